@@ -1,0 +1,276 @@
+use std::time::Duration;
+
+use rmcp::model::{JsonObject, ToolAnnotations};
+
+/// How many tools a fan-out may call.
+pub(crate) const MAX_TARGETS: usize = 64;
+/// How deep composites may be nested, the outermost included.
+pub(crate) const MAX_DEPTH: usize = 8;
+/// How long a whole run may take, unless its definition says otherwise.
+pub(crate) const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// How long one target may take, unless it says otherwise.
+pub(crate) const TARGET_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The description of one composite tool.
+///
+/// A description is only data: what is wrong with it is told, all at once, when
+/// it is built into a [`CompositeLayer`](super::CompositeLayer).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use mcp_composite::composite::{CompositeLayer, CompositeTool, Success, Target};
+/// use serde_json::json;
+///
+/// let search = CompositeTool::fan_out(
+///     "search_all",
+///     "Search everywhere",
+///     [
+///         Target::new("github_search").id("code"),
+///         Target::new("docs_search")
+///             .arguments(json!({ "q": "$input.query", "limit": 5 }))
+///             .timeout(Duration::from_secs(5))
+///             .optional(true),
+///     ],
+/// )
+/// .success(Success::Any);
+///
+/// assert!(CompositeLayer::new([search]).is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompositeTool {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) title: Option<String>,
+    pub(crate) input_schema: Option<JsonObject>,
+    pub(crate) output_schema: Option<JsonObject>,
+    pub(crate) annotations: Option<ToolAnnotations>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) strategy: Strategy,
+    pub(crate) success: Option<Success>,
+    pub(crate) order: Option<Order>,
+    pub(crate) report: Option<bool>,
+    pub(crate) max_parallel: Option<usize>,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A tool that a composite calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    pub(crate) tool: String,
+    pub(crate) id: Option<String>,
+    pub(crate) arguments: Option<serde_json::Value>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) optional: Option<bool>,
+}
+
+/// In which way the targets of a fan-out are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// All at once.
+    #[default]
+    Parallel,
+    /// One after another, all of them, whatever becomes of each.
+    Sequential,
+    /// All at once; the first success is the answer, the others are cancelled.
+    Race,
+    /// One after another, until one succeeds; it is the answer.
+    Fallback,
+}
+
+/// When a parallel or sequential fan-out has succeeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Success {
+    /// Every target that is not optional succeeded.
+    #[default]
+    All,
+    /// At least one target succeeded.
+    Any,
+    /// At least so many targets succeeded, optional ones included.
+    Quorum(usize),
+}
+
+/// In which order the content of the branches stands in the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// As the targets are declared, so that the same outcomes give the same result.
+    #[default]
+    Declared,
+    /// As they finished.
+    Completion,
+}
+
+// === impl CompositeTool ===
+
+impl CompositeTool {
+    /// Describes a tool that calls each of `targets`.
+    ///
+    /// By default all are called at once, each with the arguments that the
+    /// composite is called with, and all must succeed.
+    pub fn fan_out<T: Into<Target>>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        targets: impl IntoIterator<Item = T>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            title: None,
+            input_schema: None,
+            output_schema: None,
+            annotations: None,
+            timeout: None,
+            strategy: Strategy::default(),
+            success: None,
+            order: None,
+            report: None,
+            max_parallel: None,
+            targets: targets.into_iter().map(Into::into).collect(),
+        }
+    }
+
+    /// Sets the title that people see.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// Sets the input schema; by default it is derived from the targets.
+    #[must_use]
+    pub fn input_schema(mut self, schema: JsonObject) -> Self {
+        self.input_schema = Some(schema);
+        self
+    }
+
+    /// Sets the output schema; by default it describes the report.
+    #[must_use]
+    pub fn output_schema(mut self, schema: JsonObject) -> Self {
+        self.output_schema = Some(schema);
+        self
+    }
+
+    /// Sets annotations; what they leave open is derived from the targets.
+    ///
+    /// An annotation that claims more safety than the targets have is ignored,
+    /// with a warning in the log.
+    #[must_use]
+    pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
+        self.annotations = Some(annotations);
+        self
+    }
+
+    /// Bounds a whole run; 30 minutes by default.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets in which way the targets are called.
+    #[must_use]
+    pub const fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Sets when a run has succeeded; all that are not optional by default.
+    #[must_use]
+    pub const fn success(mut self, success: Success) -> Self {
+        self.success = Some(success);
+        self
+    }
+
+    /// Sets the order of the content; as declared by default.
+    #[must_use]
+    pub const fn order(mut self, order: Order) -> Self {
+        self.order = Some(order);
+        self
+    }
+
+    /// Whether the result has a structured report; it has by default.
+    #[must_use]
+    pub const fn report(mut self, report: bool) -> Self {
+        self.report = Some(report);
+        self
+    }
+
+    /// Bounds how many targets run at the same time; by default all do.
+    #[must_use]
+    pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
+        self.max_parallel = Some(max_parallel);
+        self
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// Calls `tool` with the arguments of the composite.
+    pub fn new(tool: impl Into<String>) -> Self {
+        Self { tool: tool.into(), id: None, arguments: None, timeout: None, optional: None }
+    }
+
+    /// Sets the name of the branch; the tool's name by default.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Sets the arguments, an object in which strings such as `$input.query`
+    /// refer to the arguments of the composite.
+    ///
+    /// See [`expr`](crate::expr) for what can be referred to.
+    #[must_use]
+    pub fn arguments(mut self, arguments: serde_json::Value) -> Self {
+        self.arguments = Some(arguments);
+        self
+    }
+
+    /// Bounds the call; 60 seconds by default.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Whether the composite succeeds without it; it does not by default.
+    #[must_use]
+    pub const fn optional(mut self, optional: bool) -> Self {
+        self.optional = Some(optional);
+        self
+    }
+}
+
+impl From<&str> for Target {
+    fn from(tool: &str) -> Self {
+        Self::new(tool)
+    }
+}
+
+impl From<String> for Target {
+    fn from(tool: String) -> Self {
+        Self::new(tool)
+    }
+}
+
+// === impl Strategy ===
+
+impl Strategy {
+    /// The strategy's name in a file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "parallel",
+            Self::Sequential => "sequential",
+            Self::Race => "race",
+            Self::Fallback => "fallback",
+        }
+    }
+}

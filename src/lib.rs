@@ -1,0 +1,4 @@
+//! Stub.
+pub mod composite;
+pub mod expr;
+pub mod message;

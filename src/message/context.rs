@@ -1,0 +1,121 @@
+use std::fmt::Display;
+
+use rmcp::{
+    Peer, RoleServer,
+    model::{Extensions, RequestId, RequestMetaObject},
+    service::RequestContext,
+};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+/// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
+const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Under which key of `_meta` a client names the token of its progress.
+const PROGRESS_TOKEN: &str = "progressToken";
+
+/// What a [`Request`](super::Request) came with, beside the message.
+///
+/// A request made in code has an empty one: no client, no `_meta`, id `0`, and
+/// nobody who could cancel it but by dropping the call.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) id: RequestId,
+    pub(crate) meta: RequestMetaObject,
+    pub(crate) extensions: Extensions,
+    pub(crate) cancellation: Option<CancellationToken>,
+    pub(crate) peer: Option<Peer<RoleServer>>,
+}
+
+// === impl Context ===
+
+impl Context {
+    /// The JSON-RPC id of the request.
+    ///
+    /// A branch of a composite has the id of its composite's request with the
+    /// branch appended, such as `7#search`.
+    #[must_use]
+    pub const fn id(&self) -> &RequestId {
+        &self.id
+    }
+
+    /// The `_meta` of the request.
+    #[must_use]
+    pub const fn meta(&self) -> &RequestMetaObject {
+        &self.meta
+    }
+
+    /// The `_meta` of the request, to change it.
+    pub const fn meta_mut(&mut self) -> &mut RequestMetaObject {
+        &mut self.meta
+    }
+
+    /// Values that travel with the request inside this process, such as the
+    /// HTTP request it came in.
+    #[must_use]
+    pub const fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Values that travel with the request inside this process, to change them.
+    pub const fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    /// The token that is cancelled when the client gives up, if there is one.
+    ///
+    /// Layers need not watch it: whoever serves the stack drops the call.
+    #[must_use]
+    pub const fn cancellation(&self) -> Option<&CancellationToken> {
+        self.cancellation.as_ref()
+    }
+
+    /// The connection to the client, if the request came over one.
+    #[must_use]
+    pub const fn peer(&self) -> Option<&Peer<RoleServer>> {
+        self.peer.as_ref()
+    }
+
+    /// The context of one branch of a composite that was called in this one.
+    ///
+    /// What belongs to the client alone stays behind: its progress token (each
+    /// branch would report under the same one), its connection and its
+    /// declared capabilities (no branch may ask it for anything on its own).
+    pub(crate) fn branch(&self, branch: impl Display) -> Self {
+        let mut meta = self.meta.clone();
+        meta.remove(PROGRESS_TOKEN);
+        if let Some(capabilities) = meta.get_mut(CLIENT_CAPABILITIES) {
+            *capabilities = Value::Object(Map::new());
+        }
+        Self {
+            id: RequestId::String(format!("{}#{branch}", self.id).into()),
+            meta,
+            extensions: self.extensions.clone(),
+            cancellation: self.cancellation.clone(),
+            peer: None,
+        }
+    }
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            id: RequestId::Number(0),
+            meta: RequestMetaObject::default(),
+            extensions: Extensions::default(),
+            cancellation: None,
+            peer: None,
+        }
+    }
+}
+
+impl From<RequestContext<RoleServer>> for Context {
+    fn from(context: RequestContext<RoleServer>) -> Self {
+        Self {
+            id: context.id,
+            meta: context.meta,
+            extensions: context.extensions,
+            cancellation: Some(context.ct),
+            peer: Some(context.peer),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What travels through a stack: a [`Request`] on its way in, a [`Reply`] on
+//! its way out.
+//!
+//! Every layer and every server of this crate is a
+//! `tower::Service<Request, Response = Reply>`. A request is an MCP message
+//! with the [`Context`] it came in; a reply is a result, a JSON-RPC error or a
+//! typed [`Refusal`]. All three are *answers*. The service's own error type is
+//! for a service that could not answer, so stock Tower layers fit above and
+//! below without adapting errors.
+//!
+//! None of it needs a client: a request can be made in code, and a layer can
+//! be called like any other Tower service.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use mcp_composite::message::{Reply, Request};
+//! use rmcp::model::{CallToolResult, ContentBlock};
+//! use tower::{ServiceExt, service_fn};
+//!
+//! async fn server(request: Request) -> Result<Reply, Infallible> {
+//!     Ok(match request.tool_call() {
+//!         Some(call) if call.name == "greet" => {
+//!             CallToolResult::success(vec![ContentBlock::text("hello")]).into()
+//!         }
+//!         Some(call) => Reply::unknown_tool(call.name.clone()),
+//!         None => Reply::method_not_found(request.method()),
+//!     })
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Infallible> {
+//! let reply = service_fn(server).oneshot(Request::call_tool("greet")).await?;
+//! assert!(reply.error().is_none());
+//!
+//! let reply = service_fn(server).oneshot(Request::call_tool("shout")).await?;
+//! assert_eq!(reply.error().unwrap().message, "unknown tool `shout`");
+//! # Ok(())
+//! # }
+//! ```
+
+mod context;
+mod refusal;
+mod reply;
+mod request;
+
+pub use self::{
+    context::Context,
+    refusal::{Refusal, Violation},
+    reply::{Reply, ToolAnswer},
+    request::Request,
+};

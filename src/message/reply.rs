@@ -1,0 +1,208 @@
+use std::borrow::Cow;
+
+use rmcp::model::{
+    CallToolResult, CreateTaskResult, ErrorCode, ErrorData, InputRequiredResult, ListToolsResult,
+    ServerResult,
+};
+
+use super::Refusal;
+
+/// What a server answers: a result, a JSON-RPC error or a typed refusal.
+#[derive(Clone, Debug)]
+pub struct Reply(
+    // Boxed once, here: every layer moves the reply on, and results are large.
+    Box<Answer>,
+);
+
+#[derive(Clone, Debug)]
+enum Answer {
+    Result(ServerResult),
+    Error(ErrorData),
+    Refused(Refusal),
+}
+
+/// What a `tools/call` was answered with.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ToolAnswer {
+    /// The tool ran; it may have failed (`isError`).
+    Result(CallToolResult),
+    /// The tool wants input from the client before it goes on.
+    InputRequired(InputRequiredResult),
+    /// The tool goes on as a task of this id.
+    Task(String),
+    /// A JSON-RPC error.
+    Error(ErrorData),
+    /// A refusal before the tool was reached.
+    Refused(Refusal),
+    /// Something that does not answer a `tools/call`.
+    Invalid,
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// No tool of this name, or none that the client may know of.
+    pub fn unknown_tool(tool: impl Into<Cow<'static, str>>) -> Self {
+        Refusal::UnknownTool { tool: tool.into() }.into()
+    }
+
+    /// No such method here.
+    pub fn method_not_found(method: impl Into<Cow<'static, str>>) -> Self {
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.into(), None).into()
+    }
+
+    /// The JSON-RPC error that the client gets, if the reply is one.
+    ///
+    /// A tool that failed (`isError`) is a result.
+    #[must_use]
+    pub fn error(&self) -> Option<Cow<'_, ErrorData>> {
+        match &*self.0 {
+            Answer::Result(_) => None,
+            Answer::Error(error) => Some(Cow::Borrowed(error)),
+            Answer::Refused(refusal) => Some(Cow::Owned(refusal.to_error())),
+        }
+    }
+
+    /// The refusal, if the reply is one.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match &*self.0 {
+            Answer::Refused(refusal) => Some(refusal),
+            Answer::Result(_) | Answer::Error(_) => None,
+        }
+    }
+
+    /// The refusal to rewrite, if the reply is one.
+    pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
+        match &mut *self.0 {
+            Answer::Refused(refusal) => Some(refusal),
+            Answer::Result(_) | Answer::Error(_) => None,
+        }
+    }
+
+    /// The result, if the reply is one.
+    #[must_use]
+    pub fn result(&self) -> Option<&ServerResult> {
+        match &*self.0 {
+            Answer::Result(result) => Some(result),
+            Answer::Error(_) | Answer::Refused(_) => None,
+        }
+    }
+
+    /// The result to rewrite, if the reply is one.
+    pub fn result_mut(&mut self) -> Option<&mut ServerResult> {
+        match &mut *self.0 {
+            Answer::Result(result) => Some(result),
+            Answer::Error(_) | Answer::Refused(_) => None,
+        }
+    }
+
+    /// A page of tools, if the reply is one.
+    #[must_use]
+    pub fn tools(&self) -> Option<&ListToolsResult> {
+        match self.result()? {
+            ServerResult::ListToolsResult(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// A page of tools to rewrite, if the reply is one.
+    pub fn tools_mut(&mut self) -> Option<&mut ListToolsResult> {
+        match self.result_mut()? {
+            ServerResult::ListToolsResult(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// The result of a tool, if the reply is one.
+    #[must_use]
+    pub fn tool_result(&self) -> Option<&CallToolResult> {
+        match self.result()? {
+            ServerResult::CallToolResult(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    /// The result of a tool to rewrite, if the reply is one.
+    pub fn tool_result_mut(&mut self) -> Option<&mut CallToolResult> {
+        match self.result_mut()? {
+            ServerResult::CallToolResult(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    /// Unwraps the answer, with refusals as JSON-RPC errors.
+    ///
+    /// # Errors
+    ///
+    /// Returns the JSON-RPC error that the server answered with.
+    pub fn into_result(self) -> Result<ServerResult, ErrorData> {
+        match *self.0 {
+            Answer::Result(result) => Ok(result),
+            Answer::Error(error) => Err(error),
+            Answer::Refused(refusal) => Err(refusal.to_error()),
+        }
+    }
+
+    /// Reads the reply as the answer to a `tools/call`.
+    #[must_use]
+    pub fn into_tool_answer(self) -> ToolAnswer {
+        match *self.0 {
+            Answer::Result(ServerResult::CallToolResult(result)) => ToolAnswer::Result(result),
+            Answer::Result(ServerResult::InputRequiredResult(result)) => {
+                ToolAnswer::InputRequired(result)
+            }
+            Answer::Result(ServerResult::CreateTaskResult(CreateTaskResult { task, .. })) => {
+                ToolAnswer::Task(task.task_id)
+            }
+            // A result of another type, or one that rmcp could not read.
+            Answer::Result(_) => ToolAnswer::Invalid,
+            Answer::Error(error) => ToolAnswer::Error(error),
+            Answer::Refused(refusal) => ToolAnswer::Refused(refusal),
+        }
+    }
+
+    fn from_answer(answer: Answer) -> Self {
+        Self(Box::new(answer))
+    }
+}
+
+impl From<ServerResult> for Reply {
+    fn from(result: ServerResult) -> Self {
+        Self::from_answer(Answer::Result(result))
+    }
+}
+
+impl From<CallToolResult> for Reply {
+    fn from(result: CallToolResult) -> Self {
+        ServerResult::CallToolResult(result).into()
+    }
+}
+
+impl From<ListToolsResult> for Reply {
+    fn from(result: ListToolsResult) -> Self {
+        ServerResult::ListToolsResult(result).into()
+    }
+}
+
+impl From<ErrorData> for Reply {
+    fn from(error: ErrorData) -> Self {
+        Self::from_answer(Answer::Error(error))
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        Self::from_answer(Answer::Refused(refusal))
+    }
+}
+
+impl From<Result<ServerResult, ErrorData>> for Reply {
+    fn from(answer: Result<ServerResult, ErrorData>) -> Self {
+        match answer {
+            Ok(result) => result.into(),
+            Err(error) => error.into(),
+        }
+    }
+}

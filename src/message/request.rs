@@ -1,0 +1,144 @@
+use std::borrow::Cow;
+
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientRequest, ListToolsRequest,
+    ListToolsRequestMethod, PaginatedRequestParams,
+};
+
+use super::Context;
+
+/// An MCP request on its way to a server.
+#[derive(Clone, Debug)]
+pub struct Request(
+    // Boxed once, here: every layer moves the request on, and the two together
+    // are some 450 bytes.
+    Box<Parts>,
+);
+
+#[derive(Clone, Debug)]
+struct Parts {
+    message: ClientRequest,
+    context: Context,
+}
+
+// === impl Request ===
+
+impl Request {
+    /// Wraps an MCP message, with the context it came in.
+    pub fn new(message: impl Into<ClientRequest>, context: impl Into<Context>) -> Self {
+        Self(Box::new(Parts { message: message.into(), context: context.into() }))
+    }
+
+    /// Calls the tool `name` without arguments.
+    pub fn call_tool(name: impl Into<Cow<'static, str>>) -> Self {
+        Self::call_tool_with(CallToolRequestParams::new(name))
+    }
+
+    /// Calls a tool with these parameters.
+    #[must_use]
+    pub fn call_tool_with(params: CallToolRequestParams) -> Self {
+        Self::new(CallToolRequest::new(params), Context::default())
+    }
+
+    /// Lists the tools, from the first page.
+    #[must_use]
+    pub fn list_tools() -> Self {
+        Self::list_tools_from(None)
+    }
+
+    /// Lists the tools, from the page that `cursor` stands for.
+    #[must_use]
+    pub fn list_tools_from(cursor: Option<String>) -> Self {
+        let params =
+            cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+        let request = ListToolsRequest {
+            method: ListToolsRequestMethod,
+            params,
+            extensions: rmcp::model::Extensions::default(),
+        };
+        Self::new(request, Context::default())
+    }
+
+    /// Puts the request into another context.
+    #[must_use]
+    pub fn with_context(mut self, context: impl Into<Context>) -> Self {
+        self.0.context = context.into();
+        self
+    }
+
+    /// The MCP method, such as `tools/call`.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.0.message.method()
+    }
+
+    /// What the request came with.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// What the request came with, to change it.
+    pub fn context_mut(&mut self) -> &mut Context {
+        &mut self.0.context
+    }
+
+    /// The MCP message.
+    #[must_use]
+    pub fn message(&self) -> &ClientRequest {
+        &self.0.message
+    }
+
+    /// The MCP message, to rewrite it.
+    pub fn message_mut(&mut self) -> &mut ClientRequest {
+        &mut self.0.message
+    }
+
+    /// Takes the request apart.
+    #[must_use]
+    pub fn into_parts(self) -> (ClientRequest, Context) {
+        (self.0.message, self.0.context)
+    }
+
+    /// The tool call, if the request is one.
+    #[must_use]
+    pub fn tool_call(&self) -> Option<&CallToolRequestParams> {
+        match &self.0.message {
+            ClientRequest::CallToolRequest(call) => Some(&call.params),
+            _ => None,
+        }
+    }
+
+    /// The tool call to rewrite, if the request is one.
+    pub fn tool_call_mut(&mut self) -> Option<&mut CallToolRequestParams> {
+        match &mut self.0.message {
+            ClientRequest::CallToolRequest(call) => Some(&mut call.params),
+            _ => None,
+        }
+    }
+
+    /// Whether the request lists tools.
+    #[must_use]
+    pub fn lists_tools(&self) -> bool {
+        matches!(&self.0.message, ClientRequest::ListToolsRequest(_))
+    }
+
+    /// Whether the request lists tools from the beginning.
+    ///
+    /// An empty cursor is a cursor: only its absence means the first page.
+    #[must_use]
+    pub fn lists_first_tools(&self) -> bool {
+        match &self.0.message {
+            ClientRequest::ListToolsRequest(list) => {
+                list.params.as_ref().is_none_or(|params| params.cursor.is_none())
+            }
+            _ => false,
+        }
+    }
+}
+
+impl From<CallToolRequestParams> for Request {
+    fn from(params: CallToolRequestParams) -> Self {
+        Self::call_tool_with(params)
+    }
+}
