@@ -45,6 +45,7 @@ mod context;
 mod refusal;
 mod reply;
 mod request;
+pub(crate) mod size;
 
 pub use self::{
     context::Context,

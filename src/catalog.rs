@@ -1,0 +1,477 @@
+//! What a layer knows of the tools behind it.
+//!
+//! A layer that must know tools, their schemas or their annotations holds a
+//! catalog at its own level, in its own names. It is filled when it is first
+//! needed, by listing all pages of the service behind the layer, and shared by
+//! all clones of that service:
+//!
+//! - Concurrent needs share one listing. If the call that does it is dropped,
+//!   the next one takes over.
+//! - A listing may take 10 seconds. A failure is remembered for one second.
+//! - After 60 seconds the catalog is refreshed in the background; until its
+//!   successor arrives, it serves.
+//! - When its [`Epoch`] is bumped, whoever lists tools waits for a new catalog.
+//! - A tool that it does not know is looked for again, at most once a second.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rmcp::model::Tool;
+use tokio::{runtime::Handle, task::JoinSet, time::Instant};
+use tower::{BoxError, ServiceExt};
+use tower_service::Service;
+use tracing::Instrument;
+
+use crate::message::{Context, Reply, Request};
+
+/// How long all pages together may take.
+const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
+/// After which time a catalog is refreshed although nothing said that it changed.
+const MAX_AGE: Duration = Duration::from_secs(60);
+/// How long after a listing the next one waits, if it failed or did not help.
+const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How many pages a listing may have.
+const MAX_PAGES: usize = 1_000;
+/// How many tools a listing may have.
+const MAX_TOOLS: usize = 100_000;
+/// How many catalogs a layer keeps that vary by caller.
+const MAX_VARIED: usize = 1_000;
+
+/// A count of changes, by which whoever knows of a change makes catalogs
+/// outdated.
+///
+/// Clones count together: give one to each layer and [`bump`](Self::bump)
+/// another when the tools have changed.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::{catalog::Epoch, composite::CompositeLayer};
+///
+/// let epoch = Epoch::default();
+/// let layer = CompositeLayer::new([])?.epoch(epoch.clone());
+/// // … later, when tools were added or removed:
+/// epoch.bump();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Epoch(Arc<AtomicU64>);
+
+/// The tools that a service lists, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    tools: Vec<Tool>,
+    places: HashMap<String, usize>,
+}
+
+/// A catalog's content: the tools, and what the layer derived from them.
+#[derive(Debug)]
+pub struct Known<D> {
+    tools: Tools,
+    derived: D,
+    epoch: u64,
+    since: Instant,
+}
+
+/// What a rule must know to decide about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Needs<'r> {
+    /// Nothing about tools.
+    Nothing,
+    /// This tool; one that is known is known well enough.
+    Tool(&'r str),
+    /// Which tools there are now.
+    AllTools,
+}
+
+/// Why tools could not be listed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ListError {
+    #[error("listing tools took longer than {LISTING_TIMEOUT:?}")]
+    TimedOut,
+    #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_TOOLS} tools")]
+    Endless,
+    #[error("`tools/list` was answered with an error: {0}")]
+    Refused(String),
+    #[error("`tools/list` was answered with something else")]
+    Invalid,
+    #[error("the service could not answer `tools/list`: {0}")]
+    Service(String),
+}
+
+/// A catalog; clones share their content.
+pub(crate) struct Catalog<D>(Arc<Shared<D>>);
+
+struct Shared<D> {
+    epoch: Epoch,
+    state: Mutex<State<D>>,
+    /// Held by whoever lists tools.
+    flight: Arc<tokio::sync::Mutex<()>>,
+}
+
+struct State<D> {
+    known: Option<Arc<Known<D>>>,
+    failed: Option<(Instant, ListError)>,
+    /// The refresh in the background; it ends with the catalog.
+    refresh: JoinSet<()>,
+}
+
+/// What a catalog can say at once.
+pub(crate) enum AtHand<D> {
+    /// What is known will do.
+    Known(Arc<Known<D>>),
+    /// What is known will do, but is worth a refresh.
+    Stale(Arc<Known<D>>),
+    /// Nothing is known, and asking failed a moment ago.
+    Failed(ListError),
+    /// Tools must be listed first.
+    Unknown,
+}
+
+/// Says by which key of a request's context the tools vary.
+pub(crate) type VaryBy = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
+
+/// The catalogs of one layer: one, unless tools vary by caller.
+pub(crate) struct Catalogs<D> {
+    common: Catalog<D>,
+    varied: Option<Arc<Varied<D>>>,
+}
+
+struct Varied<D> {
+    by: VaryBy,
+    catalogs: Mutex<HashMap<String, (Instant, Catalog<D>)>>,
+}
+
+/// Lists all tools of a service.
+///
+/// # Errors
+///
+/// Returns an error if the service fails or refuses, answers with something
+/// else, or does not come to an end.
+pub(crate) async fn list_all<S>(service: S, context: Context) -> Result<Tools, ListError>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let listing = list_pages(service, context);
+    // Rules need no runtime; without one there is also no clock to bound them by.
+    if Handle::try_current().is_err() {
+        return listing.await;
+    }
+    tokio::time::timeout(LISTING_TIMEOUT, listing).await.unwrap_or(Err(ListError::TimedOut))
+}
+
+async fn list_pages<S>(service: S, context: Context) -> Result<Tools, ListError>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let mut tools = Tools::default();
+    let mut cursor = None;
+    for _ in 0..MAX_PAGES {
+        let request = Request::list_tools_from(cursor).with_context(context.clone());
+        let mut reply = service
+            .clone()
+            .oneshot(request)
+            .await
+            .map_err(|error| ListError::Service(error.into().to_string()))?;
+        if let Some(error) = reply.error() {
+            return Err(ListError::Refused(error.message.to_string()));
+        }
+        let page = reply.tools_mut().ok_or(ListError::Invalid)?;
+        tools.extend(page.tools.drain(..));
+        if tools.len() > MAX_TOOLS {
+            return Err(ListError::Endless);
+        }
+        cursor = page.next_cursor.take();
+        if cursor.is_none() {
+            return Ok(tools);
+        }
+    }
+    Err(ListError::Endless)
+}
+
+// === impl Epoch ===
+
+impl Epoch {
+    /// Makes what is known of tools outdated.
+    pub fn bump(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+// === impl Tools ===
+
+impl Tools {
+    /// The tool of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        self.places.get(name).map(|&place| &self.tools[place])
+    }
+
+    /// Iterates over the tools, in the order they are listed.
+    pub fn iter(&self) -> std::slice::Iter<'_, Tool> {
+        self.tools.iter()
+    }
+
+    /// How many tools there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tools.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+}
+
+impl Extend<Tool> for Tools {
+    /// Adds tools; of two with one name, the first counts.
+    fn extend<T: IntoIterator<Item = Tool>>(&mut self, tools: T) {
+        for tool in tools {
+            if !self.places.contains_key(&*tool.name) {
+                self.places.insert(tool.name.to_string(), self.tools.len());
+                self.tools.push(tool);
+            }
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Tools {
+    type Item = &'a Tool;
+    type IntoIter = std::slice::Iter<'a, Tool>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl FromIterator<Tool> for Tools {
+    fn from_iter<T: IntoIterator<Item = Tool>>(tools: T) -> Self {
+        let mut collected = Self::default();
+        collected.extend(tools);
+        collected
+    }
+}
+
+// === impl Known ===
+
+impl<D> Known<D> {
+    /// The tools.
+    #[must_use]
+    pub const fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// What was derived from them.
+    #[must_use]
+    pub const fn derived(&self) -> &D {
+        &self.derived
+    }
+}
+
+// === impl Catalog ===
+
+impl<D> Catalog<D> {
+    fn new(epoch: Epoch) -> Self {
+        Self(Arc::new(Shared {
+            epoch,
+            state: Mutex::new(State { known: None, failed: None, refresh: JoinSet::new() }),
+            flight: Arc::default(),
+        }))
+    }
+
+    /// What can be said at once; `suffices` tells whether what is known does.
+    pub(crate) fn at_hand(
+        &self,
+        needs: Needs<'_>,
+        suffices: impl Fn(&Known<D>) -> bool,
+    ) -> AtHand<D> {
+        let state = self.0.state();
+        let failed = state.failed.as_ref().filter(|(at, _)| at.elapsed() < LIST_AGAIN_AFTER);
+        let Some(known) = &state.known else {
+            return match failed {
+                Some((_, error)) => AtHand::Failed(error.clone()),
+                None => AtHand::Unknown,
+            };
+        };
+        let known = known.clone();
+        // What is known serves on while asking again fails.
+        if failed.is_some() {
+            return AtHand::Known(known);
+        }
+        let outdated = known.epoch != self.0.epoch.now();
+        let age = known.since.elapsed();
+        if suffices(&known) {
+            match needs {
+                Needs::AllTools if outdated => AtHand::Unknown,
+                _ if outdated || age >= MAX_AGE => AtHand::Stale(known),
+                _ => AtHand::Known(known),
+            }
+        } else if outdated || age >= LIST_AGAIN_AFTER {
+            AtHand::Unknown
+        } else {
+            AtHand::Known(known)
+        }
+    }
+
+    /// Waits for what is needed, and lists tools if nobody else does.
+    pub(crate) async fn wait<F>(
+        &self,
+        needs: Needs<'_>,
+        suffices: impl Fn(&Known<D>) -> bool,
+        load: impl FnOnce() -> F,
+    ) -> Result<Arc<Known<D>>, ListError>
+    where
+        F: Future<Output = Result<(Tools, D), ListError>>,
+    {
+        let _flight = self.0.flight.lock().await;
+        match self.at_hand(needs, suffices) {
+            AtHand::Known(known) | AtHand::Stale(known) => return Ok(known),
+            AtHand::Failed(error) => return Err(error),
+            AtHand::Unknown => (),
+        }
+        // Read before listing: a change meanwhile makes the result outdated.
+        let epoch = self.0.epoch.now();
+        let loaded = load().await;
+        self.0.store(epoch, loaded)
+    }
+
+    /// Lists tools in the background, unless somebody does.
+    pub(crate) fn refresh<F>(&self, load: impl FnOnce() -> F)
+    where
+        D: Send + Sync + 'static,
+        F: Future<Output = Result<(Tools, D), ListError>> + Send + 'static,
+    {
+        let (Ok(runtime), Ok(flight)) =
+            (Handle::try_current(), self.0.flight.clone().try_lock_owned())
+        else {
+            return;
+        };
+        let epoch = self.0.epoch.now();
+        let shared = Arc::downgrade(&self.0);
+        let load = load();
+        let refresh = async move {
+            let loaded = load.await;
+            // Only a weak reference, so that the catalog owns the task and not
+            // the task the catalog.
+            if let Some(shared) = Weak::upgrade(&shared) {
+                // What is known serves on after a failure, which was logged.
+                let _ = shared.store(epoch, loaded);
+            }
+            drop(flight);
+        };
+        let mut state = self.0.state();
+        while state.refresh.try_join_next().is_some() {}
+        state.refresh.spawn_on(refresh.in_current_span(), &runtime);
+    }
+}
+
+impl<D> Clone for Catalog<D> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+// === impl Shared ===
+
+impl<D> Shared<D> {
+    fn store(
+        &self,
+        epoch: u64,
+        loaded: Result<(Tools, D), ListError>,
+    ) -> Result<Arc<Known<D>>, ListError> {
+        let now = Instant::now();
+        let mut state = self.state();
+        match loaded {
+            Ok((tools, derived)) => {
+                let known = Arc::new(Known { tools, derived, epoch, since: now });
+                state.known = Some(known.clone());
+                state.failed = None;
+                Ok(known)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the tools behind a layer are not known");
+                state.failed = Some((now, error.clone()));
+                state.known.clone().ok_or(error)
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<D>> {
+        // Nothing panics while it is held, and if it did, the state would be whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Catalogs ===
+
+impl<D> Catalogs<D> {
+    pub(crate) fn new(epoch: Epoch, vary_by: Option<VaryBy>) -> Self {
+        let varied = vary_by.map(|by| Arc::new(Varied { by, catalogs: Mutex::default() }));
+        Self { common: Catalog::new(epoch), varied }
+    }
+
+    /// The catalog for a request, and the context to list tools in.
+    ///
+    /// That is an empty one, unless tools vary by caller: what one caller may
+    /// see must not become what all see.
+    pub(crate) fn of(&self, context: &Context) -> (Catalog<D>, Context) {
+        match self.varied.as_deref().and_then(|varied| Some((varied, (varied.by)(context)?))) {
+            None => (self.common.clone(), Context::default()),
+            Some((varied, key)) => {
+                (varied.catalog(key, &self.common.0.epoch), context.branch("tools"))
+            }
+        }
+    }
+}
+
+impl<D> Clone for Catalogs<D> {
+    fn clone(&self) -> Self {
+        Self { common: self.common.clone(), varied: self.varied.clone() }
+    }
+}
+
+impl<D> fmt::Debug for Catalogs<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catalogs").field("varied", &self.varied.is_some()).finish_non_exhaustive()
+    }
+}
+
+// === impl Varied ===
+
+impl<D> Varied<D> {
+    fn catalog(&self, key: String, epoch: &Epoch) -> Catalog<D> {
+        let now = Instant::now();
+        let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((used, catalog)) = catalogs.get_mut(&key) {
+            *used = now;
+            return catalog.clone();
+        }
+        if catalogs.len() >= MAX_VARIED {
+            let oldest =
+                catalogs.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            oldest.and_then(|key| catalogs.remove(&key));
+        }
+        let catalog = Catalog::new(epoch.clone());
+        catalogs.insert(key, (now, catalog.clone()));
+        catalog
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! How the outcomes of a run become one result.
+
+use std::fmt::Write;
+
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use serde_json::{Map, Value, json};
+
+use super::{
+    compile::{Answer, Compiled},
+    definition::{Order, Success},
+};
+use crate::engine::{
+    outcome::{Outcome, RunState, Status, StepError},
+    plan::Step,
+};
+
+/// Under which key of a content block's `_meta` the name of its branch stands.
+pub const BRANCH: &str = "mcp-composite/branch";
+/// Under which key of a content block's `_meta` the tool of its branch stands.
+pub const TOOL: &str = "mcp-composite/tool";
+/// Under which key of a result's `_meta` the trace of the run stands.
+///
+/// It is an array, with an object for each branch in declared order: `step`,
+/// `tool`, `status`, `attempts`, `started_ms` (after the run), `duration_ms`,
+/// and where there is one, `error` and the branch's own `_meta` as `meta`.
+pub const TRACE: &str = "mcp-composite/trace";
+
+/// Makes the result of a finished run.
+pub(super) fn answer(compiled: &Compiled, mut state: RunState) -> CallToolResult {
+    match compiled.answer {
+        Answer::Branches { success, order, report } => {
+            let succeeded = judge(compiled, &state, success);
+            branches(compiled, state, succeeded, order, report)
+        }
+        Answer::Winner => match winner(&mut state) {
+            Some(mut result) => {
+                let trace = trace(compiled, &state);
+                result.meta.get_or_insert_default().insert(TRACE.to_owned(), trace);
+                result
+            }
+            None => branches(compiled, state, false, Order::Declared, false),
+        },
+    }
+}
+
+/// Whether a finished run has succeeded.
+fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
+    let succeeded = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(Outcome::is_success);
+    let successes = state.outcomes.iter().filter(|outcome| succeeded(outcome)).count();
+    match success {
+        Success::All => (state.outcomes.iter().enumerate())
+            .all(|(target, outcome)| succeeded(outcome) || !compiled.requires(target)),
+        Success::Any => successes >= 1,
+        Success::Quorum(quorum) => successes >= quorum,
+    }
+}
+
+/// Takes the result of the branch that succeeded first.
+fn winner(state: &mut RunState) -> Option<CallToolResult> {
+    let outcomes = &mut state.outcomes;
+    let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(Outcome::is_success);
+    let step = *state.finished.iter().find(won)?;
+    outcomes[step].as_mut()?.result.take()
+}
+
+/// The result of all branches together.
+fn branches(
+    compiled: &Compiled,
+    mut state: RunState,
+    succeeded: bool,
+    order: Order,
+    report: bool,
+) -> CallToolResult {
+    let steps = &compiled.plan.steps;
+    let trace = trace(compiled, &state);
+    let structured = report.then(|| report_of(steps, &mut state));
+
+    let declared: Vec<usize>;
+    let order = match order {
+        Order::Completion => &state.finished,
+        Order::Declared => {
+            declared = (0..steps.len()).collect();
+            &declared
+        }
+    };
+    let mut content = Vec::with_capacity(steps.len());
+    for &step in order {
+        if let Some(outcome) = state.outcomes[step].take() {
+            add_content(&mut content, &steps[step], outcome);
+        }
+    }
+
+    let mut meta = MetaObject::new();
+    meta.insert(TRACE.to_owned(), trace);
+    let mut result = CallToolResult::success(content);
+    result.is_error = Some(!succeeded);
+    result.structured_content = structured;
+    result.meta = Some(meta);
+    result
+}
+
+/// Adds the content of one branch; one that did not complete adds why.
+fn add_content(content: &mut Vec<ContentBlock>, step: &Step, outcome: Outcome) {
+    let completed = outcome.is_success();
+    if !completed {
+        let text = failure_text(step, &outcome);
+        content.push(attributed(ContentBlock::text(text), step));
+    }
+    let blocks = outcome.result.into_iter().flat_map(|result| result.content);
+    // The texts of a tool that failed are its cause, which was just told.
+    let blocks = blocks.filter(|block| completed || block.as_text().is_none());
+    content.extend(blocks.map(|block| attributed(block, step)));
+}
+
+fn failure_text(step: &Step, outcome: &Outcome) -> String {
+    let mut text = format!("branch `{}` (tool `{}`) ", step.id, step.tool);
+    text.push_str(match outcome.status {
+        Status::TimedOut => "timed out",
+        Status::Skipped => "was skipped: the run had ended",
+        Status::Cancelled => "was cancelled",
+        Status::Completed | Status::Failed => "failed",
+    });
+    if let Some(error) = &outcome.error {
+        // Writing to a string does not fail.
+        let _ = write!(text, ": {}", error.message);
+    }
+    text
+}
+
+/// Says in a block's `_meta` whose it is.
+fn attributed(mut block: ContentBlock, step: &Step) -> ContentBlock {
+    let meta = match &mut block {
+        ContentBlock::Text(text) => &mut text.meta,
+        ContentBlock::Image(image) => &mut image.meta,
+        ContentBlock::Audio(audio) => &mut audio.meta,
+        ContentBlock::Resource(resource) => &mut resource.meta,
+        ContentBlock::ResourceLink(link) => &mut link.meta,
+        // A kind of content that is not known here is passed on as it is.
+        _ => return block,
+    };
+    let meta = meta.get_or_insert_default();
+    meta.insert(BRANCH.to_owned(), Value::from(&*step.id));
+    meta.insert(TOOL.to_owned(), Value::from(&*step.tool));
+    block
+}
+
+/// The structured report: what became of each branch, and what it gave.
+///
+/// It takes the branches' structured content with it.
+fn report_of(steps: &[Step], state: &mut RunState) -> Value {
+    let mut branches = Map::new();
+    for (step, outcome) in steps.iter().zip(&mut state.outcomes) {
+        let Some(outcome) = outcome else { continue };
+        let mut branch = Map::new();
+        branch.insert("status".to_owned(), outcome.status.name().into());
+        if let Some(output) = outcome.result.as_mut().and_then(output) {
+            branch.insert("output".to_owned(), output);
+        }
+        if let Some(error) = &outcome.error {
+            branch.insert("error".to_owned(), error_value(error));
+        }
+        branches.insert(step.id.to_string(), branch.into());
+    }
+    let mut report = Map::new();
+    report.insert("branches".to_owned(), branches.into());
+    report.into()
+}
+
+/// What a branch gave: its structured content, or its text where it has none.
+fn output(result: &mut CallToolResult) -> Option<Value> {
+    if let Some(structured) = result.structured_content.take() {
+        return Some(structured);
+    }
+    if result.is_error == Some(true) {
+        // Its text is the error's message.
+        return None;
+    }
+    let mut texts =
+        result.content.iter().filter_map(ContentBlock::as_text).map(|text| text.text.as_str());
+    let mut output = texts.next()?.to_owned();
+    for text in texts {
+        output.push('\n');
+        output.push_str(text);
+    }
+    Some(output.into())
+}
+
+fn error_value(error: &StepError) -> Value {
+    let mut value = json!({ "kind": error.kind.name(), "message": error.message });
+    if let Some(code) = error.code {
+        value["code"] = code.into();
+    }
+    if let Some(data) = &error.data {
+        value["data"] = data.clone();
+    }
+    value
+}
+
+/// What was run, when, and how it ended; no arguments and no outputs.
+fn trace(compiled: &Compiled, state: &RunState) -> Value {
+    let steps = compiled.plan.steps.iter().zip(&state.outcomes);
+    steps
+        .filter_map(|(step, outcome)| {
+            let outcome = outcome.as_ref()?;
+            let mut entry = Map::new();
+            entry.insert("step".to_owned(), Value::from(&*step.id));
+            entry.insert("tool".to_owned(), Value::from(&*step.tool));
+            entry.insert("status".to_owned(), outcome.status.name().into());
+            entry.insert("attempts".to_owned(), outcome.attempts.into());
+            entry.insert("started_ms".to_owned(), outcome.started_ms.into());
+            entry.insert("duration_ms".to_owned(), outcome.duration_ms.into());
+            if let Some(error) = &outcome.error {
+                entry.insert("error".to_owned(), error_value(error));
+            }
+            if let Some(meta) = outcome.result.as_ref().and_then(|result| result.meta.as_ref()) {
+                entry.insert("meta".to_owned(), Value::Object(meta.0.clone()));
+            }
+            Some(Value::Object(entry))
+        })
+        .collect()
+}

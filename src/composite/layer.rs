@@ -1,0 +1,104 @@
+use std::{fmt, sync::Arc};
+
+use tower_layer::Layer;
+
+use super::{
+    Composite, compile::Program, definition::CompositeTool, error::DefinitionErrors,
+    resolve::Complaints,
+};
+use crate::{
+    catalog::{Epoch, VaryBy},
+    engine::limits::Limits,
+    message::Context,
+};
+
+/// Adds composite tools to the service it wraps.
+///
+/// See the [module docs](crate::composite) for what that means and for an
+/// example. Without composites it changes nothing.
+#[derive(Clone)]
+pub struct CompositeLayer {
+    pub(super) program: Arc<Program>,
+    pub(super) complaints: Arc<Complaints>,
+    pub(super) limits: Limits,
+    pub(super) epoch: Epoch,
+    pub(super) vary_by: Option<VaryBy>,
+}
+
+// === impl CompositeLayer ===
+
+impl CompositeLayer {
+    /// Checks composites, alone and against each other, and makes a layer of them.
+    ///
+    /// Whether the tools they call exist is not checked here, since tools come
+    /// and go: a composite whose tools are missing is not listed, and the log
+    /// names them.
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake in the definitions: an illegal, blank or duplicate
+    /// name, no targets or too many, a reference that does not parse, a quorum
+    /// that cannot be met, a key that would do nothing, a schema that is none,
+    /// composites that call each other in a circle or are nested too deep.
+    pub fn new(
+        composites: impl IntoIterator<Item = CompositeTool>,
+    ) -> Result<Self, DefinitionErrors> {
+        Ok(Self {
+            program: Arc::new(Program::compile(composites.into_iter().collect())?),
+            complaints: Arc::default(),
+            limits: Limits::default(),
+            epoch: Epoch::default(),
+            vary_by: None,
+        })
+    }
+
+    /// Sets what one call of a composite may use.
+    #[must_use]
+    pub const fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    ///
+    /// Without it, a change of the tools behind the layer is noticed within a
+    /// minute, or when a composite is called that could not run before.
+    #[must_use]
+    pub fn epoch(mut self, epoch: Epoch) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// Keeps what the layer knows of tools apart by a key of the request's
+    /// context, for servers that show different tools to different callers.
+    ///
+    /// Tools are then listed in the context of the first caller of each key;
+    /// without a key they are listed without any. The catalogs of the last
+    /// 1000 keys are kept.
+    #[must_use]
+    pub fn vary_by<F>(mut self, key: F) -> Self
+    where
+        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
+    {
+        self.vary_by = Some(Arc::new(key));
+        self
+    }
+}
+
+impl<S> Layer<S> for CompositeLayer {
+    type Service = Composite<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Composite::new(self, inner)
+    }
+}
+
+impl fmt::Debug for CompositeLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.program.composites.iter().map(|composite| &composite.name);
+        f.debug_struct("CompositeLayer")
+            .field("composites", &names.collect::<Vec<_>>())
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+use std::{ops::ControlFlow, sync::Arc};
+
+use super::{
+    compile::Program,
+    resolve::{Complaints, Resolved},
+};
+use crate::{
+    catalog::{Known, Needs, Tools},
+    intercept::InterceptInformed,
+    message::{Reply, Request},
+};
+
+/// The rule that adds composites to the list of tools.
+#[derive(Clone, Debug)]
+pub(super) struct Listing {
+    pub(super) program: Arc<Program>,
+    pub(super) complaints: Arc<Complaints>,
+}
+
+/// What a request for a page of tools asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    /// It does not ask for tools.
+    None,
+    /// The first page: it has the composites at its end.
+    First,
+    /// Another page.
+    Other,
+}
+
+// === impl Listing ===
+
+impl InterceptInformed for Listing {
+    type Derived = Resolved;
+    type Memo = Page;
+
+    fn derive(&self, tools: &Tools) -> Resolved {
+        Resolved::new(&self.program, tools, &self.complaints)
+    }
+
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        if !self.program.is_empty() && request.lists_first_tools() {
+            Needs::AllTools
+        } else {
+            Needs::Nothing
+        }
+    }
+
+    fn on_request(
+        &self,
+        request: &mut Request,
+        _: Option<&Arc<Known<Resolved>>>,
+    ) -> ControlFlow<Reply, Page> {
+        ControlFlow::Continue(match request {
+            _ if self.program.is_empty() || !request.lists_tools() => Page::None,
+            request if request.lists_first_tools() => Page::First,
+            _ => Page::Other,
+        })
+    }
+
+    fn on_reply(&self, page: Page, known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
+        if page == Page::None {
+            return;
+        }
+        let Some(list) = reply.tools_mut() else { return };
+        // The name is the composite's, also while it cannot run: a tool must not
+        // appear under it and vanish again.
+        list.tools.retain(|tool| self.program.find(&tool.name).is_none());
+        let Some(known) = known.filter(|_| page == Page::First) else { return };
+        let composites = 0..self.program.composites.len();
+        let available = composites.filter_map(|composite| known.derived().available(composite));
+        list.tools.extend(available.map(|available| available.tool.clone()));
+    }
+}

@@ -1,0 +1,355 @@
+//! What a composite's definition as a tool is derived from: its targets'.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rmcp::model::{JsonObject, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use super::input::resolve;
+use crate::{
+    engine::plan::Arguments,
+    expr::{Found, PathSegment},
+};
+
+/// Keywords whose values are data, in which `$ref` is a word like any other.
+const DATA_KEYWORDS: [&str; 4] = ["const", "default", "enum", "examples"];
+/// Keywords that make a schema say more than its `properties` do.
+const OPENING_KEYWORDS: [&str; 8] = [
+    "$ref",
+    "allOf",
+    "anyOf",
+    "dependentSchemas",
+    "if",
+    "oneOf",
+    "patternProperties",
+    "propertyNames",
+];
+/// A keyword that a server puts on its own tools for clients that speak to it
+/// directly (SEP-2243); on ours it would be wrong.
+const HEADER_KEYWORD: &str = "x-mcp-header";
+
+/// A target, as far as schemas are concerned.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) id: &'a str,
+    /// Whether the composite exists without it.
+    pub(super) optional: bool,
+    pub(super) arguments: &'a Arguments,
+    /// None if the tool is not known.
+    pub(super) schema: Option<&'a JsonObject>,
+}
+
+/// Derives the input schema of a composite.
+///
+/// It has the properties that the targets have and those that their arguments
+/// refer to; equal ones once, different ones as `anyOf`. Required is what a
+/// target that is not optional requires.
+pub(super) fn derive_input(sources: &[Source<'_>]) -> JsonObject {
+    let mut union = Union::default();
+    let mut closed = true;
+    for source in sources {
+        match source.arguments {
+            Arguments::Input => {
+                closed &= source.schema.is_some_and(is_closed);
+                union.add_all(source);
+            }
+            Arguments::Mapped(expression) => {
+                closed = false;
+                for found in expression.references() {
+                    union.add_reference(source, &found);
+                }
+            }
+        }
+    }
+    union.into_schema(closed)
+}
+
+/// Whether a schema names a property.
+pub(super) fn declares(schema: &JsonObject, property: &str) -> bool {
+    let properties = resolve_root(schema).get("properties");
+    properties.is_some_and(|properties| properties.get(property).is_some())
+}
+
+/// Whether a schema refuses every property that it does not name.
+pub(super) fn is_closed(schema: &JsonObject) -> bool {
+    let root = resolve_root(schema);
+    let refuses = |key| root.get(key) == Some(&Value::Bool(false));
+    (refuses("additionalProperties") || refuses("unevaluatedProperties"))
+        && !OPENING_KEYWORDS.iter().any(|keyword| root.contains_key(*keyword))
+}
+
+/// Derives annotations: what any target might do, the composite might.
+///
+/// `None` stands for a target of which nothing is known.
+pub(super) fn derive_annotations<'a>(
+    targets: impl Iterator<Item = Option<&'a ToolAnnotations>> + Clone,
+) -> ToolAnnotations {
+    let read_only = |target: Option<&ToolAnnotations>| {
+        target.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
+    };
+    let destructive = |target: Option<&ToolAnnotations>| {
+        // The hint means something only for tools that are not read-only.
+        !read_only(target) && target.is_none_or(ToolAnnotations::is_destructive)
+    };
+    let open_world = |target: Option<&ToolAnnotations>| {
+        target.and_then(|annotations| annotations.open_world_hint).unwrap_or(true)
+    };
+    ToolAnnotations::new()
+        .read_only(targets.clone().all(read_only))
+        .destructive(targets.clone().any(destructive))
+        .open_world(targets.clone().any(open_world))
+}
+
+/// Puts given annotations over derived ones, but for those that claim more
+/// safety; returns their names too.
+pub(super) fn merge_annotations(
+    given: &ToolAnnotations,
+    derived: ToolAnnotations,
+) -> (ToolAnnotations, Vec<&'static str>) {
+    let mut unsafe_claims = Vec::new();
+    let mut merge = |name, given: Option<bool>, derived: Option<bool>, safe: bool| match given {
+        Some(given) if given == safe && derived != Some(safe) => {
+            unsafe_claims.push(name);
+            derived
+        }
+        Some(given) => Some(given),
+        None => derived,
+    };
+    let mut merged = given.clone();
+    merged.read_only_hint =
+        merge("readOnlyHint", given.read_only_hint, derived.read_only_hint, true);
+    merged.destructive_hint =
+        merge("destructiveHint", given.destructive_hint, derived.destructive_hint, false);
+    merged.open_world_hint =
+        merge("openWorldHint", given.open_world_hint, derived.open_world_hint, false);
+    (merged, unsafe_claims)
+}
+
+/// The schema of the report of a fan-out with these branches.
+pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> JsonObject {
+    let branch = json!({
+        "type": "object",
+        "properties": {
+            "status": { "enum": ["completed", "failed", "timed_out", "skipped", "cancelled"] },
+            "output": { "description": "What the tool answered: its structured content, or its text." },
+            "error": {
+                "type": "object",
+                "properties": {
+                    "kind": {
+                        "enum": ["tool", "protocol", "service", "panic", "timeout", "limit", "definition"],
+                    },
+                    "message": { "type": "string" },
+                    "code": { "type": "integer" },
+                    "data": {},
+                },
+                "required": ["kind", "message"],
+            },
+        },
+        "required": ["status"],
+    });
+    let branches: Map<_, _> =
+        ids.clone().map(|id| (id.to_owned(), json!({ "$ref": "#/$defs/branch" }))).collect();
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "branches": {
+                "type": "object",
+                "properties": branches,
+                "required": ids.collect::<Vec<_>>(),
+                "additionalProperties": false,
+            },
+        },
+        "required": ["branches"],
+        "$defs": { "branch": branch },
+    });
+    match schema {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    }
+}
+
+/// The union of the schemas of several targets.
+#[derive(Default)]
+struct Union<'a> {
+    properties: BTreeMap<String, Vec<Value>>,
+    required: BTreeSet<String>,
+    /// Whole schemas of targets, which their properties refer to.
+    definitions: BTreeMap<String, (&'a JsonObject, Value)>,
+}
+
+// === impl Union ===
+
+impl<'a> Union<'a> {
+    /// Adds all properties of a target that gets the input as it is.
+    fn add_all(&mut self, source: &Source<'a>) {
+        let Some(schema) = source.schema else { return };
+        let root = resolve_root(schema);
+        for (name, property) in properties(root) {
+            let property = self.adopt(source, schema, property);
+            self.add(name, property);
+        }
+        if !source.optional {
+            let required = root.get("required").and_then(Value::as_array).into_iter().flatten();
+            self.required.extend(required.filter_map(Value::as_str).map(str::to_owned));
+        }
+    }
+
+    /// Adds the property that an argument refers to.
+    fn add_reference(&mut self, source: &Source<'a>, found: &Found<'_>) {
+        let Some(name) = found.reference.property() else { return };
+        // Only an argument that is nothing but the property has its type.
+        let typed = match (&found.path[..], found.reference.path()) {
+            ([PathSegment::Key(argument)], [_]) => source.schema.and_then(|schema| {
+                Some((schema, resolve_root(schema).get("properties")?.get(argument)?))
+            }),
+            _ => None,
+        };
+        let property = match typed {
+            Some((schema, property)) => self.adopt(source, schema, property),
+            None => Value::Object(Map::new()),
+        };
+        let has_default = property.get("default").is_some();
+        self.add(name, property);
+        if !source.optional && !found.reference.is_optional() && !has_default {
+            self.required.insert(name.to_owned());
+        }
+    }
+
+    fn add(&mut self, name: &str, property: Value) {
+        let alternatives = self.properties.entry(name.to_owned()).or_default();
+        if !alternatives.contains(&property) {
+            alternatives.push(property);
+        }
+    }
+
+    /// Takes a property over from the schema of a target.
+    ///
+    /// What it refers to in that schema comes along as a definition of its own,
+    /// so that equal names in several schemas do not meet.
+    fn adopt(&mut self, source: &Source<'a>, schema: &'a JsonObject, property: &Value) -> Value {
+        if !refers_locally(property) {
+            return rehome(property, None);
+        }
+        let known = self.definitions.iter().find(|(_, (other, _))| *other == schema);
+        let name = match known {
+            Some((name, _)) => name.clone(),
+            None => {
+                let mut name: String =
+                    source
+                        .id
+                        .chars()
+                        .map(|c| {
+                            if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') {
+                                c
+                            } else {
+                                '_'
+                            }
+                        })
+                        .collect();
+                while self.definitions.contains_key(&name) {
+                    name.push('_');
+                }
+                let mut whole = schema.clone();
+                // They would give the definition a base of its own.
+                whole.remove("$id");
+                whole.remove("$schema");
+                let whole = rehome(&Value::Object(whole), Some(&name));
+                self.definitions.insert(name.clone(), (schema, whole));
+                name
+            }
+        };
+        rehome(property, Some(&name))
+    }
+
+    fn into_schema(self, closed: bool) -> JsonObject {
+        let properties: Map<_, _> = self
+            .properties
+            .into_iter()
+            .map(|(name, mut alternatives)| match alternatives.len() {
+                1 => (name, alternatives.remove(0)),
+                // One that takes anything leaves nothing to say.
+                _ if alternatives.iter().any(|schema| *schema == json!({})) => (name, json!({})),
+                _ => (name, json!({ "anyOf": alternatives })),
+            })
+            .collect();
+        let mut schema = Map::new();
+        schema.insert("type".to_owned(), "object".into());
+        schema.insert("properties".to_owned(), properties.into());
+        if !self.required.is_empty() {
+            schema.insert(
+                "required".to_owned(),
+                self.required.into_iter().collect::<Vec<_>>().into(),
+            );
+        }
+        if closed {
+            schema.insert("additionalProperties".to_owned(), false.into());
+        }
+        if !self.definitions.is_empty() {
+            let definitions: Map<_, _> =
+                self.definitions.into_iter().map(|(name, (_, whole))| (name, whole)).collect();
+            schema.insert("$defs".to_owned(), definitions.into());
+        }
+        schema
+    }
+}
+
+/// The root of a schema, also where it is only a reference to a definition.
+fn resolve_root(schema: &JsonObject) -> &JsonObject {
+    let Some(Value::String(_)) = schema.get("$ref") else { return schema };
+    if schema.contains_key("properties") {
+        return schema;
+    }
+    schema
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|reference| reference.strip_prefix("#/$defs/"))
+        .and_then(|name| schema.get("$defs")?.get(name))
+        .map(|definition| resolve(schema, definition))
+        .and_then(Value::as_object)
+        .unwrap_or(schema)
+}
+
+fn properties(schema: &JsonObject) -> impl Iterator<Item = (&String, &Value)> {
+    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+/// Whether a schema refers to its own document.
+fn refers_locally(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => members.iter().any(|(key, value)| match (key.as_str(), value) {
+            ("$ref", Value::String(reference)) => reference.starts_with('#'),
+            (key, value) => !DATA_KEYWORDS.contains(&key) && refers_locally(value),
+        }),
+        Value::Array(elements) => elements.iter().any(refers_locally),
+        _ => false,
+    }
+}
+
+/// Copies a schema; references to its own document then lead to the definition
+/// `home`.
+fn rehome(schema: &Value, home: Option<&str>) -> Value {
+    match schema {
+        Value::Object(members) => members
+            .iter()
+            .filter(|(key, _)| *key != HEADER_KEYWORD)
+            .map(|(key, value)| {
+                let value = match (key.as_str(), value, home) {
+                    ("$ref", Value::String(reference), Some(home))
+                        if reference.starts_with('#') =>
+                    {
+                        format!("#/$defs/{home}{}", &reference[1..]).into()
+                    }
+                    (key, value, _) if DATA_KEYWORDS.contains(&key) => value.clone(),
+                    (_, value, _) => rehome(value, home),
+                };
+                (key.clone(), value)
+            })
+            .collect::<Map<_, _>>()
+            .into(),
+        Value::Array(elements) => elements.iter().map(|element| rehome(element, home)).collect(),
+        _ => schema.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use futures::future::BoxFuture;
+use pin_project_lite::pin_project;
+use rmcp::model::{ClientRequest, ErrorData};
+use tokio::runtime::Handle;
+use tower::BoxError;
+use tower_service::Service;
+
+use super::{CompositeLayer, listing::Listing, resolve::Resolved, run::Runner};
+use crate::{
+    catalog::{AtHand, Catalog, Known, Needs},
+    engine::limits::Limits,
+    intercept::{Informed, future::InformedFuture},
+    message::{Refusal, Reply, Request},
+};
+
+/// Middleware that [`CompositeLayer`] puts in front of a service.
+///
+/// It is ready when the service is.
+#[derive(Clone)]
+pub struct Composite<S> {
+    listing: Informed<Listing, S>,
+    limits: Limits,
+}
+
+pin_project! {
+    /// Response future of [`Composite`].
+    pub struct ResponseFuture<F, E> {
+        #[pin]
+        state: State<F, E>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F, E> {
+        Passed {
+            #[pin]
+            reply: InformedFuture<Listing, F, E>,
+        },
+        Running { reply: BoxFuture<'static, Reply> },
+    }
+}
+
+// === impl Composite ===
+
+impl<S> Composite<S> {
+    pub(super) fn new(layer: &CompositeLayer, inner: S) -> Self {
+        let listing =
+            Listing { program: layer.program.clone(), complaints: layer.complaints.clone() };
+        let listing =
+            Informed::with_catalogs(listing, inner, layer.epoch.clone(), layer.vary_by.clone());
+        Self { listing, limits: layer.limits }
+    }
+}
+
+impl<S> Service<Request> for Composite<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.listing.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let composite =
+            request.tool_call().and_then(|call| self.listing.rule().program.find(&call.name));
+        let state = match composite {
+            None => State::Passed { reply: self.listing.call(request) },
+            Some(composite) => State::Running { reply: self.run(composite, request) },
+        };
+        ResponseFuture { state }
+    }
+}
+
+impl<S> Composite<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    fn run(&mut self, composite: usize, request: Request) -> BoxFuture<'static, Reply> {
+        // The branches acquire readiness of their own, so what this call
+        // reserved is given back: a service that admits one request at a time
+        // would otherwise wait for itself.
+        let inner = self.listing.give_back_readiness();
+        let rule = self.listing.rule().clone();
+        let catalogs = self.listing.catalogs().clone();
+        let limits = self.limits;
+        Box::pin(async move {
+            if Handle::try_current().is_err() {
+                tracing::error!("composites need a Tokio runtime with its time enabled");
+                return ErrorData::internal_error("internal error", None).into();
+            }
+            let (message, context) = request.into_parts();
+            let ClientRequest::CallToolRequest(call) = message else {
+                unreachable!("only a tool call names a composite");
+            };
+            let (catalog, listing_context) = catalogs.of(&context);
+            let program = rule.program.clone();
+            let Some(known) =
+                known(&catalog, composite, rule, inner.clone(), listing_context).await
+            else {
+                return Refusal::Unavailable { tool: call.params.name }.into();
+            };
+            let runner = Runner { program, known, inner };
+            match runner.run(composite, call.params.arguments, context, limits).await {
+                Ok(result) => result.into(),
+                Err(refusal) => refusal.into(),
+            }
+        })
+    }
+}
+
+/// What is known of tools, listed again if the composite cannot run with it.
+async fn known<S>(
+    catalog: &Catalog<Resolved>,
+    composite: usize,
+    rule: Listing,
+    inner: S,
+    context: crate::message::Context,
+) -> Option<std::sync::Arc<Known<Resolved>>>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    let name = rule.program.composites[composite].name.clone();
+    let needs = Needs::Tool(&name);
+    let can_run = |known: &Known<Resolved>| known.derived().available(composite).is_some();
+    let load = || crate::intercept::load(rule, inner, context);
+    match catalog.at_hand(needs, can_run) {
+        AtHand::Known(known) => Some(known),
+        AtHand::Stale(known) => {
+            catalog.refresh(load);
+            Some(known)
+        }
+        AtHand::Failed(_) => None,
+        AtHand::Unknown => catalog.wait(needs, can_run, load).await.ok(),
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Composite<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Composite").field("listing", &self.listing).finish_non_exhaustive()
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl<F, E> Future for ResponseFuture<F, E>
+where
+    F: Future<Output = Result<Reply, E>>,
+{
+    type Output = Result<Reply, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Passed { reply } => reply.poll(cx),
+            StateProj::Running { reply } => reply.as_mut().poll(cx).map(Ok),
+        }
+    }
+}
+
+impl<F, E> fmt::Debug for ResponseFuture<F, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

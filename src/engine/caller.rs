@@ -1,0 +1,40 @@
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use rmcp::model::{CallToolResult, JsonObject};
+
+use super::{limits::Scope, outcome::StepError};
+use crate::message::Context;
+
+/// Calls one tool: all that the engine knows of the world.
+///
+/// Any closure that takes a [`Call`] and returns a future is one.
+pub(crate) trait Caller: Send {
+    /// Starts to call a tool; the future does all that has to be waited for.
+    fn call(&mut self, call: Call) -> BoxFuture<'static, Result<CallToolResult, StepError>>;
+}
+
+/// One call of a tool that a plan makes.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// Which step of the plan it is.
+    pub(crate) step: usize,
+    /// The tool, by the name that the plan knows.
+    pub(crate) tool: Arc<str>,
+    /// The arguments, evaluated.
+    pub(crate) arguments: JsonObject,
+    /// The context of this branch.
+    pub(crate) context: Context,
+    /// What a run within this branch may still use.
+    pub(crate) scope: Scope,
+}
+
+impl<F, R> Caller for F
+where
+    F: FnMut(Call) -> R + Send,
+    R: Future<Output = Result<CallToolResult, StepError>> + Send + 'static,
+{
+    fn call(&mut self, call: Call) -> BoxFuture<'static, Result<CallToolResult, StepError>> {
+        Box::pin(self(call))
+    }
+}

@@ -1,0 +1,92 @@
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::time::Instant;
+
+/// What one call of a composite may use, everything nested in it included.
+///
+/// A limit that is hit fails the branch that hit it, with a text that names the
+/// limit; the other branches are not affected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    max_calls: usize,
+    max_result_bytes: usize,
+}
+
+/// What a run and the runs nested in it share.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    meter: Arc<Meter>,
+    limits: Limits,
+    /// When the outermost run ends.
+    pub(crate) deadline: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Meter {
+    calls: AtomicUsize,
+    result_bytes: AtomicUsize,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// How many tools may be called; 10 000 by default.
+    #[must_use]
+    pub const fn max_calls(mut self, calls: usize) -> Self {
+        self.max_calls = calls;
+        self
+    }
+
+    /// How large the results of the tools may be together, in bytes of their
+    /// texts, data and values; 4 MiB by default.
+    #[must_use]
+    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.max_result_bytes = bytes;
+        self
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_calls: 10_000, max_result_bytes: 4 << 20 }
+    }
+}
+
+// === impl Scope ===
+
+impl Scope {
+    /// The scope of an outermost run.
+    pub(crate) fn new(limits: Limits, deadline: Instant) -> Self {
+        Self { meter: Arc::default(), limits, deadline }
+    }
+
+    /// The scope of a run nested in this one, which may end sooner but not later.
+    pub(crate) fn nested(&self, deadline: Instant) -> Self {
+        Self { deadline: self.deadline.min(deadline), ..self.clone() }
+    }
+
+    /// Counts a call.
+    pub(super) fn count_call(&self) -> Result<(), String> {
+        let max = self.limits.max_calls;
+        match self.meter.calls.fetch_add(1, Ordering::Relaxed) {
+            calls if calls < max => Ok(()),
+            _ => Err(format!("the run made more calls than `max_calls` allows, which is {max}")),
+        }
+    }
+
+    /// Counts the bytes of a result that the run keeps.
+    pub(super) fn count_result(&self, bytes: usize) -> Result<(), String> {
+        let max = self.limits.max_result_bytes;
+        let kept = &self.meter.result_bytes;
+        let fits = |sum: usize| Some(sum.saturating_add(bytes)).filter(|&sum| sum <= max);
+        match kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(format!(
+                "a result of {bytes} bytes is more than is left of `max_result_bytes`, which is {max}"
+            )),
+        }
+    }
+}

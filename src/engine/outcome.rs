@@ -1,0 +1,172 @@
+use rmcp::model::{CallToolResult, ErrorData};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// All that a run knows: what it was given and what has finished.
+///
+/// It is a plain value, so that a run can be put away and taken up elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunState {
+    /// What the run was called with; null once no step needs it.
+    pub(crate) input: Value,
+    /// What became of each step, in the order of the plan.
+    pub(crate) outcomes: Vec<Option<Outcome>>,
+    /// The steps that have finished, in the order they did.
+    pub(crate) finished: Vec<usize>,
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) status: Status,
+    /// What the tool answered; also of one that failed (`isError`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) result: Option<CallToolResult>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) error: Option<StepError>,
+    /// How often the tool was called.
+    pub(crate) attempts: u32,
+    /// When the step started, in milliseconds after the run.
+    pub(crate) started_ms: u64,
+    /// How long it took, in milliseconds.
+    pub(crate) duration_ms: u64,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    /// The tool answered and did not fail.
+    Completed,
+    /// It failed.
+    Failed,
+    /// It did not answer in time.
+    TimedOut,
+    /// It was never started.
+    Skipped,
+    /// It was stopped, because another one had already succeeded.
+    Cancelled,
+}
+
+/// Why a step did not complete.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StepError {
+    pub(crate) kind: ErrorKind,
+    /// In words, fit for a client.
+    pub(crate) message: String,
+    /// The code of a JSON-RPC error.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) code: Option<i32>,
+    /// The data of a JSON-RPC error.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) data: Option<Value>,
+}
+
+/// What kind of thing went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ErrorKind {
+    /// The tool said so (`isError`).
+    Tool,
+    /// It was answered with a JSON-RPC error.
+    Protocol,
+    /// Its service could not answer.
+    Service,
+    /// It panicked.
+    Panic,
+    /// It took too long.
+    Timeout,
+    /// A limit of the run was hit.
+    Limit,
+    /// The definition asks for what is not there.
+    Definition,
+}
+
+// === impl RunState ===
+
+impl RunState {
+    /// The state of a run that has not begun.
+    pub(crate) fn new(input: Value, steps: usize) -> Self {
+        Self { input, outcomes: vec![None; steps], finished: Vec::with_capacity(steps) }
+    }
+
+    /// Notes what became of a step.
+    pub(super) fn finish(&mut self, step: usize, outcome: Outcome) {
+        self.outcomes[step] = Some(outcome);
+        self.finished.push(step);
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    pub(crate) const fn is_success(&self) -> bool {
+        matches!(self.status, Status::Completed)
+    }
+
+    /// A step that was never started.
+    pub(super) const fn skipped() -> Self {
+        Self {
+            status: Status::Skipped,
+            result: None,
+            error: None,
+            attempts: 0,
+            started_ms: 0,
+            duration_ms: 0,
+        }
+    }
+}
+
+// === impl Status ===
+
+impl Status {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Skipped => "skipped",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+// === impl StepError ===
+
+impl StepError {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), code: None, data: None }
+    }
+
+    pub(crate) fn protocol(error: ErrorData) -> Self {
+        Self {
+            kind: ErrorKind::Protocol,
+            message: error.message.into_owned(),
+            code: Some(error.code.0),
+            data: error.data,
+        }
+    }
+
+    pub(super) const fn status(&self) -> Status {
+        match self.kind {
+            ErrorKind::Timeout => Status::TimedOut,
+            _ => Status::Failed,
+        }
+    }
+}
+
+// === impl ErrorKind ===
+
+impl ErrorKind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Protocol => "protocol",
+            Self::Service => "service",
+            Self::Panic => "panic",
+            Self::Timeout => "timeout",
+            Self::Limit => "limit",
+            Self::Definition => "definition",
+        }
+    }
+}

@@ -1,0 +1,327 @@
+use std::{
+    fmt, mem,
+    ops::ControlFlow,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::future::BoxFuture;
+use pin_project_lite::pin_project;
+use tower::{BoxError, ServiceExt};
+use tower_service::Service;
+
+use super::{Intercept, Intercepted, intercepted::ResponseFuture as InterceptedFuture};
+use crate::{
+    catalog::{self, AtHand, Catalogs, Epoch, Known, ListError, Needs, Tools, VaryBy},
+    message::{Context as RequestContext, Reply, Request},
+};
+
+/// A rule that must know the tools behind it.
+///
+/// It says per request what it must know, so that requests that do not concern
+/// it pass as through any other rule.
+///
+/// # Examples
+///
+/// ```
+/// use std::{convert::Infallible, ops::ControlFlow, sync::Arc};
+///
+/// use mcp_composite::{
+///     catalog::{Known, Needs, Tools},
+///     intercept::{Informed, InterceptInformed},
+///     message::{Reply, Request},
+/// };
+/// use rmcp::model::{CallToolResult, ListToolsResult, Tool, ToolAnnotations};
+/// use tower::ServiceExt;
+///
+/// /// Refuses calls to tools that are not known to be read-only.
+/// #[derive(Clone)]
+/// struct ReadOnly;
+///
+/// impl InterceptInformed for ReadOnly {
+///     type Derived = ();
+///     type Memo = ();
+///
+///     fn derive(&self, _: &Tools) {}
+///
+///     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+///         request.tool_call().map_or(Needs::Nothing, |call| Needs::Tool(&call.name))
+///     }
+///
+///     fn on_request(&self, request: &mut Request, known: Option<&Arc<Known<()>>>) -> ControlFlow<Reply> {
+///         let Some(call) = request.tool_call() else {
+///             return ControlFlow::Continue(());
+///         };
+///         let annotations = known
+///             .and_then(|known| known.tools().get(&call.name))
+///             .and_then(|tool| tool.annotations.as_ref());
+///         match annotations {
+///             Some(annotations) if annotations.read_only_hint == Some(true) => ControlFlow::Continue(()),
+///             _ => ControlFlow::Break(Reply::unknown_tool(call.name.clone())),
+///         }
+///     }
+/// }
+///
+/// async fn server(request: Request) -> Result<Reply, Infallible> {
+///     Ok(match request.lists_tools() {
+///         true => ListToolsResult::with_all_items(vec![
+///             Tool::new("look", "Looks", Arc::default()).with_annotations(ToolAnnotations::new().read_only(true)),
+///             Tool::new("wipe", "Wipes", Arc::default()),
+///         ])
+///         .into(),
+///         false => CallToolResult::success(vec![]).into(),
+///     })
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Infallible> {
+/// let service = Informed::new(ReadOnly, tower::service_fn(server));
+/// let reply = service.clone().oneshot(Request::call_tool("look")).await?;
+/// assert!(reply.error().is_none());
+/// let reply = service.oneshot(Request::call_tool("wipe")).await?;
+/// assert!(reply.error().is_some());
+/// # Ok(())
+/// # }
+/// ```
+pub trait InterceptInformed: Clone {
+    /// What the rule makes of the tools, once for each time they are listed.
+    type Derived;
+    /// What the request step remembers for the reply step.
+    type Memo;
+
+    /// Makes of the tools what the rule will ask for.
+    fn derive(&self, tools: &Tools) -> Self::Derived;
+
+    /// What must be known to decide about this request.
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
+
+    /// Inspects or rewrites a request; `Break` answers it without the inner service.
+    ///
+    /// Nothing is known if the rule needed nothing, or if the tools could not
+    /// be listed: a rule that protects something then refuses.
+    fn on_request(
+        &self,
+        request: &mut Request,
+        known: Option<&Arc<Known<Self::Derived>>>,
+    ) -> ControlFlow<Reply, Self::Memo>;
+
+    /// Inspects or rewrites the reply to a request that was forwarded.
+    fn on_reply(
+        &self,
+        memo: Self::Memo,
+        known: Option<&Arc<Known<Self::Derived>>>,
+        reply: &mut Reply,
+    ) {
+        let _ = (memo, known, reply);
+    }
+}
+
+/// Applies the informed rule `I` in front of the service `S`.
+///
+/// It is ready when `S` is, and calls the `S` that was ready, unless tools must
+/// be listed first. Then it gives that readiness back: a service that admits
+/// one request at a time would wait for itself.
+pub struct Informed<I: InterceptInformed, S> {
+    rule: I,
+    inner: S,
+    catalogs: Catalogs<I::Derived>,
+}
+
+pin_project! {
+    /// Response future of [`Informed`].
+    pub struct ResponseFuture<I: InterceptInformed, F, E> {
+        #[pin]
+        state: State<I, F, E>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<I: InterceptInformed, F, E> {
+        AtHand {
+            #[pin]
+            reply: InterceptedFuture<Knowing<I>, F>,
+        },
+        Listing { reply: BoxFuture<'static, Result<Reply, E>> },
+    }
+}
+
+/// An informed rule together with what it knows is a rule like any other.
+pub(crate) struct Knowing<I: InterceptInformed> {
+    rule: I,
+    known: Option<Arc<Known<I::Derived>>>,
+}
+
+// === impl Informed ===
+
+impl<I: InterceptInformed, S> Informed<I, S> {
+    /// Puts `rule` in front of `inner`.
+    pub fn new(rule: I, inner: S) -> Self {
+        Self::with_catalogs(rule, inner, Epoch::default(), None)
+    }
+
+    /// Makes what is known outdated whenever `epoch` is bumped.
+    #[must_use]
+    pub fn epoch(self, epoch: Epoch) -> Self {
+        Self::with_catalogs(self.rule, self.inner, epoch, None)
+    }
+
+    pub(crate) fn with_catalogs(rule: I, inner: S, epoch: Epoch, vary_by: Option<VaryBy>) -> Self {
+        Self { rule, inner, catalogs: Catalogs::new(epoch, vary_by) }
+    }
+
+    pub(crate) const fn rule(&self) -> &I {
+        &self.rule
+    }
+
+    pub(crate) const fn catalogs(&self) -> &Catalogs<I::Derived> {
+        &self.catalogs
+    }
+}
+
+impl<I, S: Clone> Informed<I, S>
+where
+    I: InterceptInformed,
+{
+    /// Gives back the readiness that this service was handed, and returns a
+    /// service that has none.
+    pub(crate) fn give_back_readiness(&mut self) -> S {
+        let inner = self.inner.clone();
+        drop(mem::replace(&mut self.inner, inner.clone()));
+        inner
+    }
+}
+
+/// Lists all tools and makes of them what the rule asks for.
+pub(crate) async fn load<I, S>(
+    rule: I,
+    inner: S,
+    context: RequestContext,
+) -> Result<(Tools, I::Derived), ListError>
+where
+    I: InterceptInformed,
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let tools = catalog::list_all(inner, context).await?;
+    let derived = rule.derive(&tools);
+    Ok((tools, derived))
+}
+
+/// Whether what is known says all that `needs` asks for.
+fn suffices<D>(needs: Needs<'_>, known: &Known<D>) -> bool {
+    match needs {
+        Needs::Nothing | Needs::AllTools => true,
+        Needs::Tool(name) => known.tools().get(name).is_some(),
+    }
+}
+
+impl<I, S> Service<Request> for Informed<I, S>
+where
+    I: InterceptInformed<Derived: Send + Sync + 'static, Memo: Send> + Send + Sync + 'static,
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = ResponseFuture<I, S::Future, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let known = match self.rule.needs(&request) {
+            Needs::Nothing => None,
+            needs => {
+                let (catalog, context) = self.catalogs.of(request.context());
+                match catalog.at_hand(needs, |known| suffices(needs, known)) {
+                    AtHand::Known(known) => Some(known),
+                    AtHand::Stale(known) => {
+                        catalog.refresh(|| load(self.rule.clone(), self.inner.clone(), context));
+                        Some(known)
+                    }
+                    AtHand::Failed(_) => None,
+                    AtHand::Unknown => {
+                        let inner = self.give_back_readiness();
+                        let rule = self.rule.clone();
+                        let reply = async move {
+                            let known = {
+                                let needs = rule.needs(&request);
+                                let (rule, inner) = (rule.clone(), inner.clone());
+                                let load = move || load(rule, inner, context);
+                                catalog.wait(needs, |known| suffices(needs, known), load).await.ok()
+                            };
+                            Intercepted::new(Knowing { rule, known }, inner).oneshot(request).await
+                        };
+                        return ResponseFuture { state: State::Listing { reply: Box::pin(reply) } };
+                    }
+                }
+            }
+        };
+        let rule = Knowing { rule: self.rule.clone(), known };
+        let reply = Intercepted::new(rule, &mut self.inner).call(request);
+        ResponseFuture { state: State::AtHand { reply } }
+    }
+}
+
+impl<I: InterceptInformed, S: Clone> Clone for Informed<I, S> {
+    fn clone(&self) -> Self {
+        Self { rule: self.rule.clone(), inner: self.inner.clone(), catalogs: self.catalogs.clone() }
+    }
+}
+
+impl<I: InterceptInformed + fmt::Debug, S: fmt::Debug> fmt::Debug for Informed<I, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informed")
+            .field("rule", &self.rule)
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Knowing ===
+
+impl<I: InterceptInformed> Intercept for Knowing<I> {
+    type Memo = I::Memo;
+
+    fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo> {
+        self.rule.on_request(request, self.known.as_ref())
+    }
+
+    fn on_reply(&self, memo: Self::Memo, reply: &mut Reply) {
+        self.rule.on_reply(memo, self.known.as_ref(), reply);
+    }
+}
+
+impl<I: InterceptInformed> Clone for Knowing<I> {
+    fn clone(&self) -> Self {
+        Self { rule: self.rule.clone(), known: self.known.clone() }
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl<I, F, E> Future for ResponseFuture<I, F, E>
+where
+    I: InterceptInformed,
+    F: Future<Output = Result<Reply, E>>,
+{
+    type Output = Result<Reply, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::AtHand { reply } => reply.poll(cx),
+            StateProj::Listing { reply } => reply.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<I: InterceptInformed, F, E> fmt::Debug for ResponseFuture<I, F, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
