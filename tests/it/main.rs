@@ -1,1 +1,7 @@
+//! Tests of the crate as its users see it.
 
+mod contract;
+mod defects;
+mod fan_out;
+mod listing;
+mod scripted;

@@ -1,0 +1,301 @@
+//! Tower's contract, for every service of ours.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use mcp_composite::{
+    catalog::{Known, Needs, Tools},
+    composite::{CompositeLayer, CompositeTool, Strategy},
+    intercept::{Informed, Intercept, InterceptInformed, Intercepted},
+    message::{Reply, Request},
+};
+use rmcp::model::{CallToolResult, ListToolsResult};
+use serde_json::json;
+use tokio_test::{assert_pending, assert_ready_ok, task};
+use tower::{
+    Layer, Service, ServiceExt,
+    buffer::Buffer,
+    layer::layer_fn,
+    limit::{ConcurrencyLimit, ConcurrencyLimitLayer},
+};
+use tower_test::mock;
+
+use crate::scripted::{Server, call, search_tool};
+
+/// A rule that changes nothing.
+#[derive(Clone)]
+struct Plain;
+
+/// A rule that changes nothing, but wants to know all tools.
+#[derive(Clone)]
+struct Curious;
+
+impl Intercept for Plain {
+    type Memo = ();
+
+    fn on_request(&self, _: &mut Request) -> std::ops::ControlFlow<Reply> {
+        std::ops::ControlFlow::Continue(())
+    }
+}
+
+impl InterceptInformed for Curious {
+    type Derived = usize;
+    type Memo = ();
+
+    fn derive(&self, tools: &Tools) -> usize {
+        tools.len()
+    }
+
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        request.tool_call().map_or(Needs::Nothing, |call| Needs::Tool(&call.name))
+    }
+
+    fn on_request(
+        &self,
+        _: &mut Request,
+        _: Option<&Arc<Known<usize>>>,
+    ) -> std::ops::ControlFlow<Reply> {
+        std::ops::ControlFlow::Continue(())
+    }
+}
+
+fn composites() -> CompositeLayer {
+    let all = CompositeTool::fan_out("all", "Everything", ["a", "b", "c"]);
+    let one = CompositeTool::fan_out("one", "One of them", ["a", "b"]).strategy(Strategy::Race);
+    let outer = CompositeTool::fan_out("outer", "Nested", ["all", "one", "a"]);
+    CompositeLayer::new([all, one, outer]).expect("good definitions")
+}
+
+fn server() -> Server {
+    Server::new().says("a", "1").says("b", "2").says("c", "3")
+}
+
+async fn succeeds<S>(service: S, request: Request)
+where
+    S: Service<Request, Response = Reply>,
+    S::Error: std::fmt::Debug,
+{
+    let reply = tokio::time::timeout(Duration::from_secs(1), service.oneshot(request)).await;
+    let reply = reply.expect("the service waits for itself").expect("an answer");
+    assert_eq!(reply.tool_result().and_then(|result| result.is_error), Some(false), "{reply:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn composites_work_above_a_service_that_admits_one_request_at_a_time() {
+    for name in ["all", "one", "outer"] {
+        let service = composites().layer(ConcurrencyLimit::new(server(), 1));
+        succeeds(service, call(name, json!({}))).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn composites_work_above_a_buffer() {
+    for name in ["all", "one", "outer"] {
+        let service = composites().layer(Buffer::new(server(), 1));
+        succeeds(service, call(name, json!({}))).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_composites_at_once_share_a_service_that_admits_two() {
+    let service = composites().layer(ConcurrencyLimit::new(server(), 2));
+    let calls = (0..20).map(|_| succeeds(service.clone(), call("outer", json!({}))));
+    futures::future::join_all(calls).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn informed_rules_work_above_a_service_that_admits_one_request_at_a_time() {
+    let service = Informed::new(Curious, ConcurrencyLimit::new(server(), 1));
+    succeeds(service.clone(), call("a", json!({}))).await;
+    succeeds(service, call("b", json!({}))).await;
+    succeeds(Informed::new(Curious, Buffer::new(server(), 1)), call("a", json!({}))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_permit_is_kept_after_a_composite_has_answered() {
+    let limit = ConcurrencyLimitLayer::new(1);
+    let limited = limit.layer(server());
+    let mut sibling = limited.clone();
+    let mut service = composites().layer(limited);
+
+    let reply = service.ready().await.unwrap().call(call("all", json!({}))).await.unwrap();
+
+    assert!(reply.error().is_none());
+    // The service that answered is still there, and holds nothing.
+    tokio::time::timeout(Duration::from_secs(60), sibling.ready())
+        .await
+        .expect("a permit")
+        .unwrap();
+    drop(service);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_permit_is_kept_after_a_composite_was_dropped() {
+    let server = Server::new().hangs("a").says("b", "2").hangs("c");
+    let limited = ConcurrencyLimit::new(server.clone(), 3);
+    let mut siblings = [limited.clone(), limited.clone(), limited.clone()];
+    let service = composites().layer(limited);
+    let mut running = Box::pin(service.oneshot(call("all", json!({}))));
+    while server.running() < 2 {
+        assert!(futures::poll!(&mut running).is_pending());
+        tokio::task::yield_now().await;
+    }
+
+    drop(running);
+
+    let all = futures::future::join_all(siblings.iter_mut().map(|sibling| sibling.ready()));
+    let all = tokio::time::timeout(Duration::from_secs(1), all).await.expect("all permits");
+    assert_eq!(all.into_iter().filter(|ready| ready.is_ok()).count(), 3);
+}
+
+/// A service over a mock, and whether it is ready.
+macro_rules! follows_its_inner {
+    ($layer:expr) => {{
+        let (mut service, mut handle) = mock::spawn_layer::<Request, Reply, _>($layer);
+        handle.allow(0);
+        assert_pending!(service.poll_ready());
+        handle.allow(1);
+        assert!(service.is_woken(), "the inner's readiness wakes whoever waits");
+        assert_ready_ok!(service.poll_ready());
+        // What passes through reaches the very service that was ready.
+        let mut reply = task::spawn(service.call(Request::call_tool("other")));
+        assert_pending!(reply.poll());
+        let (request, send) = handle.next_request().await.expect("a request");
+        assert_eq!(request.tool_call().expect("a call").name, "other");
+        send.send_response(CallToolResult::success(vec![]).into());
+        assert_ready_ok!(reply.poll());
+        // The one permit is used up.
+        assert_pending!(service.poll_ready());
+    }};
+}
+
+#[tokio::test]
+async fn every_service_is_ready_when_its_inner_is() {
+    follows_its_inner!(composites());
+    follows_its_inner!(CompositeLayer::new([]).unwrap());
+    follows_its_inner!(layer_fn(|inner| Intercepted::new(Plain, inner)));
+}
+
+#[tokio::test]
+async fn errors_of_the_inner_service_pass_through_untouched() {
+    #[derive(Debug, thiserror::Error, PartialEq)]
+    #[error("mine")]
+    struct Mine;
+    let service = tower::service_fn(|_: Request| async { Err::<Reply, Mine>(Mine) });
+
+    let error = composites().layer(service).oneshot(Request::call_tool("other")).await.unwrap_err();
+
+    assert_eq!(error, Mine);
+}
+
+#[tokio::test]
+async fn an_answered_request_never_reaches_the_inner_service() {
+    #[derive(Clone)]
+    struct Refuse;
+    impl Intercept for Refuse {
+        type Memo = ();
+        fn on_request(&self, _: &mut Request) -> std::ops::ControlFlow<Reply> {
+            std::ops::ControlFlow::Break(Reply::unknown_tool("x"))
+        }
+    }
+    let (mut service, mut handle) =
+        mock::spawn_layer::<Request, Reply, _>(layer_fn(|inner| Intercepted::new(Refuse, inner)));
+    assert_ready_ok!(service.poll_ready());
+    let reply = assert_ready_ok!(task::spawn(service.call(Request::call_tool("x"))).poll());
+    assert_eq!(reply.error().unwrap().message, "unknown tool `x`");
+    assert_pending!(handle.poll_request());
+}
+
+#[test]
+fn passing_through_needs_no_runtime() {
+    let service = composites().layer(tower::service_fn(|_: Request| async {
+        Ok::<Reply, Infallible>(CallToolResult::success(vec![]).into())
+    }));
+    let reply = futures::executor::block_on(service.oneshot(Request::call_tool("other"))).unwrap();
+    assert!(reply.error().is_none());
+}
+
+#[test]
+fn a_composite_without_a_runtime_answers_an_error() {
+    let service = composites().layer(tower::service_fn(|_: Request| async {
+        Ok::<Reply, Infallible>(CallToolResult::success(vec![]).into())
+    }));
+    let reply = futures::executor::block_on(service.oneshot(Request::call_tool("all"))).unwrap();
+    let error = reply.error().unwrap();
+    assert_eq!((error.code.0, &*error.message), (-32603, "internal error"));
+}
+
+#[test]
+fn rules_and_lists_need_no_runtime() {
+    let list = |_: Request| async {
+        Ok::<Reply, Infallible>(ListToolsResult::with_all_items(vec![search_tool("a")]).into())
+    };
+    let service = composites().layer(tower::service_fn(list));
+    let reply = futures::executor::block_on(service.oneshot(Request::list_tools())).unwrap();
+    assert_eq!(reply.tools().unwrap().tools.len(), 2, "`one` can run with `a` alone");
+}
+
+/// Counts what a call allocates on this thread.
+fn allocations<T>(f: impl FnOnce() -> T) -> u64 {
+    allocation_counter::measure(|| drop(f())).count_total
+}
+
+/// A leaf whose answers are made beforehand, so that it allocates nothing.
+#[derive(Clone)]
+struct Leaf(Arc<std::sync::Mutex<Vec<Reply>>>);
+
+impl Service<Request> for Leaf {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Reply, Infallible>>;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), Infallible>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request) -> Self::Future {
+        std::future::ready(Ok(self.0.lock().unwrap().pop().expect("an answer")))
+    }
+}
+
+fn allocations_of_a_call<L>(layer: &L) -> u64
+where
+    L: Layer<Leaf>,
+    L::Service: Service<Request, Response = Reply, Error = Infallible>,
+{
+    let answers = (0..2).map(|_| CallToolResult::success(vec![]).into()).collect();
+    let mut service = layer.layer(Leaf(Arc::new(std::sync::Mutex::new(answers))));
+    let request = call("other", json!({ "q": "x" }));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    allocations(|| {
+        assert!(service.poll_ready(&mut cx).is_ready());
+        let reply = std::pin::pin!(service.call(request)).poll(&mut cx);
+        assert!(matches!(reply, std::task::Poll::Ready(Ok(_))));
+    })
+}
+
+#[test]
+fn passing_through_allocates_nothing() {
+    let stack = tower::ServiceBuilder::new()
+        .layer(composites())
+        .layer(layer_fn(|inner| Intercepted::new(Plain, inner)))
+        .layer(CompositeLayer::new([]).unwrap());
+    assert_eq!(allocations(|| Box::new(1)), 1, "allocations are counted");
+    assert_eq!(allocations_of_a_call(&composites()), 0);
+    assert_eq!(allocations_of_a_call(&stack), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_service_of_ours_can_be_cloned_sent_and_shared() {
+    fn check<T: Clone + Send + Sync + 'static>(_: &T) {}
+    check(&composites());
+    check(&composites().layer(server()));
+    check(&Informed::new(Curious, server()));
+    check(&Intercepted::new(Plain, server()));
+    // A service that is not `Sync` will do.
+    let boxed = tower::util::BoxCloneService::new(server());
+    let service = composites().layer(boxed);
+    succeeds(service, call("outer", json!({}))).await;
+}

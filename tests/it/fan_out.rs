@@ -1,0 +1,698 @@
+//! What a fan-out does with its targets and their answers.
+
+use std::time::Duration;
+
+use mcp_composite::{
+    composite::{
+        BRANCH, Composite, CompositeLayer, CompositeTool, Limits, Order, Strategy, Success, TOOL,
+        TRACE, Target,
+    },
+    message::{Reply, Request},
+};
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject, Tool};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::{Server, call, echo, error, failure, object, text};
+
+type Stack = Composite<Server>;
+
+fn stack(server: &Server, composites: impl IntoIterator<Item = CompositeTool>) -> Stack {
+    CompositeLayer::new(composites).expect("good definitions").layer(server.clone())
+}
+
+fn all<const N: usize>(tools: [&str; N]) -> CompositeTool {
+    CompositeTool::fan_out("all", "Everything", tools)
+}
+
+async fn run(stack: &Stack, request: Request) -> CallToolResult {
+    let reply = stack.clone().oneshot(request).await.expect("an answer");
+    reply.tool_result().unwrap_or_else(|| panic!("{:?}", reply.error())).clone()
+}
+
+async fn run_all(stack: &Stack) -> CallToolResult {
+    run(stack, call("all", json!({}))).await
+}
+
+async fn refused(stack: &Stack, request: Request) -> (i32, String) {
+    let reply = stack.clone().oneshot(request).await.expect("an answer");
+    let error = reply.error().expect("an error");
+    (error.code.0, error.message.to_string())
+}
+
+fn texts(result: &CallToolResult) -> Vec<&str> {
+    result.content.iter().filter_map(|block| block.as_text()).map(|text| &*text.text).collect()
+}
+
+fn branches(result: &CallToolResult) -> &Value {
+    &result.structured_content.as_ref().expect("a report")["branches"]
+}
+
+fn statuses(result: &CallToolResult) -> Vec<(String, String)> {
+    let trace = result.meta.as_ref().expect("meta").0[TRACE].as_array().expect("a trace");
+    let text = |entry: &Value, key: &str| entry[key].as_str().expect("a text").to_owned();
+    trace.iter().map(|entry| (text(entry, "step"), text(entry, "status"))).collect()
+}
+
+fn status_of(result: &CallToolResult, step: &str) -> String {
+    statuses(result).into_iter().find(|(id, _)| id == step).expect("the step").1
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_target_gets_the_arguments_and_all_answers_come_back() {
+    let server = Server::new().echoes("a").says("b", "from b");
+    let stack = stack(&server, [all(["a", "b"])]);
+
+    let result = run(&stack, call("all", json!({ "q": "x" }))).await;
+
+    assert_eq!(result.is_error, Some(false));
+    assert_eq!(server.arguments("a"), Some(json!({ "q": "x" })));
+    assert_eq!(server.arguments("b"), Some(json!({ "q": "x" })));
+    assert_eq!(
+        *branches(&result),
+        json!({
+            "a": { "status": "completed", "output": { "q": "x" } },
+            "b": { "status": "completed", "output": "from b" },
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_is_attributed_and_in_declared_order() {
+    let server = Server::new().says_after("slow", 50, "1").says("fast", "2");
+    let stack = stack(
+        &server,
+        [CompositeTool::fan_out(
+            "all",
+            "Everything",
+            [Target::new("slow").id("first"), "fast".into()],
+        )],
+    );
+
+    let result = run_all(&stack).await;
+
+    assert_eq!(texts(&result), ["1", "2"]);
+    let owners: Vec<_> = result
+        .content
+        .iter()
+        .map(|block| &block.as_text().expect("a text").meta.as_ref().expect("meta").0)
+        .map(|meta| (meta[BRANCH].as_str().unwrap(), meta[TOOL].as_str().unwrap()))
+        .collect();
+    assert_eq!(owners, [("first", "slow"), ("fast", "fast")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn completion_order_is_there_for_those_who_ask() {
+    let server = Server::new().says_after("slow", 50, "1").says("fast", "2");
+    let stack = stack(&server, [all(["slow", "fast"]).order(Order::Completion)]);
+
+    assert_eq!(texts(&run_all(&stack).await), ["2", "1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_outcomes_give_the_same_bytes_but_for_times() {
+    let server = Server::new().says_after("a", 3, "1").fails("b", "no").says("c", "3");
+    let stack = stack(&server, [all(["a", "b", "c"])]);
+
+    let mut first = run_all(&stack).await;
+    let mut second = run_all(&stack).await;
+    first.meta = None;
+    second.meta = None;
+
+    assert_eq!(serde_json::to_string(&first).unwrap(), serde_json::to_string(&second).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_branch_gave_arrives_unchanged() {
+    let server = Server::new().tool("a", |_| async {
+        let mut result =
+            CallToolResult::structured(json!([1, null, { "deep": 18446744073709551615u64 }]));
+        let mut image = ContentBlock::image("aGk=", "image/png");
+        if let ContentBlock::Image(image) = &mut image {
+            image.meta = Some(MetaObject(object(json!({ "mine": 1 }))));
+        }
+        result.content = vec![image, ContentBlock::embedded_text("file:///a", "embedded")];
+        result.meta = Some(MetaObject(object(json!({ "cost": 7 }))));
+        Ok(result.into())
+    });
+    let stack = stack(&server, [all(["a"])]);
+
+    let result = run_all(&stack).await;
+
+    assert_eq!(
+        branches(&result)["a"]["output"],
+        json!([1, null, { "deep": 18446744073709551615u64 }])
+    );
+    let ContentBlock::Image(image) = &result.content[0] else { panic!("{:?}", result.content) };
+    assert_eq!((image.data.as_str(), image.mime_type.as_str()), ("aGk=", "image/png"));
+    let meta = &image.meta.as_ref().unwrap().0;
+    assert_eq!((&meta["mine"], &meta[BRANCH]), (&json!(1), &json!("a")));
+    let ContentBlock::Resource(resource) = &result.content[1] else {
+        panic!("{:?}", result.content)
+    };
+    assert_eq!(resource.get_text(), "embedded");
+    assert_eq!(result.meta.as_ref().unwrap().0[TRACE][0]["meta"], json!({ "cost": 7 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_branch_says_which_and_why_and_keeps_the_others() {
+    let server = Server::new()
+        .says("good", "fine")
+        .fails("bad", "quota exceeded")
+        .tool("broken", |_| async { error(-32042, "url elicitation", Some(json!({ "url": "x" }))) })
+        .tool("gone", |_| async { Err("connect to 10.0.0.7:443 failed".into()) });
+    let stack = stack(&server, [all(["good", "bad", "broken", "gone"])]);
+
+    let result = run_all(&stack).await;
+
+    assert_eq!(result.is_error, Some(true));
+    assert_eq!(
+        texts(&result),
+        [
+            "fine",
+            "branch `bad` (tool `bad`) failed: quota exceeded",
+            "branch `broken` (tool `broken`) failed: url elicitation",
+            "branch `gone` (tool `gone`) failed: the tool's server could not answer",
+        ]
+    );
+    assert_eq!(
+        *branches(&result),
+        json!({
+            "good": { "status": "completed", "output": "fine" },
+            "bad": { "status": "failed", "error": { "kind": "tool", "message": "quota exceeded" } },
+            "broken": {
+                "status": "failed",
+                "error": {
+                    "kind": "protocol", "message": "url elicitation", "code": -32042, "data": { "url": "x" },
+                },
+            },
+            "gone": {
+                "status": "failed",
+                "error": { "kind": "service", "message": "the tool's server could not answer" },
+            },
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_images_of_a_failed_tool_are_kept_beside_its_cause() {
+    let server = Server::new().tool("a", |_| async {
+        let content = vec![ContentBlock::text("see"), ContentBlock::image("aGk=", "image/png")];
+        Ok(CallToolResult::error(content).into())
+    });
+    let result = run_all(&stack(&server, [all(["a"])])).await;
+
+    assert_eq!(texts(&result), ["branch `a` (tool `a`) failed: see"]);
+    assert!(matches!(result.content[1], ContentBlock::Image(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_result_conforms_to_the_advertised_schema_whatever_happened() {
+    let server = Server::new()
+        .says("good", "fine")
+        .fails("bad", "no")
+        .hangs("slow")
+        .tool("odd", |_| async { error(-1, "odd", Some(json!([1]))) });
+    let stack =
+        stack(&server, [all(["good", "bad", "slow", "odd"]).timeout(Duration::from_secs(1))]);
+    let list = stack.clone().oneshot(Request::list_tools()).await.unwrap();
+    let tool = list.tools().unwrap().tools.last().unwrap().clone();
+    let schema = Value::Object((*tool.output_schema.expect("a schema")).clone());
+
+    let result = run_all(&stack).await;
+
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    assert_eq!(
+        validator.validate(result.structured_content.as_ref().unwrap()).map_err(|e| e.to_string()),
+        Ok(())
+    );
+    assert!(
+        !validator.is_valid(&json!({ "branches": { "good": {} } })),
+        "the schema says something"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_report_there_is_no_structured_content_and_no_schema() {
+    let server = Server::new().says("a", "1");
+    let stack = stack(&server, [all(["a"]).report(false)]);
+    let list = stack.clone().oneshot(Request::list_tools()).await.unwrap();
+
+    assert_eq!(list.tools().unwrap().tools.last().unwrap().output_schema, None);
+    let result = run_all(&stack).await;
+    assert_eq!((texts(&result), result.structured_content.clone()), (vec!["1"], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_success_rule_decides_and_what_succeeded_is_always_included() {
+    let server =
+        Server::new().says("a", "1").says("b", "2").fails("bad", "no").fails("worse", "no");
+    let cases = [
+        (all(["a", "b"]), false),
+        (all(["a", "bad"]), true),
+        (all(["a", "bad"]).success(Success::Any), false),
+        (all(["bad", "worse"]).success(Success::Any), true),
+        (all(["a", "b", "bad"]).success(Success::Quorum(2)), false),
+        (all(["a", "bad", "worse"]).success(Success::Quorum(2)), true),
+        (
+            CompositeTool::fan_out("all", "x", ["a".into(), Target::new("bad").optional(true)]),
+            false,
+        ),
+        (
+            CompositeTool::fan_out("all", "x", [Target::new("bad").optional(true), "worse".into()]),
+            true,
+        ),
+        // A quorum counts optional successes too.
+        (
+            CompositeTool::fan_out(
+                "all",
+                "x",
+                [Target::new("a").optional(true), "b".into(), "bad".into()],
+            )
+            .success(Success::Quorum(2)),
+            false,
+        ),
+    ];
+    for (definition, is_error) in cases {
+        let result = run_all(&stack(&server, [definition.clone()])).await;
+        assert_eq!(result.is_error, Some(is_error), "{definition:?}");
+    }
+    let partial = run_all(&stack(&server, [all(["a", "bad"])])).await;
+    assert_eq!(texts(&partial)[0], "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sequential_runs_one_after_another_and_is_not_stopped_by_a_failure() {
+    let server = Server::new().says_after("a", 10, "1").fails("b", "no").says_after("c", 10, "3");
+    let stack = stack(&server, [all(["a", "b", "c"]).strategy(Strategy::Sequential)]);
+
+    let result = run_all(&stack).await;
+
+    assert_eq!(server.called(), ["a", "b", "c"]);
+    assert_eq!(server.most_running(), 1);
+    assert_eq!(texts(&result), ["1", "branch `b` (tool `b`) failed: no", "3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_race_gives_the_first_success_unchanged_and_cancels_the_rest() {
+    let server = Server::new().hangs("never").fails("fails", "at once").tool("wins", |_| async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        Ok(CallToolResult::structured(json!({ "n": 1 })).into())
+    });
+    let stack = stack(&server, [all(["never", "fails", "wins"]).strategy(Strategy::Race)]);
+
+    let result = run_all(&stack).await;
+
+    let mut unchanged = result.clone();
+    unchanged.meta = None;
+    assert_eq!(unchanged, CallToolResult::structured(json!({ "n": 1 })));
+    assert_eq!(
+        statuses(&result),
+        [("never", "cancelled"), ("fails", "failed"), ("wins", "completed")]
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+    );
+    tokio::task::yield_now().await;
+    assert_eq!(server.dropped(), ["never"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_race_that_nobody_wins_tells_every_failure() {
+    let server = Server::new().fails("a", "x").fails("b", "y");
+    let result = run_all(&stack(&server, [all(["a", "b"]).strategy(Strategy::Race)])).await;
+
+    assert_eq!(result.is_error, Some(true));
+    assert_eq!(
+        texts(&result),
+        ["branch `a` (tool `a`) failed: x", "branch `b` (tool `b`) failed: y"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fallback_calls_the_next_only_after_a_failure() {
+    let server = Server::new().fails("a", "x").says("b", "2").says("c", "3");
+    let stack = stack(&server, [all(["a", "b", "c"]).strategy(Strategy::Fallback)]);
+
+    let result = run_all(&stack).await;
+
+    assert_eq!(server.called(), ["a", "b"]);
+    assert_eq!(texts(&result), ["2"]);
+    assert_eq!(result.is_error, Some(false));
+    assert_eq!(status_of(&result, "a"), "failed");
+    assert_eq!(status_of(&result, "c"), "skipped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_parallel_bounds_how_many_run_at_once() {
+    let tools: Vec<String> = (0..10).map(|n| format!("t{n}")).collect();
+    let server = tools.iter().fold(Server::new(), |server, tool| server.says_after(tool, 10, "ok"));
+    let definition = CompositeTool::fan_out("all", "Everything", tools).max_parallel(3);
+
+    let start = Instant::now();
+    let result = run_all(&stack(&server, [definition])).await;
+
+    assert_eq!((server.most_running(), texts(&result).len()), (3, 10));
+    assert_eq!(start.elapsed().as_millis(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_takes_too_long_is_one_failed_branch() {
+    let server = Server::new().hangs("slow").says("fast", "1");
+    let slow = Target::new("slow").timeout(Duration::from_secs(5));
+    let stack =
+        stack(&server, [CompositeTool::fan_out("all", "Everything", [slow, "fast".into()])]);
+
+    let start = Instant::now();
+    let result = run_all(&stack).await;
+
+    assert_eq!(start.elapsed(), Duration::from_secs(5));
+    assert_eq!(texts(&result), ["branch `slow` (tool `slow`) timed out: no answer within 5s", "1"]);
+    assert_eq!(branches(&result)["slow"]["status"], "timed_out");
+    assert_eq!(branches(&result)["slow"]["error"]["kind"], "timeout");
+    assert_eq!(server.dropped(), ["slow"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_may_take_a_minute_unless_it_says_otherwise() {
+    let server = Server::new().hangs("slow");
+    let start = Instant::now();
+    run_all(&stack(&server, [all(["slow"])])).await;
+    assert_eq!(start.elapsed(), Duration::from_secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_takes_too_long_gives_what_it_has() {
+    let server = Server::new().says("a", "1").hangs("b").says("c", "3");
+    let definition =
+        all(["a", "b", "c"]).strategy(Strategy::Sequential).timeout(Duration::from_secs(2));
+    let stack = stack(&server, [definition]);
+
+    let start = Instant::now();
+    let result = run_all(&stack).await;
+
+    assert_eq!(start.elapsed(), Duration::from_secs(2));
+    assert_eq!(result.is_error, Some(true));
+    assert_eq!(
+        texts(&result),
+        [
+            "1",
+            "branch `b` (tool `b`) timed out: no answer within 2s",
+            "branch `c` (tool `c`) was skipped: the run had ended",
+        ]
+    );
+    tokio::task::yield_now().await;
+    assert_eq!(server.dropped(), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_of_a_stock_layer_below_is_told_as_one() {
+    let server = Server::new().hangs("slow");
+    let below = tower::timeout::Timeout::new(server.clone(), Duration::from_secs(1));
+    let stack = CompositeLayer::new([all(["slow"])]).unwrap().layer(below);
+
+    let reply = stack.oneshot(call("all", json!({}))).await.unwrap();
+
+    let result = reply.tool_result().unwrap();
+    assert_eq!(branches(result)["slow"]["status"], "timed_out");
+    assert_eq!(texts(result), ["branch `slow` (tool `slow`) timed out: no answer in time"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_server_is_told_as_such() {
+    let server = Server::new().hangs("a").hangs("b");
+    let below = tower::load_shed::LoadShed::new(tower::limit::ConcurrencyLimit::new(server, 1));
+    let definition = all(["a", "b"]).timeout(Duration::from_secs(1));
+    let stack = CompositeLayer::new([definition]).unwrap().layer(below);
+
+    let reply = stack.oneshot(call("all", json!({}))).await.unwrap();
+
+    let texts = texts(reply.tool_result().unwrap()).join("\n");
+    assert!(texts.contains("`b`) failed: the tool's server is overloaded"), "{texts}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_are_mapped_from_the_input() {
+    let server = Server::new().echoes("a").echoes("b");
+    let definition = CompositeTool::fan_out(
+        "all",
+        "Everything",
+        [
+            Target::new("a").arguments(
+                json!({ "q": "$input.query", "tone": "$input.tone?", "n": 5, "$q": "$$x" }),
+            ),
+            Target::new("b").arguments(json!("$input.filter")),
+        ],
+    );
+    let stack = stack(&server, [definition]);
+
+    let result =
+        run(&stack, call("all", json!({ "query": "$input.secret", "filter": { "k": [1] } }))).await;
+
+    assert_eq!(result.is_error, Some(false), "{result:?}");
+    assert_eq!(server.arguments("a"), Some(json!({ "q": "$input.secret", "n": 5, "$q": "$x" })));
+    assert_eq!(server.arguments("b"), Some(json!({ "k": [1] })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reference_to_nothing_fails_its_branch_and_calls_nothing() {
+    let server = Server::new().echoes("a").echoes("b");
+    let definition = CompositeTool::fan_out(
+        "all",
+        "Everything",
+        [Target::new("a").arguments(json!({ "q": "$input.deep.er" })), "b".into()],
+    )
+    .input_schema(object(json!({ "type": "object" })));
+    let result = run_all(&stack(&server, [definition])).await;
+
+    assert_eq!(server.called(), ["b"]);
+    assert_eq!(
+        branches(&result)["a"]["error"],
+        json!({ "kind": "definition", "message": "`$input.deep.er` has no value" })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_arguments_are_refused_with_their_path_before_anything_is_called() {
+    let server = Server::new().echoes("a");
+    let schema = json!({
+        "type": "object",
+        "properties": { "page": { "type": "object", "properties": { "size": { "type": "integer" } } } },
+        "required": ["page"],
+    });
+    let stack = stack(&server, [all(["a"]).input_schema(object(schema))]);
+
+    let (code, message) =
+        refused(&stack, call("all", json!({ "page": { "size": "hunter2" } }))).await;
+    assert_eq!(code, -32602);
+    assert_eq!(
+        message,
+        "invalid arguments for `all`: at `/page/size`: the value is not of type \"integer\""
+    );
+    let (_, message) = refused(&stack, Request::call_tool("all")).await;
+    assert_eq!(message, "invalid arguments for `all`: \"page\" is a required property");
+    assert!(server.called().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn defaults_are_applied_nested_ones_too() {
+    let server = Server::new().echoes("a");
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "limit": { "type": "integer", "default": 10 },
+            "page": { "$ref": "#/$defs/page" },
+            "list": { "type": "array", "items": { "$ref": "#/$defs/page" } },
+        },
+        "$defs": { "page": { "type": "object", "properties": { "size": { "default": 3 } }, "default": {} } },
+    });
+    let stack = stack(&server, [all(["a"]).input_schema(object(schema))]);
+
+    run(&stack, call("all", json!({ "list": [{}, { "size": 1 }] }))).await;
+
+    assert_eq!(
+        server.arguments("a"),
+        Some(json!({ "limit": 10, "page": { "size": 3 }, "list": [{ "size": 3 }, { "size": 1 }] }))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_default_of_one_target_is_not_sent_to_another_that_did_not_ask() {
+    let tool = |name: &str, properties: Value| {
+        Tool::new(
+            name.to_owned(),
+            "x",
+            object(json!({ "type": "object", "properties": properties })),
+        )
+    };
+    let server = Server::new()
+        .tool_as(tool("a", json!({ "depth": { "default": 2 } })), echo)
+        .tool_as(tool("b", json!({})), echo);
+    let stack = stack(&server, [all(["a", "b"])]);
+
+    run(&stack, call("all", json!({ "other": 1 }))).await;
+
+    assert_eq!(server.arguments("a"), Some(json!({ "depth": 2, "other": 1 })));
+    assert_eq!(server.arguments("b"), Some(json!({ "other": 1 })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_takes_no_other_arguments_gets_only_its_own() {
+    let closed =
+        json!({ "type": "object", "properties": { "q": {} }, "additionalProperties": false });
+    let server =
+        Server::new().tool_as(Tool::new("closed", "x", object(closed)), echo).echoes("open");
+    let stack = stack(&server, [all(["closed", "open"])]);
+
+    run(&stack, call("all", json!({ "q": "x", "r": 1 }))).await;
+
+    assert_eq!(server.arguments("closed"), Some(json!({ "q": "x" })));
+    assert_eq!(server.arguments("open"), Some(json!({ "q": "x", "r": 1 })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_composite_can_call_a_composite() {
+    let server = Server::new().says("a", "1").says("b", "2");
+    let inner = CompositeTool::fan_out("inner", "Inner", ["a"]);
+    let outer = CompositeTool::fan_out("outer", "Outer", ["inner", "b"]);
+    // Declared before what it calls, on purpose.
+    let stack = stack(&server, [outer, inner]);
+
+    let result = run(&stack, call("outer", json!({ "q": "x" }))).await;
+
+    assert_eq!(
+        branches(&result)["inner"]["output"],
+        json!({ "branches": { "a": { "status": "completed", "output": "1" } } })
+    );
+    assert_eq!(texts(&result), ["1", "2"]);
+    let ids: Vec<_> = server.calls().iter().map(|call| call.context().id().to_string()).collect();
+    assert!(ids.contains(&"0#inner#a".to_owned()), "{ids:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_composite_can_wrap_a_tool_of_its_own_name() {
+    let server = Server::new().says("search", "the tool itself").says("more", "2");
+    let stack = stack(&server, [CompositeTool::fan_out("search", "Wrapped", ["search", "more"])]);
+
+    assert_eq!(texts(&run(&stack, call("search", json!({}))).await), ["the tool itself", "2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_nested_run_is_its_callers() {
+    let server = Server::new().hangs("slow");
+    let inner = CompositeTool::fan_out("inner", "Inner", ["slow"]).timeout(Duration::from_secs(50));
+    let outer = all(["inner"]).timeout(Duration::from_secs(3));
+    let start = Instant::now();
+    let result = run_all(&stack(&server, [inner, outer])).await;
+
+    assert_eq!(start.elapsed(), Duration::from_secs(3));
+    assert_eq!(result.is_error, Some(true));
+    tokio::task::yield_now().await;
+    assert_eq!(server.dropped(), ["slow"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_and_bytes_are_counted_over_nested_runs_and_told_in_words() {
+    let server = Server::new().says("a", "12345678");
+    let inner = CompositeTool::fan_out("inner", "Inner", ["a"; 3]).report(false);
+    let outer = all(["inner", "a"]).strategy(Strategy::Sequential);
+    let layer = CompositeLayer::new([inner, outer]).unwrap();
+
+    let few_calls = layer.clone().limits(Limits::default().max_calls(3)).layer(server.clone());
+    let result = run_all(&few_calls).await;
+    let text = texts(&result).join("\n");
+    assert_eq!(server.called().len(), 2, "the composite `inner` counts as well: {text}");
+    assert!(text.contains("more calls than `max_calls` allows, which is 3"), "{text}");
+
+    let few_bytes = layer.limits(Limits::default().max_result_bytes(20)).layer(server.clone());
+    let result = run_all(&few_bytes).await;
+    let text = texts(&result).join("\n");
+    assert!(
+        text.contains(
+            "a result of 8 bytes is more than is left of `max_result_bytes`, which is 20"
+        ),
+        "{text}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_optional_tools_are_failed_branches() {
+    let server = Server::new().says("a", "1");
+    let gone = Target::new("gone").optional(true);
+    let stack = stack(&server, [CompositeTool::fan_out("all", "Everything", ["a".into(), gone])]);
+
+    let result = run_all(&stack).await;
+
+    assert_eq!(result.is_error, Some(false));
+    assert_eq!(texts(&result), ["1", "branch `gone` (tool `gone`) failed: unknown tool `gone`"]);
+    assert_eq!(server.called(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_target_may_be_called_twice_under_ids_of_its_own() {
+    let server = Server::new().echoes("a");
+    let definition = CompositeTool::fan_out(
+        "all",
+        "Everything",
+        [
+            Target::new("a").arguments(json!({ "q": "one" })),
+            Target::new("a").arguments(json!({ "q": "two" })),
+            Target::new("a").id("a_2").arguments(json!({ "q": "three" })),
+        ],
+    );
+    let result = run_all(&stack(&server, [definition])).await;
+
+    let outputs = branches(&result).as_object().unwrap();
+    let queries: Vec<_> =
+        outputs.iter().map(|(id, b)| (id.as_str(), b["output"]["q"].as_str().unwrap())).collect();
+    assert_eq!(queries, [("a", "one"), ("a_2", "three"), ("a_3", "two")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_requests_pass_through() {
+    let server = Server::new().says("a", "1");
+    let stack = stack(&server, [all(["a"])]);
+
+    let reply: Reply = stack.clone().oneshot(Request::call_tool("a")).await.unwrap();
+    assert_eq!(texts(reply.tool_result().unwrap()), ["1"]);
+    let ping =
+        rmcp::model::PingRequest { method: Default::default(), extensions: Default::default() };
+    let reply = stack
+        .oneshot(Request::new(ping, mcp_composite::message::Context::default()))
+        .await
+        .unwrap();
+    assert_eq!(reply.error().unwrap().message, "ping");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_call_drops_every_branch() {
+    let server = Server::new().hangs("a").hangs("b");
+    let inner = CompositeTool::fan_out("inner", "Inner", ["a"]);
+    let stack = stack(&server, [inner, all(["inner", "b"])]);
+
+    let mut call = Box::pin(stack.oneshot(call("all", json!({}))));
+    while server.running() < 2 {
+        assert!(futures::poll!(&mut call).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(call);
+    tokio::task::yield_now().await;
+
+    assert_eq!(server.dropped(), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_tool_without_a_text_is_told_too() {
+    let server = Server::new()
+        .tool("a", |_| async { Ok(CallToolResult::error(vec![]).into()) })
+        .tool("b", |_| async { failure("x\ny") })
+        .tool("c", |_| async { text("") });
+    let result = run_all(&stack(&server, [all(["a", "b", "c"])])).await;
+    assert_eq!(
+        texts(&result),
+        [
+            "branch `a` (tool `a`) failed: the tool failed without saying why",
+            "branch `b` (tool `b`) failed: x\ny",
+            "",
+        ]
+    );
+}

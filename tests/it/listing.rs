@@ -1,0 +1,527 @@
+//! What clients see of composites, and when.
+
+use std::time::Duration;
+
+use mcp_composite::{
+    catalog::Epoch,
+    composite::{Composite, CompositeLayer, CompositeTool, Strategy, Success, Target},
+    message::Request,
+};
+use rmcp::model::{Tool, ToolAnnotations};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::{Server, call, echo, object, text};
+
+type Stack = Composite<Server>;
+
+fn layer(composites: impl IntoIterator<Item = CompositeTool>) -> CompositeLayer {
+    CompositeLayer::new(composites).expect("good definitions")
+}
+
+fn all<const N: usize>(tools: [&str; N]) -> CompositeTool {
+    CompositeTool::fan_out("all", "Everything", tools)
+}
+
+/// Lists all pages: the names of the tools on each.
+async fn pages(stack: &Stack) -> Vec<Vec<String>> {
+    let mut pages = Vec::new();
+    let mut cursor = None;
+    loop {
+        let reply =
+            stack.clone().oneshot(Request::list_tools_from(cursor)).await.expect("an answer");
+        let list = reply.tools().expect("tools");
+        pages.push(list.tools.iter().map(|tool| tool.name.to_string()).collect());
+        cursor = list.next_cursor.clone();
+        if cursor.is_none() {
+            return pages;
+        }
+    }
+}
+
+async fn listed(stack: &Stack, name: &str) -> Option<Tool> {
+    let reply = stack.clone().oneshot(Request::list_tools()).await.expect("an answer");
+    reply.tools().expect("tools").tools.iter().find(|tool| tool.name == name).cloned()
+}
+
+async fn input_schema(server: Server, composite: CompositeTool) -> Value {
+    let name = "all";
+    let tool = listed(&layer([composite]).layer(server), name).await.expect("listed");
+    Value::Object((*tool.input_schema).clone())
+}
+
+async fn error_of(stack: &Stack, request: Request) -> Option<(i32, String)> {
+    let reply = stack.clone().oneshot(request).await.expect("an answer");
+    reply.error().map(|error| (error.code.0, error.message.to_string()))
+}
+
+fn tool(name: &str, schema: Value) -> Tool {
+    Tool::new(name.to_owned(), "A tool", object(schema))
+}
+
+fn annotated(name: &str, annotations: ToolAnnotations) -> Tool {
+    tool(name, json!({ "type": "object" })).with_annotations(annotations)
+}
+
+#[tokio::test(start_paused = true)]
+async fn composites_stand_once_at_the_end_of_the_first_page_in_configured_order() {
+    let server = ["t0", "t1", "t2", "t3", "t4"]
+        .iter()
+        .fold(Server::new(), |s, t| s.says(t, "x"))
+        .page_size(2);
+    let stack = layer([
+        CompositeTool::fan_out("zebra", "z", ["t0"]),
+        CompositeTool::fan_out("ant", "a", ["t4"]),
+    ])
+    .layer(server);
+
+    assert_eq!(
+        pages(&stack).await,
+        [vec!["t0", "t1", "zebra", "ant"], vec!["t2", "t3"], vec!["t4"]]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_of_the_same_name_disappears_from_every_page() {
+    let server = ["a", "all", "b"].iter().fold(Server::new(), |s, t| s.says(t, "x")).page_size(1);
+    let stack = layer([all(["a", "b"])]).layer(server);
+
+    assert_eq!(pages(&stack).await, [vec!["a", "all"], vec![], vec!["b"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_request_gives_the_same_bytes() {
+    let server = Server::new().says("a", "1").says("b", "2");
+    let stack = layer([all(["a", "b"])]).layer(server);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let reply = stack.clone().oneshot(Request::list_tools()).await.unwrap();
+        seen.push(serde_json::to_string(reply.tools().unwrap()).unwrap());
+    }
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_definition_says_what_was_configured() {
+    let schema = object(json!({ "properties": { "q": { "type": "string" } } }));
+    let composite =
+        all(["a"]).title("All of it").input_schema(schema.clone()).output_schema(schema);
+    let stack = layer([composite]).layer(Server::new().says("a", "1"));
+
+    let tool = listed(&stack, "all").await.unwrap();
+
+    assert_eq!(tool.title.as_deref(), Some("All of it"));
+    assert_eq!(tool.description.as_deref(), Some("Everything"));
+    let expected = json!({ "type": "object", "properties": { "q": { "type": "string" } } });
+    assert_eq!(Value::Object((*tool.input_schema).clone()), expected);
+    assert_eq!(Value::Object((*tool.output_schema.unwrap()).clone()), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_input_schema_is_the_union_of_the_targets() {
+    let server = Server::new()
+        .tool_as(
+            tool(
+                "a",
+                json!({
+                    "type": "object",
+                    "properties": { "q": { "type": "string" }, "n": { "type": "integer" } },
+                    "required": ["q"],
+                    "additionalProperties": false,
+                }),
+            ),
+            echo,
+        )
+        .tool_as(
+            tool(
+                "b",
+                json!({
+                    "type": "object",
+                    "properties": {
+                        "q": { "type": "string" },
+                        "n": { "type": "string" },
+                        "r": { "type": "boolean", "x-mcp-header": "R" },
+                    },
+                    "required": ["r"],
+                }),
+            ),
+            echo,
+        );
+    let properties = json!({
+        "q": { "type": "string" },
+        "n": { "anyOf": [{ "type": "integer" }, { "type": "string" }] },
+        "r": { "type": "boolean" },
+    });
+
+    assert_eq!(
+        input_schema(server.clone(), all(["a", "b"])).await,
+        json!({ "type": "object", "properties": properties, "required": ["q", "r"] })
+    );
+    let optional =
+        CompositeTool::fan_out("all", "x", ["a".into(), Target::new("b").optional(true)]);
+    assert_eq!(
+        input_schema(server.clone(), optional).await,
+        json!({ "type": "object", "properties": properties, "required": ["q"] })
+    );
+    // Closed only if every target is.
+    assert_eq!(input_schema(server, all(["a"])).await["additionalProperties"], false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_of_the_same_name_in_several_targets_stay_apart() {
+    let schema = |of: &str| {
+        json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "properties": { (of): { "$ref": "#/$defs/Item" } },
+            "$defs": { "Item": { "type": of, "default": { "$ref": "no reference" } } },
+        })
+    };
+    let server = Server::new()
+        .tool_as(tool("a", schema("string")), echo)
+        .tool_as(tool("b/x", schema("integer")), echo);
+    let stack = layer([all(["a", "b/x"])]).layer(server.clone());
+
+    let fits = error_of(&stack, call("all", json!({ "string": "x", "integer": 1 }))).await;
+    assert_eq!(fits, None);
+    let (_, message) =
+        error_of(&stack, call("all", json!({ "string": 1, "integer": 1 }))).await.unwrap();
+    assert_eq!(
+        message,
+        "invalid arguments for `all`: at `/string`: the value is not of type \"string\""
+    );
+    let schema = input_schema(server, all(["a", "b/x"])).await;
+    assert_eq!(schema["properties"]["integer"], json!({ "$ref": "#/$defs/b_x/$defs/Item" }));
+    assert_eq!(schema["$defs"]["a"]["$defs"]["Item"]["default"], json!({ "$ref": "no reference" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn mapped_arguments_give_the_properties_that_they_refer_to() {
+    let server = Server::new().tool_as(
+        tool(
+            "a",
+            json!({
+                "type": "object",
+                "properties": { "q": { "type": "string" }, "n": { "type": "integer", "default": 3 } },
+            }),
+        ),
+        echo,
+    );
+    let target = Target::new("a").arguments(json!({
+        "q": "$input.query", "n": "$input.count", "tone": "$input.tone?", "list": ["$input.deep.value"],
+    }));
+    let composite = CompositeTool::fan_out("all", "x", [target]);
+
+    assert_eq!(
+        input_schema(server, composite).await,
+        json!({
+            "type": "object",
+            "properties": {
+                "count": { "type": "integer", "default": 3 },
+                "deep": {},
+                "query": { "type": "string" },
+                "tone": {},
+            },
+            "required": ["deep", "query"],
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotations_are_derived_fail_closed() {
+    let hints = |read_only, destructive, open_world| {
+        ToolAnnotations::new().read_only(read_only).destructive(destructive).open_world(open_world)
+    };
+    let server = Server::new()
+        .tool_as(annotated("look", ToolAnnotations::new().read_only(true).open_world(false)), echo)
+        .tool_as(annotated("add", hints(false, false, false)), echo)
+        .tool_as(annotated("wipe", hints(false, true, false)), echo)
+        .tool_as(tool("unknown", json!({ "type": "object" })), echo);
+    let cases = [
+        (vec!["look"], hints(true, false, false)),
+        (vec!["look", "add"], hints(false, false, false)),
+        (vec!["add", "wipe"], hints(false, true, false)),
+        (vec!["look", "unknown"], hints(false, true, true)),
+    ];
+    for (tools, expected) in cases {
+        let composite = CompositeTool::fan_out("all", "x", tools.clone());
+        let stack = layer([composite]).layer(server.clone());
+        assert_eq!(listed(&stack, "all").await.unwrap().annotations, Some(expected), "{tools:?}");
+    }
+    // A target that is not there might be anything.
+    let gone = CompositeTool::fan_out("all", "x", ["look", "gone"]).success(Success::Any);
+    let stack = layer([gone]).layer(server);
+    assert_eq!(listed(&stack, "all").await.unwrap().annotations, Some(hints(false, true, true)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_more_safety_is_ignored_and_one_of_less_is_kept() {
+    let server = Server::new()
+        .tool_as(annotated("look", ToolAnnotations::new().read_only(true).open_world(false)), echo)
+        .tool_as(annotated("wipe", ToolAnnotations::new().read_only(false)), echo);
+    let claim =
+        ToolAnnotations::with_title("Title").read_only(true).destructive(false).open_world(false);
+    let stack = layer([all(["wipe"]).annotations(claim)]).layer(server.clone());
+    let annotations = listed(&stack, "all").await.unwrap().annotations.unwrap();
+    assert_eq!(annotations.title.as_deref(), Some("Title"));
+    assert_eq!(annotations.read_only_hint, Some(false));
+    assert_eq!(
+        (annotations.destructive_hint, annotations.open_world_hint),
+        (Some(true), Some(true))
+    );
+
+    let modest = ToolAnnotations::new().read_only(false).idempotent(true);
+    let stack = layer([all(["look"]).annotations(modest)]).layer(server);
+    let annotations = listed(&stack, "all").await.unwrap().annotations.unwrap();
+    assert_eq!(
+        (annotations.read_only_hint, annotations.idempotent_hint),
+        (Some(false), Some(true))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_winner_promises_what_all_targets_promise() {
+    let output = object(json!({ "type": "object", "properties": { "n": {} } }));
+    let with = |name: &str| tool(name, json!({})).with_raw_output_schema(output.clone().into());
+    let server = Server::new().tool_as(with("a"), echo).tool_as(with("b"), echo).says("c", "3");
+    for (tools, expected) in [(["a", "b"], Some(output.clone())), (["a", "c"], None)] {
+        let stack = layer([all(tools).strategy(Strategy::Race)]).layer(server.clone());
+        let schema = listed(&stack, "all").await.unwrap().output_schema;
+        assert_eq!(schema.map(|schema| (*schema).clone()), expected, "{tools:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_composite_whose_tool_is_missing_is_neither_listed_nor_explained() {
+    let server = Server::new().says("a", "1");
+    let stack = layer([
+        all(["a", "secret_backend_tool"]),
+        CompositeTool::fan_out("outer", "x", ["all"]),
+        CompositeTool::fan_out("fine", "x", ["a"]),
+    ])
+    .layer(server.clone());
+
+    assert_eq!(pages(&stack).await, [["a", "fine"]]);
+    for name in ["all", "outer"] {
+        let expected = (-32602, format!("tool `{name}` is not available at the moment"));
+        assert_eq!(error_of(&stack, call(name, json!({}))).await, Some(expected));
+    }
+    assert!(server.called().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_composite_that_can_do_without_a_tool_is_listed_without_it() {
+    let server = Server::new().says("a", "1").says("b", "2");
+    let cases = [
+        (all(["a", "gone"]).success(Success::Any), true),
+        (all(["gone", "lost"]).success(Success::Any), false),
+        (all(["a", "b", "gone"]).success(Success::Quorum(2)), true),
+        (all(["a", "gone", "lost"]).success(Success::Quorum(2)), false),
+        (all(["a", "gone"]).strategy(Strategy::Race), true),
+        (all(["gone"]).strategy(Strategy::Fallback), false),
+        (CompositeTool::fan_out("all", "x", [Target::new("gone").optional(true)]), false),
+    ];
+    for (composite, expected) in cases {
+        let stack = layer([composite.clone()]).layer(server.clone());
+        assert_eq!(listed(&stack, "all").await.is_some(), expected, "{composite:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_a_composite_is_its_own_also_while_it_cannot_run() {
+    let server = Server::new().says("all", "the tool behind");
+    let stack = layer([all(["gone"])]).layer(server.clone());
+    assert_eq!(pages(&stack).await, [Vec::<String>::new()]);
+    assert!(error_of(&stack, call("all", json!({}))).await.is_some());
+    assert!(server.called().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_are_listed_once_for_all() {
+    let server = Server::new().says("a", "1");
+    let stack = layer([all(["a"])]).layer(server.clone());
+
+    let calls = (0..50).map(|_| stack.clone().oneshot(call("all", json!({}))));
+    let replies = futures::future::join_all(calls).await;
+
+    assert!(replies.into_iter().all(|reply| reply.unwrap().error().is_none()));
+    assert_eq!(server.lists(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_listing_is_taken_over() {
+    let server = Server::new().says("a", "1");
+    let slow = tower::util::MapRequest::new(server.clone(), |request| request);
+    let gate = std::sync::Arc::new(tokio::sync::Notify::new());
+    let gated = {
+        let gate = gate.clone();
+        tower::service_fn(move |request: Request| {
+            let (gate, server) = (gate.clone(), slow.clone());
+            async move {
+                if request.lists_tools() {
+                    gate.notified().await;
+                }
+                server.oneshot(request).await
+            }
+        })
+    };
+    let stack = layer([all(["a"])]).layer(gated);
+    let mut leader = Box::pin(stack.clone().oneshot(call("all", json!({}))));
+    let mut follower = Box::pin(stack.oneshot(call("all", json!({}))));
+    assert!(futures::poll!(&mut leader).is_pending());
+    assert!(futures::poll!(&mut follower).is_pending());
+
+    drop(leader);
+    gate.notify_one();
+
+    assert!(follower.await.unwrap().error().is_none());
+    assert_eq!(server.lists(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bumped_epoch_is_seen_by_whoever_lists_next() {
+    let server = Server::new().says("a", "1");
+    let epoch = Epoch::default();
+    let stack = layer([all(["a", "b"])]).epoch(epoch.clone()).layer(server.clone());
+    assert_eq!(pages(&stack).await, [["a"]]);
+
+    server.add(tool("b", json!({ "type": "object" })), |_| async { text("2") });
+    epoch.bump();
+
+    assert_eq!(pages(&stack).await, [["a", "b", "all"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_nobody_told_is_seen_after_a_minute_without_delaying_anyone() {
+    let server = Server::new().says("a", "1").says("b", "2");
+    let stack = layer([all(["a", "b"])]).layer(server.clone());
+    assert!(listed(&stack, "all").await.is_some());
+    server.remove("b");
+    tokio::time::advance(Duration::from_secs(59)).await;
+    assert!(listed(&stack, "all").await.is_some());
+    tokio::time::advance(Duration::from_secs(2)).await;
+    // What is known serves while its successor is on its way.
+    assert!(listed(&stack, "all").await.is_some());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(listed(&stack, "all").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_appears_is_found_when_its_composite_is_called() {
+    let server = Server::new();
+    let stack = layer([all(["a"])]).layer(server.clone());
+    assert!(error_of(&stack, call("all", json!({}))).await.is_some());
+    server.add(tool("a", json!({ "type": "object" })), |_| async { text("1") });
+    let lists = server.lists();
+    assert!(
+        error_of(&stack, call("all", json!({}))).await.is_some(),
+        "not more often than once a second"
+    );
+    assert_eq!(server.lists(), lists);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(error_of(&stack, call("all", json!({}))).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_known_serves_while_listing_fails() {
+    let server = Server::new().says("a", "1");
+    let epoch = Epoch::default();
+    let stack = layer([all(["a"])]).epoch(epoch.clone()).layer(server.clone());
+    assert!(listed(&stack, "all").await.is_some());
+
+    server.break_list(true);
+    epoch.bump();
+
+    assert_eq!(error_of(&stack, call("all", json!({}))).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_listing_is_not_repeated_for_a_second() {
+    let server = Server::new().says("a", "1");
+    server.break_list(true);
+    let stack = layer([all(["a"])]).layer(server.clone());
+
+    for _ in 0..5 {
+        let error = error_of(&stack, call("all", json!({}))).await;
+        assert_eq!(error, Some((-32602, "tool `all` is not available at the moment".to_owned())));
+    }
+    assert_eq!(server.lists(), 1);
+    server.break_list(false);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(error_of(&stack, call("all", json!({}))).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_hangs_is_given_up_after_ten_seconds() {
+    let hangs = |request: Request| async move {
+        if request.lists_tools() {
+            futures::future::pending::<()>().await;
+        }
+        text("never")
+    };
+    let stack = layer([all(["a"])]).layer(tower::service_fn(hangs));
+    let start = tokio::time::Instant::now();
+    let reply = stack.oneshot(call("all", json!({}))).await.unwrap();
+    assert!(reply.error().is_some());
+    assert_eq!(start.elapsed(), Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_without_end_is_given_up() {
+    let endless = |request: Request| async move {
+        let mut list = rmcp::model::ListToolsResult::default();
+        list.next_cursor = Some("again".to_owned());
+        assert!(request.lists_tools());
+        Ok::<_, tower::BoxError>(list.into())
+    };
+    let stack = layer([all(["a"])]).layer(tower::service_fn(endless));
+    let reply = stack.oneshot(call("all", json!({}))).await.unwrap();
+    assert!(reply.error().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_may_see_different_tools() {
+    let server = |request: Request| async move {
+        let admin = request.context().extensions().get::<&str>() == Some(&"admin");
+        if !request.lists_tools() {
+            return text("called");
+        }
+        let tools = admin.then(|| tool("secret", json!({ "type": "object" })));
+        Ok(rmcp::model::ListToolsResult::with_all_items(tools.into_iter().collect()).into())
+    };
+    let stack = layer([all(["secret"])])
+        .vary_by(|context| context.extensions().get::<&str>().map(|role| (*role).to_owned()))
+        .layer(tower::service_fn(server));
+    let as_role = |role: &'static str| {
+        let mut request = call("all", json!({}));
+        request.context_mut().extensions_mut().insert(role);
+        request
+    };
+    for _ in 0..2 {
+        assert!(stack.clone().oneshot(as_role("admin")).await.unwrap().error().is_none());
+        assert!(stack.clone().oneshot(as_role("guest")).await.unwrap().error().is_some());
+        assert!(stack.clone().oneshot(call("all", json!({}))).await.unwrap().error().is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_tools_and_claims_are_logged_once() {
+    let log = crate::scripted::Log::default();
+    let _guard = log.capture();
+    let server = Server::new().tool_as(annotated("wipe", ToolAnnotations::new()), echo);
+    let epoch = Epoch::default();
+    let claims = CompositeTool::fan_out("claims", "x", ["wipe"])
+        .annotations(ToolAnnotations::new().read_only(true));
+    let stack = layer([all(["gone"]), claims]).epoch(epoch.clone()).layer(server);
+    for _ in 0..3 {
+        pages(&stack).await;
+        epoch.bump();
+    }
+    let text = log.text();
+    assert_eq!(text.matches("composite `all` is not listed: no `gone`").count(), 1, "{text}");
+    assert_eq!(
+        text.matches("`claims` claims more safety than its targets have: readOnlyHint").count(),
+        1,
+        "{text}"
+    );
+}
