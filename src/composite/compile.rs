@@ -1,5 +1,6 @@
 use std::{
     collections::{HashMap, HashSet},
+    iter,
     sync::Arc,
     time::Duration,
 };
@@ -178,42 +179,38 @@ fn visit(
     }
     path.push(composite);
     let mut depth = 1;
-    let mut deepest = Vec::new();
-    for target in &composites[composite].targets {
-        if let Route::Composite(callee) = target.route {
-            let below = visit(callee, composites, path, visits, order, mistakes);
-            if below + 1 > depth {
-                depth = below + 1;
-                deepest = vec![callee];
-            }
-        }
+    for callee in callees(&composites[composite]) {
+        depth = depth.max(1 + visit(callee, composites, path, visits, order, mistakes));
     }
     path.pop();
     // Told once, for the first composite that is one too deep.
     if depth == MAX_DEPTH + 1 {
-        let mut chain = vec![composite];
-        while let Some(&callee) = deepest.first() {
-            chain.push(callee);
-            deepest = composites[callee]
-                .targets
-                .iter()
-                .filter_map(|target| match target.route {
-                    Route::Composite(next) => Some(next),
-                    Route::Inner => None,
-                })
-                .max_by_key(|&next| match visits[next] {
-                    Visit::Done { depth } => depth,
-                    _ => 0,
-                })
-                .into_iter()
+        let chain: Vec<_> =
+            iter::successors(Some(composite), |&at| deepest_callee(at, composites, visits))
+                .take(depth)
                 .collect();
-        }
         let kind = Kind::TooDeep { composites: names(&chain), depth, max: MAX_DEPTH };
         mistakes.at(composite, &composites[composite].name).push::<&str>([], kind);
     }
     visits[composite] = Visit::Done { depth };
     order.push(composite);
     depth
+}
+
+/// The composites that a composite calls.
+fn callees(composite: &Compiled) -> impl Iterator<Item = usize> {
+    composite.targets.iter().filter_map(|target| match target.route {
+        Route::Composite(callee) => Some(callee),
+        Route::Inner => None,
+    })
+}
+
+/// Of the composites that a composite calls, the one that goes deepest.
+fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -> Option<usize> {
+    callees(&composites[composite]).max_by_key(|&callee| match visits[callee] {
+        Visit::Done { depth } => depth,
+        Visit::Open | Visit::Pending => 0,
+    })
 }
 
 // === impl Compiled ===
