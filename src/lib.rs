@@ -1,6 +1,8 @@
 //! Stub.
 pub mod catalog;
 pub mod composite;
+#[cfg(feature = "config")]
+pub mod config;
 mod engine;
 pub mod expr;
 pub mod intercept;

@@ -1,0 +1,299 @@
+//! The section `[[composite_tools]]`.
+
+use rmcp::model::{JsonObject, ToolAnnotations};
+use serde::Deserialize;
+
+use super::{duration::Duration, read::Reader};
+use crate::composite::{
+    CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Order, Segment, Strategy,
+    Success, Target,
+};
+
+/// The key of the section.
+const SECTION: &str = "composite_tools";
+
+/// One composite tool.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct CompositeToolTable {
+    name: Option<String>,
+    description: Option<String>,
+    title: Option<String>,
+    input_schema: Option<JsonObject>,
+    /// Another name of `input_schema`.
+    parameters: Option<JsonObject>,
+    output_schema: Option<JsonObject>,
+    annotations: Option<AnnotationsTable>,
+    timeout: Option<Duration>,
+    strategy: Option<StrategyName>,
+    success: Option<SuccessRule>,
+    order: Option<OrderName>,
+    report: Option<bool>,
+    max_parallel: Option<usize>,
+    /// The names of the tools to call.
+    tools: Option<Vec<String>>,
+    /// The same with settings for each.
+    targets: Option<Vec<TargetTable>>,
+}
+
+/// One tool that a composite calls.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct TargetTable {
+    id: Option<String>,
+    tool: Option<String>,
+    arguments: Option<serde_json::Value>,
+    timeout: Option<Duration>,
+    optional: Option<bool>,
+}
+
+/// Annotations, spelled as in MCP.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct AnnotationsTable {
+    title: Option<String>,
+    read_only_hint: Option<bool>,
+    destructive_hint: Option<bool>,
+    idempotent_hint: Option<bool>,
+    open_world_hint: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StrategyName {
+    Parallel,
+    Sequential,
+    Race,
+    Fallback,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase", expecting = "`\"all\"`, `\"any\"` or `{ quorum = … }`")]
+enum SuccessRule {
+    All,
+    Any,
+    Quorum(usize),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OrderName {
+    Declared,
+    Completion,
+}
+
+/// How the keys of a composite are spelled that have two spellings.
+struct Spelling {
+    tools: bool,
+    parameters: bool,
+}
+
+/// Builds the section and reports what is wrong with it.
+///
+/// The layer is `None` only if something was reported.
+pub(super) fn build(
+    tables: Vec<CompositeToolTable>,
+    reader: &mut Reader<'_, '_>,
+) -> (Vec<CompositeTool>, Option<CompositeLayer>) {
+    let spellings: Vec<_> = tables.iter().map(CompositeToolTable::spelling).collect();
+    let tools: Vec<_> = tables
+        .into_iter()
+        .enumerate()
+        .map(|(index, table)| table.into_definition(index, reader))
+        .collect();
+    let layer = match CompositeLayer::new(tools.iter().cloned()) {
+        Ok(layer) => Some(layer),
+        Err(errors) => {
+            for error in &errors {
+                report(error, &spellings, reader);
+            }
+            None
+        }
+    };
+    (tools, layer)
+}
+
+/// Reports a mistake in a definition at its place in the file.
+fn report(error: &DefinitionError, spellings: &[Spelling], reader: &mut Reader<'_, '_>) {
+    let (index, path) = match error.path() {
+        [Segment::Index(index), path @ ..] => (*index, path),
+        path => (usize::MAX, path),
+    };
+    // Targets that could not be read were not counted.
+    if matches!(error.kind(), DefinitionErrorKind::NoTargets | DefinitionErrorKind::Quorum { .. })
+        && ["tools", "targets"]
+            .into_iter()
+            .any(|key| reader.has_fault_in(&at(index, &[key.into()])))
+    {
+        return;
+    }
+    let path = match spellings.get(index) {
+        Some(spelling) => spelling.apply(path),
+        None => path.to_vec(),
+    };
+    reader.report(&at(index, &path), error.kind().to_string());
+}
+
+/// The path of something in the composite at `index`.
+fn at(index: usize, path: &[Segment]) -> Vec<Segment> {
+    [&[SECTION.into(), index.into()], path].concat()
+}
+
+// === impl CompositeToolTable ===
+
+impl CompositeToolTable {
+    const fn spelling(&self) -> Spelling {
+        Spelling {
+            tools: self.tools.is_some() && self.targets.is_none(),
+            parameters: self.parameters.is_some() && self.input_schema.is_none(),
+        }
+    }
+
+    fn into_definition(self, index: usize, reader: &mut Reader<'_, '_>) -> CompositeTool {
+        let missing = |key: &str, reader: &mut Reader<'_, '_>| {
+            reader.report(&at(index, &[key.into()]), format!("missing key `{key}`"));
+            // A text that nothing else is wrong with, since it is reported.
+            format!("missing_{key}_{index}")
+        };
+        let name = self.name.unwrap_or_else(|| missing("name", reader));
+        let description = self.description.unwrap_or_else(|| missing("description", reader));
+
+        if self.parameters.is_some() && self.input_schema.is_some() {
+            let message = "`parameters` is another name of `input_schema`: expected one of them";
+            reader.report(&at(index, &["parameters".into()]), message.to_owned());
+        }
+        if self.tools.is_some() && self.targets.is_some() {
+            let message = "`tools` is the short form of `targets`: expected one of them";
+            reader.report(&at(index, &["tools".into()]), message.to_owned());
+        }
+        let targets: Vec<_> = match (self.targets, self.tools) {
+            (Some(targets), _) => targets
+                .into_iter()
+                .enumerate()
+                .map(|(place, table)| {
+                    table.into_target(&at(index, &["targets".into(), place.into()]), reader)
+                })
+                .collect(),
+            (None, tools) => tools.into_iter().flatten().map(Target::new).collect(),
+        };
+
+        let mut tool = CompositeTool::fan_out(name, description, targets)
+            .strategy(self.strategy.map(Strategy::from).unwrap_or_default());
+        if let Some(title) = self.title {
+            tool = tool.title(title);
+        }
+        if let Some(schema) = self.input_schema.or(self.parameters) {
+            tool = tool.input_schema(schema);
+        }
+        if let Some(schema) = self.output_schema {
+            tool = tool.output_schema(schema);
+        }
+        if let Some(annotations) = self.annotations {
+            tool = tool.annotations(annotations.into());
+        }
+        if let Some(Duration(timeout)) = self.timeout {
+            tool = tool.timeout(timeout);
+        }
+        if let Some(success) = self.success {
+            tool = tool.success(success.into());
+        }
+        if let Some(order) = self.order {
+            tool = tool.order(order.into());
+        }
+        if let Some(report) = self.report {
+            tool = tool.report(report);
+        }
+        if let Some(max_parallel) = self.max_parallel {
+            tool = tool.max_parallel(max_parallel);
+        }
+        tool
+    }
+}
+
+// === impl TargetTable ===
+
+impl TargetTable {
+    fn into_target(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Target {
+        let tool = self.tool.unwrap_or_else(|| {
+            let path = [path, &["tool".into()]].concat();
+            reader.report(&path, "missing key `tool`".to_owned());
+            "missing_tool".to_owned()
+        });
+        let mut target = Target::new(tool);
+        if let Some(id) = self.id {
+            target = target.id(id);
+        }
+        if let Some(arguments) = self.arguments {
+            target = target.arguments(arguments);
+        }
+        if let Some(Duration(timeout)) = self.timeout {
+            target = target.timeout(timeout);
+        }
+        if let Some(optional) = self.optional {
+            target = target.optional(optional);
+        }
+        target
+    }
+}
+
+// === impl Spelling ===
+
+impl Spelling {
+    /// The path as it is spelled, of one in the long form.
+    fn apply(&self, path: &[Segment]) -> Vec<Segment> {
+        match path {
+            [Segment::Key(key), rest @ ..] if key == "targets" && self.tools => {
+                // An element of `tools` is all there is of its target.
+                [&["tools".into()], rest.get(..1).unwrap_or_default()].concat()
+            }
+            [Segment::Key(key), rest @ ..] if key == "input_schema" && self.parameters => {
+                [&["parameters".into()], rest].concat()
+            }
+            path => path.to_vec(),
+        }
+    }
+}
+
+// === impl conversions ===
+
+impl From<AnnotationsTable> for ToolAnnotations {
+    fn from(table: AnnotationsTable) -> Self {
+        Self::from_raw(
+            table.title,
+            table.read_only_hint,
+            table.destructive_hint,
+            table.idempotent_hint,
+            table.open_world_hint,
+        )
+    }
+}
+
+impl From<StrategyName> for Strategy {
+    fn from(name: StrategyName) -> Self {
+        match name {
+            StrategyName::Parallel => Self::Parallel,
+            StrategyName::Sequential => Self::Sequential,
+            StrategyName::Race => Self::Race,
+            StrategyName::Fallback => Self::Fallback,
+        }
+    }
+}
+
+impl From<SuccessRule> for Success {
+    fn from(rule: SuccessRule) -> Self {
+        match rule {
+            SuccessRule::All => Self::All,
+            SuccessRule::Any => Self::Any,
+            SuccessRule::Quorum(quorum) => Self::Quorum(quorum),
+        }
+    }
+}
+
+impl From<OrderName> for Order {
+    fn from(name: OrderName) -> Self {
+        match name {
+            OrderName::Declared => Self::Declared,
+            OrderName::Completion => Self::Completion,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+use std::{fmt, time};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Unexpected, Visitor},
+};
+
+/// A span of time as people write it: `30s`, `1h 30m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Duration(pub(super) time::Duration);
+
+struct DurationVisitor;
+
+// === impl Duration ===
+
+impl<'de> Deserialize<'de> for Duration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(DurationVisitor)
+    }
+}
+
+// === impl DurationVisitor ===
+
+impl Visitor<'_> for DurationVisitor {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration such as `30s`, `5m` or `1h 30m`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+        humantime::parse_duration(text)
+            .map(Duration)
+            .map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+    }
+}

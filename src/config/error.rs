@@ -1,0 +1,171 @@
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    read::Fault,
+    source::{Place, Source},
+};
+
+/// How many mistakes are told at once.
+pub(super) const MAX_MISTAKES: usize = 100;
+
+/// Why a file is no configuration.
+///
+/// Prints every [mistake](Mistake), each with its file, line, column and the
+/// line it stands in:
+///
+/// ```text
+/// 1 mistake in composites.toml
+///
+/// error: unknown key `tols`: did you mean `tools`? expected one of …
+///  --> composites.toml:4:1
+///   |
+/// 4 | tols = ["github_search"]
+///   | ^^^^
+/// ```
+#[derive(Debug)]
+pub struct ConfigError {
+    file: Option<PathBuf>,
+    kind: ErrorKind,
+}
+
+/// One mistake in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    path: String,
+    message: String,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum ErrorKind {
+    Unreadable(io::Error),
+    Mistaken {
+        mistakes: Vec<Mistake>,
+        /// What was found but is not told.
+        untold: usize,
+        /// Whether the rest of the file was looked at.
+        complete: bool,
+    },
+}
+
+// === impl ConfigError ===
+
+impl ConfigError {
+    pub(super) const fn unreadable(file: PathBuf, error: io::Error) -> Self {
+        Self { file: Some(file), kind: ErrorKind::Unreadable(error) }
+    }
+
+    /// Puts the faults in the order of the file and finds their lines.
+    pub(super) fn mistaken(source: &Source<'_>, mut faults: Vec<Fault>, complete: bool) -> Self {
+        faults.sort_by_key(|fault| fault.span.start);
+        let untold = faults.len().saturating_sub(MAX_MISTAKES);
+        let mistakes = faults
+            .into_iter()
+            .take(MAX_MISTAKES)
+            .map(|fault| Mistake {
+                path: fault.path,
+                message: fault.message,
+                place: source.place(&fault.span),
+            })
+            .collect();
+        Self { file: None, kind: ErrorKind::Mistaken { mistakes, untold, complete } }
+    }
+
+    pub(super) fn in_file(mut self, file: PathBuf) -> Self {
+        self.file = Some(file);
+        self
+    }
+
+    /// All mistakes in the order of the file, at most 100; none if the file
+    /// cannot be read.
+    #[must_use]
+    pub fn mistakes(&self) -> &[Mistake] {
+        match &self.kind {
+            ErrorKind::Mistaken { mistakes, .. } => mistakes,
+            ErrorKind::Unreadable(_) => &[],
+        }
+    }
+
+    /// The file, unless the configuration came from a string.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file().unwrap_or_else(|| Path::new("<string>")).display();
+        let (mistakes, untold, complete) = match &self.kind {
+            ErrorKind::Unreadable(_) => return write!(f, "cannot read `{file}`"),
+            ErrorKind::Mistaken { mistakes, untold, complete } => (mistakes, *untold, *complete),
+        };
+        let found = mistakes.len() + untold;
+        let least = if complete { "" } else { "at least " };
+        let plural = if found == 1 { "" } else { "s" };
+        write!(f, "{least}{found} mistake{plural} in {file}")?;
+        for mistake in mistakes {
+            let Place { line, column, excerpt, before, marked } = &mistake.place;
+            let gutter = line.to_string().len();
+            write!(f, "\n\nerror: {}", mistake.message)?;
+            write!(f, "\n{:gutter$}--> {file}:{line}:{column}", "")?;
+            write!(f, "\n{:gutter$} |", "")?;
+            write!(f, "\n{line} | {excerpt}")?;
+            write!(f, "\n{:gutter$} | {:before$}{:^<marked$}", "", "", "")?;
+        }
+        match (untold, complete) {
+            (0, true) => Ok(()),
+            (0, false) => f.write_str("\n\nthe rest of the file may hold more mistakes"),
+            _ => write!(f, "\n\nonly the first {MAX_MISTAKES} mistakes are shown"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.kind {
+            ErrorKind::Unreadable(error) => Some(error),
+            ErrorKind::Mistaken { .. } => None,
+        }
+    }
+}
+
+// === impl Mistake ===
+
+impl Mistake {
+    /// The keys that lead to the mistake, such as
+    /// `composite_tools[1].targets[0].timeout`.
+    ///
+    /// Empty if the text is no TOML.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The line, from one.
+    #[must_use]
+    pub const fn line(&self) -> usize {
+        self.place.line
+    }
+
+    /// The column, from one, in characters.
+    #[must_use]
+    pub const fn column(&self) -> usize {
+        self.place.column
+    }
+
+    /// What is wrong and what was expected.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line(), self.column(), self.message)
+    }
+}

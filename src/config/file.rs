@@ -1,0 +1,87 @@
+use std::{fs, path::Path};
+
+use serde::Deserialize;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    ConfigError,
+    composite_tools::{self, CompositeToolTable},
+    read::Reader,
+    source::Source,
+};
+use crate::composite::{CompositeLayer, CompositeTool};
+
+/// What a file configures.
+///
+/// See the [module docs](crate::config) for an example.
+#[derive(Clone, Debug)]
+pub struct Config {
+    composite_tools: Vec<CompositeTool>,
+    composite_layer: CompositeLayer,
+}
+
+/// The sections of a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    composite_tools: Vec<CompositeToolTable>,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or every mistake in it as
+    /// [`from_toml_str`](Self::from_toml_str) does.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        match fs::read_to_string(path) {
+            Ok(text) => Self::from_toml_str(&text).map_err(|error| error.in_file(path.to_owned())),
+            Err(error) => Err(ConfigError::unreadable(path.to_owned(), error)),
+        }
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake: text that is no TOML, keys and sections that do
+    /// not exist, values of a wrong type, and definitions that cannot work.
+    /// Of a text that is no TOML, only what makes it none is told.
+    pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
+        let source = Source::new(text);
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+        let mut reader = Reader::new(&source, &root);
+
+        let config = if reader.parsed(&errors) { Self::read(&mut reader) } else { None };
+        match (config, reader.finish()) {
+            (Some(config), (faults, true)) if faults.is_empty() => Ok(config),
+            (_, (faults, complete)) => Err(ConfigError::mistaken(&source, faults, complete)),
+        }
+    }
+
+    fn read(reader: &mut Reader<'_, '_>) -> Option<Self> {
+        let file: File = reader.read();
+        let (composite_tools, layer) = composite_tools::build(file.composite_tools, reader);
+        Some(Self { composite_tools, composite_layer: layer? })
+    }
+
+    /// The layer of all composite tools.
+    #[must_use]
+    pub fn composite_layer(&self) -> CompositeLayer {
+        self.composite_layer.clone()
+    }
+
+    /// The composite tools, in the order of the file.
+    #[must_use]
+    pub fn composite_tools(&self) -> &[CompositeTool] {
+        &self.composite_tools
+    }
+}

@@ -1,0 +1,254 @@
+//! Serde types out of a parsed file, with every mistake.
+//!
+//! A serde type stops at the first value that it cannot use. So the value is
+//! reported and hidden, and the type reads the file again as if the value were
+//! not there, until it is content.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    ops::Range,
+    ptr,
+};
+
+use serde::Deserialize;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    error::MAX_MISTAKES,
+    failure::{Culprit, Failure, unknown},
+    near::nearest,
+    path::DisplayPath,
+    source::{Source, shown},
+    value::Value,
+};
+use crate::composite::Segment;
+
+/// A value of the file and where it stands.
+pub(super) type Node<'t> = Spanned<DeValue<'t>>;
+
+/// Reads a parsed file and gathers what is wrong with it.
+pub(super) struct Reader<'a, 't> {
+    pub(super) source: &'a Source<'t>,
+    root: &'a Node<'t>,
+    /// The values that were mistaken, by address, and are read as if they were
+    /// not there.
+    hidden: HashSet<usize>,
+    /// Which elements are hidden of which array.
+    hidden_elements: HashMap<String, BTreeSet<usize>>,
+    /// The way to the value that is being read.
+    path: Vec<Segment>,
+    faults: Vec<Fault>,
+    /// The paths of the faults, and of what is missing because of them.
+    told: BTreeSet<String>,
+    complete: bool,
+}
+
+/// A mistake and which bytes of the file it is about.
+pub(super) struct Fault {
+    pub(super) path: String,
+    pub(super) message: String,
+    pub(super) span: Range<usize>,
+}
+
+// === impl Reader ===
+
+impl<'a, 't> Reader<'a, 't> {
+    pub(super) fn new(source: &'a Source<'t>, root: &'a Node<'t>) -> Self {
+        Self {
+            source,
+            root,
+            hidden: HashSet::new(),
+            hidden_elements: HashMap::new(),
+            path: Vec::new(),
+            faults: Vec::new(),
+            told: BTreeSet::new(),
+            complete: true,
+        }
+    }
+
+    /// Takes over what the parser found. Whether what it made of the text can
+    /// be read nevertheless.
+    pub(super) fn parsed(&mut self, errors: &[toml::de::Error]) -> bool {
+        let mut readable = true;
+        for error in errors {
+            let span = error.span().unwrap_or(0..0);
+            let message = match error.message() {
+                // The first of the two is kept and everything else is in its place.
+                "duplicate key" => format!("duplicate key `{}`", shown(self.source.slice(&span))),
+                message => {
+                    readable = false;
+                    message.replacen(", expected ", ": expected ", 1)
+                }
+            };
+            self.faults.push(Fault { path: String::new(), message, span });
+        }
+        readable
+    }
+
+    /// Reads the whole file; nothing of it if there are too many mistakes.
+    pub(super) fn read<T: Deserialize<'a> + Default>(&mut self) -> T {
+        // Each failure hides a value, but what is left of a table without it
+        // may fail once more.
+        for _ in 0..2 * MAX_MISTAKES {
+            if self.faults.len() >= MAX_MISTAKES {
+                break;
+            }
+            let root = self.root;
+            match T::deserialize(Value { reader: self, node: root }) {
+                Ok(value) => return value,
+                Err(failure) => match failure.of(&[], root) {
+                    Failure { message, culprit: Some(culprit) } if !culprit.path.is_empty() => {
+                        self.fail(culprit, message);
+                    }
+                    // Without the whole file there is nothing to read.
+                    Failure { message, .. } => {
+                        self.push(&[], message, root.span());
+                        break;
+                    }
+                },
+            }
+        }
+        self.complete = false;
+        T::default()
+    }
+
+    /// Hides a value and reports it.
+    fn fail(&mut self, Culprit { address, path, span }: Culprit, message: String) {
+        self.hidden.insert(address);
+        if let [array @ .., Segment::Index(index)] = path.as_slice() {
+            let array = DisplayPath(array).to_string();
+            self.hidden_elements.entry(array).or_default().insert(*index);
+        }
+        // What fails because something in it is hidden is no mistake.
+        if !self.is_told_below(&path) {
+            self.push(&path, message, span);
+        }
+    }
+
+    fn push(&mut self, path: &[Segment], message: String, span: Range<usize>) {
+        let path = DisplayPath(path).to_string();
+        self.told.insert(path.clone());
+        self.faults.push(Fault { path, message, span });
+    }
+
+    /// Reports a mistake in what was read, unless it only follows from another.
+    ///
+    /// The path is that of the value as it was read, so that hidden elements
+    /// of arrays do not count.
+    pub(super) fn report(&mut self, path: &[Segment], message: String) {
+        let (path, span) = self.locate(path);
+        let is_told =
+            |end| self.told.contains(&DisplayPath(path.get(..end).unwrap_or(&path)).to_string());
+        if !(1..=path.len()).any(is_told) {
+            self.push(&path, message, span);
+        }
+    }
+
+    /// Whether a mistake was reported at or in what was read at a path.
+    pub(super) fn has_fault_in(&self, path: &[Segment]) -> bool {
+        let (path, _) = self.locate(path);
+        self.told.contains(&DisplayPath(&path).to_string()) || self.is_told_below(&path)
+    }
+
+    fn is_told_below(&self, path: &[Segment]) -> bool {
+        ["[", "."].into_iter().any(|separator| {
+            let below = format!("{}{separator}", DisplayPath(path));
+            self.told.range(below.clone()..).next().is_some_and(|told| told.starts_with(&below))
+        })
+    }
+
+    /// The path in the file of what was read at `path`, and its place; if it
+    /// is not in the file, the place of what it would stand in.
+    fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
+        let mut located = Vec::new();
+        let mut span = self.root.span();
+        let mut node = Some(self.root);
+        for segment in path {
+            let (segment, child) = match (segment, node.map(Spanned::get_ref)) {
+                (Segment::Key(key), Some(DeValue::Table(table))) => {
+                    (segment.clone(), table.get(key.as_str()))
+                }
+                (Segment::Index(index), Some(DeValue::Array(array))) => {
+                    let index = self.index_in_file(&located, *index);
+                    (Segment::Index(index), array.get(index))
+                }
+                _ => (segment.clone(), None),
+            };
+            located.push(segment);
+            node = child;
+            span = child.map_or(span, Spanned::span);
+        }
+        (located, span)
+    }
+
+    /// The place in an array of the file of what was read as element `index`.
+    fn index_in_file(&self, array: &[Segment], index: usize) -> usize {
+        let hidden = self.hidden_elements.get(&DisplayPath(array).to_string());
+        let hidden = hidden.into_iter().flatten();
+        hidden.fold(index, |index, hidden| index + usize::from(*hidden <= index))
+    }
+
+    pub(super) fn hides(&self, node: &Node<'_>) -> bool {
+        self.hidden.contains(&address(node))
+    }
+
+    /// Reports and hides the keys of a table that are none of `fields`.
+    pub(super) fn check_keys(&mut self, table: &'a DeTable<'t>, fields: &[&str]) {
+        for (key, node) in table {
+            if fields.contains(&key.get_ref().as_ref()) || self.hides(node) {
+                continue;
+            }
+            let what = if self.path.is_empty() && is_section(node) { "section" } else { "key" };
+            let message = unknown(what, key.get_ref(), fields);
+            self.hidden.insert(address(node));
+            let mut path = self.path.clone();
+            // A key that is only misspelled is not missing as well.
+            if let Some(near) = nearest(key.get_ref(), fields)
+                && !table.contains_key(near)
+            {
+                path.push(near.into());
+                self.told.insert(DisplayPath(&path).to_string());
+                path.pop();
+            }
+            path.push(Segment::Key(key.get_ref().to_string()));
+            self.push(&path, message, key.span());
+        }
+    }
+
+    /// Reads a value one step further down.
+    pub(super) fn step<'r, T>(
+        &'r mut self,
+        segment: Segment,
+        node: &'a Node<'t>,
+        read: impl FnOnce(Value<'_, 'a, 't>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.path.push(segment);
+        let result = read(Value { reader: self, node });
+        let result = result.map_err(|failure| failure.of(&self.path, node));
+        self.path.pop();
+        result
+    }
+
+    /// All mistakes and whether the whole file was looked at.
+    pub(super) fn finish(self) -> (Vec<Fault>, bool) {
+        (self.faults, self.complete)
+    }
+}
+
+pub(super) fn address(node: &Node<'_>) -> usize {
+    ptr::from_ref(node).addr()
+}
+
+fn is_section(node: &Node<'_>) -> bool {
+    match node.get_ref() {
+        DeValue::Table(_) => true,
+        DeValue::Array(array) => array.iter().any(|element| element.get_ref().is_table()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+use std::{borrow::Cow, ops::Range};
+
+/// How many characters of a line are shown before the place of a mistake.
+const BEFORE: usize = 60;
+/// How many characters of a line are shown in all.
+const SHOWN: usize = 100;
+
+/// A text and where its lines begin.
+#[derive(Debug)]
+pub(super) struct Source<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+/// The place of a mistake and the line it stands in, ready to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// From one.
+    pub(super) line: usize,
+    /// From one, in characters.
+    pub(super) column: usize,
+    /// The line, or what is shown of it.
+    pub(super) excerpt: String,
+    /// How many characters of the excerpt are before the place.
+    pub(super) before: usize,
+    /// How many are to be marked; at least one.
+    pub(super) marked: usize,
+}
+
+// === impl Source ===
+
+impl<'t> Source<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        let starts = text.match_indices('\n').map(|(end, _)| end + 1);
+        Self { text, starts: std::iter::once(0).chain(starts).collect() }
+    }
+
+    /// The place of some bytes of the text, up to the end of their first line.
+    pub(super) fn place(&self, span: &Range<usize>) -> Place {
+        let line = self.starts.partition_point(|start| *start <= span.start).saturating_sub(1);
+        let begin = self.starts[line];
+        let end = self.starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
+        let text = self.text[begin..end].trim_end_matches('\r');
+        // A byte order mark is no part of what people see.
+        let mark =
+            if line == 0 && text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+
+        let from = floor(text, span.start.saturating_sub(begin)).max(mark);
+        let to = floor(text, span.end.saturating_sub(begin)).max(from);
+        let (before, marked, after) = (&text[mark..from], &text[from..to], &text[to..]);
+        let column = before.chars().count();
+
+        let cut = last(before, BEFORE);
+        let mut excerpt = String::new();
+        if cut.len() < before.len() {
+            excerpt.push('…');
+        }
+        push_shown(&mut excerpt, cut);
+        let shown_before = excerpt.chars().count();
+        let marked_cut = first(marked, SHOWN.saturating_sub(shown_before));
+        push_shown(&mut excerpt, marked_cut);
+        let shown = excerpt.chars().count();
+        let after_cut = first(after, SHOWN.saturating_sub(shown));
+        if marked_cut.len() == marked.len() {
+            push_shown(&mut excerpt, after_cut);
+        }
+        if marked_cut.len() + after_cut.len() < marked.len() + after.len() {
+            excerpt.push('…');
+        }
+        Place {
+            line: line + 1,
+            column: column + 1,
+            excerpt,
+            before: shown_before,
+            marked: (shown - shown_before).max(1),
+        }
+    }
+
+    /// Some bytes of the text.
+    pub(super) fn slice(&self, span: &Range<usize>) -> &'t str {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+}
+
+/// Text that comes from the file, short and harmless enough for a message.
+pub(super) fn shown(text: &str) -> Cow<'_, str> {
+    let cut = first(text, BEFORE);
+    if cut.len() == text.len() && !text.contains(is_unprintable) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown: String =
+        cut.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect();
+    if cut.len() < text.len() {
+        shown.push('…');
+    }
+    Cow::Owned(shown)
+}
+
+/// Appends what is seen of `text`, each character as wide as the next.
+fn push_shown(excerpt: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '\t' => excerpt.push_str("    "),
+            character if is_unprintable(character) => excerpt.push('\u{fffd}'),
+            character => excerpt.push(character),
+        }
+    }
+}
+
+/// Whether it would make a terminal do something, or show text in another order.
+fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+}
+
+/// The nearest place at or before `index` where a character begins.
+fn floor(text: &str, index: usize) -> usize {
+    let index = index.min(text.len());
+    (0..=index).rev().find(|index| text.is_char_boundary(*index)).unwrap_or_default()
+}
+
+fn first(text: &str, characters: usize) -> &str {
+    text.char_indices().nth(characters).map_or(text, |(end, _)| &text[..end])
+}
+
+fn last(text: &str, characters: usize) -> &str {
+    match characters.checked_sub(1) {
+        None => "",
+        Some(back) => text.char_indices().rev().nth(back).map_or(text, |(start, _)| &text[start..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The place of the first `@`.
+    fn place(text: &str) -> Place {
+        let at = text.find('@').unwrap();
+        Source::new(text).place(&(at..at + 1))
+    }
+
+    fn line_and_column(text: &str) -> (usize, usize) {
+        let place = place(text);
+        (place.line, place.column)
+    }
+
+    #[test]
+    fn lines_and_columns_count_from_one() {
+        assert_eq!(line_and_column("@"), (1, 1));
+        assert_eq!(line_and_column("ab@"), (1, 3));
+        assert_eq!(line_and_column("\n@"), (2, 1));
+        assert_eq!(line_and_column("a\nb\n c@\n"), (3, 3));
+    }
+
+    #[test]
+    fn columns_count_characters() {
+        assert_eq!(line_and_column("é漢😀@"), (1, 4));
+        assert_eq!(line_and_column("\t\t@"), (1, 3));
+        assert_eq!(line_and_column("\u{feff}a@"), (1, 2));
+        assert_eq!(line_and_column("a\r\nb@\r\n"), (2, 2));
+    }
+
+    #[test]
+    fn places_outside_the_text_are_at_its_end() {
+        let source = Source::new("a = \n");
+        assert_eq!((source.place(&(4..4)).line, source.place(&(4..4)).column), (1, 5));
+        assert_eq!((source.place(&(5..5)).line, source.place(&(5..5)).column), (2, 1));
+        assert_eq!((source.place(&(99..120)).line, source.place(&(99..120)).column), (2, 1));
+        assert_eq!(Source::new("").place(&(0..0)).excerpt, "");
+    }
+
+    #[test]
+    fn places_inside_a_character_are_at_its_beginning() {
+        assert_eq!(Source::new("é").place(&(1..2)).column, 1);
+    }
+
+    #[test]
+    fn tabs_are_as_wide_as_they_are_shown() {
+        let place = place("\ta\t@ = 1");
+        assert_eq!((place.excerpt.as_str(), place.before, place.column), ("    a    @ = 1", 9, 4));
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_place() {
+        let line = format!("{}@{}", "a".repeat(500), "b".repeat(500));
+        let place = place(&line);
+        assert_eq!(place.column, 501);
+        assert_eq!(place.excerpt, format!("…{}@{}…", "a".repeat(60), "b".repeat(38)));
+        assert_eq!(place.excerpt.chars().nth(place.before), Some('@'));
+    }
+
+    #[test]
+    fn long_places_are_cut() {
+        let line = format!("k = {}", "b".repeat(500));
+        let place = Source::new(&line).place(&(4..504));
+        assert_eq!(place.excerpt, format!("k = {}…", "b".repeat(96)));
+        assert_eq!((place.before, place.marked), (4, 96));
+    }
+
+    #[test]
+    fn places_end_with_their_line() {
+        let place = Source::new("a = [\n1]").place(&(4..8));
+        assert_eq!((place.excerpt.as_str(), place.before, place.marked), ("a = [", 4, 1));
+    }
+
+    #[test]
+    fn nothing_is_shown_that_a_terminal_would_obey() {
+        assert_eq!(place("\u{1b}[31m\u{202e}@").excerpt, "\u{fffd}[31m\u{fffd}@");
+        assert_eq!(shown("\u{7}"), "\u{fffd}");
+    }
+}
