@@ -218,7 +218,7 @@ fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -
 impl Compiled {
     /// Compiles a definition; what it returns is only of use without mistakes.
     fn new(definition: CompositeTool, places: &HashMap<String, usize>, at: &mut Place<'_>) -> Self {
-        let CompositeTool { name, description, strategy, targets, .. } = definition;
+        let CompositeTool { name, description, strategy, mut targets, .. } = definition;
         if !is_tool_name(&name) {
             at.push(["name"], Kind::IllegalName { name: name.clone() });
         }
@@ -260,6 +260,8 @@ impl Compiled {
             1..=MAX_TARGETS => (),
             _ => at.push(["targets"], Kind::TooManyTargets { count, max: MAX_TARGETS }),
         }
+        // What is too much is not looked at any further.
+        targets.truncate(MAX_TARGETS);
         let success = definition.success.unwrap_or_default();
         if let Success::Quorum(quorum) = success
             && count > 0

@@ -235,7 +235,7 @@ impl From<usize> for Segment {
     }
 }
 
-/// Prints a path as `targets[0].timeout`.
+/// Prints a path as TOML would write it: `targets[0].arguments."odd key"`.
 pub(crate) struct DisplayPath<'a>(pub(crate) &'a [Segment]);
 
 impl fmt::Display for DisplayPath<'_> {
@@ -243,12 +243,27 @@ impl fmt::Display for DisplayPath<'_> {
         for (place, segment) in self.0.iter().enumerate() {
             match segment {
                 Segment::Index(index) => write!(f, "[{index}]")?,
-                Segment::Key(key) if place == 0 => f.write_str(key)?,
-                Segment::Key(key) => write!(f, ".{key}")?,
+                Segment::Key(key) => {
+                    f.write_str(if place == 0 { "" } else { "." })?;
+                    if is_bare(key) {
+                        f.write_str(key)?;
+                    } else {
+                        write!(f, "{:?}", key.chars().take(MAX_KEY).collect::<String>())?;
+                    }
+                }
             }
         }
         Ok(())
     }
+}
+
+/// How much of a key is printed.
+const MAX_KEY: usize = 60;
+
+/// Whether a key needs no quotes in TOML.
+fn is_bare(key: &str) -> bool {
+    (1..=MAX_KEY).contains(&key.len())
+        && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
 impl fmt::Display for Chain<'_> {
@@ -258,5 +273,16 @@ impl fmt::Display for Chain<'_> {
             write!(f, "{arrow}`{name}`")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_keys_are_quoted() {
+        let path = ["a".into(), 1.into(), "b-c".into(), "d e".into(), "".into(), "\u{7}".into()];
+        assert_eq!(DisplayPath(&path).to_string(), "a[1].b-c.\"d e\".\"\".\"\\u{7}\"");
     }
 }

@@ -12,6 +12,8 @@ mod run;
 mod schema;
 mod service;
 
+#[cfg(feature = "config")]
+pub(crate) use self::error::DisplayPath;
 pub use self::{
     answer::{BRANCH, TOOL, TRACE},
     definition::{CompositeTool, Order, Strategy, Success, Target},

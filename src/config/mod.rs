@@ -81,7 +81,6 @@ mod error;
 mod failure;
 mod file;
 mod near;
-mod path;
 mod read;
 mod source;
 mod value;

@@ -20,11 +20,10 @@ use super::{
     error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
     near::nearest,
-    path::DisplayPath,
     source::{Source, shown},
     value::Value,
 };
-use crate::composite::Segment;
+use crate::composite::{DisplayPath, Segment};
 
 /// A value of the file and where it stands.
 pub(super) type Node<'t> = Spanned<DeValue<'t>>;

@@ -131,7 +131,7 @@ fn keys_of(table: &str) -> BTreeSet<String> {
 fn a_file_is_loaded_and_named_in_its_mistakes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs");
     let config = Config::load(folder.join("valid_full.toml")).unwrap();
-    assert_eq!(config.composite_tools().len(), 3);
+    assert_eq!(config.composite_tools().len(), 4);
 
     let path = folder.join("unknown_key.toml");
     let error = Config::load(&path).unwrap_err();
