@@ -1,1 +1,72 @@
+use rmcp::model::{JsonObject, Tool};
 
+use super::*;
+
+fn tool(name: &'static str, description: &'static str) -> Tool {
+    Tool::new(name, description, JsonObject::new())
+}
+
+#[test]
+fn of_two_tools_with_one_name_the_first_counts() {
+    let tools: Tools = [tool("a", "1"), tool("b", "2"), tool("a", "3")].into_iter().collect();
+    assert_eq!(tools.len(), 2);
+    assert_eq!(tools.get("a").and_then(|tool| tool.description.as_deref()), Some("1"));
+    assert!(tools.get("c").is_none());
+    let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_catalog_of_the_caller_longest_away_makes_room() {
+    let by: VaryBy = Arc::new(|context| Some(context.id().to_string()));
+    let catalogs = Catalogs::<()>::new(Epoch::default(), Some(by));
+    let of = |caller: usize| {
+        let context =
+            Context { id: rmcp::model::RequestId::Number(caller as i64), ..Context::default() };
+        catalogs.of(&context).0
+    };
+    let known = Known { tools: Tools::default(), derived: (), epoch: 0, since: Instant::now() };
+    of(0).0.state().known = Some(Arc::new(known));
+    for caller in 1..MAX_VARIED {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        of(caller);
+    }
+    assert!(of(0).0.state().known.is_some(), "there is room for so many");
+    of(MAX_VARIED);
+    assert!(of(0).0.state().known.is_some(), "it was used a moment ago");
+    let varied = catalogs.varied.as_ref().unwrap().catalogs.lock().unwrap();
+    assert_eq!(varied.len(), MAX_VARIED);
+    assert!(!varied.contains_key("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_in_the_background_ends_with_its_catalog() {
+    let catalog = Catalog::<()>::new(Epoch::default());
+    let alive = Arc::new(());
+    let held = alive.clone();
+    catalog.refresh(|| async move {
+        let _held = held;
+        std::future::pending().await
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(Arc::strong_count(&alive), 2);
+
+    drop(catalog);
+    tokio::task::yield_now().await;
+
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_while_it_is_listed_is_listed_again() {
+    let epoch = Epoch::default();
+    let catalog = Catalog::<()>::new(epoch.clone());
+    let bump = epoch.clone();
+    let load = || async move {
+        bump.bump();
+        Ok((Tools::default(), ()))
+    };
+    catalog.wait(Needs::AllTools, |_| true, load).await.unwrap();
+    assert!(matches!(catalog.at_hand(Needs::AllTools, |_| true), AtHand::Unknown));
+    assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Stale(_)));
+}

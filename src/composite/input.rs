@@ -198,6 +198,3 @@ impl Defaults<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

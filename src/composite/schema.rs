@@ -350,6 +350,3 @@ fn rehome(schema: &Value, home: Option<&str>) -> Value {
         _ => schema.clone(),
     }
 }
-
-#[cfg(test)]
-mod tests;

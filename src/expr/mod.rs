@@ -31,6 +31,8 @@
 
 mod expression;
 mod reference;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     expression::{Expression, ExpressionErrors, Found, Missing},

@@ -1,0 +1,124 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn evaluate(written: Value, input: Value) -> Result<Option<Value>, String> {
+    let expression = Expression::parse(&written).map_err(|errors| errors.to_string())?;
+    expression.evaluate(&input).map_err(|missing| missing.to_string())
+}
+
+#[test]
+fn references_give_what_they_refer_to_with_its_type() {
+    let input = || json!({ "a": { "b": [10, { "c": null }] }, "odd key": true, "it's": 1, "big": u64::MAX });
+    let cases = [
+        ("$input", input()),
+        ("$input.a.b[0]", json!(10)),
+        ("$input.a.b[1].c", json!(null)),
+        ("$input['odd key']", json!(true)),
+        ("$input[\"it's\"]", json!(1)),
+        ("$input.big", json!(u64::MAX)),
+        ("$input.a?", json!({ "b": [10, { "c": null }] })),
+        ("$null", json!(null)),
+        ("$$5.00", json!("$5.00")),
+        ("plain", json!("plain")),
+        ("5$", json!("5$")),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(evaluate(json!(written), input()), Ok(Some(expected)), "{written}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_left_out_only_where_it_may_be() {
+    let written = json!({ "a": "$input.no?", "b": ["$input.no.deeper?", 1], "c": "$input.yes?" });
+    let expected = json!({ "b": [1], "c": 2 });
+    assert_eq!(evaluate(written, json!({ "yes": 2 })), Ok(Some(expected)));
+    assert_eq!(evaluate(json!("$input.no?"), json!({})), Ok(None));
+    for written in ["$input.no", "$input.no[0]", "$input['o d']", "$input.text.b"] {
+        let expected = Err(format!("`{written}` has no value"));
+        assert_eq!(evaluate(json!([written]), json!({ "text": "x" })), expected);
+    }
+}
+
+#[test]
+fn what_is_no_reference_is_told_with_the_character() {
+    let cases = [
+        (
+            "$inputs.a",
+            "unknown reference `$inputs.a`: expected `$input`, `$null`, or `$$` for a literal `$`",
+        ),
+        ("$", "unknown reference `$`: expected `$input`, `$null`, or `$$` for a literal `$`"),
+        (
+            "$input.",
+            "malformed reference `$input.` at character 8: expected a key of letters, digits, `_` and `-`; others as `['key']`",
+        ),
+        (
+            "$input[x]",
+            "malformed reference `$input[x]` at character 8: expected a number from zero or a quoted key",
+        ),
+        ("$input['x]", "malformed reference `$input['x]` at character 9: expected a closing quote"),
+        ("$input['x'", "malformed reference `$input['x'` at character 11: expected `]`"),
+        (
+            "$input.ü!",
+            "malformed reference `$input.ü!` at character 9: expected `.`, `[`, `?` or the end",
+        ),
+        ("$input?.a", "malformed reference `$input?.a` at character 8: expected the end after `?`"),
+        (
+            "$input[99999999999999999999]",
+            "malformed reference `$input[99999999999999999999]` at character 8: expected a number from zero or a quoted key",
+        ),
+        (
+            "a {{ b }}",
+            "a template cannot stand here: expected a plain string or a reference such as `$input.name`",
+        ),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(evaluate(json!(written), json!({})), Err(expected.to_owned()));
+    }
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place() {
+    let errors =
+        Expression::parse(&json!({ "a": ["x", "$y"], "b": { "c": "$z" }, "$d": 1 })).unwrap_err();
+    let places: Vec<_> = errors.iter().map(|(path, _)| path.to_vec()).collect();
+    let key = |key: &str| PathSegment::Key(key.to_owned());
+    assert_eq!(places, [vec![key("a"), PathSegment::Index(1)], vec![key("b"), key("c")]]);
+}
+
+proptest! {
+    #[test]
+    fn parsing_never_panics(text in r"\$?(input)?[\[\]'.?a-zé0-9 $\x22]{0,12}") {
+        let _ = Expression::parse(&json!(text));
+    }
+
+    #[test]
+    fn a_reference_printed_and_parsed_again_is_the_same(
+        path in proptest::collection::vec(prop_oneof![
+            "[a-z' ü.\\[]{0,6}".prop_map(PathSegment::Key),
+            any::<usize>().prop_map(PathSegment::Index),
+        ], 0..5),
+        optional: bool,
+    ) {
+        let mut text = "$input".to_owned();
+        for segment in &path {
+            match segment {
+                PathSegment::Key(key) if key.contains('\'') => text += &format!("[\"{key}\"]"),
+                PathSegment::Key(key) => text += &format!("['{key}']"),
+                PathSegment::Index(index) => text += &format!("[{index}]"),
+            }
+        }
+        text += if optional { "?" } else { "" };
+        let reference = Reference::parse(&text).unwrap();
+        prop_assert_eq!(reference.path(), &path);
+        prop_assert_eq!(Reference::parse(&reference.to_string()).unwrap(), reference);
+    }
+
+    #[test]
+    fn data_is_never_seen_as_a_reference(text in r"\$.{0,20}|.{0,20}") {
+        let input = json!({ "x": text, "y": [text] });
+        let written = json!({ "a": "$input.x", "b": ["$input.y"] });
+        prop_assert_eq!(evaluate(written, input).unwrap(), Some(json!({ "a": text, "b": [[text]] })));
+    }
+}
