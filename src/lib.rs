@@ -1,4 +1,5 @@
 //! Stub.
+pub mod adapter;
 pub mod composite;
 pub mod expr;
 pub mod message;

@@ -1,1 +1,4 @@
+//! Everything that can be seen from outside, over connections in memory.
 
+mod handler;
+mod support;
