@@ -2,7 +2,8 @@
 //!
 //! Requests go straight to the handler's methods. What rmcp does besides, at
 //! the edge to a client (protocol versions, capabilities, what an older client
-//! may see), is not done here but where the stack is served, once.
+//! may see), is not done here but where the stack is
+//! [served](super::ServeService), once.
 //!
 //! No client is needed. A handler that is called in code, or as one branch of a
 //! composite, gets a peer with nobody behind it: what it notifies or logs is

@@ -1,4 +1,5 @@
 //! Everything that can be seen from outside, over connections in memory.
 
 mod handler;
+mod serve;
 mod support;
