@@ -88,9 +88,9 @@ impl AbsentClient {
 
     /// Whether a call in this runtime can use the connection.
     ///
-    /// The connection's task runs in the runtime that made it. If that one is
-    /// gone, the peer is closed; if nobody drives it at the moment, the peer
-    /// would hang.
+    /// The connection's task runs in the runtime that made it. A peer of another
+    /// one is closed if that runtime is gone, and hangs if nobody drives it at
+    /// the moment.
     fn serves(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.connection.peer().is_transport_closed()
     }
