@@ -13,9 +13,9 @@
 //! client goes past the layers, too. Around layers that do nothing, a client
 //! cannot tell a wrapped handler from a bare one, but for the following:
 //!
-//! - A request that the client cancels, or that nobody can be answered any
-//!   more, is dropped, with all the work in it. rmcp would only cancel the
-//!   handler's token and let it run on.
+//! - A request that the client cancels, or whose client is gone, is dropped with
+//!   all the work in it. rmcp would only cancel the handler's token and let the
+//!   handler run on. (It notices some seconds late that a client is gone.)
 //! - A panic is answered with an internal error. rmcp would never answer.
 //! - A client of 2026-07-28 or later gets the `resultType` that its version of
 //!   the protocol requires, and learns that `logging/setLevel` no longer
