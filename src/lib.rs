@@ -1,4 +1,5 @@
 //! Stub.
+pub mod adapter;
 pub mod catalog;
 pub mod composite;
 #[cfg(feature = "config")]

@@ -5,5 +5,8 @@ mod config;
 mod contract;
 mod defects;
 mod fan_out;
+mod handler;
 mod listing;
 mod scripted;
+mod serve;
+mod support;

@@ -1,0 +1,281 @@
+//! Call any rmcp [`ServerHandler`] as a Tower service.
+//!
+//! Requests go straight to the handler's methods. What rmcp does besides, at
+//! the edge to a client (protocol versions, capabilities, what an older client
+//! may see), is not done here but where the stack is
+//! [served](super::ServeService), once.
+//!
+//! No client is needed. A handler that is called in code, or as one branch of a
+//! composite, gets a peer with nobody behind it: what it notifies or logs is
+//! discarded, and what it asks fails at once.
+//!
+//! `subscriptions/listen` does not answer but streams, which a Tower service
+//! cannot, so it is method not found here.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use mcp_composite::{adapter::HandlerService, message::Request};
+//! use rmcp::{
+//!     ErrorData, RoleServer, ServerHandler,
+//!     model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock},
+//!     service::RequestContext,
+//! };
+//! use tower::ServiceExt;
+//!
+//! struct Greeter;
+//!
+//! impl ServerHandler for Greeter {
+//!     async fn call_tool(
+//!         &self,
+//!         _: CallToolRequestParams,
+//!         _: RequestContext<RoleServer>,
+//!     ) -> Result<CallToolResponse, ErrorData> {
+//!         Ok(CallToolResult::success(vec![ContentBlock::text("hello")]).into())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Infallible> {
+//! let reply = HandlerService::new(Greeter).oneshot(Request::call_tool("greet")).await?;
+//! assert_eq!(reply.tool_result().unwrap().content[0].as_text().unwrap().text, "hello");
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{
+    any,
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use rmcp::{
+    RoleServer, ServerHandler,
+    model::{ClientRequest, ErrorCode, ErrorData, ServerResult},
+    service::RequestContext,
+};
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use super::absent::{AbsentClient, AbsentClients};
+use crate::message::{self, Reply, Request};
+
+/// A [`ServerHandler`] as a Tower service.
+///
+/// It is always ready and never fails: an error of the handler is a [`Reply`].
+/// Clones share the handler. See the [module docs](self) for an example.
+pub struct HandlerService<H> {
+    shared: Arc<Shared<H>>,
+}
+
+struct Shared<H> {
+    handler: Arc<H>,
+    absent_clients: AbsentClients,
+}
+
+/// The reply of a handler that is on its way.
+///
+/// To drop it is to drop the handler's work, and cancels the token that the
+/// handler was given.
+#[must_use = "futures do nothing unless polled"]
+pub struct ResponseFuture {
+    reply: BoxFuture<'static, Reply>,
+}
+
+// === impl HandlerService ===
+
+impl<H: ServerHandler> HandlerService<H> {
+    /// Makes a handler callable.
+    #[must_use]
+    pub fn new(handler: H) -> Self {
+        Arc::new(handler).into()
+    }
+
+    /// The handler that is called.
+    #[must_use]
+    pub fn handler(&self) -> &Arc<H> {
+        &self.shared.handler
+    }
+}
+
+impl<H: ServerHandler> From<Arc<H>> for HandlerService<H> {
+    fn from(handler: Arc<H>) -> Self {
+        Self { shared: Arc::new(Shared { handler, absent_clients: AbsentClients::default() }) }
+    }
+}
+
+impl<H: ServerHandler> Service<Request> for HandlerService<H> {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let shared = Arc::clone(&self.shared);
+        ResponseFuture { reply: async move { shared.answer(request).await.into() }.boxed() }
+    }
+}
+
+impl<H> Clone for HandlerService<H> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<H> fmt::Debug for HandlerService<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerService")
+            .field("handler", &format_args!("{}", any::type_name::<H>()))
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl<H: ServerHandler> Shared<H> {
+    async fn answer(&self, request: Request) -> Result<ServerResult, ErrorData> {
+        let (message, message::Context { id, meta, extensions, cancellation, peer }) =
+            request.into_parts();
+
+        // Held until the handler has answered, since its peer ends with it.
+        let absent_client;
+        let peer = match peer {
+            Some(peer) => peer,
+            None => {
+                absent_client = self.absent_client(&message).await.ok_or_else(|| {
+                    ErrorData::internal_error("a call without a client needs a Tokio runtime", None)
+                })?;
+                absent_client.peer()
+            }
+        };
+
+        let cancellation = cancellation
+            .as_ref()
+            .map_or_else(CancellationToken::new, CancellationToken::child_token);
+        let mut context = RequestContext::new(id, peer);
+        context.ct = cancellation.clone();
+        context.meta = meta;
+        context.extensions = extensions;
+        // What the handler started elsewhere learns that this call is over.
+        let _guard = cancellation.drop_guard();
+
+        dispatch(&*self.handler, message, context).await
+    }
+
+    async fn absent_client(&self, message: &ClientRequest) -> Option<Arc<AbsentClient>> {
+        match message {
+            // A handler notes on its peer who initialized it. On a shared one,
+            // all later calls would seem to come from that client.
+            ClientRequest::InitializeRequest(_) => AbsentClient::new().await.map(Arc::new),
+            _ => self.absent_clients.shared().await,
+        }
+    }
+}
+
+/// Calls the method of the handler that the message is for.
+///
+/// Not through rmcp's `Service::handle_request`: that one serves the edge. In
+/// the middle of a stack it would, for one, refuse a tool that asks for input
+/// before a layer could put the question to an older client.
+#[expect(deprecated, reason = "handlers for older clients implement the deprecated methods")]
+async fn dispatch<H: ServerHandler>(
+    handler: &H,
+    message: ClientRequest,
+    context: RequestContext<RoleServer>,
+) -> Result<ServerResult, ErrorData> {
+    use ClientRequest as Message;
+    use ServerResult as Answer;
+
+    match message {
+        Message::InitializeRequest(request) => {
+            handler.initialize(request.params, context).await.map(Answer::InitializeResult)
+        }
+        Message::DiscoverRequest(_) => handler.discover(context).await.map(Answer::DiscoverResult),
+        Message::PingRequest(_) => handler.ping(context).await.map(Answer::empty),
+        Message::CompleteRequest(request) => {
+            handler.complete(request.params, context).await.map(Answer::CompleteResult)
+        }
+        Message::SetLevelRequest(request) => {
+            handler.set_level(request.params, context).await.map(Answer::empty)
+        }
+        Message::ListPromptsRequest(request) => {
+            handler.list_prompts(request.params, context).await.map(Answer::ListPromptsResult)
+        }
+        Message::GetPromptRequest(request) => {
+            handler.get_prompt(request.params, context).await.map(Answer::from)
+        }
+        Message::ListResourcesRequest(request) => {
+            handler.list_resources(request.params, context).await.map(Answer::ListResourcesResult)
+        }
+        Message::ListResourceTemplatesRequest(request) => handler
+            .list_resource_templates(request.params, context)
+            .await
+            .map(Answer::ListResourceTemplatesResult),
+        Message::ReadResourceRequest(request) => {
+            handler.read_resource(request.params, context).await.map(Answer::from)
+        }
+        Message::ReadResourceDirectoryRequest(request) => handler
+            .read_resource_directory(request.params, context)
+            .await
+            .map(Answer::ListResourcesResult),
+        Message::SubscribeRequest(request) => {
+            handler.subscribe(request.params, context).await.map(Answer::empty)
+        }
+        Message::UnsubscribeRequest(request) => {
+            handler.unsubscribe(request.params, context).await.map(Answer::empty)
+        }
+        Message::ListToolsRequest(request) => {
+            handler.list_tools(request.params, context).await.map(Answer::ListToolsResult)
+        }
+        Message::CallToolRequest(request) => {
+            handler.call_tool(request.params, context).await.map(Answer::from)
+        }
+        Message::GetTaskRequest(request) => {
+            handler.get_task(request.params, context).await.map(Answer::GetTaskResult)
+        }
+        Message::UpdateTaskRequest(request) => {
+            handler.update_task(request.params, context).await.map(Answer::task_ack)
+        }
+        Message::CancelTaskRequest(request) => {
+            handler.cancel_task(request.params, context).await.map(Answer::task_ack)
+        }
+        Message::ListSkillsRequest(request) => {
+            handler.list_skills(request.params, context).await.map(Answer::ListSkillsResult)
+        }
+        Message::GetSkillRequest(request) => {
+            handler.get_skill(request.params, context).await.map(Answer::GetSkillResult)
+        }
+        Message::CustomRequest(request) => {
+            handler.on_custom_request(request, context).await.map(Answer::CustomResult)
+        }
+        // `subscriptions/listen`, and what rmcp may learn later.
+        unknown => {
+            Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, unknown.method().to_owned(), None))
+        }
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl Future for ResponseFuture {
+    type Output = Result<Reply, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.reply.poll_unpin(cx).map(Ok)
+    }
+}
+
+impl fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,82 @@
+//! To and from rmcp: a server as a Tower service, a Tower service as a server.
+//!
+//! [`HandlerService`] makes a [`ServerHandler`] callable: requests go in,
+//! replies come out, and no connection is needed. [`ServeService`] is the way
+//! back: it is a `ServerHandler` itself and runs over every transport that rmcp
+//! has. Between the two stands any stack of Tower layers.
+//!
+//! [`ServeService::wrap`] does both at once. All requests of the client travel
+//! through the layers to the handler. Everything else reaches the same handler
+//! directly: notifications, `subscriptions/listen` with what it streams, and
+//! what rmcp asks of a server without waiting (its description, its protocol
+//! versions, the schema of one tool). What the handler itself sends to the
+//! client goes past the layers, too. Around layers that do nothing, a client
+//! cannot tell a wrapped handler from a bare one, but for the following:
+//!
+//! - A request that the client cancels, or whose client is gone, is dropped with
+//!   all the work in it. rmcp would only cancel the handler's token and let the
+//!   handler run on. (It notices some seconds late that a client is gone.)
+//! - A panic is answered with an internal error. rmcp would never answer.
+//! - A client of 2026-07-28 or later gets the `resultType` that its version of
+//!   the protocol requires, and learns that `logging/setLevel` no longer
+//!   exists.
+//!
+//! A service that fails (`S::Error`) is told to the client as a JSON-RPC error
+//! `-32603`: "the request timed out" for `tower::timeout`, "the server is
+//! overloaded" for `tower::load_shed`, and "internal error" for all others,
+//! whose text may hold what a client must not know. Those are logged.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use mcp_composite::adapter::ServeService;
+//! use rmcp::{
+//!     ErrorData, RoleServer, ServerHandler, ServiceExt,
+//!     model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock},
+//!     service::RequestContext,
+//! };
+//! use tower::ServiceBuilder;
+//!
+//! struct Greeter;
+//!
+//! impl ServerHandler for Greeter {
+//!     async fn call_tool(
+//!         &self,
+//!         call: CallToolRequestParams,
+//!         _: RequestContext<RoleServer>,
+//!     ) -> Result<CallToolResponse, ErrorData> {
+//!         match &*call.name {
+//!             "greet" => Ok(CallToolResult::success(vec![ContentBlock::text("hello")]).into()),
+//!             _ => std::future::pending().await,
+//!         }
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let layers = ServiceBuilder::new().concurrency_limit(8).timeout(Duration::from_secs(30));
+//! let server = ServeService::wrap(Greeter, layers);
+//!
+//! // Any transport will do; this one is a pipe in memory.
+//! let (near, far) = tokio::io::duplex(4096);
+//! let (server, client) = tokio::join!(server.serve(near), ().serve(far));
+//! let (_server, client) = (server?, client?);
+//!
+//! let reply = client.call_tool(CallToolRequestParams::new("greet")).await?;
+//! assert_eq!(reply.content[0].as_text().unwrap().text, "hello");
+//!
+//! let error = client.call_tool(CallToolRequestParams::new("dawdle")).await.unwrap_err();
+//! assert!(error.to_string().contains("the request timed out"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`ServerHandler`]: rmcp::ServerHandler
+
+mod absent;
+pub mod handler;
+mod serve;
+
+pub use self::{handler::HandlerService, serve::ServeService};

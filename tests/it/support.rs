@@ -1,0 +1,690 @@
+//! Servers, clients and connections that several tests use.
+
+#![expect(clippy::unwrap_used, reason = "what a helper cannot do fails its test")]
+
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use rmcp::{
+    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer,
+    ServerHandler, ServiceError, ServiceExt,
+    model::*,
+    service::{NotificationContext, RequestContext, RunningService, SubscriptionContext},
+};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::{JoinSet, yield_now},
+};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that can be waited for.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+/// A server that implements every method there is, and notes what reaches it.
+#[derive(Clone, Default)]
+pub(crate) struct Full {
+    pub(crate) log: Log,
+    /// Whether results leave out what the protocol lets them leave out.
+    pub(crate) terse: bool,
+}
+
+/// A server with tools that end in unusual ways.
+#[derive(Clone)]
+pub(crate) struct Unusual {
+    hung: mpsc::UnboundedSender<Hung>,
+}
+
+/// A call that hangs in [`Unusual`].
+pub(crate) struct Hung {
+    /// The token that the handler was given.
+    pub(crate) cancellation: CancellationToken,
+    /// Ends with an error when the handler's work is dropped.
+    pub(crate) dropped: oneshot::Receiver<()>,
+}
+
+/// A client that answers what it is asked, and notes what it is told.
+#[derive(Clone, Default)]
+pub(crate) struct Human {
+    pub(crate) log: Log,
+}
+
+/// Which lifecycle a client follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Era {
+    /// 2025-11-25, with `initialize`.
+    Legacy,
+    /// 2026-07-28, with `server/discover` and `_meta` in every request.
+    Modern,
+}
+
+/// A client and the server it is connected to, over a pipe in memory.
+pub(crate) struct Connection {
+    pub(crate) client: RunningService<RoleClient, Human>,
+    pub(crate) server: JoinSet<()>,
+}
+
+/// Everything that is logged while this value lives.
+#[derive(Clone, Default)]
+pub(crate) struct Logged(Arc<Mutex<Vec<u8>>>);
+
+pub(crate) async fn connect(server: impl ServerHandler, era: Era) -> Connection {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let server = server.serve(near).await.unwrap();
+        server.waiting().await.unwrap();
+    });
+    let lifecycle = match era {
+        Era::Legacy => ClientLifecycleMode::Initialize,
+        Era::Modern => ClientLifecycleMode::Discover {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        },
+    };
+    let client = Human::default().serve_with_lifecycle(far, lifecycle).await.unwrap();
+    Connection { client, server: serving }
+}
+
+/// A request context without a connection, for calling a server in code.
+///
+/// The value beside it keeps the peer alive.
+pub(crate) fn detached(era: Era) -> (RequestContext<RoleServer>, impl Sized) {
+    struct Nobody;
+    impl ServerHandler for Nobody {}
+
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let running = rmcp::service::serve_directly::<RoleServer, _, _, _, _>(Nobody, near, None);
+    let mut context = RequestContext::new(RequestId::Number(1), running.peer().clone());
+    if era == Era::Modern {
+        context.meta = RequestMetaObject::with_client_context(
+            ProtocolVersion::V_2026_07_28,
+            Implementation::new("test", "0"),
+            ClientCapabilities::default(),
+        );
+    }
+    (context, (running, far))
+}
+
+pub(crate) fn unusual() -> (Unusual, mpsc::UnboundedReceiver<Hung>) {
+    let (hung, calls) = mpsc::unbounded_channel();
+    (Unusual { hung }, calls)
+}
+
+pub(crate) fn capture_logs() -> (Logged, tracing::subscriber::DefaultGuard) {
+    use tracing_subscriber::fmt::format::FmtSpan;
+
+    let logged = Logged::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(logged.clone())
+        .with_span_events(FmtSpan::CLOSE)
+        .with_ansi(false)
+        .finish();
+    (logged, tracing::subscriber::set_default(subscriber))
+}
+
+/// What a test waits for must come soon. Time is paused where it is used.
+pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("should have come by now")
+}
+
+// === impl Log ===
+
+impl Log {
+    pub(crate) fn note(&self, line: impl Into<String>) {
+        self.0.lock().unwrap().push(line.into());
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Whether a line begins like this.
+    pub(crate) fn has(&self, beginning: &str) -> bool {
+        self.lines().iter().any(|line| line.starts_with(beginning))
+    }
+
+    /// Waits for a line that begins like this.
+    pub(crate) async fn wait_for(&self, beginning: &str) {
+        for _ in 0..10_000 {
+            if self.has(beginning) {
+                return;
+            }
+            yield_now().await;
+        }
+        panic!("`{beginning}` never came, but {:#?}", self.lines());
+    }
+}
+
+// === impl Full ===
+
+impl Full {
+    /// Notes a request, with all that a handler can know of it.
+    fn request(
+        &self,
+        method: &str,
+        params: impl serde::Serialize,
+        cx: &RequestContext<RoleServer>,
+    ) {
+        self.log.note(format!(
+            "{method} {} id={} meta={} version={:?} client={:?} tasks={:?} cancelled={} peer={}",
+            serde_json::to_value(params).unwrap(),
+            cx.id,
+            serde_json::to_value(&cx.meta).unwrap(),
+            cx.protocol_version(),
+            cx.client_info().map(|client| client.name),
+            cx.client_capabilities().map(|capabilities| capabilities.supports_tasks()),
+            cx.ct.is_cancelled(),
+            !cx.peer.is_transport_closed(),
+        ));
+    }
+
+    fn notification(
+        &self,
+        method: &str,
+        params: impl serde::Serialize,
+        cx: &NotificationContext<RoleServer>,
+    ) {
+        self.log.note(format!(
+            "{method} {} meta={} peer={}",
+            serde_json::to_value(params).unwrap(),
+            serde_json::to_value(&cx.meta).unwrap(),
+            !cx.peer.is_transport_closed(),
+        ));
+    }
+
+    fn result_type(&self) -> Option<ResultType> {
+        (!self.terse).then_some(ResultType::COMPLETE)
+    }
+
+    fn task(&self, id: &str) -> Task {
+        Task::new(id, TaskStatus::Working, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
+    }
+
+    fn skill(&self) -> Skill {
+        Skill::new(
+            "skill://full/brew/SKILL.md",
+            SkillFrontmatter::new("brew", "Brews."),
+            SkillResources::Dynamic,
+        )
+    }
+}
+
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+impl ServerHandler for Full {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(
+            ServerCapabilities::builder()
+                .enable_tools()
+                .enable_tool_list_changed()
+                .enable_prompts()
+                .enable_resources()
+                .enable_resources_subscribe()
+                .enable_completions()
+                .enable_logging()
+                .enable_tasks()
+                .enable_skills_with_directory_read()
+                .build(),
+        )
+        .with_server_info(Implementation::new("full", "1.2.3"))
+        .with_instructions("use all of it")
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Owned(vec![ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28])
+    }
+
+    fn negotiate_initialize(
+        &self,
+        params: &InitializeRequestParams,
+    ) -> Result<InitializeResult, ErrorData> {
+        let mut result = self
+            .get_info()
+            .with_instructions(format!("negotiated for {}", params.client_info.name));
+        result.protocol_version = ProtocolVersion::V_2025_11_25;
+        Ok(result)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        (name == "echo").then(|| tool("echo"))
+    }
+
+    async fn initialize(
+        &self,
+        params: InitializeRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        self.request("initialize", &params, &cx);
+        cx.peer.set_peer_info(params.clone());
+        self.negotiate_initialize(&params)
+    }
+
+    async fn discover(&self, cx: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        self.request("server/discover", (), &cx);
+        let versions = self.supported_protocol_versions().into_owned();
+        let mut result = DiscoverResult::from_server_info(versions, self.get_info());
+        result.instructions = Some("discovered".to_owned());
+        Ok(result)
+    }
+
+    async fn ping(&self, cx: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.request("ping", (), &cx);
+        Ok(())
+    }
+
+    async fn complete(
+        &self,
+        params: CompleteRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        self.request("completion/complete", params, &cx);
+        let mut result = CompleteResult::new(CompletionInfo::new(vec!["done".to_owned()]).unwrap());
+        result.result_type = self.result_type();
+        Ok(result)
+    }
+
+    async fn set_level(
+        &self,
+        params: SetLevelRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.request("logging/setLevel", params, &cx);
+        Ok(())
+    }
+
+    async fn list_prompts(
+        &self,
+        params: Option<PaginatedRequestParams>,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        self.request("prompts/list", params, &cx);
+        let prompts = vec![Prompt::new("haiku", Some("A short one."), None)];
+        Ok(ListPromptsResult {
+            result_type: self.result_type(),
+            ..ListPromptsResult::with_all_items(prompts)
+        })
+    }
+
+    async fn get_prompt(
+        &self,
+        params: GetPromptRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let name = params.name.clone();
+        self.request("prompts/get", params, &cx);
+        if name == "ask" {
+            return Ok(InputRequiredResult::from_request_state("prompt").into());
+        }
+        let mut result = GetPromptResult::new(vec![PromptMessage::new_text(Role::User, "moon")]);
+        result.result_type = self.result_type();
+        Ok(result.into())
+    }
+
+    async fn list_resources(
+        &self,
+        params: Option<PaginatedRequestParams>,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        self.request("resources/list", params, &cx);
+        Ok(ListResourcesResult {
+            result_type: self.result_type(),
+            ttl_ms: Some(5),
+            ..ListResourcesResult::with_all_items(vec![Resource::new("full://a", "a")])
+        })
+    }
+
+    async fn list_resource_templates(
+        &self,
+        params: Option<PaginatedRequestParams>,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        self.request("resources/templates/list", params, &cx);
+        let templates = vec![ResourceTemplate::new("full://{x}", "x")];
+        Ok(ListResourceTemplatesResult {
+            result_type: self.result_type(),
+            ..ListResourceTemplatesResult::with_all_items(templates)
+        })
+    }
+
+    async fn read_resource(
+        &self,
+        params: ReadResourceRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let uri = params.uri.clone();
+        self.request("resources/read", params, &cx);
+        match &*uri {
+            "full://gone" => Err(ErrorData::resource_not_found("it is gone", Some(json!(uri)))),
+            "full://ask" => Ok(InputRequiredResult::from_request_state("resource").into()),
+            _ => {
+                let contents = vec![ResourceContents::text("content", uri)];
+                let mut result = ReadResourceResult::new(contents);
+                result.result_type = self.result_type();
+                Ok(result.into())
+            }
+        }
+    }
+
+    async fn read_resource_directory(
+        &self,
+        params: ReadResourceDirectoryRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceDirectoryResult, ErrorData> {
+        self.request("resources/directory/read", params, &cx);
+        Ok(ListResourcesResult {
+            result_type: self.result_type(),
+            ..ListResourcesResult::with_all_items(vec![Resource::new("full://d/a", "d/a")])
+        })
+    }
+
+    async fn subscribe(
+        &self,
+        params: SubscribeRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.request("resources/subscribe", params, &cx);
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        params: UnsubscribeRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.request("resources/unsubscribe", params, &cx);
+        Err(ErrorData::invalid_params("never subscribed", Some(json!({ "really": true }))))
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        self.log.note(format!("filter {}", serde_json::to_value(requested).unwrap()));
+        Some(SubscriptionFilter::builder().tools_list_changed().build())
+    }
+
+    async fn listen(&self, cx: SubscriptionContext) -> Result<(), ErrorData> {
+        self.request("subscriptions/listen", cx.accepted(), cx.request_context());
+        cx.sink().notify_tool_list_changed().await.unwrap();
+        Ok(())
+    }
+
+    async fn list_tools(
+        &self,
+        params: Option<PaginatedRequestParams>,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.request("tools/list", params, &cx);
+        Ok(ListToolsResult {
+            result_type: self.result_type(),
+            next_cursor: Some("more".to_owned()),
+            cache_scope: Some(CacheScope::Public),
+            ..ListToolsResult::with_all_items(vec![tool("echo")])
+        })
+    }
+
+    async fn call_tool(
+        &self,
+        params: CallToolRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let name = params.name.clone();
+        self.request("tools/call", &params, &cx);
+        let mut result = match &*name {
+            "fail" => CallToolResult::error(vec![ContentBlock::text("it failed")]),
+            "refuse" => return Err(ErrorData::new(ErrorCode(7), "not you", Some(json!([1])))),
+            "ask" => return Ok(InputRequiredResult::from_request_state("tool").into()),
+            "task" => return Ok(CreateTaskResult::new(self.task("t1")).into()),
+            // Talks to the client in all the ways a server can.
+            "talk" => {
+                if let Some(token) = cx.meta.get_progress_token() {
+                    let progress = ProgressNotificationParam::new(token, 0.5);
+                    cx.peer.notify_progress(progress).await.unwrap();
+                }
+                cx.peer
+                    .notify_logging_message(LoggingMessageNotificationParam::new(
+                        LoggingLevel::Info,
+                        json!("hello"),
+                    ))
+                    .await
+                    .unwrap();
+                cx.peer.notify_tool_list_changed().await.unwrap();
+                let answer = cx.peer.create_elicitation(question()).await;
+                CallToolResult::success(vec![ContentBlock::text(format!("{answer:?}"))])
+            }
+            _ => CallToolResult::structured(json!(params.arguments)),
+        };
+        result.result_type = self.result_type();
+        Ok(result.into())
+    }
+
+    async fn get_task(
+        &self,
+        params: GetTaskParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let id = params.task_id.clone();
+        self.request("tasks/get", params, &cx);
+        Ok(GetTaskResult::new(DetailedTask::new(self.task(&id), TaskPayload::Working)))
+    }
+
+    async fn update_task(
+        &self,
+        params: UpdateTaskParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.request("tasks/update", params, &cx);
+        Ok(())
+    }
+
+    async fn cancel_task(
+        &self,
+        params: CancelTaskParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.request("tasks/cancel", params, &cx);
+        Ok(())
+    }
+
+    async fn list_skills(
+        &self,
+        params: Option<PaginatedRequestParams>,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<ListSkillsResult, ErrorData> {
+        self.request("skills/list", params, &cx);
+        Ok(ListSkillsResult {
+            result_type: self.result_type(),
+            ..ListSkillsResult::with_all_items(vec![self.skill()])
+        })
+    }
+
+    async fn get_skill(
+        &self,
+        params: GetSkillRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<GetSkillResult, ErrorData> {
+        self.request("skills/get", params, &cx);
+        let mut result = GetSkillResult::new(self.skill());
+        result.result_type = self.result_type();
+        Ok(result)
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        self.request(&request.method, &request.params, &cx);
+        match &*request.method {
+            "test/mirror" => Ok(CustomResult::new(json!({ "mirrored": request.params }))),
+            unknown => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, unknown.to_owned(), None)),
+        }
+    }
+
+    async fn on_cancelled(
+        &self,
+        params: CancelledNotificationParam,
+        cx: NotificationContext<RoleServer>,
+    ) {
+        self.notification("notifications/cancelled", params, &cx);
+    }
+
+    async fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        cx: NotificationContext<RoleServer>,
+    ) {
+        self.notification("notifications/progress", params, &cx);
+    }
+
+    async fn on_initialized(&self, cx: NotificationContext<RoleServer>) {
+        self.notification("notifications/initialized", (), &cx);
+    }
+
+    async fn on_roots_list_changed(&self, cx: NotificationContext<RoleServer>) {
+        self.notification("notifications/roots/list_changed", (), &cx);
+    }
+
+    async fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        cx: NotificationContext<RoleServer>,
+    ) {
+        self.notification(&notification.method, &notification.params, &cx);
+    }
+}
+
+pub(crate) fn tool(name: &'static str) -> Tool {
+    Tool::new(name, "a tool", Arc::new(JsonObject::new()))
+}
+
+pub(crate) fn question() -> ElicitRequestParams {
+    ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: "sure?".to_owned(),
+        requested_schema: ElicitationSchema::new(Default::default()),
+    }
+}
+
+// === impl Unusual ===
+
+impl ServerHandler for Unusual {
+    async fn call_tool(
+        &self,
+        params: CallToolRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        match &*params.name {
+            "hang" => {
+                let (_held, dropped) = oneshot::channel();
+                let hung = Hung { cancellation: cx.ct.clone(), dropped };
+                self.hung.send(hung).map_err(|_| "the test is over").unwrap();
+                std::future::pending().await
+            }
+            "panic" => panic!("the password is hunter2"),
+            _ => Ok(CallToolResult::success(vec![ContentBlock::text("fine")]).into()),
+        }
+    }
+}
+
+// === impl Hung ===
+
+impl Hung {
+    /// Waits until both the token fired and the handler's work is gone.
+    pub(crate) async fn ended(self) {
+        soon(self.cancellation.cancelled()).await;
+        assert!(soon(self.dropped).await.is_err(), "nothing is ever sent");
+    }
+}
+
+// === impl Human ===
+
+impl ClientHandler for Human {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(
+            ClientCapabilities::builder().enable_elicitation().enable_tasks().build(),
+            Implementation::new("human", "0"),
+        )
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        Ok(ElicitResult::new(ElicitationAction::Decline))
+    }
+
+    async fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.log.note(format!("progress {}", params.progress));
+    }
+
+    #[expect(deprecated, reason = "older servers log to the client")]
+    async fn on_logging_message(
+        &self,
+        params: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.log.note(format!("log {}", params.data));
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.log.note("tools changed");
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Sends a request as it is, and waits for its result.
+    pub(crate) async fn send(&self, method: &str, params: Value) -> Result<Value, ServiceError> {
+        let request = json!({ "method": method, "params": params });
+        let request: ClientRequest = serde_json::from_value(request).unwrap();
+        let result = soon(self.client.send_request(request)).await?;
+        Ok(serde_json::to_value(result).unwrap())
+    }
+
+    pub(crate) async fn call_tool(&self, name: &str) -> Result<Value, ServiceError> {
+        self.send("tools/call", json!({ "name": name })).await
+    }
+}
+
+// === impl Logged ===
+
+impl Logged {
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        let bytes = self.0.lock().unwrap();
+        write!(text, "{}", String::from_utf8_lossy(&bytes)).unwrap();
+        text
+    }
+}
+
+impl<'a> MakeWriter<'a> for Logged {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self.clone()
+    }
+}
+
+impl io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
