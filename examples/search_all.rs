@@ -61,7 +61,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{:#}", result.structured_content.unwrap_or_default());
     println!("\nWhat ran, and for how long:\n");
     for step in result.meta.iter().filter_map(|meta| meta.0[TRACE].as_array()).flatten() {
-        println!("  {:8} {:12} {} ms", step["step"], step["status"], step["duration_ms"]);
+        let text = |key: &str| step[key].as_str().unwrap_or_default();
+        println!("  {:8} {:12} {} ms", text("step"), text("status"), step["duration_ms"]);
     }
     Ok(())
 }
@@ -80,7 +81,9 @@ fn together<const N: usize>(
                 let mut tools = Vec::new();
                 for (_, server) in servers.iter() {
                     let mut reply = server.clone().oneshot(request.clone()).await?;
-                    tools.extend(reply.tools_mut().into_iter().flat_map(|list| list.tools.drain(..)));
+                    tools.extend(
+                        reply.tools_mut().into_iter().flat_map(|list| list.tools.drain(..)),
+                    );
                 }
                 return Ok(ListToolsResult::with_all_items(tools).into());
             }
@@ -119,8 +122,9 @@ impl ServerHandler for Search {
         let mut schema = JsonObject::new();
         schema.insert("type".to_owned(), "object".into());
         schema.insert("properties".to_owned(), properties);
-        let tool = Tool::new(format!("{}_search", self.of), format!("Searches {}.", self.of), schema)
-            .with_annotations(ToolAnnotations::new().read_only(true).open_world(false));
+        let tool =
+            Tool::new(format!("{}_search", self.of), format!("Searches {}.", self.of), schema)
+                .with_annotations(ToolAnnotations::new().read_only(true).open_world(false));
         Ok(ListToolsResult::with_all_items(vec![tool]))
     }
 

@@ -114,11 +114,10 @@ impl Resolution {
         }
 
         let targets = steps().map(|(_, tool)| ResolvedTarget::new(*tool)).collect();
-        let derived_annotations = schema::derive_annotations(
-            found.iter().map(|tool| tool.and_then(|tool| tool.annotations.as_ref())),
-        );
-        let (annotations, claims) =
-            schema::merge_annotations(&compiled.annotations, derived_annotations);
+        let annotations: Vec<_> =
+            found.iter().map(|tool| tool.and_then(|tool| tool.annotations.as_ref())).collect();
+        let derived = schema::derive_annotations(&annotations);
+        let (annotations, claims) = schema::merge_annotations(&compiled.annotations, &derived);
         if !claims.is_empty() {
             let claims = claims.join(", ");
             complaints.tell(format_args!(

@@ -81,30 +81,28 @@ pub(super) fn is_closed(schema: &JsonObject) -> bool {
 /// Derives annotations: what any target might do, the composite might.
 ///
 /// `None` stands for a target of which nothing is known.
-pub(super) fn derive_annotations<'a>(
-    targets: impl Iterator<Item = Option<&'a ToolAnnotations>> + Clone,
-) -> ToolAnnotations {
-    let read_only = |target: Option<&ToolAnnotations>| {
+pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAnnotations {
+    let read_only = |target: &Option<&ToolAnnotations>| {
         target.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
     };
-    let destructive = |target: Option<&ToolAnnotations>| {
+    let destructive = |target: &Option<&ToolAnnotations>| {
         // The hint means something only for tools that are not read-only.
         !read_only(target) && target.is_none_or(ToolAnnotations::is_destructive)
     };
-    let open_world = |target: Option<&ToolAnnotations>| {
+    let open_world = |target: &Option<&ToolAnnotations>| {
         target.and_then(|annotations| annotations.open_world_hint).unwrap_or(true)
     };
     ToolAnnotations::new()
-        .read_only(targets.clone().all(read_only))
-        .destructive(targets.clone().any(destructive))
-        .open_world(targets.clone().any(open_world))
+        .read_only(targets.iter().all(read_only))
+        .destructive(targets.iter().any(destructive))
+        .open_world(targets.iter().any(open_world))
 }
 
 /// Puts given annotations over derived ones, but for those that claim more
 /// safety; returns their names too.
 pub(super) fn merge_annotations(
     given: &ToolAnnotations,
-    derived: ToolAnnotations,
+    derived: &ToolAnnotations,
 ) -> (ToolAnnotations, Vec<&'static str>) {
     let mut unsafe_claims = Vec::new();
     let mut merge = |name, given: Option<bool>, derived: Option<bool>, safe: bool| match given {

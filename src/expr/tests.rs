@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+#[expect(clippy::needless_pass_by_value, reason = "the cases read better without `&`")]
 fn evaluate(written: Value, input: Value) -> Result<Option<Value>, String> {
     let expression = Expression::parse(&written).map_err(|errors| errors.to_string())?;
     expression.evaluate(&input).map_err(|missing| missing.to_string())
@@ -101,15 +102,13 @@ proptest! {
         ], 0..5),
         optional: bool,
     ) {
-        let mut text = "$input".to_owned();
-        for segment in &path {
-            match segment {
-                PathSegment::Key(key) if key.contains('\'') => text += &format!("[\"{key}\"]"),
-                PathSegment::Key(key) => text += &format!("['{key}']"),
-                PathSegment::Index(index) => text += &format!("[{index}]"),
-            }
-        }
-        text += if optional { "?" } else { "" };
+        let segments = path.iter().map(|segment| match segment {
+            PathSegment::Key(key) if key.contains('\'') => format!("[\"{key}\"]"),
+            PathSegment::Key(key) => format!("['{key}']"),
+            PathSegment::Index(index) => format!("[{index}]"),
+        });
+        let end = if optional { "?" } else { "" };
+        let text = format!("$input{}{end}", segments.collect::<String>());
         let reference = Reference::parse(&text).unwrap();
         prop_assert_eq!(reference.path(), &path);
         prop_assert_eq!(Reference::parse(&reference.to_string()).unwrap(), reference);

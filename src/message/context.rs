@@ -69,6 +69,13 @@ impl Context {
         self.cancellation.as_ref()
     }
 
+    /// Sets the token that is cancelled when whoever makes the request gives up.
+    ///
+    /// Dropping the call does the same; handlers are told in either case.
+    pub fn set_cancellation(&mut self, token: CancellationToken) {
+        self.cancellation = Some(token);
+    }
+
     /// The connection to the client, if the request came over one.
     #[must_use]
     pub const fn peer(&self) -> Option<&Peer<RoleServer>> {

@@ -26,7 +26,7 @@
 //!             CallToolResult::success(vec![ContentBlock::text("hello")]).into()
 //!         }
 //!         Some(call) => Reply::unknown_tool(call.name.clone()),
-//!         None => Reply::method_not_found(request.method()),
+//!         None => Reply::method_not_found(request.method().to_owned()),
 //!     })
 //! }
 //!

@@ -15,6 +15,10 @@ pub struct Reply(
 );
 
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one box around it, and results are the rule"
+)]
 enum Answer {
     Result(ServerResult),
     Error(ErrorData),

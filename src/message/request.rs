@@ -35,9 +35,13 @@ impl Request {
     }
 
     /// Calls a tool with these parameters.
+    ///
+    /// Their `_meta` becomes that of the context, as it does on the way through
+    /// rmcp, so that there is one place to look for it.
     #[must_use]
-    pub fn call_tool_with(params: CallToolRequestParams) -> Self {
-        Self::new(CallToolRequest::new(params), Context::default())
+    pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
+        let meta = params.meta.take().unwrap_or_default();
+        Self::new(CallToolRequest::new(params), Context { meta, ..Context::default() })
     }
 
     /// Lists the tools, from the first page.

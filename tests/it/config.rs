@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
-
 use std::{collections::BTreeSet, error::Error, fmt::Write, path::Path};
 
 use mcp_composite::config::{Config, ConfigError};

@@ -18,7 +18,10 @@ use rmcp::model::{
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, buffer::Buffer, limit::ConcurrencyLimit};
 
-use crate::scripted::{Log, Server, call, error, object, text};
+use crate::{
+    scripted::{Server, call, error, object, text},
+    support::capture_logs,
+};
 
 fn all(tools: &[&str]) -> CompositeTool {
     CompositeTool::fan_out("all", "Everything", tools.iter().copied())
@@ -265,8 +268,7 @@ async fn c12_structured_content_meta_codes_and_data_are_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn c13_nothing_of_a_panic_reaches_the_client_or_the_other_branches() {
-    let log = Log::default();
-    let _guard = log.capture();
+    let (log, _guard) = capture_logs();
     let server =
         Server::new().says("a", "1").tool("b", |_| async { panic!("db password=hunter2") });
     let result = run(stack(&server, all(&["a", "b"])), call("all", json!({}))).await;
@@ -292,7 +294,7 @@ async fn c14_branches_run_in_the_span_of_their_call_and_with_its_extensions() {
             async { text("1") }
         })
     };
-    let _guard = Log::default().capture();
+    let (_log, _guard) = capture_logs();
     let mut request = call("all", json!({}));
     request.context_mut().extensions_mut().insert(7u32);
     let span = tracing::info_span!("request");

@@ -11,7 +11,10 @@ use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
-use crate::scripted::{Server, call, echo, object, text};
+use crate::{
+    scripted::{Server, call, echo, object, text},
+    support::capture_logs,
+};
 
 type Stack = Composite<Server>;
 
@@ -469,8 +472,8 @@ async fn a_listing_that_hangs_is_given_up_after_ten_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_listing_without_end_is_given_up() {
     let endless = |request: Request| async move {
-        let mut list = rmcp::model::ListToolsResult::default();
-        list.next_cursor = Some("again".to_owned());
+        let next_cursor = Some("again".to_owned());
+        let list = rmcp::model::ListToolsResult { next_cursor, ..Default::default() };
         assert!(request.lists_tools());
         Ok::<_, tower::BoxError>(list.into())
     };
@@ -506,8 +509,7 @@ async fn callers_may_see_different_tools() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_tools_and_claims_are_logged_once() {
-    let log = crate::scripted::Log::default();
-    let _guard = log.capture();
+    let (log, _guard) = capture_logs();
     let server = Server::new().tool_as(annotated("wipe", ToolAnnotations::new()), echo);
     let epoch = Epoch::default();
     let claims = CompositeTool::fan_out("claims", "x", ["wipe"])

@@ -1,9 +1,12 @@
 //! Tests of the crate as its users see it.
 
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
 #[cfg(feature = "config")]
 mod config;
 mod contract;
 mod defects;
+mod end_to_end;
 mod fan_out;
 mod handler;
 mod listing;

@@ -56,7 +56,8 @@ pub(crate) fn error(code: i32, message: &'static str, data: Option<Value>) -> An
 }
 
 pub(crate) fn object(value: Value) -> JsonObject {
-    value.as_object().expect("an object").clone()
+    let Value::Object(object) = value else { panic!("no object: {value}") };
+    object
 }
 
 pub(crate) fn call(tool: &str, arguments: Value) -> Request {
@@ -278,37 +279,5 @@ impl Drop for Watch {
                 state.dropped.push(tool);
             }
         });
-    }
-}
-
-/// What is logged while it captures.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// Captures what this thread logs until the guard is dropped.
-    pub(crate) fn capture(&self) -> tracing::subscriber::DefaultGuard {
-        let log = self.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(move || log.clone())
-            .finish();
-        tracing::subscriber::set_default(subscriber)
-    }
-
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("nothing panics here")).into_owned()
-    }
-}
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("nothing panics here").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "what a helper cannot do fails its test")]
-
 use std::{
     error::Error,
     fmt, future,

@@ -1,7 +1,5 @@
 //! Servers, clients and connections that several tests use.
 
-#![expect(clippy::unwrap_used, reason = "what a helper cannot do fails its test")]
-
 use std::{
     borrow::Cow,
     fmt::Write as _,
@@ -575,6 +573,14 @@ pub(crate) fn question() -> ElicitRequestParams {
 // === impl Unusual ===
 
 impl ServerHandler for Unusual {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(["hang", "panic", "fine"].map(tool).into()))
+    }
+
     async fn call_tool(
         &self,
         params: CallToolRequestParams,

@@ -1,0 +1,245 @@
+//! A stock rmcp client, at the other end of a pipe or of a child process.
+
+use std::{
+    path::PathBuf,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use mcp_composite::{
+    adapter::{HandlerService, ServeService},
+    composite::{Composite, CompositeLayer, CompositeTool},
+};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler, ServiceExt,
+    model::{
+        CallToolRequest, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
+        JsonObject, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
+    },
+    service::{PeerRequestOptions, RequestContext, RequestHandle},
+    transport::TokioChildProcess,
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tower::ServiceBuilder;
+
+use crate::support::{Connection, Era, Hung, Unusual, connect, question, soon, tool, unusual};
+
+const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
+
+/// A server whose tool uses everything that its client lets it.
+#[derive(Clone, Default)]
+struct Probe {
+    /// Whether it saw a progress token, and what capabilities.
+    seen: Arc<Mutex<Vec<(bool, Value)>>>,
+}
+
+impl ServerHandler for Probe {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(["ask", "fine"].map(tool).into()))
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let capabilities = serde_json::to_value(cx.client_capabilities()).unwrap();
+        self.seen.lock().unwrap().push((cx.meta.get_progress_token().is_some(), capabilities));
+        if let Some(token) = cx.meta.get_progress_token() {
+            let progress = ProgressNotificationParam::new(token, 1.0);
+            cx.peer.notify_progress(progress).await.unwrap();
+        }
+        if call.name == "ask"
+            && let Err(error) = cx.peer.create_elicitation(question()).await
+        {
+            return Ok(CallToolResult::error(vec![ContentBlock::text(error.to_string())]).into());
+        }
+        Ok(CallToolResult::success(vec![ContentBlock::text("fine")]).into())
+    }
+}
+
+fn composites() -> CompositeLayer {
+    CompositeLayer::new([
+        CompositeTool::fan_out("stuck", "Hangs three times", ["hang"; 3]),
+        CompositeTool::fan_out("mixed", "Some work", ["fine", "panic"]),
+        CompositeTool::fan_out("nested", "Hangs further down", ["stuck", "fine"]),
+    ])
+    .unwrap()
+}
+
+type Stack = Composite<HandlerService<Unusual>>;
+
+/// Calls a composite and waits until its three targets hang.
+async fn hang(
+    connection: &Connection,
+    name: &'static str,
+    calls: &mut UnboundedReceiver<Hung>,
+) -> (RequestHandle<rmcp::RoleClient>, Vec<Hung>) {
+    let call = CallToolRequest::new(CallToolRequestParams::new(name));
+    let options = PeerRequestOptions::no_options();
+    let handle = connection.client.send_cancellable_request(call.into(), options).await.unwrap();
+    let mut hung = Vec::new();
+    for _ in 0..3 {
+        hung.push(soon(calls.recv()).await.unwrap());
+    }
+    assert!(hung.iter().all(|hung| !hung.cancellation.is_cancelled()));
+    (handle, hung)
+}
+
+async fn all_ended(hung: Vec<Hung>) {
+    for hung in hung {
+        hung.ended().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_lists_and_calls_a_composite() {
+    for era in BOTH {
+        let (handler, _calls) = unusual();
+        let server: ServeService<Stack> = ServeService::wrap(handler, composites());
+        let connection = connect(server, era).await;
+
+        let tools = connection.client.list_all_tools().await.unwrap();
+        let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
+        assert_eq!(names, ["hang", "panic", "fine", "stuck", "mixed", "nested"]);
+
+        let result = connection.call_tool("mixed").await.unwrap();
+        assert_eq!(result["isError"], true);
+        assert_eq!(result["structuredContent"]["branches"]["fine"]["output"], "fine");
+        assert_eq!(result["structuredContent"]["branches"]["panic"]["error"]["kind"], "panic");
+        assert!(!result.to_string().contains("hunter2"));
+        let result_type = result.get("resultType").and_then(Value::as_str);
+        assert_eq!(result_type, (era == Era::Modern).then_some("complete"));
+        // The connection goes on working.
+        connection.call_tool("fine").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_told_what_is_wrong_with_its_arguments() {
+    let (handler, _calls) = unusual();
+    let schema = json!({ "properties": { "n": { "type": "integer" } } });
+    let composite = CompositeTool::fan_out("checked", "Wants a number", ["hang"])
+        .input_schema(schema.as_object().unwrap().clone());
+    let server = ServeService::wrap(handler, CompositeLayer::new([composite]).unwrap());
+    let connection = connect(server, Era::Legacy).await;
+
+    let call = json!({ "name": "checked", "arguments": { "n": "hunter2" } });
+    let error = connection.send("tools/call", call).await.unwrap_err();
+
+    let rmcp::ServiceError::McpError(error) = error else { panic!("{error:?}") };
+    assert_eq!(error.code.0, -32602);
+    let message = "at `/n`: the value is not of type \"integer\"";
+    assert_eq!(error.message, format!("invalid arguments for `checked`: {message}"));
+    let violation = json!({ "path": "/n", "message": "the value is not of type \"integer\"" });
+    assert_eq!(error.data, Some(json!({ "violations": [violation] })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_cancels_stops_every_target() {
+    for (era, name) in BOTH.into_iter().zip(["stuck", "nested"]) {
+        let (handler, mut calls) = unusual();
+        let connection = connect(ServeService::wrap(handler, composites()), era).await;
+        let (handle, hung) = hang(&connection, name, &mut calls).await;
+        handle.cancel(Some("changed my mind".to_owned())).await.unwrap();
+        all_ended(hung).await;
+        connection.call_tool("fine").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_disconnects_stops_every_target() {
+    for (era, name) in BOTH.into_iter().zip(["nested", "stuck"]) {
+        let (handler, mut calls) = unusual();
+        let connection = connect(ServeService::wrap(handler, composites()), era).await;
+        let (_handle, hung) = hang(&connection, name, &mut calls).await;
+        let Connection { client, server: _server } = connection;
+        client.cancel().await.unwrap();
+        all_ended(hung).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_above_the_stack_stops_every_target() {
+    for (era, name) in BOTH.into_iter().zip(["stuck", "nested"]) {
+        let (handler, mut calls) = unusual();
+        let layers = ServiceBuilder::new().timeout(Duration::from_secs(5)).layer(composites());
+        let connection = connect(ServeService::wrap(handler, layers), era).await;
+        let (handle, hung) = hang(&connection, name, &mut calls).await;
+        all_ended(hung).await;
+        let error = soon(handle.await_response()).await.unwrap_err();
+        assert!(error.to_string().contains("the request timed out"), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_a_client_can_give_is_withheld_from_targets() {
+    for era in BOTH {
+        let probe = Probe::default();
+        let layer = CompositeTool::fan_out("both", "Asks", ["ask", "fine"]);
+        let layer = CompositeLayer::new([layer]).unwrap();
+        let connection = connect(ServeService::wrap(probe.clone(), layer), era).await;
+
+        let direct = connection.call_tool("fine").await.unwrap();
+        assert_eq!(direct["isError"], false);
+        let (progress, capabilities) = probe.seen.lock().unwrap().pop().unwrap();
+        assert!(progress && capabilities["elicitation"].is_object(), "{capabilities}");
+        connection.client.service().log.wait_for("progress").await;
+
+        let result = connection.call_tool("both").await.unwrap();
+        for (progress, capabilities) in probe.seen.lock().unwrap().drain(..) {
+            assert!(!progress);
+            assert!(capabilities.is_null() || capabilities == json!({}), "{capabilities}");
+        }
+        let branches = &result["structuredContent"]["branches"];
+        assert_eq!(branches["fine"]["output"], "fine");
+        assert_eq!(branches["ask"]["status"], "failed");
+        let told = connection.client.service().log.lines();
+        assert_eq!(told.iter().filter(|line| line.starts_with("progress")).count(), 1, "{told:?}");
+    }
+}
+
+/// The path of an example, which `cargo test` has built.
+fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let path = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+    if !path.exists() {
+        // Somebody has asked cargo for this test alone.
+        let built =
+            Command::new(env!("CARGO")).args(["build", "--example", name]).status().unwrap();
+        assert!(built.success());
+    }
+    path
+}
+
+#[tokio::test]
+async fn a_client_lists_and_calls_a_composite_of_a_child_process() {
+    let command = tokio::process::Command::new(example("wrap_server"));
+    let client = ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap();
+
+    let tools = client.list_all_tools().await.unwrap();
+    let both = tools.iter().find(|tool| tool.name == "both").unwrap();
+    assert_eq!(tools.len(), 3);
+    assert_eq!(both.input_schema["required"], json!(["text"]));
+    assert_eq!(both.annotations.as_ref().unwrap().read_only_hint, Some(true));
+
+    let mut arguments = JsonObject::new();
+    arguments.insert("text".to_owned(), "two words".into());
+    let call = CallToolRequestParams::new("both").with_arguments(arguments);
+    let result = client.call_tool(call).await.unwrap();
+    let branches = json!({
+        "words": { "status": "completed", "output": "2" },
+        "letters": { "status": "completed", "output": "8" },
+    });
+    assert_eq!(result.structured_content, Some(json!({ "branches": branches })));
+
+    let missing = client.call_tool(CallToolRequestParams::new("both")).await.unwrap_err();
+    assert!(missing.to_string().contains("\"text\" is a required property"), "{missing}");
+    client.cancel().await.unwrap();
+}
