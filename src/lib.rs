@@ -1,10 +1,89 @@
-//! Stub.
-pub mod adapter;
+//! Tower middleware over [`rmcp`] that makes MCP tools out of MCP tools.
+//!
+//! A server offers tools one by one, and a model that needs five of them makes
+//! five round trips. A *composite* is a tool made of other tools: the client
+//! sees one tool, calls it once, and gets one answer in which each part says
+//! whose it is and how it ended.
+//!
+//! ```
+//! use mcp_composite::{adapter::ServeService, composite::{CompositeLayer, CompositeTool}};
+//! use rmcp::{ServerHandler, ServiceExt, model::CallToolRequestParams, tool, tool_handler, tool_router};
+//!
+//! struct Shop; // a server that you have
+//!
+//! #[tool_router]
+//! impl Shop {
+//!     #[tool(description = "The price")]
+//!     fn price(&self) -> String { "5 €".into() }
+//!
+//!     #[tool(description = "How many there are")]
+//!     fn stock(&self) -> String { "12".into() }
+//! }
+//!
+//! #[tool_handler]
+//! impl ServerHandler for Shop {}
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let offer = CompositeTool::fan_out("offer", "Price and stock at once", ["price", "stock"]);
+//! let server = ServeService::wrap(Shop, CompositeLayer::new([offer])?);
+//! # let (near, far) = tokio::io::duplex(4096);
+//! # let (server, client) = tokio::join!(server.serve(near), ().serve(far));
+//! # let (_server, client) = (server?, client?);
+//! // … served over any transport, and called by any client:
+//! let offer = client.call_tool(CallToolRequestParams::new("offer")).await?;
+//! assert_eq!(offer.content[0].as_text().unwrap().text, "5 €");
+//! assert_eq!(offer.structured_content.unwrap()["branches"]["stock"]["output"], "12");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The ideas
+//!
+//! - A [`Request`](message::Request) is an MCP message with the context it came
+//!   in; a [`Reply`](message::Reply) is a result, a JSON-RPC error or a typed
+//!   refusal. Everything here is a Tower service from one to the other, so
+//!   stock Tower layers fit above and below, and nothing needs a client.
+//! - A *rule* is a layer's look at a request on its way in and its reply on the
+//!   way out. [`intercept`] runs rules; write your own with it.
+//! - A [`catalog`] is what a layer knows of the tools behind it: listed when it
+//!   is first needed, once for all.
+//! - [`CompositeLayer`](composite::CompositeLayer) adds composites to
+//!   `tools/list`, and runs them on `tools/call`. A run owns its branches:
+//!   dropping the call stops them all.
+//! - The [`adapter`]s make a Tower service of an rmcp server, and an rmcp server
+//!   of a Tower service.
+//! - [`config`] reads composites from TOML, and tells every mistake at its line.
+//!
+//! # Features
+//!
+//! `config`, on by default: composites from a TOML file.
+//!
+//! # Runtime
+//!
+//! Calling a composite needs Tokio with its time enabled. Everything else that
+//! passes a layer needs no runtime.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "config"), allow(rustdoc::broken_intra_doc_links))]
+
+pub mod message;
+
+pub mod intercept;
+
 pub mod catalog;
+
 pub mod composite;
+
+pub mod expr;
+
+pub mod adapter;
+
 #[cfg(feature = "config")]
 pub mod config;
+
 mod engine;
-pub mod expr;
-pub mod intercept;
-pub mod message;
+
+#[cfg(all(doctest, feature = "config"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,46 @@
+# List the recipes.
+default:
+    @just --list --unsorted
+
+# Everything CI checks, in the same order.
+check: fmt-check lint test doc features examples
+
+# Check formatting.
+fmt-check:
+    cargo fmt --check
+
+# Run clippy on all targets; warnings are errors.
+lint:
+    cargo clippy --all-targets --all-features -- -D warnings
+    cargo clippy --all-targets --all-features --manifest-path benches/peers/Cargo.toml -- -D warnings
+
+# Run unit, integration and doc tests.
+test:
+    cargo test
+
+# Build the docs with broken links denied.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+
+# Check each feature alone.
+features:
+    cargo check --no-default-features
+    cargo check --no-default-features --features config
+    cargo test --no-default-features --lib
+
+# Run the examples that end by themselves.
+examples:
+    cargo run --example search_all
+
+# Time the fan-out; `just bench fan_out/8` for one group.
+bench *filter:
+    cargo bench --bench fan_out -- {{filter}}
+
+# Time the same fan-outs beside mcp-proxy.
+peers *filter:
+    cargo bench --manifest-path benches/peers/Cargo.toml -- {{filter}}
+
+# Format, and let clippy fix what it can.
+fix:
+    cargo fmt
+    cargo clippy --fix --allow-dirty --all-targets --all-features
