@@ -1,0 +1,277 @@
+//! What this crate costs: calls that pass through, fan-outs and lists, beside
+//! the bare service and beside fan-outs written by hand.
+//!
+//! ```sh
+//! cargo bench --bench fan_out                   # everything, some seven minutes
+//! cargo bench --bench fan_out -- pass_through   # one group
+//! cargo bench --bench fan_out -- ^fan_out/8/    # one width
+//! cargo bench --bench fan_out -- allocations    # no times, only allocations
+//! ```
+//!
+//! The table at the end compares cases of this run. Compare nothing else: the
+//! same code takes half as long again on a machine that is busy or warm. Where
+//! the ratio of the medians and that of the fastest samples disagree, run the
+//! group again. Allocations do not vary.
+
+mod by_hand;
+mod measure;
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use mcp_composite::{
+    composite::{Composite, CompositeLayer, CompositeTool, TRACE},
+    message::{Reply, Request},
+};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ContentBlock, JsonObject, ListToolsResult, Tool,
+};
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use self::measure::{Group, Threads};
+
+/// What the fan-out is called that the other composites stand beside.
+const FAN_OUT: &str = "fan_out";
+const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, 64];
+const KIB_64: usize = 64 << 10;
+
+fn main() {
+    let mut groups = pass_through();
+    groups.extend(WIDTHS.map(|width| fan_out(width, Threads::Current)));
+    groups.extend(WIDTHS.map(|width| fan_out(width, Threads::Two)));
+    groups.extend(arguments());
+    groups.push(results());
+    groups.extend([list(100, 10), list(1_000, 100)]);
+    measure::run(&groups);
+}
+
+/// Calls that are none of the layer's business.
+fn pass_through() -> Vec<Group> {
+    let leaf = Leaf::new(2, SHORT_TEXT);
+    let group = |name, tool| {
+        let request = call(tool, small_arguments());
+        Group::new(name)
+            .case("leaf", &leaf, &request)
+            .case("composites_0", &composites(&leaf, 0), &request)
+            .against("leaf")
+            .case("composites_10", &composites(&leaf, 10), &request)
+            .against("leaf")
+            .case("composites_1000", &composites(&leaf, 1_000), &request)
+            .against("leaf")
+    };
+    vec![
+        group("pass_through", "tool_0"),
+        // As long as a composite's name, and like it but for the last character.
+        group("pass_through_shared_prefix", "search_everything_everywhere_000x"),
+    ]
+}
+
+fn fan_out(width: usize, threads: Threads) -> Group {
+    let leaf = Leaf::new(width, SHORT_TEXT);
+    let targets = leaf.names();
+    let request = call(FAN_OUT, small_arguments());
+
+    let ours = ours(&leaf, true);
+    let ours_without_report = self::ours(&leaf, false);
+    let by_hand = by_hand(&leaf, true);
+    let by_hand_without_report = self::by_hand(&leaf, false);
+    assert_same(&ours, &by_hand, &request);
+    assert_same(&ours_without_report, &by_hand_without_report, &request);
+
+    let join_all = {
+        let (leaf, targets) = (leaf.clone(), targets.clone());
+        service_fn(move |request| by_hand::join_all_content(leaf.clone(), targets.clone(), request))
+    };
+    let join_set = service_fn(move |request| {
+        by_hand::join_set_content(leaf.clone(), targets.clone(), request)
+    });
+
+    let name = match threads {
+        Threads::Current => format!("fan_out/{width}"),
+        Threads::Two => format!("fan_out_two_threads/{width}"),
+    };
+    Group::new(name)
+        .on(threads)
+        .case("join_all", &join_all, &request)
+        .case("join_set", &join_set, &request)
+        .case("by_hand", &by_hand, &request)
+        .case("ours", &ours, &request)
+        .against("by_hand")
+        .case("by_hand_without_report", &by_hand_without_report, &request)
+        .case("ours_without_report", &ours_without_report, &request)
+        .against("by_hand_without_report")
+}
+
+/// Fan-outs of 8 with 64 KiB of arguments.
+fn arguments() -> [Group; 2] {
+    let leaf = Leaf::new(8, SHORT_TEXT);
+    let group = |name, arguments: Value| {
+        let request = call(FAN_OUT, arguments);
+        Group::new(name)
+            .case("by_hand", &by_hand(&leaf, true), &request)
+            .case("ours", &ours(&leaf, true), &request)
+            .against("by_hand")
+    };
+    let value = "x".repeat(KIB_64 / 512);
+    let members = (1..512).map(|index| (format!("key_{index:03}"), value.clone().into()));
+    let object = std::iter::once(("q".to_owned(), value.clone().into())).chain(members);
+    [
+        group("arguments/string", json!({ "q": "x".repeat(KIB_64), "limit": 10 })),
+        group("arguments/object", Value::Object(object.collect())),
+    ]
+}
+
+/// Fan-outs of 8 with 64 KiB of text from each target.
+fn results() -> Group {
+    let leaf = Leaf::new(8, &"x".repeat(KIB_64));
+    let request = call(FAN_OUT, small_arguments());
+    Group::new("results/text")
+        .case("by_hand", &by_hand(&leaf, true), &request)
+        .case("ours", &ours(&leaf, true), &request)
+        .against("by_hand")
+        .case("by_hand_without_report", &by_hand(&leaf, false), &request)
+        .case("ours_without_report", &ours(&leaf, false), &request)
+        .against("by_hand_without_report")
+}
+
+fn list(tools: usize, count: usize) -> Group {
+    let leaf = Leaf::new(tools, SHORT_TEXT);
+    let request = Request::list_tools();
+    Group::new(format!("list/{tools}+{count}"))
+        .case("leaf", &leaf, &request)
+        .case("ours", &composites(&leaf, count), &request)
+        .against("leaf")
+}
+
+// === Fixtures ===
+
+/// Of 22 bytes.
+const SHORT_TEXT: &str = "the tool says: all ok.";
+
+/// The service behind everything: answers at once, every tool with the same text.
+#[derive(Clone)]
+struct Leaf {
+    tools: Arc<[Tool]>,
+    text: Arc<str>,
+}
+
+/// A layer with one composite, which calls all tools of `leaf`; its catalog is
+/// filled.
+fn ours(leaf: &Leaf, report: bool) -> Composite<Leaf> {
+    let composite =
+        CompositeTool::fan_out(FAN_OUT, "Calls all tools", leaf.names().to_vec()).report(report);
+    layered(leaf, [composite])
+}
+
+/// A layer with so many composites, each of which calls two tools of `leaf`.
+fn composites(leaf: &Leaf, count: usize) -> Composite<Leaf> {
+    layered(
+        leaf,
+        (0..count).map(|index| {
+            let name = format!("search_everything_everywhere_{index:04}");
+            CompositeTool::fan_out(name, "Calls two tools", ["tool_0", "tool_1"])
+        }),
+    )
+}
+
+fn layered(leaf: &Leaf, composites: impl IntoIterator<Item = CompositeTool>) -> Composite<Leaf> {
+    let layer = CompositeLayer::new(composites).expect("the composites are sound");
+    let service = layer.layer(leaf.clone());
+    answer_of(&service, &Request::list_tools());
+    service
+}
+
+fn by_hand(
+    leaf: &Leaf,
+    report: bool,
+) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+    let (leaf, targets) = (leaf.clone(), leaf.names());
+    service_fn(move |request| by_hand::same_answer(leaf.clone(), targets.clone(), report, request))
+}
+
+fn call(tool: &str, arguments: Value) -> Request {
+    let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+    CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments).into()
+}
+
+fn small_arguments() -> Value {
+    json!({ "q": "hello", "limit": 10 })
+}
+
+/// Asserts that two services give the same answer, but for times.
+fn assert_same<A, B>(one: &A, other: &B, request: &Request)
+where
+    A: Service<Request, Response = Reply, Error = Infallible> + Clone,
+    B: Service<Request, Response = Reply, Error = Infallible> + Clone,
+{
+    let [one, other] = [answer_of(one, request), answer_of(other, request)].map(|reply| {
+        let result = reply.tool_result().expect("the call succeeds");
+        let mut result = serde_json::to_value(result).expect("results are JSON");
+        for step in result["_meta"][TRACE].as_array_mut().expect("there is a trace") {
+            step["started_ms"] = Value::Null;
+            step["duration_ms"] = Value::Null;
+        }
+        result
+    });
+    assert_eq!(one, other);
+}
+
+fn answer_of<S>(service: &S, request: &Request) -> Reply
+where
+    S: Service<Request, Response = Reply, Error = Infallible> + Clone,
+{
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime starts");
+    let Ok(reply) = runtime.block_on(service.clone().oneshot(request.clone()));
+    reply
+}
+
+// === impl Leaf ===
+
+impl Leaf {
+    fn new(tools: usize, text: &str) -> Self {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "q": { "type": "string", "description": "What to search for" },
+                "limit": { "type": "integer", "minimum": 1 },
+            },
+            "required": ["q"],
+        });
+        let Value::Object(schema) = schema else { unreachable!("it is an object") };
+        let schema: Arc<JsonObject> = schema.into();
+        let tools = (0..tools)
+            .map(|index| Tool::new(format!("tool_{index}"), "Searches something", schema.clone()));
+        Self { tools: tools.collect(), text: text.into() }
+    }
+
+    fn names(&self) -> Arc<[String]> {
+        self.tools.iter().map(|tool| tool.name.to_string()).collect()
+    }
+}
+
+impl Service<Request> for Leaf {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Ready<Result<Reply, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        ready(Ok(if request.tool_call().is_some() {
+            CallToolResult::success(vec![ContentBlock::text(&*self.text)]).into()
+        } else if request.lists_tools() {
+            ListToolsResult::with_all_items(self.tools.to_vec()).into()
+        } else {
+            Reply::method_not_found(request.method().to_owned())
+        }))
+    }
+}
