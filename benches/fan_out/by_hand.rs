@@ -114,19 +114,19 @@ pub(crate) async fn same_answer(
             .as_ref()
             .err()
             .map(|failure| json!({ "kind": failure.kind, "message": failure.message }));
-        let mut traced = json!({
-            "step": tool,
-            "tool": tool,
-            "status": status,
-            "attempts": 1,
-            "started_ms": milliseconds(started - begun),
-            "duration_ms": milliseconds(ended - started),
-        });
-        if let Some(error) = &error {
-            traced["error"] = error.clone();
-        }
-        trace.push(traced);
         if report {
+            let mut traced = json!({
+                "step": tool,
+                "tool": tool,
+                "status": status,
+                "attempts": 1,
+                "started_ms": milliseconds(started - begun),
+                "duration_ms": milliseconds(ended - started),
+            });
+            if let Some(error) = &error {
+                traced["error"] = error.clone();
+            }
+            trace.push(traced);
             let mut reported = json!({ "status": status });
             if let Some(output) = result.as_ref().ok().and_then(output) {
                 reported["output"] = output;
@@ -148,14 +148,13 @@ pub(crate) async fn same_answer(
         }
     }
 
-    let mut meta = MetaObject::new();
-    meta.insert(TRACE.to_owned(), Value::Array(trace));
     let mut answer = CallToolResult::success(content);
     answer.is_error = Some(!succeeded);
     // Not with `json!`, which would clone them.
     answer.structured_content =
         report.then(|| Map::from_iter([("branches".to_owned(), reports.into())]).into());
-    answer.meta = Some(meta);
+    answer.meta =
+        report.then(|| MetaObject(Map::from_iter([(TRACE.to_owned(), Value::Array(trace))])));
     Ok(answer.into())
 }
 

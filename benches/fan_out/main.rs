@@ -14,6 +14,7 @@
 //! group again. Allocations do not vary.
 
 mod by_hand;
+mod counting;
 mod measure;
 
 use std::{
@@ -214,7 +215,7 @@ where
     let [one, other] = [answer_of(one, request), answer_of(other, request)].map(|reply| {
         let result = reply.tool_result().expect("the call succeeds");
         let mut result = serde_json::to_value(result).expect("results are JSON");
-        for step in result["_meta"][TRACE].as_array_mut().expect("there is a trace") {
+        for step in result["_meta"][TRACE].as_array_mut().into_iter().flatten() {
             step["started_ms"] = Value::Null;
             step["duration_ms"] = Value::Null;
         }

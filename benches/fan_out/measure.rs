@@ -15,11 +15,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use allocation_counter::AllocationInfo;
 use criterion::Criterion;
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tower::Service;
+
+use crate::counting::{self, Allocations};
 
 /// How many requests are made ahead of the clock.
 const CHUNK: u64 = 32;
@@ -51,7 +52,7 @@ struct Case {
 trait Calls {
     fn time(&self, runtime: &Runtime, threads: Threads, calls: u64) -> Duration;
 
-    fn allocations(&self, runtime: &Runtime) -> AllocationInfo;
+    fn allocations(&self, runtime: &Runtime) -> Allocations;
 }
 
 struct Prepared<S, R> {
@@ -141,12 +142,12 @@ fn print_table(
             };
             let (median, median_ratio) = cells(|times| times.median);
             let (fastest, fastest_ratio) = cells(|times| times.fastest);
-            // They are counted per thread, so only one can tell them all.
+            // With a second thread, what is counted depends on who is faster.
             let (count, bytes) = match group.threads {
                 Threads::Two => (String::new(), String::new()),
                 Threads::Current => {
                     let allocations = case.calls.allocations(runtime);
-                    (allocations.count_total.to_string(), allocations.bytes_total.to_string())
+                    (allocations.count.to_string(), allocations.bytes.to_string())
                 }
             };
             println!(
@@ -270,13 +271,13 @@ where
         }
     }
 
-    fn allocations(&self, runtime: &Runtime) -> AllocationInfo {
+    fn allocations(&self, runtime: &Runtime) -> Allocations {
         let mut service = self.service.clone();
-        let mut counted = AllocationInfo::default();
+        let mut counted = Allocations::default();
         // The first calls fill what is filled once: catalogs, queues, wheels.
         for _ in 0..4 {
             let request = self.request.clone();
-            counted = allocation_counter::measure(|| runtime.block_on(call(&mut service, request)));
+            counted = counting::count(|| runtime.block_on(call(&mut service, request)));
         }
         counted
     }

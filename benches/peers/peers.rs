@@ -20,6 +20,8 @@
 //! it is and of each target how it ended, checks the arguments, and bounds each
 //! target and the whole.
 
+#[path = "../fan_out/counting.rs"]
+mod counting;
 #[path = "../fan_out/measure.rs"]
 mod measure;
 

@@ -20,6 +20,7 @@ pub const BRANCH: &str = "mcp-composite/branch";
 pub const TOOL: &str = "mcp-composite/tool";
 /// Under which key of a result's `_meta` the trace of the run stands.
 ///
+/// It is there if the report is, and with a race or fallback.
 /// It is an array, with an object for each branch in declared order: `step`,
 /// `tool`, `status`, `attempts`, `started_ms` (after the run), `duration_ms`,
 /// and where there is one, `error` and the branch's own `_meta` as `meta`.
@@ -27,25 +28,30 @@ pub const TRACE: &str = "mcp-composite/trace";
 
 /// Makes the result of a finished run.
 pub(super) fn answer(compiled: &Compiled, mut state: RunState) -> CallToolResult {
-    match compiled.answer {
+    let (mut result, trace) = match compiled.answer {
         Answer::Branches { success, order, report } => {
             let succeeded = judge(compiled, &state, success);
-            branches(compiled, state, succeeded, order, report)
+            let trace = report.then(|| trace(compiled, &state));
+            (branches(compiled, state, succeeded, order, report), trace)
         }
-        Answer::Winner => match winner(&mut state) {
-            Some(mut result) => {
-                let trace = trace(compiled, &state);
-                result.meta.get_or_insert_default().insert(TRACE.to_owned(), trace);
-                result
-            }
-            None => branches(compiled, state, false, Order::Declared, false),
-        },
+        Answer::Winner => {
+            let winner = winner(&mut state);
+            let trace = trace(compiled, &state);
+            let nobody = || branches(compiled, state, false, Order::Declared, false);
+            (winner.unwrap_or_else(nobody), Some(trace))
+        }
+    };
+    if let Some(trace) = trace {
+        result.meta.get_or_insert_default().insert(TRACE.to_owned(), trace);
     }
+    result
 }
 
 /// Whether a finished run has succeeded.
 fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
-    let succeeded = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(Outcome::is_success);
+    let succeeded = |outcome: &Option<Box<Outcome>>| {
+        outcome.as_ref().is_some_and(|outcome| outcome.is_success())
+    };
     let successes = state.outcomes.iter().filter(|outcome| succeeded(outcome)).count();
     match success {
         Success::All => (state.outcomes.iter().enumerate())
@@ -58,7 +64,7 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
 /// Takes the result of the branch that succeeded first.
 fn winner(state: &mut RunState) -> Option<CallToolResult> {
     let outcomes = &mut state.outcomes;
-    let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(Outcome::is_success);
+    let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success());
     let step = *state.finished.iter().find(won)?;
     outcomes[step].as_mut()?.result.take()
 }
@@ -72,30 +78,22 @@ fn branches(
     report: bool,
 ) -> CallToolResult {
     let steps = &compiled.plan.steps;
-    let trace = trace(compiled, &state);
     let structured = report.then(|| report_of(steps, &mut state));
 
-    let declared: Vec<usize>;
-    let order = match order {
-        Order::Completion => &state.finished,
-        Order::Declared => {
-            declared = (0..steps.len()).collect();
-            &declared
-        }
-    };
     let mut content = Vec::with_capacity(steps.len());
-    for &step in order {
+    for place in 0..steps.len() {
+        let step = match order {
+            Order::Declared => place,
+            Order::Completion => state.finished[place],
+        };
         if let Some(outcome) = state.outcomes[step].take() {
-            add_content(&mut content, &steps[step], outcome);
+            add_content(&mut content, &steps[step], *outcome);
         }
     }
 
-    let mut meta = MetaObject::new();
-    meta.insert(TRACE.to_owned(), trace);
     let mut result = CallToolResult::success(content);
     result.is_error = Some(!succeeded);
     result.structured_content = structured;
-    result.meta = Some(meta);
     result
 }
 
@@ -138,7 +136,7 @@ fn attributed(mut block: ContentBlock, step: &Step) -> ContentBlock {
         // A kind of content that is not known here is passed on as it is.
         _ => return block,
     };
-    let meta = meta.get_or_insert_default();
+    let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
     meta.insert(BRANCH.to_owned(), Value::from(&*step.id));
     meta.insert(TOOL.to_owned(), Value::from(&*step.tool));
     block
@@ -148,10 +146,10 @@ fn attributed(mut block: ContentBlock, step: &Step) -> ContentBlock {
 ///
 /// It takes the branches' structured content with it.
 fn report_of(steps: &[Step], state: &mut RunState) -> Value {
-    let mut branches = Map::new();
+    let mut branches = Map::with_capacity(steps.len());
     for (step, outcome) in steps.iter().zip(&mut state.outcomes) {
         let Some(outcome) = outcome else { continue };
-        let mut branch = Map::new();
+        let mut branch = Map::with_capacity(2);
         branch.insert("status".to_owned(), outcome.status.name().into());
         if let Some(output) = outcome.result.as_mut().and_then(output) {
             branch.insert("output".to_owned(), output);
@@ -202,7 +200,7 @@ fn trace(compiled: &Compiled, state: &RunState) -> Value {
     steps
         .filter_map(|(step, outcome)| {
             let outcome = outcome.as_ref()?;
-            let mut entry = Map::new();
+            let mut entry = Map::with_capacity(6);
             entry.insert("step".to_owned(), Value::from(&*step.id));
             entry.insert("tool".to_owned(), Value::from(&*step.tool));
             entry.insert("status".to_owned(), outcome.status.name().into());

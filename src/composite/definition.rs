@@ -193,7 +193,8 @@ impl CompositeTool {
         self
     }
 
-    /// Whether the result has a structured report; it has by default.
+    /// Whether the result has a structured report and a trace of the run in
+    /// its `_meta`; it has by default. Without them it is only content.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = Some(report);

@@ -68,6 +68,7 @@ impl InterceptInformed for Listing {
         list.tools.retain(|tool| self.program.find(&tool.name).is_none());
         let Some(known) = known.filter(|_| page == Page::First) else { return };
         let composites = 0..self.program.composites.len();
+        list.tools.reserve_exact(composites.len());
         let available = composites.filter_map(|composite| known.derived().available(composite));
         list.tools.extend(available.map(|available| available.tool.clone()));
     }

@@ -36,6 +36,8 @@
 //! - `_meta` has the trace ([`TRACE`]): tools, times, attempts, errors.
 //! - `isError` says whether the run has succeeded, by its rule.
 //!
+//! Without a [`report`](CompositeTool::report), content and `isError` are all.
+//!
 //! The same outcomes give the same bytes, but for the times in the trace.
 //!
 //! # Listing

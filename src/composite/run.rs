@@ -14,6 +14,7 @@ use tower_service::Service;
 use super::{
     answer::answer,
     compile::{Program, Route},
+    input::Checked,
     resolve::Resolved,
 };
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
         limits::{Limits, Scope},
         outcome::{ErrorKind, RunState, StepError},
         plan::Arguments,
-        run,
+        run::Run,
     },
     message::{Context, Refusal, Reply, Request, ToolAnswer},
 };
@@ -44,6 +45,13 @@ struct Targets<S> {
     defaulted: Vec<String>,
 }
 
+/// What a call of a target comes to.
+enum Target<S> {
+    Inner(S, Request),
+    Composite(BoxFuture<'static, Result<CallToolResult, StepError>>),
+    Missing(StepError),
+}
+
 // === impl Runner ===
 
 impl<S> Runner<S>
@@ -54,36 +62,36 @@ where
         + 'static,
 {
     /// Runs a composite that a client has called.
-    pub(super) async fn run(
+    pub(super) fn run(
         self,
         composite: usize,
         arguments: Option<JsonObject>,
-        context: Context,
+        context: &Context,
         limits: Limits,
-    ) -> Result<CallToolResult, Refusal> {
+    ) -> impl Future<Output = Result<CallToolResult, Refusal>> + Send {
         let deadline = Instant::now() + self.program.composites[composite].timeout;
-        self.run_in(composite, arguments, context, Scope::new(limits, deadline)).await
+        self.run_in(composite, arguments, context, Scope::new(limits, deadline))
     }
 
     async fn run_in(
         self,
         composite: usize,
         arguments: Option<JsonObject>,
-        context: Context,
+        context: &Context,
         scope: Scope,
     ) -> Result<CallToolResult, Refusal> {
         let program = self.program.clone();
-        let known = self.known.clone();
         let compiled = &program.composites[composite];
-        let Some(available) = known.derived().available(composite) else {
+        let Some(available) = self.known.derived().available(composite) else {
             return Err(Refusal::Unavailable { tool: compiled.name.to_string().into() });
         };
-        let checked = available.input.check(&compiled.name, arguments)?;
-        let defaulted = if available.derived { checked.defaulted } else { Vec::new() };
-        let state = RunState::new(checked.arguments, compiled.plan.steps.len());
+        let Checked { arguments, defaulted } = available.input.check(&compiled.name, arguments)?;
+        let defaulted = if available.derived { defaulted } else { Vec::new() };
+        let state = RunState::new(arguments, compiled.plan.steps.len());
         let targets = Targets { runner: self, composite, defaulted };
-        let state = run::run(&compiled.plan, state, &context, &scope, targets).await;
-        Ok(answer(compiled, state))
+        let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
+        run.drive().await;
+        Ok(answer(compiled, run.into_state()))
     }
 }
 
@@ -102,7 +110,29 @@ where
         + Send
         + 'static,
 {
-    fn call(&mut self, call: Call) -> BoxFuture<'static, Result<CallToolResult, StepError>> {
+    fn call(
+        &mut self,
+        call: Call,
+    ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
+        let target = self.target(call);
+        async move {
+            match target {
+                Target::Inner(inner, request) => call_target(inner, request).await,
+                Target::Composite(run) => run.await,
+                Target::Missing(error) => Err(error),
+            }
+        }
+    }
+}
+
+impl<S> Targets<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    fn target(&self, call: Call) -> Target<S> {
         let Runner { program, known, inner } = &self.runner;
         let compiled = &program.composites[self.composite];
         let Call { step, tool, mut arguments, context, scope } = call;
@@ -111,23 +141,20 @@ where
                 let runner = self.runner.clone();
                 let deadline = Instant::now() + program.composites[callee].timeout;
                 let scope = scope.nested(deadline);
-                async move {
+                let run = async move {
                     runner
-                        .run_in(callee, Some(arguments), context, scope)
+                        .run_in(callee, Some(arguments), &context, scope)
                         .await
                         .map_err(|refusal| StepError::protocol(refusal.to_error()))
-                }
-                .boxed()
+                };
+                Target::Composite(run.boxed())
             }
             Route::Inner => {
-                let target = known
-                    .derived()
-                    .available(self.composite)
-                    .map(|available| &available.targets[step]);
+                let available = known.derived().available(self.composite);
+                let target = available.map(|available| &available.targets[step]);
                 let Some(target) = target.filter(|target| target.exists()) else {
                     let refusal = Refusal::UnknownTool { tool: tool.to_string().into() };
-                    let error = StepError::protocol(refusal.to_error());
-                    return futures::future::ready(Err(error)).boxed();
+                    return Target::Missing(StepError::protocol(refusal.to_error()));
                 };
                 if matches!(compiled.plan.steps[step].arguments, Arguments::Input) {
                     target.narrow(&mut arguments, &self.defaulted);
@@ -135,7 +162,7 @@ where
                 let mut params = CallToolRequestParams::new(tool.to_string());
                 params.arguments = Some(arguments);
                 let request = Request::new(CallToolRequest::new(params), context);
-                call_target(inner.clone(), request).boxed()
+                Target::Inner(inner.clone(), request)
             }
         }
     }
@@ -153,31 +180,37 @@ where
         Ok(reply) => reply,
         Err(error) => return Err(service_error(&error.into())),
     };
-    match reply.into_tool_answer() {
-        ToolAnswer::Result(result) => Ok(result),
-        ToolAnswer::Error(error) => Err(StepError::protocol(error)),
-        ToolAnswer::Refused(refusal) => Err(StepError::protocol(refusal.to_error())),
-        ToolAnswer::InputRequired(_) => Err(StepError::new(
-            ErrorKind::Protocol,
-            "the tool asks for input, which it cannot get here",
-        )),
-        ToolAnswer::Task(id) => {
-            // Nobody will ever ask for it, so it should not go on.
-            let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));
-            let cancel = Request::new(cancel, Context::default());
-            if let Err(error) = inner.oneshot(cancel).await {
-                tracing::debug!(error = %error.into(), "a task of a branch could not be cancelled");
-            }
-            Err(StepError::new(
-                ErrorKind::Protocol,
-                "the tool wants to go on as a task, which it cannot here",
-            ))
+    let task = match reply.into_tool_answer() {
+        ToolAnswer::Result(result) => return Ok(result),
+        ToolAnswer::Error(error) => return Err(StepError::protocol(error)),
+        ToolAnswer::Refused(refusal) => return Err(StepError::protocol(refusal.to_error())),
+        ToolAnswer::InputRequired(_) => {
+            return Err(protocol("the tool asks for input, which it cannot get here"));
         }
-        ToolAnswer::Invalid => Err(StepError::new(
-            ErrorKind::Protocol,
-            "the tool's answer is not the result of a tool",
-        )),
+        ToolAnswer::Invalid => {
+            return Err(protocol("the tool's answer is not the result of a tool"));
+        }
+        ToolAnswer::Task(id) => id,
+    };
+    // In a box of its own, since it is rare, and every branch is as large as
+    // the most that it may hold.
+    Box::pin(cancel_task(inner, task)).await;
+    Err(protocol("the tool wants to go on as a task, which it cannot here"))
+}
+
+/// Cancels a task that nobody will ever ask for.
+async fn cancel_task<S>(inner: S, id: String)
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>>,
+{
+    let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));
+    if let Err(error) = inner.oneshot(Request::new(cancel, Context::default())).await {
+        tracing::debug!(error = %error.into(), "a task of a branch could not be cancelled");
     }
+}
+
+fn protocol(message: &str) -> StepError {
+    StepError::new(ErrorKind::Protocol, message)
 }
 
 /// Why a service could not answer, in words that say nothing about it.

@@ -6,7 +6,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
-use rmcp::model::{ClientRequest, ErrorData};
+use rmcp::model::ErrorData;
 use tokio::runtime::Handle;
 use tower::BoxError;
 use tower_service::Service;
@@ -40,6 +40,10 @@ pin_project! {
     #[project = StateProj]
     enum State<F, E> {
         Passed {
+            #[pin]
+            reply: F,
+        },
+        Listed {
             #[pin]
             reply: InformedFuture<Listing, F, E>,
         },
@@ -75,11 +79,14 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let composite =
-            request.tool_call().and_then(|call| self.listing.rule().program.find(&call.name));
-        let state = match composite {
-            None => State::Passed { reply: self.listing.call(request) },
-            Some(composite) => State::Running { reply: self.run(composite, request) },
+        let state = if request.lists_tools() {
+            State::Listed { reply: self.listing.call(request) }
+        } else {
+            let program = &self.listing.rule().program;
+            match request.tool_call().and_then(|call| program.find(&call.name)) {
+                Some(composite) => State::Running { reply: self.run(composite, request) },
+                None => State::Passed { reply: self.listing.inner_mut().call(request) },
+            }
         };
         ResponseFuture { state }
     }
@@ -92,7 +99,7 @@ where
         + Send
         + 'static,
 {
-    fn run(&mut self, composite: usize, request: Request) -> BoxFuture<'static, Reply> {
+    fn run(&mut self, composite: usize, mut request: Request) -> BoxFuture<'static, Reply> {
         // The branches acquire readiness of their own, so what this call
         // reserved is given back: a service that admits one request at a time
         // would otherwise wait for itself.
@@ -105,19 +112,16 @@ where
                 tracing::error!("composites need a Tokio runtime with its time enabled");
                 return ErrorData::internal_error("internal error", None).into();
             }
-            let (message, context) = request.into_parts();
-            let ClientRequest::CallToolRequest(call) = message else {
-                unreachable!("only a tool call names a composite");
-            };
-            let (catalog, listing_context) = catalogs.of(&context);
+            let arguments = request.tool_call_mut().and_then(|call| call.arguments.take());
+            let (catalog, listing_context) = catalogs.of(request.context());
             let program = rule.program.clone();
-            let Some(known) =
-                known(&catalog, composite, rule, inner.clone(), listing_context).await
-            else {
-                return Refusal::Unavailable { tool: call.params.name }.into();
+            let known = known(&catalog, composite, rule, inner.clone(), listing_context).await;
+            let Some(known) = known else {
+                let tool = program.composites[composite].name.to_string();
+                return Refusal::Unavailable { tool: tool.into() }.into();
             };
             let runner = Runner { program, known, inner };
-            match runner.run(composite, call.params.arguments, context, limits).await {
+            match runner.run(composite, arguments, request.context(), limits).await {
                 Ok(result) => result.into(),
                 Err(refusal) => refusal.into(),
             }
@@ -150,7 +154,8 @@ where
             Some(known)
         }
         AtHand::Failed(_) => None,
-        AtHand::Unknown => catalog.wait(needs, can_run, load).await.ok(),
+        // In a box of its own, since it is rare and large.
+        AtHand::Unknown => Box::pin(catalog.wait(needs, can_run, load)).await.ok(),
     }
 }
 
@@ -171,6 +176,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Passed { reply } => reply.poll(cx),
+            StateProj::Listed { reply } => reply.poll(cx),
             StateProj::Running { reply } => reply.as_mut().poll(cx).map(Ok),
         }
     }

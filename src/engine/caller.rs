@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use rmcp::model::{CallToolResult, JsonObject};
 
 use super::{limits::Scope, outcome::StepError};
@@ -11,7 +10,10 @@ use crate::message::Context;
 /// Any closure that takes a [`Call`] and returns a future is one.
 pub(crate) trait Caller: Send {
     /// Starts to call a tool; the future does all that has to be waited for.
-    fn call(&mut self, call: Call) -> BoxFuture<'static, Result<CallToolResult, StepError>>;
+    fn call(
+        &mut self,
+        call: Call,
+    ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static;
 }
 
 /// One call of a tool that a plan makes.
@@ -34,7 +36,10 @@ where
     F: FnMut(Call) -> R + Send,
     R: Future<Output = Result<CallToolResult, StepError>> + Send + 'static,
 {
-    fn call(&mut self, call: Call) -> BoxFuture<'static, Result<CallToolResult, StepError>> {
-        Box::pin(self(call))
+    fn call(
+        &mut self,
+        call: Call,
+    ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
+        self(call)
     }
 }

@@ -10,7 +10,10 @@ pub(crate) struct RunState {
     /// What the run was called with; null once no step needs it.
     pub(crate) input: Value,
     /// What became of each step, in the order of the plan.
-    pub(crate) outcomes: Vec<Option<Outcome>>,
+    ///
+    /// Boxed, since together they would be an allocation large enough to make
+    /// the system's allocator tidy up, which takes longer than the boxes do.
+    pub(crate) outcomes: Vec<Option<Box<Outcome>>>,
     /// The steps that have finished, in the order they did.
     pub(crate) finished: Vec<usize>,
 }
@@ -91,7 +94,7 @@ impl RunState {
     }
 
     /// Notes what became of a step.
-    pub(super) fn finish(&mut self, step: usize, outcome: Outcome) {
+    pub(super) fn finish(&mut self, step: usize, outcome: Box<Outcome>) {
         self.outcomes[step] = Some(outcome);
         self.finished.push(step);
     }

@@ -1,17 +1,16 @@
 use std::{
-    collections::VecDeque,
     future::poll_fn,
     mem,
-    pin::pin,
+    pin::{Pin, pin},
     task::{Context as TaskContext, Poll},
     time::Duration,
 };
 
 use futures::FutureExt;
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::{CallToolResult, JsonObject, RequestId};
 use serde_json::Value;
 use tokio::{
-    task::{Id, JoinError, JoinSet},
+    task::{AbortHandle, JoinError, JoinSet},
     time::{Instant, Sleep},
 };
 use tracing::Instrument;
@@ -24,124 +23,180 @@ use super::{
 };
 use crate::message::{Context, size};
 
-/// Runs the steps of `plan` that are not finished in `state`.
-///
-/// When it returns, all are: by their own end, by the deadline of `scope`, or
-/// because the plan stopped.
-///
-/// # Panics
-///
-/// Panics outside a Tokio runtime with its time enabled.
-pub(crate) async fn run(
-    plan: &Plan,
-    state: RunState,
-    context: &Context,
-    scope: &Scope,
-    caller: impl Caller,
-) -> RunState {
-    let waiting = (0..plan.steps.len()).filter(|&step| state.outcomes[step].is_none()).collect();
-    let mut run = Run {
-        plan,
-        context,
-        scope,
-        caller,
-        waiting,
-        running: Vec::with_capacity(plan.steps.len().min(plan.concurrency)),
-        branches: JoinSet::new(),
-        begun: Instant::now(),
-        state,
-    };
-    run.drive().await;
-    run.state
-}
-
-/// A run that goes on.
+/// A run of a plan: of the steps that are not finished in its state.
 ///
 /// It owns its branches: dropping it aborts them.
-struct Run<'p, C> {
+pub(crate) struct Run<'p, C> {
     plan: &'p Plan,
     context: &'p Context,
     scope: &'p Scope,
     caller: C,
-    waiting: VecDeque<usize>,
+    /// The first step that may not have started.
+    next: usize,
     running: Vec<Running>,
     branches: JoinSet<Finished>,
     begun: Instant,
+    /// The id of the run, in which the branches have theirs.
+    id: String,
     state: RunState,
 }
 
 /// A step whose branch runs.
 struct Running {
     step: usize,
-    branch: Id,
+    branch: AbortHandle,
     since: Instant,
+    /// When it will have taken too long.
+    deadline: Instant,
 }
 
 /// What a branch comes back with.
 struct Finished {
     step: usize,
-    result: Result<CallToolResult, StepError>,
-    at: Instant,
+    /// Made and boxed by the branch: results are large, and so pass through the
+    /// task and the run as a pointer.
+    outcome: Box<Outcome>,
+}
+
+/// When the run and a step of it began.
+#[derive(Clone, Copy)]
+struct Times {
+    run: Instant,
+    step: Instant,
+}
+
+/// What a run waits for.
+enum Next {
+    Joined(Result<Finished, JoinError>),
+    Due,
 }
 
 // === impl Run ===
 
-impl<C: Caller> Run<'_, C> {
-    async fn drive(&mut self) {
-        let mut deadline = pin!(tokio::time::sleep_until(self.scope.deadline));
-        loop {
-            while self.running.len() < self.plan.concurrency
-                && let Some(step) = self.waiting.pop_front()
-            {
-                self.start(step);
-            }
-            if self.running.is_empty() && self.waiting.is_empty() {
-                return;
-            }
+impl<'p, C: Caller> Run<'p, C> {
+    /// Makes a run that starts when it is driven.
+    pub(crate) fn new(
+        plan: &'p Plan,
+        state: RunState,
+        context: &'p Context,
+        scope: &'p Scope,
+        caller: C,
+    ) -> Self {
+        Self {
+            plan,
+            context,
+            scope,
+            caller,
+            next: 0,
+            running: Vec::with_capacity(plan.steps.len().min(plan.concurrency)),
+            branches: JoinSet::new(),
+            begun: Instant::now(),
+            id: format!("{}#", context.id()),
+            state,
+        }
+    }
+
+    /// The state of the run.
+    pub(crate) fn into_state(self) -> RunState {
+        self.state
+    }
+
+    /// Runs until all steps are finished: by their own end, by the deadline of
+    /// the scope, or because the plan stopped.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime with its time enabled.
+    pub(crate) async fn drive(&mut self) {
+        self.start_waiting();
+        // One timer, for whatever is due first: most branches are never late.
+        let mut timer = pin!(tokio::time::sleep_until(self.due()));
+        while !self.running.is_empty() {
             let branches = &mut self.branches;
-            match poll_fn(|cx| poll_next(branches, deadline.as_mut(), cx)).await {
+            match poll_fn(|cx| poll_next(branches, timer.as_mut(), cx)).await {
                 Next::Joined(joined) => self.join(joined),
-                Next::Deadline => return self.stop(Status::TimedOut),
+                Next::Due if timer.deadline() == self.scope.deadline => {
+                    return self.stop(Status::TimedOut);
+                }
+                Next::Due => self.give_up(timer.deadline()),
             }
             if self.plan.stop == Stop::FirstSuccess && self.has_succeeded() {
                 return self.stop(Status::Cancelled);
             }
+            self.start_waiting();
+            let due = self.due();
+            if timer.deadline() != due {
+                timer.as_mut().reset(due);
+            }
         }
+    }
+
+    /// Starts as many steps as may run at the same time.
+    fn start_waiting(&mut self) {
+        let mut now = None;
+        while self.running.len() < self.plan.concurrency
+            && let Some(step) = self.take_waiting()
+        {
+            let now = *now.get_or_insert_with(Instant::now);
+            self.start(step, now);
+        }
+    }
+
+    /// The next step that has not started.
+    fn take_waiting(&mut self) -> Option<usize> {
+        let waiting = self.state.outcomes.get(self.next..)?;
+        let step = self.next + waiting.iter().position(Option::is_none)?;
+        self.next = step + 1;
+        Some(step)
+    }
+
+    /// When something takes too long: a branch or the run.
+    fn due(&self) -> Instant {
+        let deadlines = self.running.iter().map(|running| running.deadline);
+        deadlines.fold(self.scope.deadline, Instant::min)
     }
 
     fn has_succeeded(&self) -> bool {
         let last = self.state.finished.last().and_then(|&step| self.state.outcomes[step].as_ref());
-        last.is_some_and(Outcome::is_success)
+        last.is_some_and(|outcome| outcome.is_success())
     }
 
     /// Starts a branch for a step, or fails the step if it cannot be called.
-    fn start(&mut self, step: usize) {
-        let since = Instant::now();
+    fn start(&mut self, step: usize, now: Instant) {
         let arguments =
             self.scope.count_call().map_err(|limit| StepError::new(ErrorKind::Limit, limit));
         let arguments = match arguments.and_then(|()| self.arguments(step)) {
             Ok(arguments) => arguments,
-            Err(error) => return self.finish(step, Err(error), since, since, 0),
+            Err(error) => {
+                let outcome = Outcome { attempts: 0, ..self.times(now).outcome(Err(error), now) };
+                return self.state.finish(step, Box::new(outcome));
+            }
         };
         let definition = &self.plan.steps[step];
+        let run_id = self.id.len();
+        self.id.push_str(&definition.id);
+        let id = RequestId::String(self.id.as_str().into());
+        self.id.truncate(run_id);
         let call = self.caller.call(Call {
             step,
             tool: definition.tool.clone(),
             arguments,
-            context: self.context.branch(&definition.id),
+            context: self.context.branch(id),
             scope: self.scope.clone(),
         });
-        let timeout = definition.timeout;
+        let (scope, times) = (self.scope.clone(), self.times(now));
         let branch = async move {
-            let result = match tokio::time::timeout(timeout, call).await {
-                Ok(result) => result,
-                Err(_) => Err(timed_out(timeout)),
-            };
-            Finished { step, result, at: Instant::now() }
+            let result = kept(call.await, &scope);
+            Finished { step, outcome: Box::new(times.outcome(result, Instant::now())) }
         };
         // The span is what a task does not inherit by itself.
-        let branch = self.branches.spawn(branch.in_current_span()).id();
-        self.running.push(Running { step, branch, since });
+        let branch = self.branches.spawn(branch.in_current_span());
+        let deadline = now + definition.timeout;
+        self.running.push(Running { step, branch, since: now, deadline });
+    }
+
+    fn times(&self, step: Instant) -> Times {
+        Times { run: self.begun, step }
     }
 
     /// The arguments of a step that starts now.
@@ -149,7 +204,7 @@ impl<C: Caller> Run<'_, C> {
     /// They are cloned, once, but for the last step that needs the input, which
     /// takes it.
     fn arguments(&mut self, step: usize) -> Result<JsonObject, StepError> {
-        let last = self.waiting.is_empty();
+        let last = self.state.outcomes[self.next..].iter().all(Option::is_some);
         let input = &mut self.state.input;
         let value = match &self.plan.steps[step].arguments {
             Arguments::Input if last => Ok(Some(mem::take(input))),
@@ -168,45 +223,70 @@ impl<C: Caller> Run<'_, C> {
 
     /// Takes up what a branch came back with.
     fn join(&mut self, joined: Result<Finished, JoinError>) {
-        let now = Instant::now();
         let place = match &joined {
             Ok(finished) => self.running.iter().position(|running| running.step == finished.step),
-            Err(error) => self.running.iter().position(|running| running.branch == error.id()),
+            Err(error) => self.running.iter().position(|running| running.branch.id() == error.id()),
         };
+        // Of a branch that was given up, nothing is wanted any more.
         let Some(place) = place else {
             return;
         };
         let Running { step, since, .. } = self.running.swap_remove(place);
-        match joined {
-            Ok(Finished { result, at, .. }) => self.finish(step, result, since, at, 1),
+        let outcome = match joined {
+            Ok(finished) => finished.outcome,
             Err(error) => {
                 let error = if error.is_panic() {
                     // What it panicked with may hold anything; the panic hook has printed it.
                     StepError::new(ErrorKind::Panic, "the tool panicked")
                 } else {
                     // Nobody but the runtime aborts a branch that is still waited for.
-                    StepError::new(ErrorKind::Service, "the server is shutting down")
+                    StepError::new(ErrorKind::Service, "the server shuts down")
                 };
-                self.finish(step, Err(error), since, now, 1);
+                Box::new(self.times(since).outcome(Err(error), Instant::now()))
             }
+        };
+        self.state.finish(step, outcome);
+    }
+
+    /// Gives up the branches whose time has come, without waiting for them.
+    fn give_up(&mut self, due: Instant) {
+        let (late, running) = mem::take(&mut self.running)
+            .into_iter()
+            .partition(|running: &Running| running.deadline <= due);
+        self.running = running;
+        self.abort(late, Status::TimedOut);
+    }
+
+    /// Ends the run without waiting for what still runs.
+    fn stop(&mut self, status: Status) {
+        let running = mem::take(&mut self.running);
+        self.abort(running, status);
+        while let Some(step) = self.take_waiting() {
+            self.state.finish(step, Box::new(Outcome::skipped()));
         }
     }
 
-    fn finish(
-        &mut self,
-        step: usize,
-        result: Result<CallToolResult, StepError>,
-        since: Instant,
-        at: Instant,
-        attempts: u32,
-    ) {
-        let result = result.and_then(|result| {
-            let bytes = size::of_result(&result);
-            match self.scope.count_result(bytes) {
-                Ok(()) => Ok(result),
-                Err(limit) => Err(StepError::new(ErrorKind::Limit, limit)),
-            }
-        });
+    fn abort(&mut self, mut branches: Vec<Running>, status: Status) {
+        let now = Instant::now();
+        // In the order of the plan, whichever branch was joined last.
+        branches.sort_unstable_by_key(|running| running.step);
+        for Running { step, branch, since, .. } in branches {
+            branch.abort();
+            let outcome = self.times(since).outcome(Err(timed_out(now - since)), now);
+            let outcome = match status {
+                Status::TimedOut => outcome,
+                status => Outcome { status, error: None, ..outcome },
+            };
+            self.state.finish(step, Box::new(outcome));
+        }
+    }
+}
+
+// === impl Times ===
+
+impl Times {
+    /// The outcome of a step that came to an end `at` this time.
+    fn outcome(self, result: Result<CallToolResult, StepError>, at: Instant) -> Outcome {
         let (status, result, error) = match result {
             Ok(result) if result.is_error == Some(true) => {
                 let error = StepError::new(ErrorKind::Tool, failure_text(&result));
@@ -215,59 +295,38 @@ impl<C: Caller> Run<'_, C> {
             Ok(result) => (Status::Completed, Some(result), None),
             Err(error) => (error.status(), None, Some(error)),
         };
-        let outcome = Outcome {
+        Outcome {
             status,
             result,
             error,
-            attempts,
-            started_ms: milliseconds(since - self.begun),
-            duration_ms: milliseconds(at - since),
-        };
-        self.state.finish(step, outcome);
-    }
-
-    /// Ends the run without waiting for what still runs.
-    fn stop(&mut self, status: Status) {
-        self.branches.abort_all();
-        let now = Instant::now();
-        // In the order of the plan, whichever branch was joined last.
-        self.running.sort_unstable_by_key(|running| running.step);
-        for Running { step, since, .. } in mem::take(&mut self.running) {
-            let error = match status {
-                Status::TimedOut => Some(timed_out(now - since)),
-                _ => None,
-            };
-            let outcome = Outcome {
-                status,
-                result: None,
-                error,
-                attempts: 1,
-                started_ms: milliseconds(since - self.begun),
-                duration_ms: milliseconds(now - since),
-            };
-            self.state.finish(step, outcome);
-        }
-        for step in mem::take(&mut self.waiting) {
-            self.state.finish(step, Outcome::skipped());
+            attempts: 1,
+            started_ms: milliseconds(self.step - self.run),
+            duration_ms: milliseconds(at - self.step),
         }
     }
 }
 
-/// What a run waits for.
-enum Next {
-    Joined(Result<Finished, JoinError>),
-    Deadline,
+/// The result, if the run may keep one so large.
+fn kept(
+    result: Result<CallToolResult, StepError>,
+    scope: &Scope,
+) -> Result<CallToolResult, StepError> {
+    let result = result?;
+    match scope.count_result(size::of_result(&result)) {
+        Ok(()) => Ok(result),
+        Err(limit) => Err(StepError::new(ErrorKind::Limit, limit)),
+    }
 }
 
 /// Branches first: what has finished by the deadline has finished in time.
 fn poll_next(
     branches: &mut JoinSet<Finished>,
-    mut deadline: std::pin::Pin<&mut Sleep>,
+    mut timer: Pin<&mut Sleep>,
     cx: &mut TaskContext<'_>,
 ) -> Poll<Next> {
     match branches.poll_join_next(cx) {
         Poll::Ready(Some(joined)) => Poll::Ready(Next::Joined(joined)),
-        Poll::Ready(None) | Poll::Pending => deadline.poll_unpin(cx).map(|()| Next::Deadline),
+        Poll::Ready(None) | Poll::Pending => timer.poll_unpin(cx).map(|()| Next::Due),
     }
 }
 

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    caller::Call,
+    caller::{Call, Caller},
     limits::{Limits, Scope},
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
     plan::{Arguments, Plan, Step, Stop},
-    run,
+    run::Run,
 };
 use crate::{expr::Expression, message::Context};
 
@@ -39,8 +39,15 @@ async fn echo(call: Call) -> Result<CallToolResult, StepError> {
     }
 }
 
+async fn run(plan: &Plan, state: RunState, scope: &Scope, caller: impl Caller) -> RunState {
+    let context = Context::default();
+    let mut run = Run::new(plan, state, &context, scope, caller);
+    run.drive().await;
+    run.into_state()
+}
+
 async fn run_all(plan: &Plan, state: RunState) -> RunState {
-    run::run(plan, state, &Context::default(), &scope(), echo).await
+    run(plan, state, &scope(), echo).await
 }
 
 fn statuses(state: &RunState) -> Vec<Status> {
@@ -60,7 +67,7 @@ async fn a_plan_runs_over_any_async_closure() {
     };
     let plan = plan(&["a", "b"], 2, Stop::Never);
     let state = RunState::new(json!({}), 2);
-    let state = run::run(&plan, state, &Context::default(), &scope(), caller).await;
+    let state = run(&plan, state, &scope(), caller).await;
 
     assert_eq!(statuses(&state), [Status::Completed; 2]);
     let expected = [(0, "a".to_owned(), "0#a".to_owned()), (1, "b".to_owned(), "0#b".to_owned())];
@@ -83,7 +90,7 @@ async fn a_run_is_taken_up_where_its_state_ends_on_another_machine() {
         assert_ne!(&*call.tool, "a", "it has finished");
         echo(call)
     };
-    let resumed = run::run(&plan, elsewhere, &Context::default(), &scope(), caller).await;
+    let resumed = run(&plan, elsewhere, &scope(), caller).await;
 
     assert_eq!(resumed, whole);
     let text = serde_json::to_string(&resumed).unwrap();
@@ -136,11 +143,10 @@ async fn nothing_is_waited_for_after_the_deadline() {
         echo(call).await
     };
     let start = Instant::now();
-    let state =
-        run::run(&plan, RunState::new(json!({}), 3), &Context::default(), &scope, caller).await;
+    let state = run(&plan, RunState::new(json!({}), 3), &scope, caller).await;
 
     assert_eq!(start.elapsed(), Duration::from_secs(3));
     assert_eq!(statuses(&state), [Status::TimedOut, Status::Completed, Status::TimedOut]);
-    let Outcome { started_ms, duration_ms, attempts, .. } = state.outcomes[2].clone().unwrap();
+    let Outcome { started_ms, duration_ms, attempts, .. } = *state.outcomes[2].clone().unwrap();
     assert_eq!((started_ms, duration_ms, attempts), (2000, 1000, 1));
 }

@@ -175,6 +175,11 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         &self.rule
     }
 
+    /// The service behind the rule, for requests that are none of its business.
+    pub(crate) const fn inner_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
     pub(crate) const fn catalogs(&self) -> &Catalogs<I::Derived> {
         &self.catalogs
     }

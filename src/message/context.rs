@@ -1,5 +1,3 @@
-use std::fmt::Display;
-
 use rmcp::{
     Peer, RoleServer,
     model::{Extensions, RequestId, RequestMetaObject},
@@ -82,19 +80,22 @@ impl Context {
         self.peer.as_ref()
     }
 
-    /// The context of one branch of a composite that was called in this one.
+    /// The context of one branch of a composite that was called in this one,
+    /// under an id of its own.
     ///
     /// What belongs to the client alone stays behind: its progress token (each
     /// branch would report under the same one), its connection and its
     /// declared capabilities (no branch may ask it for anything on its own).
-    pub(crate) fn branch(&self, branch: impl Display) -> Self {
+    pub(crate) fn branch(&self, id: RequestId) -> Self {
         let mut meta = self.meta.clone();
-        meta.remove(PROGRESS_TOKEN);
-        if let Some(capabilities) = meta.get_mut(CLIENT_CAPABILITIES) {
-            *capabilities = Value::Object(Map::new());
+        if !meta.is_empty() {
+            meta.remove(PROGRESS_TOKEN);
+            if let Some(capabilities) = meta.get_mut(CLIENT_CAPABILITIES) {
+                *capabilities = Value::Object(Map::new());
+            }
         }
         Self {
-            id: RequestId::String(format!("{}#{branch}", self.id).into()),
+            id,
             meta,
             extensions: self.extensions.clone(),
             cancellation: self.cancellation.clone(),

@@ -242,6 +242,7 @@ async fn without_the_report_there_is_no_structured_content_and_no_schema() {
     assert_eq!(list.tools().unwrap().tools.last().unwrap().output_schema, None);
     let result = run_all(&stack).await;
     assert_eq!((texts(&result), result.structured_content.clone()), (vec!["1"], None));
+    assert_eq!(result.meta, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -369,6 +370,7 @@ async fn a_target_that_takes_too_long_is_one_failed_branch() {
     assert_eq!(texts(&result), ["branch `slow` (tool `slow`) timed out: no answer within 5s", "1"]);
     assert_eq!(branches(&result)["slow"]["status"], "timed_out");
     assert_eq!(branches(&result)["slow"]["error"]["kind"], "timeout");
+    tokio::task::yield_now().await;
     assert_eq!(server.dropped(), ["slow"]);
 }
 
