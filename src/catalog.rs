@@ -434,7 +434,7 @@ impl<D> Catalogs<D> {
         match self.varied.as_deref().and_then(|varied| Some((varied, (varied.by)(context)?))) {
             None => (self.common.clone(), Context::default()),
             Some((varied, key)) => {
-                (varied.catalog(key, &self.common.0.epoch), context.branch(context.id.clone()))
+                (varied.catalog(key, &self.common.0.epoch), context.branch("tools".into()))
             }
         }
     }

@@ -9,7 +9,7 @@ use std::{convert::Infallible, iter::repeat_n, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use mcp_composite::{
-    composite::{BRANCH, TOOL, TRACE},
+    composite::{BRANCH, TRACE},
     message::{Context, Reply, Request, ToolAnswer},
 };
 use rmcp::model::{
@@ -117,9 +117,7 @@ pub(crate) async fn same_answer(
         if report {
             let mut traced = json!({
                 "step": tool,
-                "tool": tool,
                 "status": status,
-                "attempts": 1,
                 "started_ms": milliseconds(started - begun),
                 "duration_ms": milliseconds(ended - started),
             });
@@ -234,7 +232,6 @@ fn attributed(mut block: ContentBlock, tool: &str) -> ContentBlock {
     };
     let meta = meta.get_or_insert_default();
     meta.insert(BRANCH.to_owned(), tool.into());
-    meta.insert(TOOL.to_owned(), tool.into());
     block
 }
 

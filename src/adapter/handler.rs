@@ -143,8 +143,9 @@ impl<H> fmt::Debug for HandlerService<H> {
 
 impl<H: ServerHandler> Shared<H> {
     async fn answer(&self, request: Request) -> Result<ServerResult, ErrorData> {
-        let (message, message::Context { id, meta, extensions, cancellation, peer }) =
-            request.into_parts();
+        let (message, context) = request.into_parts();
+        let id = context.id();
+        let message::Context { meta, extensions, cancellation, peer, .. } = context;
 
         // Held until the handler has answered, since its peer ends with it.
         let absent_client;

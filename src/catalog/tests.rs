@@ -18,11 +18,11 @@ fn of_two_tools_with_one_name_the_first_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn the_catalog_of_the_caller_longest_away_makes_room() {
-    let by: VaryBy = Arc::new(|context| Some(context.id().to_string()));
+    let by: VaryBy = Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
     let catalogs = Catalogs::<()>::new(Epoch::default(), Some(by));
     let of = |caller: usize| {
-        let context =
-            Context { id: rmcp::model::RequestId::Number(caller as i64), ..Context::default() };
+        let mut context = Context::default();
+        context.extensions_mut().insert(caller);
         catalogs.of(&context).0
     };
     let known = Known { tools: Tools::default(), derived: (), epoch: 0, since: Instant::now() };

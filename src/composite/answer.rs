@@ -16,14 +16,16 @@ use crate::engine::{
 
 /// Under which key of a content block's `_meta` the name of its branch stands.
 pub const BRANCH: &str = "mcp-composite/branch";
-/// Under which key of a content block's `_meta` the tool of its branch stands.
+/// Under which key of a content block's `_meta` the tool of its branch stands,
+/// if the branch is not named after it.
 pub const TOOL: &str = "mcp-composite/tool";
 /// Under which key of a result's `_meta` the trace of the run stands.
 ///
 /// It is there if the report is, and with a race or fallback.
 /// It is an array, with an object for each branch in declared order: `step`,
-/// `tool`, `status`, `attempts`, `started_ms` (after the run), `duration_ms`,
-/// and where there is one, `error` and the branch's own `_meta` as `meta`.
+/// `status`, `started_ms` (after the run) and `duration_ms`; `tool` if it is not
+/// `step`, `attempts` if it is not 1, and where there is one, `error` and the
+/// branch's own `_meta` as `meta`.
 pub const TRACE: &str = "mcp-composite/trace";
 
 /// Makes the result of a finished run.
@@ -138,7 +140,9 @@ fn attributed(mut block: ContentBlock, step: &Step) -> ContentBlock {
     };
     let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
     meta.insert(BRANCH.to_owned(), Value::from(&*step.id));
-    meta.insert(TOOL.to_owned(), Value::from(&*step.tool));
+    if step.tool != step.id {
+        meta.insert(TOOL.to_owned(), Value::from(&*step.tool));
+    }
     block
 }
 
@@ -200,11 +204,15 @@ fn trace(compiled: &Compiled, state: &RunState) -> Value {
     steps
         .filter_map(|(step, outcome)| {
             let outcome = outcome.as_ref()?;
-            let mut entry = Map::with_capacity(6);
+            let mut entry = Map::with_capacity(4);
             entry.insert("step".to_owned(), Value::from(&*step.id));
-            entry.insert("tool".to_owned(), Value::from(&*step.tool));
+            if step.tool != step.id {
+                entry.insert("tool".to_owned(), Value::from(&*step.tool));
+            }
             entry.insert("status".to_owned(), outcome.status.name().into());
-            entry.insert("attempts".to_owned(), outcome.attempts.into());
+            if outcome.attempts != 1 {
+                entry.insert("attempts".to_owned(), outcome.attempts.into());
+            }
             entry.insert("started_ms".to_owned(), outcome.started_ms.into());
             entry.insert("duration_ms".to_owned(), outcome.duration_ms.into());
             if let Some(error) = &outcome.error {

@@ -25,8 +25,9 @@
 //! Of all branches, or if none of a race has won:
 //!
 //! - `content` has the content of each branch, in declared order. Each block
-//!   says in its `_meta` which branch ([`BRANCH`]) and tool ([`TOOL`]) it is
-//!   of. A branch that did not complete has a text that says why.
+//!   says in its `_meta` which branch ([`BRANCH`]) it is of, and which tool
+//!   ([`TOOL`]) if the branch is not named after it. A branch that did not
+//!   complete has a text that says why.
 //! - `structuredContent` is the report, which the advertised `outputSchema`
 //!   describes: `{ "branches": { id: { "status", "output"?, "error"? } } }`.
 //!   `status` is `completed`, `failed`, `timed_out`, `skipped` or `cancelled`;

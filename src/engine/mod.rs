@@ -8,6 +8,7 @@
 //! A run owns everything it starts. Dropping it aborts its branches; there is
 //! no other way in which it is cancelled.
 
+mod branches;
 pub(crate) mod caller;
 pub(crate) mod limits;
 pub(crate) mod outcome;

@@ -7,15 +7,12 @@ use std::{
 };
 
 use futures::FutureExt;
-use rmcp::model::{CallToolResult, JsonObject, RequestId};
+use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::Value;
-use tokio::{
-    task::{AbortHandle, JoinError, JoinSet},
-    time::{Instant, Sleep},
-};
-use tracing::Instrument;
+use tokio::time::{Instant, Sleep};
 
 use super::{
+    branches::{Branches, Lost},
     caller::{Call, Caller},
     limits::Scope,
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
@@ -34,28 +31,17 @@ pub(crate) struct Run<'p, C> {
     /// The first step that may not have started.
     next: usize,
     running: Vec<Running>,
-    branches: JoinSet<Finished>,
+    branches: Branches<Box<Outcome>>,
     begun: Instant,
-    /// The id of the run, in which the branches have theirs.
-    id: String,
     state: RunState,
 }
 
 /// A step whose branch runs.
 struct Running {
     step: usize,
-    branch: AbortHandle,
     since: Instant,
     /// When it will have taken too long.
     deadline: Instant,
-}
-
-/// What a branch comes back with.
-struct Finished {
-    step: usize,
-    /// Made and boxed by the branch: results are large, and so pass through the
-    /// task and the run as a pointer.
-    outcome: Box<Outcome>,
 }
 
 /// When the run and a step of it began.
@@ -67,7 +53,10 @@ struct Times {
 
 /// What a run waits for.
 enum Next {
-    Joined(Result<Finished, JoinError>),
+    /// A branch came back. Its outcome was made and boxed by the branch: results
+    /// are large, and so pass through the task and the run as a pointer.
+    Finished(usize, Result<Box<Outcome>, Lost>),
+    /// A branch or the run takes too long.
     Due,
 }
 
@@ -89,9 +78,8 @@ impl<'p, C: Caller> Run<'p, C> {
             caller,
             next: 0,
             running: Vec::with_capacity(plan.steps.len().min(plan.concurrency)),
-            branches: JoinSet::new(),
+            branches: Branches::new(plan.concurrency == 1 || plan.steps.len() == 1),
             begun: Instant::now(),
-            id: format!("{}#", context.id()),
             state,
         }
     }
@@ -114,7 +102,7 @@ impl<'p, C: Caller> Run<'p, C> {
         while !self.running.is_empty() {
             let branches = &mut self.branches;
             match poll_fn(|cx| poll_next(branches, timer.as_mut(), cx)).await {
-                Next::Joined(joined) => self.join(joined),
+                Next::Finished(step, end) => self.finish(step, end),
                 Next::Due if timer.deadline() == self.scope.deadline => {
                     return self.stop(Status::TimedOut);
                 }
@@ -173,26 +161,20 @@ impl<'p, C: Caller> Run<'p, C> {
             }
         };
         let definition = &self.plan.steps[step];
-        let run_id = self.id.len();
-        self.id.push_str(&definition.id);
-        let id = RequestId::String(self.id.as_str().into());
-        self.id.truncate(run_id);
         let call = self.caller.call(Call {
             step,
             tool: definition.tool.clone(),
             arguments,
-            context: self.context.branch(id),
+            context: self.context.branch(definition.id.clone()),
             scope: self.scope.clone(),
         });
         let (scope, times) = (self.scope.clone(), self.times(now));
-        let branch = async move {
+        self.branches.start(step, async move {
             let result = kept(call.await, &scope);
-            Finished { step, outcome: Box::new(times.outcome(result, Instant::now())) }
-        };
-        // The span is what a task does not inherit by itself.
-        let branch = self.branches.spawn(branch.in_current_span());
+            Box::new(times.outcome(result, Instant::now()))
+        });
         let deadline = now + definition.timeout;
-        self.running.push(Running { step, branch, since: now, deadline });
+        self.running.push(Running { step, since: now, deadline });
     }
 
     fn times(&self, step: Instant) -> Times {
@@ -221,30 +203,19 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Takes up what a branch came back with.
-    fn join(&mut self, joined: Result<Finished, JoinError>) {
-        let place = match &joined {
-            Ok(finished) => self.running.iter().position(|running| running.step == finished.step),
-            Err(error) => self.running.iter().position(|running| running.branch.id() == error.id()),
-        };
-        // Of a branch that was given up, nothing is wanted any more.
-        let Some(place) = place else {
+    /// Takes up what the branch of a step came back with.
+    fn finish(&mut self, step: usize, end: Result<Box<Outcome>, Lost>) {
+        let Some(place) = self.running.iter().position(|running| running.step == step) else {
             return;
         };
-        let Running { step, since, .. } = self.running.swap_remove(place);
-        let outcome = match joined {
-            Ok(finished) => finished.outcome,
-            Err(error) => {
-                let error = if error.is_panic() {
-                    // What it panicked with may hold anything; the panic hook has printed it.
-                    StepError::new(ErrorKind::Panic, "the tool panicked")
-                } else {
-                    // Nobody but the runtime aborts a branch that is still waited for.
-                    StepError::new(ErrorKind::Service, "the server shuts down")
-                };
-                Box::new(self.times(since).outcome(Err(error), Instant::now()))
-            }
-        };
+        let Running { since, .. } = self.running.swap_remove(place);
+        let outcome = end.unwrap_or_else(|lost| {
+            let error = match lost {
+                Lost::Panicked => StepError::new(ErrorKind::Panic, "the tool panicked"),
+                Lost::Stopped => StepError::new(ErrorKind::Service, "the server shuts down"),
+            };
+            Box::new(self.times(since).outcome(Err(error), Instant::now()))
+        });
         self.state.finish(step, outcome);
     }
 
@@ -270,8 +241,8 @@ impl<'p, C: Caller> Run<'p, C> {
         let now = Instant::now();
         // In the order of the plan, whichever branch was joined last.
         branches.sort_unstable_by_key(|running| running.step);
-        for Running { step, branch, since, .. } in branches {
-            branch.abort();
+        for Running { step, since, .. } in branches {
+            self.branches.abort(step);
             let outcome = self.times(since).outcome(Err(timed_out(now - since)), now);
             let outcome = match status {
                 Status::TimedOut => outcome,
@@ -320,13 +291,13 @@ fn kept(
 
 /// Branches first: what has finished by the deadline has finished in time.
 fn poll_next(
-    branches: &mut JoinSet<Finished>,
+    branches: &mut Branches<Box<Outcome>>,
     mut timer: Pin<&mut Sleep>,
     cx: &mut TaskContext<'_>,
 ) -> Poll<Next> {
-    match branches.poll_join_next(cx) {
-        Poll::Ready(Some(joined)) => Poll::Ready(Next::Joined(joined)),
-        Poll::Ready(None) | Poll::Pending => timer.poll_unpin(cx).map(|()| Next::Due),
+    match branches.poll_next(cx) {
+        Poll::Ready((step, end)) => Poll::Ready(Next::Finished(step, end)),
+        Poll::Pending => timer.poll_unpin(cx).map(|()| Next::Due),
     }
 }
 

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use rmcp::{
     Peer, RoleServer,
     model::{Extensions, RequestId, RequestMetaObject},
@@ -17,7 +19,9 @@ const PROGRESS_TOKEN: &str = "progressToken";
 /// nobody who could cancel it but by dropping the call.
 #[derive(Clone, Debug)]
 pub struct Context {
-    pub(crate) id: RequestId,
+    id: RequestId,
+    /// Which branch of the request of this id it is, if it is one.
+    branch: Option<Arc<str>>,
     pub(crate) meta: RequestMetaObject,
     pub(crate) extensions: Extensions,
     pub(crate) cancellation: Option<CancellationToken>,
@@ -32,8 +36,12 @@ impl Context {
     /// A branch of a composite has the id of its composite's request with the
     /// branch appended, such as `7#search`.
     #[must_use]
-    pub const fn id(&self) -> &RequestId {
-        &self.id
+    pub fn id(&self) -> RequestId {
+        // Put together when it is asked for, which most branches never are.
+        match &self.branch {
+            None => self.id.clone(),
+            Some(branch) => RequestId::String(format!("{}#{branch}", self.id).into()),
+        }
     }
 
     /// The `_meta` of the request.
@@ -80,13 +88,12 @@ impl Context {
         self.peer.as_ref()
     }
 
-    /// The context of one branch of a composite that was called in this one,
-    /// under an id of its own.
+    /// The context of one branch of a composite that was called in this one.
     ///
     /// What belongs to the client alone stays behind: its progress token (each
     /// branch would report under the same one), its connection and its
     /// declared capabilities (no branch may ask it for anything on its own).
-    pub(crate) fn branch(&self, id: RequestId) -> Self {
+    pub(crate) fn branch(&self, branch: Arc<str>) -> Self {
         let mut meta = self.meta.clone();
         if !meta.is_empty() {
             meta.remove(PROGRESS_TOKEN);
@@ -95,7 +102,8 @@ impl Context {
             }
         }
         Self {
-            id,
+            id: self.id(),
+            branch: Some(branch),
             meta,
             extensions: self.extensions.clone(),
             cancellation: self.cancellation.clone(),
@@ -108,6 +116,7 @@ impl Default for Context {
     fn default() -> Self {
         Self {
             id: RequestId::Number(0),
+            branch: None,
             meta: RequestMetaObject::default(),
             extensions: Extensions::default(),
             cancellation: None,
@@ -120,6 +129,7 @@ impl From<RequestContext<RoleServer>> for Context {
     fn from(context: RequestContext<RoleServer>) -> Self {
         Self {
             id: context.id,
+            branch: None,
             meta: context.meta,
             extensions: context.extensions,
             cancellation: Some(context.ct),

@@ -41,7 +41,9 @@ impl Request {
     #[must_use]
     pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
         let meta = params.meta.take().unwrap_or_default();
-        Self::new(CallToolRequest::new(params), Context { meta, ..Context::default() })
+        let mut request = Self::new(CallToolRequest::new(params), Context::default());
+        *request.context_mut().meta_mut() = meta;
+        request
     }
 
     /// Lists the tools, from the first page.

@@ -8,7 +8,9 @@ use std::{
 };
 
 use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool, DefinitionErrorKind, Success, TOOL, TRACE, Target},
+    composite::{
+        BRANCH, CompositeLayer, CompositeTool, DefinitionErrorKind, Success, TRACE, Target,
+    },
     message::{Reply, Request},
 };
 use rmcp::model::{
@@ -103,10 +105,10 @@ async fn c3_the_order_of_the_answers_is_declared_on_any_number_of_threads() {
     for _ in 0..2000 {
         let result = run(stack.clone(), call("all", json!({}))).await;
         assert_eq!(texts(&result), ["1", "2", "3", "4"]);
-        let tools: Vec<_> = (result.content.iter())
-            .map(|block| block.as_text().unwrap().meta.as_ref().unwrap().0[TOOL].clone())
+        let branches: Vec<_> = (result.content.iter())
+            .map(|block| block.as_text().unwrap().meta.as_ref().unwrap().0[BRANCH].clone())
             .collect();
-        assert_eq!(tools, ["a", "b", "c", "d"]);
+        assert_eq!(branches, ["a", "b", "c", "d"]);
     }
 }
 
