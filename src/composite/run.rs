@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{self, Either},
+};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelTaskParams, CancelTaskRequest,
     JsonObject,
@@ -43,13 +46,6 @@ struct Targets<S> {
     /// Arguments that are there only because the derived schema has a default
     /// for them; a target that does not declare them does not get them.
     defaulted: Vec<String>,
-}
-
-/// What a call of a target comes to.
-enum Target<S> {
-    Inner(S, Request),
-    Composite(BoxFuture<'static, Result<CallToolResult, StepError>>),
-    Missing(StepError),
 }
 
 // === impl Runner ===
@@ -114,25 +110,6 @@ where
         &mut self,
         call: Call,
     ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
-        let target = self.target(call);
-        async move {
-            match target {
-                Target::Inner(inner, request) => call_target(inner, request).await,
-                Target::Composite(run) => run.await,
-                Target::Missing(error) => Err(error),
-            }
-        }
-    }
-}
-
-impl<S> Targets<S>
-where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
-{
-    fn target(&self, call: Call) -> Target<S> {
         let Runner { program, known, inner } = &self.runner;
         let compiled = &program.composites[self.composite];
         let Call { step, tool, mut arguments, context, scope } = call;
@@ -147,14 +124,15 @@ where
                         .await
                         .map_err(|refusal| StepError::protocol(refusal.to_error()))
                 };
-                Target::Composite(run.boxed())
+                Either::Right(run.boxed())
             }
             Route::Inner => {
                 let available = known.derived().available(self.composite);
                 let target = available.map(|available| &available.targets[step]);
                 let Some(target) = target.filter(|target| target.exists()) else {
                     let refusal = Refusal::UnknownTool { tool: tool.to_string().into() };
-                    return Target::Missing(StepError::protocol(refusal.to_error()));
+                    let missing = Err(StepError::protocol(refusal.to_error()));
+                    return Either::Right(future::ready(missing).boxed());
                 };
                 if matches!(compiled.plan.steps[step].arguments, Arguments::Input) {
                     target.narrow(&mut arguments, &self.defaulted);
@@ -162,7 +140,7 @@ where
                 let mut params = CallToolRequestParams::new(tool.to_string());
                 params.arguments = Some(arguments);
                 let request = Request::new(CallToolRequest::new(params), context);
-                Target::Inner(inner.clone(), request)
+                Either::Left(call_target(inner.clone(), request))
             }
         }
     }
@@ -172,30 +150,37 @@ where
 ///
 /// What the service says in another way than as a result of the tool becomes a
 /// text that may be shown to a client.
-async fn call_target<S>(inner: S, request: Request) -> Result<CallToolResult, StepError>
+fn call_target<S>(
+    inner: S,
+    request: Request,
+) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
 {
-    let reply = match inner.clone().oneshot(request).await {
-        Ok(reply) => reply,
-        Err(error) => return Err(service_error(&error.into())),
-    };
-    let task = match reply.into_tool_answer() {
-        ToolAnswer::Result(result) => return Ok(result),
-        ToolAnswer::Error(error) => return Err(StepError::protocol(error)),
-        ToolAnswer::Refused(refusal) => return Err(StepError::protocol(refusal.to_error())),
-        ToolAnswer::InputRequired(_) => {
-            return Err(protocol("the tool asks for input, which it cannot get here"));
-        }
-        ToolAnswer::Invalid => {
-            return Err(protocol("the tool's answer is not the result of a tool"));
-        }
-        ToolAnswer::Task(id) => id,
-    };
-    // In a box of its own, since it is rare, and every branch is as large as
-    // the most that it may hold.
-    Box::pin(cancel_task(inner, task)).await;
-    Err(protocol("the tool wants to go on as a task, which it cannot here"))
+    // Put together from parts and not `async`: every branch keeps room for this.
+    inner.clone().oneshot(request).then(|reply| {
+        let answer = match reply {
+            Ok(reply) => reply.into_tool_answer(),
+            Err(error) => return Either::Left(future::ready(Err(service_error(&error.into())))),
+        };
+        let result = match answer {
+            ToolAnswer::Result(result) => Ok(result),
+            ToolAnswer::Error(error) => Err(StepError::protocol(error)),
+            ToolAnswer::Refused(refusal) => Err(StepError::protocol(refusal.to_error())),
+            ToolAnswer::InputRequired(_) => {
+                Err(protocol("the tool asks for input, which it cannot get here"))
+            }
+            ToolAnswer::Invalid => Err(protocol("the tool's answer is not the result of a tool")),
+            ToolAnswer::Task(id) => {
+                let refused = protocol("the tool wants to go on as a task, which it cannot here");
+                return Either::Right(cancel_task(inner, id).map(|()| Err(refused)).boxed());
+            }
+        };
+        Either::Left(future::ready(result))
+    })
 }
 
 /// Cancels a task that nobody will ever ask for.

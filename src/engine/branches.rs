@@ -44,9 +44,9 @@ impl<T: Send + 'static> Branches<T> {
             let caught = AssertUnwindSafe(branch).catch_unwind();
             self.here = Some((step, caught.map(|end| end.map_err(|_| Lost::Panicked)).boxed()));
         } else {
-            // The span is what a task does not inherit by itself.
-            let branch = async move { (step, branch.await) }.in_current_span();
-            let handle = self.tasks.spawn(branch);
+            // The span is what a task does not inherit by itself. `map` and not
+            // `async`, which would keep room for the branch twice.
+            let handle = self.tasks.spawn(branch.map(move |end| (step, end)).in_current_span());
             self.handles.push((step, handle));
         }
     }

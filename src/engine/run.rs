@@ -169,10 +169,12 @@ impl<'p, C: Caller> Run<'p, C> {
             scope: self.scope.clone(),
         });
         let (scope, times) = (self.scope.clone(), self.times(now));
-        self.branches.start(step, async move {
-            let result = kept(call.await, &scope);
+        // `map` and not `async`, which would keep room for the call twice.
+        let branch = call.map(move |result| {
+            let result = kept(result, &scope);
             Box::new(times.outcome(result, Instant::now()))
         });
+        self.branches.start(step, branch);
         let deadline = now + definition.timeout;
         self.running.push(Running { step, since: now, deadline });
     }
