@@ -10,7 +10,6 @@ use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelTaskParams, CancelTaskRequest,
     JsonObject,
 };
-use tokio::time::Instant;
 use tower::{BoxError, ServiceExt, load_shed::error::Overloaded, timeout::error::Elapsed};
 use tower_service::Service;
 
@@ -65,8 +64,8 @@ where
         context: &Context,
         limits: Limits,
     ) -> impl Future<Output = Result<CallToolResult, Refusal>> + Send {
-        let deadline = Instant::now() + self.program.composites[composite].timeout;
-        self.run_in(composite, arguments, context, Scope::new(limits, deadline))
+        let timeout = self.program.composites[composite].timeout;
+        self.run_in(composite, arguments, context, Scope::new(limits, timeout))
     }
 
     async fn run_in(
@@ -116,8 +115,7 @@ where
         match compiled.targets[step].route {
             Route::Composite(callee) => {
                 let runner = self.runner.clone();
-                let deadline = Instant::now() + program.composites[callee].timeout;
-                let scope = scope.nested(deadline);
+                let scope = scope.nested(program.composites[callee].timeout);
                 let run = async move {
                     runner
                         .run_in(callee, Some(arguments), &context, scope)

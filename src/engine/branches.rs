@@ -1,25 +1,44 @@
 use std::{
+    collections::VecDeque,
     panic::AssertUnwindSafe,
     task::{Context, Poll},
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::{AbortHandle, JoinSet},
+};
 use tracing::Instrument;
 
 /// The branches of a run that go on, by the steps they are of.
 ///
 /// Each is a task of its own, so that they run at the same time and a panic
-/// stays where it happens. A branch that has nobody beside it runs in the task
-/// of the run, which saves making one; a panic is caught there too.
+/// stays where it happens. Making a task costs more than many a tool takes, so
+/// none is made where it would bring nothing: a branch that has nobody beside
+/// it runs in the task of the run, and on a runtime of one thread each branch is
+/// polled there once before it becomes a task. Panics are caught there too.
 ///
 /// Dropping it aborts them all.
 pub(super) struct Branches<T> {
-    tasks: JoinSet<(usize, T)>,
+    place: Place,
+    tasks: JoinSet<(usize, Result<T, Lost>)>,
     handles: Vec<(usize, AbortHandle)>,
-    here: Option<(usize, BoxFuture<'static, Result<T, Lost>>)>,
-    /// Whether no two branches ever run at the same time.
-    alone: bool,
+    /// Those that are polled here: the one that stays, and new ones.
+    here: Vec<(usize, BoxFuture<'static, Result<T, Lost>>)>,
+    /// Those that ended here.
+    ended: VecDeque<(usize, Result<T, Lost>)>,
+}
+
+/// Where branches run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the task of the run: there is never more than one.
+    Here,
+    /// There until they wait for something, then in a task.
+    HereFirst,
+    /// In a task from the beginning, on whichever thread has time.
+    Tasks,
 }
 
 /// Why a branch came back with nothing.
@@ -34,21 +53,43 @@ pub(super) enum Lost {
 // === impl Branches ===
 
 impl<T: Send + 'static> Branches<T> {
+    /// Makes room for branches; `alone` if no two ever run at the same time.
     pub(super) fn new(alone: bool) -> Self {
-        Self { tasks: JoinSet::new(), handles: Vec::new(), here: None, alone }
+        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        let place = match flavor {
+            _ if alone => Place::Here,
+            Ok(RuntimeFlavor::CurrentThread) => Place::HereFirst,
+            _ => Place::Tasks,
+        };
+        Self {
+            place,
+            tasks: JoinSet::new(),
+            handles: Vec::new(),
+            here: Vec::new(),
+            ended: VecDeque::new(),
+        }
     }
 
     /// Starts the branch of a step.
     pub(super) fn start(&mut self, step: usize, branch: impl Future<Output = T> + Send + 'static) {
-        if self.alone {
-            let caught = AssertUnwindSafe(branch).catch_unwind();
-            self.here = Some((step, caught.map(|end| end.map_err(|_| Lost::Panicked)).boxed()));
+        if self.place == Place::Tasks {
+            // `map` and not `async`, which would keep room for the branch twice.
+            self.spawn(step, branch.map(move |end| (step, Ok(end))));
         } else {
-            // The span is what a task does not inherit by itself. `map` and not
-            // `async`, which would keep room for the branch twice.
-            let handle = self.tasks.spawn(branch.map(move |end| (step, end)).in_current_span());
-            self.handles.push((step, handle));
+            let caught = AssertUnwindSafe(branch).catch_unwind();
+            let branch = caught.map(|end| end.map_err(|_| Lost::Panicked));
+            self.here.push((step, branch.boxed()));
         }
+    }
+
+    fn spawn(
+        &mut self,
+        step: usize,
+        branch: impl Future<Output = (usize, Result<T, Lost>)> + Send + 'static,
+    ) {
+        // The span is what a task does not inherit by itself.
+        let handle = self.tasks.spawn(branch.in_current_span());
+        self.handles.push((step, handle));
     }
 
     /// Aborts the branch of a step; it will not come back.
@@ -56,17 +97,17 @@ impl<T: Send + 'static> Branches<T> {
         if let Some(place) = self.handles.iter().position(|(other, _)| *other == step) {
             self.handles.swap_remove(place).1.abort();
         }
-        self.here.take_if(|(other, _)| *other == step);
+        self.here.retain(|(other, _)| *other != step);
+        self.ended.retain(|(other, _)| *other != step);
     }
 
     /// The next branch that comes back; pending for good if none goes on.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Result<T, Lost>)> {
-        if let Some((step, branch)) = &mut self.here {
-            let (step, end) = (*step, branch.poll_unpin(cx));
-            if end.is_ready() {
-                self.here = None;
-            }
-            return end.map(|end| (step, end));
+        if !self.here.is_empty() {
+            self.poll_here(cx);
+        }
+        if let Some(ended) = self.ended.pop_front() {
+            return Poll::Ready(ended);
         }
         while let Poll::Ready(Some(joined)) = self.tasks.poll_join_next(cx) {
             let mut handles = self.handles.iter();
@@ -78,12 +119,31 @@ impl<T: Send + 'static> Branches<T> {
             let Some(place) = place else { continue };
             let (step, _) = self.handles.swap_remove(place);
             let end = match joined {
-                Ok((_, end)) => Ok(end),
+                Ok((_, end)) => end,
                 Err(error) if error.is_panic() => Err(Lost::Panicked),
                 Err(_) => Err(Lost::Stopped),
             };
             return Poll::Ready((step, end));
         }
         Poll::Pending
+    }
+
+    /// Polls the branches that are here, and makes tasks of those that do not
+    /// stay.
+    fn poll_here(&mut self, cx: &mut Context<'_>) {
+        self.ended.reserve(self.here.len());
+        self.here.retain_mut(|(step, branch)| match branch.poll_unpin(cx) {
+            Poll::Ready(end) => {
+                self.ended.push_back((*step, end));
+                false
+            }
+            Poll::Pending => true,
+        });
+        if self.place == Place::HereFirst {
+            for (step, branch) in std::mem::take(&mut self.here) {
+                // It is polled again as a task, and then wakes that.
+                self.spawn(step, branch.map(move |end| (step, end)));
+            }
+        }
     }
 }

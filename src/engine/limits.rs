@@ -1,9 +1,15 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::time::Instant;
+
+/// Longer than any run.
+const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// What one call of a composite may use, everything nested in it included.
 ///
@@ -13,6 +19,11 @@ use tokio::time::Instant;
 pub struct Limits {
     max_calls: usize,
     max_result_bytes: usize,
+}
+
+/// The time that a timeout leads to, also one that is as good as none.
+pub(super) fn after(start: Instant, timeout: Duration) -> Instant {
+    start.checked_add(timeout).unwrap_or_else(|| start + A_LIFETIME)
 }
 
 /// What a run and the runs nested in it share.
@@ -58,13 +69,15 @@ impl Default for Limits {
 // === impl Scope ===
 
 impl Scope {
-    /// The scope of an outermost run.
-    pub(crate) fn new(limits: Limits, deadline: Instant) -> Self {
-        Self { meter: Arc::default(), limits, deadline }
+    /// The scope of an outermost run that starts now.
+    pub(crate) fn new(limits: Limits, timeout: Duration) -> Self {
+        Self { meter: Arc::default(), limits, deadline: after(Instant::now(), timeout) }
     }
 
-    /// The scope of a run nested in this one, which may end sooner but not later.
-    pub(crate) fn nested(&self, deadline: Instant) -> Self {
+    /// The scope of a run nested in this one that starts now; it may end sooner
+    /// but not later.
+    pub(crate) fn nested(&self, timeout: Duration) -> Self {
+        let deadline = after(Instant::now(), timeout);
         Self { deadline: self.deadline.min(deadline), ..self.clone() }
     }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 use super::{
     branches::{Branches, Lost},
     caller::{Call, Caller},
-    limits::Scope,
+    limits::{Scope, after},
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
     plan::{Arguments, Plan, Stop},
 };
@@ -175,7 +175,7 @@ impl<'p, C: Caller> Run<'p, C> {
             Box::new(times.outcome(result, Instant::now()))
         });
         self.branches.start(step, branch);
-        let deadline = now + definition.timeout;
+        let deadline = after(now, definition.timeout);
         self.running.push(Running { step, since: now, deadline });
     }
 

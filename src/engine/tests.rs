@@ -27,7 +27,7 @@ fn plan(tools: &[&str], concurrency: usize, stop: Stop) -> Plan {
 }
 
 fn scope() -> Scope {
-    Scope::new(Limits::default(), Instant::now() + Duration::from_secs(600))
+    Scope::new(Limits::default(), Duration::from_secs(600))
 }
 
 /// Echoes its arguments; fails if the tool's name says so.
@@ -134,7 +134,7 @@ async fn every_step_has_an_outcome_and_finishes_once_whatever_the_tools_do() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_waited_for_after_the_deadline() {
     let plan = plan(&["a", "b", "c"], 2, Stop::Never);
-    let scope = Scope::new(Limits::default(), Instant::now() + Duration::from_secs(3));
+    let scope = Scope::new(Limits::default(), Duration::from_secs(3));
     let caller = |call: Call| async move {
         match call.step {
             0 => futures::future::pending().await,
@@ -149,4 +149,13 @@ async fn nothing_is_waited_for_after_the_deadline() {
     assert_eq!(statuses(&state), [Status::TimedOut, Status::Completed, Status::TimedOut]);
     let Outcome { started_ms, duration_ms, attempts, .. } = *state.outcomes[2].clone().unwrap();
     assert_eq!((started_ms, duration_ms, attempts), (2000, 1000, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_may_be_as_long_as_it_likes() {
+    let mut plan = plan(&["a", "b"], 2, Stop::Never);
+    plan.steps[0].timeout = Duration::MAX;
+    let scope = Scope::new(Limits::default(), Duration::MAX).nested(Duration::MAX);
+    let state = run(&plan, RunState::new(json!({}), 2), &scope, echo).await;
+    assert_eq!(statuses(&state), [Status::Completed; 2]);
 }

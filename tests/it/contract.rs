@@ -102,6 +102,31 @@ async fn many_composites_at_once_share_a_service_that_admits_two() {
     futures::future::join_all(calls).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_of_it_holds_on_several_threads() {
+    for _ in 0..100 {
+        let one = composites().layer(ConcurrencyLimit::new(server(), 1));
+        let calls =
+            ["all", "one", "outer"].map(|name| succeeds(one.clone(), call(name, json!({}))));
+        futures::future::join_all(calls).await;
+        succeeds(composites().layer(Buffer::new(server(), 1)), call("outer", json!({}))).await;
+    }
+
+    let server = Server::new().says("a", "1").tool("b", |_| async { panic!("secret") }).hangs("c");
+    let service = composites().layer(server.clone());
+    let mut running = Box::pin(service.oneshot(call("all", json!({}))));
+    // One answers, one panics, one hangs.
+    while server.called().len() < 3 || server.running() > 1 {
+        assert!(futures::poll!(&mut running).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(running);
+    while server.running() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(server.dropped().contains(&"c".to_owned()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn informed_rules_work_above_a_service_that_admits_one_request_at_a_time() {
     let service = Informed::new(Curious, ConcurrencyLimit::new(server(), 1));

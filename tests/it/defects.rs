@@ -297,12 +297,15 @@ async fn c14_branches_run_in_the_span_of_their_call_and_with_its_extensions() {
         })
     };
     let (_log, _guard) = capture_logs();
-    let mut request = call("all", json!({}));
-    request.context_mut().extensions_mut().insert(7u32);
-    let span = tracing::info_span!("request");
-    tracing::Instrument::instrument(run(stack(&server, all(&["a"])), request), span).await;
+    // One that runs alone, and two in tasks of their own.
+    for tools in [&["a"][..], &["a", "a"]] {
+        let mut request = call("all", json!({}));
+        request.context_mut().extensions_mut().insert(7u32);
+        let span = tracing::info_span!("request");
+        tracing::Instrument::instrument(run(stack(&server, all(tools)), request), span).await;
+    }
 
-    assert_eq!(*seen.lock().unwrap(), [(Some("request"), Some(7))]);
+    assert_eq!(*seen.lock().unwrap(), [(Some("request"), Some(7)); 3]);
 }
 
 #[test]
