@@ -103,8 +103,16 @@ impl<T: Send + 'static> Branches<T> {
 
     /// The next branch that comes back; pending for good if none goes on.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Result<T, Lost>)> {
-        if !self.here.is_empty() {
-            self.poll_here(cx);
+        match (self.place, &mut *self.here) {
+            (Place::Here, [(step, branch)]) => {
+                let ended = branch.poll_unpin(cx).map(|end| (*step, end));
+                if ended.is_ready() {
+                    self.here.clear();
+                }
+                return ended;
+            }
+            (_, []) => (),
+            _ => self.poll_here(cx),
         }
         if let Some(ended) = self.ended.pop_front() {
             return Poll::Ready(ended);
@@ -128,21 +136,14 @@ impl<T: Send + 'static> Branches<T> {
         Poll::Pending
     }
 
-    /// Polls the branches that are here, and makes tasks of those that do not
-    /// stay.
+    /// Polls new branches once, and makes tasks of those that wait.
     fn poll_here(&mut self, cx: &mut Context<'_>) {
         self.ended.reserve(self.here.len());
-        self.here.retain_mut(|(step, branch)| match branch.poll_unpin(cx) {
-            Poll::Ready(end) => {
-                self.ended.push_back((*step, end));
-                false
-            }
-            Poll::Pending => true,
-        });
-        if self.place == Place::HereFirst {
-            for (step, branch) in std::mem::take(&mut self.here) {
+        for (step, mut branch) in std::mem::take(&mut self.here) {
+            match branch.poll_unpin(cx) {
+                Poll::Ready(end) => self.ended.push_back((step, end)),
                 // It is polled again as a task, and then wakes that.
-                self.spawn(step, branch.map(move |end| (step, end)));
+                Poll::Pending => self.spawn(step, branch.map(move |end| (step, end))),
             }
         }
     }
