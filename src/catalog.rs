@@ -161,12 +161,16 @@ where
     S: Service<Request, Response = Reply> + Clone,
     S::Error: Into<BoxError>,
 {
-    let listing = list_pages(service, context);
-    // Rules need no runtime; without one there is also no clock to bound them by.
+    in_time(list_pages(service, context)).await.unwrap_or(Err(ListError::TimedOut))
+}
+
+/// Waits as long as a listing may take.
+async fn in_time<F: Future>(work: F) -> Option<F::Output> {
+    // Rules need no runtime; without one there is also no clock to go by.
     if Handle::try_current().is_err() {
-        return listing.await;
+        return Some(work.await);
     }
-    tokio::time::timeout(LISTING_TIMEOUT, listing).await.unwrap_or(Err(ListError::TimedOut))
+    tokio::time::timeout(LISTING_TIMEOUT, work).await.ok()
 }
 
 async fn list_pages<S>(service: S, context: Context) -> Result<Tools, ListError>
@@ -339,7 +343,10 @@ impl<D> Catalog<D> {
     where
         F: Future<Output = Result<(Tools, D), ListError>>,
     {
-        let _flight = self.0.flight.lock().await;
+        let Some(_flight) = in_time(self.0.flight.lock()).await else {
+            // Whoever lists tools does not get on with it.
+            return self.0.state().known.clone().ok_or(ListError::TimedOut);
+        };
         match self.at_hand(needs, suffices) {
             AtHand::Known(known) | AtHand::Stale(known) => return Ok(known),
             AtHand::Failed(error) => return Err(error),
@@ -434,7 +441,10 @@ impl<D> Catalogs<D> {
         match self.varied.as_deref().and_then(|varied| Some((varied, (varied.by)(context)?))) {
             None => (self.common.clone(), Context::default()),
             Some((varied, key)) => {
-                (varied.catalog(key, &self.common.0.epoch), context.branch("tools".into()))
+                let mut context = context.branch("tools".into());
+                // A refresh in the background goes on when its call is over.
+                context.cancellation = None;
+                (varied.catalog(key, &self.common.0.epoch), context)
             }
         }
     }

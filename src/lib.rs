@@ -62,7 +62,7 @@
 //! # Runtime
 //!
 //! Calling a composite needs Tokio with its time enabled. Everything else that
-//! passes a layer needs no runtime.
+//! passes a layer needs no runtime, or one with its time enabled.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "config"), allow(rustdoc::broken_intra_doc_links))]

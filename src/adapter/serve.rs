@@ -32,12 +32,12 @@ use rmcp::{
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
-use tower::{BoxError, ServiceExt, load_shed, timeout};
+use tower::{BoxError, ServiceExt};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::HandlerService;
-use crate::message::{Reply, Request};
+use crate::message::{Cause, Reply, Request};
 
 /// A Tower service as a server that rmcp can run over any transport.
 ///
@@ -465,18 +465,14 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 /// What the client is told when the service could not answer.
 fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static)) -> ErrorData {
-    let mut source: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = source {
-        if error.is::<timeout::error::Elapsed>() {
-            return ErrorData::internal_error("the request timed out", None);
+    match Cause::of(error) {
+        Cause::TimedOut => ErrorData::internal_error("the request timed out", None),
+        Cause::Overloaded => ErrorData::internal_error("the server is overloaded", None),
+        Cause::Unknown => {
+            tracing::error!(method, error, "failed to answer a request");
+            internal_error()
         }
-        if error.is::<load_shed::error::Overloaded>() {
-            return ErrorData::internal_error("the server is overloaded", None);
-        }
-        source = error.source();
     }
-    tracing::error!(method, error, "failed to answer a request");
-    internal_error()
 }
 
 /// What the client is told when the service answered something else.

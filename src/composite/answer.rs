@@ -140,7 +140,10 @@ fn attributed(mut block: ContentBlock, step: &Step) -> ContentBlock {
     };
     let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
     meta.insert(BRANCH.to_owned(), Value::from(&*step.id));
-    if step.tool != step.id {
+    if step.tool == step.id {
+        // It may be that of a nested branch, or what a server pretends.
+        meta.remove(TOOL);
+    } else {
         meta.insert(TOOL.to_owned(), Value::from(&*step.tool));
     }
     block

@@ -241,15 +241,21 @@ impl Compiled {
 
         let chooses_one = matches!(strategy, Strategy::Race | Strategy::Fallback);
         let one_by_one = matches!(strategy, Strategy::Sequential | Strategy::Fallback);
+        let with = format!("strategy = \"{}\"", strategy.name());
         let mut meaningless = |key, given: bool| {
             if given {
-                at.push([key], Kind::Meaningless { key, strategy: strategy.name() });
+                at.push([key], Kind::Meaningless { key, with: with.clone() });
             }
         };
         meaningless("success", chooses_one && definition.success.is_some());
         meaningless("order", chooses_one && definition.order.is_some());
         meaningless("report", chooses_one && definition.report.is_some());
         meaningless("max_parallel", one_by_one && definition.max_parallel.is_some());
+        if definition.report == Some(false) && definition.output_schema.is_some() {
+            let kind =
+                Kind::Meaningless { key: "output_schema", with: "report = false".to_owned() };
+            at.push(["output_schema"], kind);
+        }
         if definition.max_parallel == Some(0) {
             at.push(["max_parallel"], Kind::Zero { key: "max_parallel" });
         }
@@ -285,7 +291,7 @@ impl Compiled {
         let mut compiled = Vec::with_capacity(count);
         for (index, (target, id)) in targets.into_iter().zip(ids).enumerate() {
             if chooses_one && target.optional.is_some() {
-                let kind = Kind::Meaningless { key: "optional", strategy: strategy.name() };
+                let kind = Kind::Meaningless { key: "optional", with: with.clone() };
                 at.push(in_target(index, "optional"), kind);
             }
             let route = match places.get(&target.tool) {

@@ -149,6 +149,9 @@ impl CompositeTool {
     }
 
     /// Sets the output schema; by default it describes the report.
+    ///
+    /// It does not change what a run answers, so it must describe the same: the
+    /// report, or what any winner of a race or fallback gives.
     #[must_use]
     pub fn output_schema(mut self, schema: JsonObject) -> Self {
         self.output_schema = Some(schema);

@@ -82,12 +82,12 @@ pub enum DefinitionErrorKind {
         targets: usize,
     },
     /// A key that would do nothing.
-    #[error("`{key}` has no meaning with `strategy = \"{strategy}\"`")]
+    #[error("`{key}` has no meaning with `{with}`")]
     Meaningless {
         /// The key.
         key: &'static str,
-        /// The strategy it does not go with.
-        strategy: &'static str,
+        /// What it does not go with.
+        with: String,
     },
     /// A number or duration that must be more than zero.
     #[error("`{key}` is zero: expected more, or leave the key out")]

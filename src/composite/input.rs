@@ -8,6 +8,9 @@ use crate::message::{Refusal, Violation};
 
 /// How many schemas within schemas are followed to find defaults.
 const MAX_SCHEMA_DEPTH: usize = 32;
+/// How many places of schemas and values are visited to put in defaults: a
+/// schema that refers to itself can have more than there are atoms.
+const MAX_DEFAULT_VISITS: usize = 10_000;
 /// How many violations are looked for.
 const MAX_VIOLATIONS: usize = 64;
 
@@ -55,18 +58,22 @@ fn compile(schema: &Value) -> Result<Validator, ValidationError<'static>> {
 }
 
 /// Follows a `$ref` within the same schema.
-pub(super) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s Value) -> &'s Value {
+pub(super) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &'s JsonObject {
     for _ in 0..MAX_SCHEMA_DEPTH {
-        let Some(pointer) =
-            schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix("#/"))
-        else {
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let Some(pointer) = reference.and_then(|reference| reference.strip_prefix('#')) else {
             break;
         };
-        let mut parts = pointer.split('/').map(|part| part.replace("~1", "/").replace("~0", "~"));
+        if pointer.is_empty() {
+            return root;
+        }
+        let mut parts =
+            pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
         let first = parts.next().and_then(|part| root.get(&part));
-        match parts.try_fold(first, |value, part| Some(value?.get(part))) {
-            Some(Some(found)) => schema = found,
-            _ => break,
+        let found = parts.try_fold(first, |value, part| Some(value?.get(part)));
+        match found.flatten().and_then(Value::as_object) {
+            Some(found) => schema = found,
+            None => break,
         }
     }
     schema
@@ -94,8 +101,11 @@ impl Input {
         let mut defaulted = Vec::new();
         if self.has_defaults {
             let given: Vec<String> = keys(&arguments);
-            let mut defaults = Defaults { root: &self.schema };
-            defaults.apply_object(&self.schema, &mut arguments, 0);
+            let mut defaults = Defaults { root: &self.schema, left: MAX_DEFAULT_VISITS };
+            defaults.apply(&self.schema, &mut arguments, 0);
+            if defaults.left == 0 {
+                tracing::warn!(tool, "not all defaults are put in: the input schema has too many");
+            }
             defaulted = keys(&arguments);
             defaulted.retain(|key| !given.contains(key));
         }
@@ -147,23 +157,23 @@ fn mentions_default(schema: &Value, depth: usize) -> bool {
 /// Puts the defaults of a schema into a value.
 struct Defaults<'s> {
     root: &'s JsonObject,
+    /// How many places may still be visited.
+    left: usize,
 }
 
 // === impl Defaults ===
 
 impl Defaults<'_> {
-    fn apply(&mut self, schema: &Value, value: &mut Value, depth: usize) {
-        if depth > MAX_SCHEMA_DEPTH {
+    fn apply(&mut self, schema: &JsonObject, value: &mut Value, depth: usize) {
+        if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             return;
         }
-        let root = self.root;
-        let Value::Object(schema) = resolve(root, schema) else {
-            return;
-        };
+        self.left -= 1;
+        let schema = resolve(self.root, schema);
         match value {
-            Value::Object(_) => self.apply_object(schema, value, depth),
+            Value::Object(members) => self.apply_members(schema, members, depth),
             Value::Array(elements) => {
-                if let Some(items) = schema.get("items") {
+                if let Some(Value::Object(items)) = schema.get("items") {
                     for element in elements {
                         self.apply(items, element, depth + 1);
                     }
@@ -171,23 +181,20 @@ impl Defaults<'_> {
             }
             _ => (),
         }
-        for part in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+        let parts = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
+        for part in parts.filter_map(Value::as_object) {
             self.apply(part, value, depth + 1);
         }
     }
 
-    fn apply_object(&mut self, schema: &JsonObject, value: &mut Value, depth: usize) {
-        let (Some(Value::Object(properties)), Value::Object(members)) =
-            (schema.get("properties"), value)
-        else {
-            return;
-        };
+    fn apply_members(&mut self, schema: &JsonObject, members: &mut JsonObject, depth: usize) {
+        let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
         for (key, property) in properties {
+            let Value::Object(property) = property else { continue };
             if !members.contains_key(key) {
-                match resolve(self.root, property)
-                    .get("default")
-                    .or_else(|| property.get("default"))
-                {
+                // What stands beside a reference counts more than what it refers to.
+                let default = property.get("default");
+                match default.or_else(|| resolve(self.root, property).get("default")) {
                     Some(default) => members.insert(key.clone(), default.clone()),
                     None => continue,
                 };

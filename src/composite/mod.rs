@@ -14,8 +14,16 @@
 //! | `Race` | all at once, the rest cancelled after the first success | that success, unchanged |
 //! | `Fallback` | one after another, until one succeeds | that success, unchanged |
 //!
-//! Each branch runs in a task of the call: a panic in one is a failed branch of
-//! that one, dropping the call aborts all. A target may take 60 seconds and a
+//! Branches that run at the same time are tasks of the call, in a `JoinSet`: a
+//! panic in one is a failed branch of that one, and dropping the call aborts all.
+//! One that runs alone, and on a runtime of one thread each until it first waits,
+//! runs in the task of the call, which is cheaper and no different otherwise. So
+//! a target finds what belongs to its call in the extensions of its
+//! [`Context`](crate::message::Context), and must not count on task-locals. A
+//! tool that blocks its thread cannot be timed out there, but no further one is
+//! started.
+//!
+//! A target may take 60 seconds and a
 //! run 30 minutes, unless they say otherwise; a run that ends early gives what
 //! it has. The arguments are checked against the composite's input schema, with
 //! its defaults put in, before anything is called.

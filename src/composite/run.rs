@@ -10,7 +10,7 @@ use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelTaskParams, CancelTaskRequest,
     JsonObject,
 };
-use tower::{BoxError, ServiceExt, load_shed::error::Overloaded, timeout::error::Elapsed};
+use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
 use super::{
@@ -28,7 +28,7 @@ use crate::{
         plan::Arguments,
         run::Run,
     },
-    message::{Context, Refusal, Reply, Request, ToolAnswer},
+    message::{Cause, Context, Refusal, Reply, Request, ToolAnswer},
 };
 
 /// Calls composites and their targets.
@@ -138,7 +138,10 @@ where
                 let mut params = CallToolRequestParams::new(tool.to_string());
                 params.arguments = Some(arguments);
                 let request = Request::new(CallToolRequest::new(params), context);
-                Either::Left(call_target(inner.clone(), request))
+                // Counted here and not by the engine, since those of a nested run
+                // were counted where they came in.
+                let called = call_target(inner.clone(), request);
+                Either::Left(called.map(move |result| scope.keep(result)))
             }
         }
     }
@@ -198,13 +201,12 @@ fn protocol(message: &str) -> StepError {
 
 /// Why a service could not answer, in words that say nothing about it.
 fn service_error(error: &BoxError) -> StepError {
-    if error.is::<Elapsed>() {
-        return StepError::new(ErrorKind::Timeout, "no answer in time");
+    match Cause::of(&**error) {
+        Cause::TimedOut => StepError::new(ErrorKind::Timeout, "no answer in time"),
+        Cause::Overloaded => StepError::new(ErrorKind::Service, "the tool's server is overloaded"),
+        Cause::Unknown => {
+            tracing::warn!(%error, "a tool's server could not answer");
+            StepError::new(ErrorKind::Service, "the tool's server could not answer")
+        }
     }
-    if error.is::<Overloaded>() {
-        return StepError::new(ErrorKind::Service, "the tool's server is overloaded");
-    }
-    // It may hold addresses, paths and more that is nobody's business.
-    tracing::warn!(%error, "a tool's server could not answer");
-    StepError::new(ErrorKind::Service, "the tool's server could not answer")
 }

@@ -13,6 +13,9 @@ use crate::{
 
 /// Keywords whose values are data, in which `$ref` is a word like any other.
 const DATA_KEYWORDS: [&str; 4] = ["const", "default", "enum", "examples"];
+/// Keywords whose members are schemas under names that are no keywords.
+const NAMING_KEYWORDS: [&str; 5] =
+    ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
 /// Keywords that make a schema say more than its `properties` do.
 const OPENING_KEYWORDS: [&str; 8] = [
     "$ref",
@@ -225,8 +228,15 @@ impl<'a> Union<'a> {
     /// What it refers to in that schema comes along as a definition of its own,
     /// so that equal names in several schemas do not meet.
     fn adopt(&mut self, source: &Source<'a>, schema: &'a JsonObject, property: &Value) -> Value {
-        if !refers_locally(property) {
-            return rehome(property, None);
+        match refers(property) {
+            Refers::Nowhere => return rehome(property, None),
+            // Names of the targets' own would meet those of other targets. What
+            // the property must be, the target itself will say.
+            Refers::ToAnchors => return json!({}),
+            Refers::ToPlaces => (),
+        }
+        if schema.values().map(refers).max() == Some(Refers::ToAnchors) {
+            return json!({});
         }
         let known = self.definitions.iter().find(|(_, (other, _))| *other == schema);
         let name = match known {
@@ -293,58 +303,76 @@ impl<'a> Union<'a> {
 
 /// The root of a schema, also where it is only a reference to a definition.
 fn resolve_root(schema: &JsonObject) -> &JsonObject {
-    let Some(Value::String(_)) = schema.get("$ref") else { return schema };
-    if schema.contains_key("properties") {
-        return schema;
-    }
-    schema
-        .get("$ref")
-        .and_then(Value::as_str)
-        .and_then(|reference| reference.strip_prefix("#/$defs/"))
-        .and_then(|name| schema.get("$defs")?.get(name))
-        .map(|definition| resolve(schema, definition))
-        .and_then(Value::as_object)
-        .unwrap_or(schema)
+    if schema.contains_key("properties") { schema } else { resolve(schema, schema) }
 }
 
 fn properties(schema: &JsonObject) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// Whether a schema refers to its own document.
-fn refers_locally(schema: &Value) -> bool {
+/// What a schema refers to in its own document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Refers {
+    /// Nothing.
+    Nowhere,
+    /// Places that a path leads to.
+    ToPlaces,
+    /// Something that is found by a name of its own, wherever it stands.
+    ToAnchors,
+}
+
+/// What a schema refers to in its own document.
+fn refers(schema: &Value) -> Refers {
+    let of_all = |values: &mut dyn Iterator<Item = &Value>| values.map(refers).max();
     match schema {
-        Value::Object(members) => members.iter().any(|(key, value)| match (key.as_str(), value) {
-            ("$ref", Value::String(reference)) => reference.starts_with('#'),
-            (key, value) => !DATA_KEYWORDS.contains(&key) && refers_locally(value),
-        }),
-        Value::Array(elements) => elements.iter().any(refers_locally),
-        _ => false,
+        Value::Object(members) => members
+            .iter()
+            .filter_map(|(key, value)| match (key.as_str(), value) {
+                ("$ref", Value::String(reference)) => match reference.strip_prefix('#') {
+                    Some("") => Some(Refers::ToPlaces),
+                    Some(path) if path.starts_with('/') => Some(Refers::ToPlaces),
+                    Some(_) => Some(Refers::ToAnchors),
+                    None => None,
+                },
+                ("$dynamicRef" | "$recursiveRef", _) => Some(Refers::ToAnchors),
+                (key, Value::Object(named)) if NAMING_KEYWORDS.contains(&key) => {
+                    of_all(&mut named.values())
+                }
+                (key, value) => (!DATA_KEYWORDS.contains(&key)).then(|| refers(value)),
+            })
+            .max()
+            .unwrap_or(Refers::Nowhere),
+        Value::Array(elements) => of_all(&mut elements.iter()).unwrap_or(Refers::Nowhere),
+        _ => Refers::Nowhere,
     }
 }
 
 /// Copies a schema; references to its own document then lead to the definition
 /// `home`.
 fn rehome(schema: &Value, home: Option<&str>) -> Value {
-    match schema {
-        Value::Object(members) => members
-            .iter()
-            .filter(|(key, _)| *key != HEADER_KEYWORD)
-            .map(|(key, value)| {
-                let value = match (key.as_str(), value, home) {
-                    ("$ref", Value::String(reference), Some(home))
-                        if reference.starts_with('#') =>
-                    {
-                        format!("#/$defs/{home}{}", &reference[1..]).into()
-                    }
-                    (key, value, _) if DATA_KEYWORDS.contains(&key) => value.clone(),
-                    (_, value, _) => rehome(value, home),
-                };
-                (key.clone(), value)
-            })
-            .collect::<Map<_, _>>()
-            .into(),
-        Value::Array(elements) => elements.iter().map(|element| rehome(element, home)).collect(),
-        _ => schema.clone(),
-    }
+    let Value::Object(members) = schema else {
+        return match schema {
+            Value::Array(elements) => {
+                elements.iter().map(|element| rehome(element, home)).collect()
+            }
+            _ => schema.clone(),
+        };
+    };
+    let members = members.iter().filter(|(key, _)| *key != HEADER_KEYWORD);
+    let members = members.map(|(key, value)| {
+        let value = match (key.as_str(), value, home) {
+            ("$ref", Value::String(reference), Some(home)) if reference.starts_with('#') => {
+                format!("#/$defs/{home}{}", &reference[1..]).into()
+            }
+            // Its keys are names, whatever they look like.
+            (key, Value::Object(named), _) if NAMING_KEYWORDS.contains(&key) => {
+                let named = named.iter().map(|(name, schema)| (name.clone(), rehome(schema, home)));
+                named.collect::<Map<_, _>>().into()
+            }
+            (key, value, _) if DATA_KEYWORDS.contains(&key) => value.clone(),
+            (_, value, _) => rehome(value, home),
+        };
+        (key.clone(), value)
+    });
+    members.collect::<Map<_, _>>().into()
 }

@@ -6,7 +6,11 @@ use std::{
     time::Duration,
 };
 
+use rmcp::model::CallToolResult;
 use tokio::time::Instant;
+
+use super::outcome::{ErrorKind, StepError};
+use crate::message::size;
 
 /// Longer than any run.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -51,8 +55,11 @@ impl Limits {
         self
     }
 
-    /// How large the results of the tools may be together, in bytes of their
+    /// How large the answers of the tools may be together, in bytes of their
     /// texts, data and values; 4 MiB by default.
+    ///
+    /// The answer of the composite can be larger: its report repeats the texts
+    /// of tools that have no structured content.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
@@ -90,15 +97,25 @@ impl Scope {
         }
     }
 
-    /// Counts the bytes of a result that the run keeps.
-    pub(super) fn count_result(&self, bytes: usize) -> Result<(), String> {
+    /// The answer of a tool, if the run may keep one so large.
+    pub(crate) fn keep(
+        &self,
+        answer: Result<CallToolResult, StepError>,
+    ) -> Result<CallToolResult, StepError> {
+        let bytes = match &answer {
+            Ok(result) => size::of_result(result),
+            Err(error) => error.message.len() + error.data.as_ref().map_or(0, size::of_value),
+        };
         let max = self.limits.max_result_bytes;
         let kept = &self.meter.result_bytes;
         let fits = |sum: usize| Some(sum.saturating_add(bytes)).filter(|&sum| sum <= max);
         match kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(format!(
-                "a result of {bytes} bytes is more than is left of `max_result_bytes`, which is {max}"
+            Ok(_) => answer,
+            Err(_) => Err(StepError::new(
+                ErrorKind::Limit,
+                format!(
+                    "an answer of {bytes} bytes is more than is left of `max_result_bytes`, which is {max}"
+                ),
             )),
         }
     }

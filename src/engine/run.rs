@@ -18,7 +18,7 @@ use super::{
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
     plan::{Arguments, Plan, Stop},
 };
-use crate::message::{Context, size};
+use crate::message::Context;
 
 /// A run of a plan: of the steps that are not finished in its state.
 ///
@@ -117,15 +117,20 @@ impl<'p, C: Caller> Run<'p, C> {
                 timer.as_mut().reset(due);
             }
         }
+        // Tools that never let go leave the timer no chance, but they leave time.
+        self.stop(Status::TimedOut);
     }
 
-    /// Starts as many steps as may run at the same time.
+    /// Starts as many steps as may run at the same time, while there is time.
     fn start_waiting(&mut self) {
-        let mut now = None;
-        while self.running.len() < self.plan.concurrency
+        if self.running.len() == self.plan.concurrency {
+            return;
+        }
+        let now = Instant::now();
+        while now < self.scope.deadline
+            && self.running.len() < self.plan.concurrency
             && let Some(step) = self.take_waiting()
         {
-            let now = *now.get_or_insert_with(Instant::now);
             self.start(step, now);
         }
     }
@@ -168,12 +173,9 @@ impl<'p, C: Caller> Run<'p, C> {
             context: self.context.branch(definition.id.clone()),
             scope: self.scope.clone(),
         });
-        let (scope, times) = (self.scope.clone(), self.times(now));
+        let times = self.times(now);
         // `map` and not `async`, which would keep room for the call twice.
-        let branch = call.map(move |result| {
-            let result = kept(result, &scope);
-            Box::new(times.outcome(result, Instant::now()))
-        });
+        let branch = call.map(move |result| Box::new(times.outcome(result, Instant::now())));
         self.branches.start(step, branch);
         let deadline = after(now, definition.timeout);
         self.running.push(Running { step, since: now, deadline });
@@ -276,18 +278,6 @@ impl Times {
             started_ms: milliseconds(self.step - self.run),
             duration_ms: milliseconds(at - self.step),
         }
-    }
-}
-
-/// The result, if the run may keep one so large.
-fn kept(
-    result: Result<CallToolResult, StepError>,
-    scope: &Scope,
-) -> Result<CallToolResult, StepError> {
-    let result = result?;
-    match scope.count_result(size::of_result(&result)) {
-        Ok(()) => Ok(result),
-        Err(limit) => Err(StepError::new(ErrorKind::Limit, limit)),
     }
 }
 

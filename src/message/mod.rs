@@ -41,12 +41,14 @@
 //! # }
 //! ```
 
+mod cause;
 mod context;
 mod refusal;
 mod reply;
 mod request;
 pub(crate) mod size;
 
+pub(crate) use self::cause::Cause;
 pub use self::{
     context::Context,
     refusal::{Refusal, Violation},

@@ -3,7 +3,7 @@
 //! What is counted are the bytes of keys, texts and data and a few for each
 //! other value; escapes and punctuation are not.
 
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject, ResourceContents};
 use serde_json::Value;
 
 /// What a number, a boolean, a null or a pair of brackets counts.
@@ -11,28 +11,44 @@ const SMALL: usize = 4;
 
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
     let content: usize = result.content.iter().map(of_block).sum();
-    let meta = result.meta.as_ref().map_or(0, |meta| of_object(meta));
-    content + meta + result.structured_content.as_ref().map_or(0, of_value)
+    content + of_meta(result.meta.as_ref()) + result.structured_content.as_ref().map_or(0, of_value)
 }
 
 fn of_block(block: &ContentBlock) -> usize {
     match block {
-        ContentBlock::Text(text) => text.text.len(),
-        ContentBlock::Image(image) => image.data.len(),
-        ContentBlock::Audio(audio) => audio.data.len(),
-        ContentBlock::Resource(resource) => match &resource.resource {
-            ResourceContents::TextResourceContents { text, .. } => text.len(),
-            ResourceContents::BlobResourceContents { blob, .. } => blob.len(),
-            _ => SMALL,
-        },
+        ContentBlock::Text(text) => text.text.len() + of_meta(text.meta.as_ref()),
+        ContentBlock::Image(image) => {
+            image.data.len() + image.mime_type.len() + of_meta(image.meta.as_ref())
+        }
+        ContentBlock::Audio(audio) => {
+            audio.data.len() + audio.mime_type.len() + of_meta(audio.meta.as_ref())
+        }
+        ContentBlock::Resource(resource) => {
+            let content = match &resource.resource {
+                ResourceContents::TextResourceContents { uri, text, meta, .. } => {
+                    uri.len() + text.len() + of_meta(meta.as_ref())
+                }
+                ResourceContents::BlobResourceContents { uri, blob, meta, .. } => {
+                    uri.len() + blob.len() + of_meta(meta.as_ref())
+                }
+                _ => SMALL,
+            };
+            content + of_meta(resource.meta.as_ref())
+        }
         ContentBlock::ResourceLink(link) => {
-            link.uri.len() + link.description.as_ref().map_or(0, String::len)
+            let texts = [link.title.as_ref(), link.description.as_ref()];
+            let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+            link.uri.len() + link.name.len() + texts + of_meta(link.meta.as_ref())
         }
         _ => SMALL,
     }
 }
 
-fn of_value(value: &Value) -> usize {
+fn of_meta(meta: Option<&MetaObject>) -> usize {
+    meta.map_or(0, |meta| of_object(meta))
+}
+
+pub(crate) fn of_value(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => SMALL,
         Value::String(text) => text.len(),

@@ -611,7 +611,7 @@ async fn calls_and_bytes_are_counted_over_nested_runs_and_told_in_words() {
     let text = texts(&result).join("\n");
     assert!(
         text.contains(
-            "a result of 8 bytes is more than is left of `max_result_bytes`, which is 20"
+            "an answer of 8 bytes is more than is left of `max_result_bytes`, which is 20"
         ),
         "{text}"
     );
@@ -698,4 +698,76 @@ async fn a_failing_tool_without_a_text_is_told_too() {
             "",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn defaults_without_end_end() {
+    let bomb = json!({
+        "type": "object",
+        "properties": { "p": { "$ref": "#/$defs/n" } },
+        "$defs": {
+            "n": {
+                "type": "object",
+                "default": {},
+                "properties": { "a": { "$ref": "#/$defs/n" }, "b": { "$ref": "#/$defs/n" } },
+            },
+        },
+    });
+    let circle =
+        json!({ "type": "object", "default": {}, "allOf": [{ "$ref": "#" }, { "$ref": "#" }] });
+    for schema in [bomb, circle] {
+        let server = Server::new().tool_as(Tool::new("a", "x", object(schema)), echo);
+        let result = run_all(&stack(&server, [all(["a"])])).await;
+        assert_eq!(result.is_error, Some(false));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_nested_run_keeps_is_counted_once() {
+    let server = Server::new().tool("a", |_| async { text("x".repeat(1000)) });
+    let inner = CompositeTool::fan_out("inner", "Inner", ["a"]);
+    let layer = CompositeLayer::new([inner, all(["inner"])]).unwrap();
+
+    let enough = layer.clone().limits(Limits::default().max_result_bytes(1000));
+    assert_eq!(run_all(&enough.layer(server.clone())).await.is_error, Some(false));
+    let too_little = layer.limits(Limits::default().max_result_bytes(999));
+    assert_eq!(run_all(&too_little.layer(server)).await.is_error, Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_too_large_to_keep_is_not_kept() {
+    let server =
+        Server::new().tool("a", |_| async { error(-1, "no", Some(json!("x".repeat(1000)))) });
+    let layer =
+        CompositeLayer::new([all(["a"])]).unwrap().limits(Limits::default().max_result_bytes(999));
+    let result = run_all(&layer.layer(server)).await;
+    assert_eq!(branches(&result)["a"]["error"]["kind"], "limit");
+    assert!(serde_json::to_string(&result).unwrap().len() < 1000);
+}
+
+#[tokio::test]
+async fn no_step_starts_after_the_deadline_though_no_tool_ever_lets_go() {
+    let server = Server::new().tool("a", |_| async {
+        std::thread::sleep(Duration::from_millis(20));
+        text("done")
+    });
+    let definition =
+        all(["a"; 50]).strategy(Strategy::Sequential).timeout(Duration::from_millis(50));
+    let result = run_all(&stack(&server, [definition])).await;
+    assert_eq!(status_of(&result, "a"), "completed");
+    assert_eq!(status_of(&result, "a_50"), "skipped");
+    assert!(server.called().len() < 10, "{}", server.called().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_can_say_whose_a_block_is() {
+    let server = Server::new().tool("a", |_| async {
+        let mut block = rmcp::model::TextContent::new("x");
+        block.meta =
+            Some(MetaObject(object(json!({ (TOOL): "forged", (BRANCH): "forged", "mine": 1 }))));
+        Ok(CallToolResult::success(vec![ContentBlock::Text(block)]).into())
+    });
+    let result = run_all(&stack(&server, [all(["a"])])).await;
+    let meta = &result.content[0].as_text().unwrap().meta;
+    assert_eq!(meta.as_ref().unwrap().0, object(json!({ (BRANCH): "a", "mine": 1 })));
 }

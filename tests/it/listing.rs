@@ -199,6 +199,36 @@ async fn definitions_of_the_same_name_in_several_targets_stay_apart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn properties_may_be_named_like_keywords() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "examples": { "type": "array", "items": { "$ref": "#/$defs/default" } },
+            "x-mcp-header": { "type": "string" },
+            "$ref": { "type": "string" },
+            "tree": { "$ref": "#" },
+            "anchored": { "$ref": "#here" },
+        },
+        "$defs": { "default": { "type": "integer" }, "h": { "$anchor": "here" } },
+    });
+    let mut plain = schema.clone();
+    plain["properties"].as_object_mut().unwrap().remove("anchored");
+    let stack = layer([all(["a"])]).layer(Server::new().tool_as(tool("a", plain), echo));
+    let fits =
+        json!({ "examples": [1], "tree": { "examples": [2] }, "x-mcp-header": "x", "$ref": "x" });
+    assert_eq!(error_of(&stack, call("all", fits)).await, None);
+    for arguments in [json!({ "examples": ["x"] }), json!({ "tree": { "examples": ["x"] } })] {
+        let (code, message) = error_of(&stack, call("all", arguments)).await.unwrap();
+        assert_eq!(code, -32602, "{message}");
+    }
+
+    // What is found by a name of its own cannot be taken over; the target knows it.
+    let properties = input_schema(Server::new().tool_as(tool("a", schema), echo), all(["a"])).await;
+    assert_eq!(properties["properties"]["tree"], json!({}));
+    assert_eq!(properties["properties"]["x-mcp-header"], json!({ "type": "string" }));
+}
+
+#[tokio::test(start_paused = true)]
 async fn mapped_arguments_give_the_properties_that_they_refer_to() {
     let server = Server::new().tool_as(
         tool(
