@@ -16,6 +16,11 @@ use crate::{
 ///
 /// See the [module docs](crate::composite) for what that means and for an
 /// example. Without composites it changes nothing.
+///
+/// # Panics
+///
+/// A call of a composite panics on a Tokio runtime whose time is not enabled.
+/// Without any runtime it is answered with an internal error.
 #[derive(Clone)]
 pub struct CompositeLayer {
     pub(super) program: Arc<Program>,

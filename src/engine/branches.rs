@@ -22,7 +22,8 @@ use tracing::Instrument;
 /// Dropping it aborts them all.
 pub(super) struct Branches<T> {
     place: Place,
-    tasks: JoinSet<(usize, Result<T, Lost>)>,
+    /// Made when a task is, since most runs of tools that answer at once need none.
+    tasks: Option<JoinSet<(usize, Result<T, Lost>)>>,
     handles: Vec<(usize, AbortHandle)>,
     /// Those that are polled here: the one that stays, and new ones.
     here: Vec<(usize, BoxFuture<'static, Result<T, Lost>>)>,
@@ -55,19 +56,15 @@ pub(super) enum Lost {
 impl<T: Send + 'static> Branches<T> {
     /// Makes room for branches; `alone` if no two ever run at the same time.
     pub(super) fn new(alone: bool) -> Self {
-        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
-        let place = match flavor {
-            _ if alone => Place::Here,
-            Ok(RuntimeFlavor::CurrentThread) => Place::HereFirst,
-            _ => Place::Tasks,
+        let one_thread = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
+        let place = if alone {
+            Place::Here
+        } else if Handle::try_current().is_ok_and(one_thread) {
+            Place::HereFirst
+        } else {
+            Place::Tasks
         };
-        Self {
-            place,
-            tasks: JoinSet::new(),
-            handles: Vec::new(),
-            here: Vec::new(),
-            ended: VecDeque::new(),
-        }
+        Self { place, tasks: None, handles: Vec::new(), here: Vec::new(), ended: VecDeque::new() }
     }
 
     /// Starts the branch of a step.
@@ -88,7 +85,8 @@ impl<T: Send + 'static> Branches<T> {
         branch: impl Future<Output = (usize, Result<T, Lost>)> + Send + 'static,
     ) {
         // The span is what a task does not inherit by itself.
-        let handle = self.tasks.spawn(branch.in_current_span());
+        let tasks = self.tasks.get_or_insert_with(JoinSet::new);
+        let handle = tasks.spawn(branch.in_current_span());
         self.handles.push((step, handle));
     }
 
@@ -117,7 +115,9 @@ impl<T: Send + 'static> Branches<T> {
         if let Some(ended) = self.ended.pop_front() {
             return Poll::Ready(ended);
         }
-        while let Poll::Ready(Some(joined)) = self.tasks.poll_join_next(cx) {
+        while let Some(tasks) = &mut self.tasks
+            && let Poll::Ready(Some(joined)) = tasks.poll_join_next(cx)
+        {
             let mut handles = self.handles.iter();
             let place = match &joined {
                 Ok((step, _)) => handles.position(|(other, _)| other == step),
