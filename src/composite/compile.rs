@@ -319,8 +319,8 @@ impl Compiled {
         }
     }
 
-    /// Whether a run can do without any one target, so that the composite
-    /// exists although some of them do not.
+    /// How many targets there must be, at least, for a run to succeed; with
+    /// fewer the composite does not exist.
     pub(super) fn needed(&self) -> usize {
         match self.answer {
             Answer::Winner | Answer::Branches { success: Success::Any, .. } => 1,

@@ -17,22 +17,11 @@ pub(super) struct Listing {
     pub(super) complaints: Arc<Complaints>,
 }
 
-/// What a request for a page of tools asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Page {
-    /// It does not ask for tools.
-    None,
-    /// The first page: it has the composites at its end.
-    First,
-    /// Another page.
-    Other,
-}
-
 // === impl Listing ===
 
 impl InterceptInformed for Listing {
     type Derived = Resolved;
-    type Memo = Page;
+    type Memo = ();
 
     fn derive(&self, tools: &Tools) -> Resolved {
         Resolved::new(&self.program, tools, &self.complaints)
@@ -46,27 +35,17 @@ impl InterceptInformed for Listing {
         }
     }
 
-    fn on_request(
-        &self,
-        request: &mut Request,
-        _: Option<&Arc<Known<Resolved>>>,
-    ) -> ControlFlow<Reply, Page> {
-        ControlFlow::Continue(match request {
-            _ if self.program.is_empty() || !request.lists_tools() => Page::None,
-            request if request.lists_first_tools() => Page::First,
-            _ => Page::Other,
-        })
+    fn on_request(&self, _: &mut Request, _: Option<&Arc<Known<Resolved>>>) -> ControlFlow<Reply> {
+        ControlFlow::Continue(())
     }
 
-    fn on_reply(&self, page: Page, known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
-        if page == Page::None {
-            return;
-        }
-        let Some(list) = reply.tools_mut() else { return };
+    fn on_reply(&self, (): (), known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
+        let Some(list) = reply.tools_mut().filter(|_| !self.program.is_empty()) else { return };
         // The name is the composite's, also while it cannot run: a tool must not
         // appear under it and vanish again.
         list.tools.retain(|tool| self.program.find(&tool.name).is_none());
-        let Some(known) = known.filter(|_| page == Page::First) else { return };
+        // Only the first page needs to know tools, and has the composites at its end.
+        let Some(known) = known else { return };
         let composites = 0..self.program.composites.len();
         list.tools.reserve_exact(composites.len());
         let available = composites.filter_map(|composite| known.derived().available(composite));

@@ -1,6 +1,7 @@
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -136,7 +137,7 @@ async fn known<S>(
     rule: Listing,
     inner: S,
     context: crate::message::Context,
-) -> Option<std::sync::Arc<Known<Resolved>>>
+) -> Option<Arc<Known<Resolved>>>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
         + Clone
