@@ -10,16 +10,13 @@
 //! - A listing may take 10 seconds. A failure is remembered for one second.
 //! - After 60 seconds the catalog is refreshed in the background; until its
 //!   successor arrives, it serves.
-//! - When its [`Epoch`] is bumped, whoever lists tools waits for a new catalog.
+//! - When its [`Epoch`](crate::changes::Epoch) is bumped, whoever lists tools waits for a new catalog.
 //! - A tool that it does not know is looked for again, at most once a second.
 
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -29,7 +26,10 @@ use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 use tracing::Instrument;
 
-use crate::message::{Context, Reply, Request};
+use crate::{
+    changes::Epoch,
+    message::{Context, Reply, Request},
+};
 
 /// How long all pages together may take.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,26 +43,6 @@ const MAX_PAGES: usize = 1_000;
 const MAX_TOOLS: usize = 100_000;
 /// How many catalogs a layer keeps that vary by caller.
 const MAX_VARIED: usize = 1_000;
-
-/// A count of changes, by which whoever knows of a change makes catalogs
-/// outdated.
-///
-/// Clones count together: give one to each layer and [`bump`](Self::bump)
-/// another when the tools have changed.
-///
-/// # Examples
-///
-/// ```
-/// use mcp_composite::{catalog::Epoch, composite::CompositeLayer};
-///
-/// let epoch = Epoch::default();
-/// let layer = CompositeLayer::new([])?.epoch(epoch.clone());
-/// // … later, when tools were added or removed:
-/// epoch.bump();
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Epoch(Arc<AtomicU64>);
 
 /// The tools that a service lists, by name.
 #[derive(Clone, Debug, Default)]
@@ -201,19 +181,6 @@ where
         }
     }
     Err(ListError::Endless)
-}
-
-// === impl Epoch ===
-
-impl Epoch {
-    /// Makes what is known of tools outdated.
-    pub fn bump(&self) {
-        self.0.fetch_add(1, Ordering::Release);
-    }
-
-    fn now(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
 }
 
 // === impl Tools ===
@@ -441,7 +408,7 @@ impl<D> Catalogs<D> {
         match self.varied.as_deref().and_then(|varied| Some((varied, (varied.by)(context)?))) {
             None => (self.common.clone(), Context::default()),
             Some((varied, key)) => {
-                let mut context = context.branch("tools".into());
+                let mut context = context.branch("tools".into(), None);
                 // A refresh in the background goes on when its call is over.
                 context.cancellation = None;
                 (varied.catalog(key, &self.common.0.epoch), context)

@@ -69,6 +69,8 @@
 
 pub mod message;
 
+pub mod changes;
+
 pub mod intercept;
 
 pub mod catalog;

@@ -37,7 +37,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::HandlerService;
-use crate::message::{Cause, Reply, Request};
+use crate::message::{Cause, Progress, Reply, Request};
 
 /// A Tower service as a server that rmcp can run over any transport.
 ///
@@ -160,7 +160,14 @@ where
     ) -> Result<ServerResult, ErrorData> {
         let modern = is_modern(&context);
         let cancellation = context.ct.clone();
-        let request = Request::new(message, context);
+        let progress = context
+            .meta
+            .get_progress_token()
+            .map(|token| Progress::new(token, context.peer.clone()));
+        let mut request = Request::new(message, context);
+        if let Some(progress) = &progress {
+            request.context_mut().set_progress(progress.clone());
+        }
 
         let reply = async {
             let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -169,7 +176,12 @@ where
         let answered = caught(method, reply.map(|reply| reply.map_err(Into::into)));
 
         // First the token: a call that nobody waits for any more does not start.
-        match future::select(pin!(cancellation.cancelled()), pin!(answered)).await {
+        let (cancelled, answered) = (pin!(cancellation.cancelled()), pin!(answered));
+        let answered = future::select(cancelled, answered).await;
+        if let Some(progress) = progress {
+            progress.end();
+        }
+        match answered {
             // rmcp sends no response to a cancelled request.
             Either::Left(_) => Err(ErrorData::internal_error("the request was cancelled", None)),
             Either::Right((reply, _)) => {
@@ -468,6 +480,10 @@ fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static)) -> ErrorDa
     match Cause::of(error) {
         Cause::TimedOut => ErrorData::internal_error("the request timed out", None),
         Cause::Overloaded => ErrorData::internal_error("the server is overloaded", None),
+        Cause::Backend(backend) => {
+            tracing::warn!(method, error, source = backend.source(), "a backend could not answer");
+            ErrorData::internal_error(backend.to_string(), None)
+        }
         Cause::Unknown => {
             tracing::error!(method, error, "failed to answer a request");
             internal_error()

@@ -6,11 +6,7 @@ use super::{
     Composite, compile::Program, definition::CompositeTool, error::DefinitionErrors,
     resolve::Complaints,
 };
-use crate::{
-    catalog::{Epoch, VaryBy},
-    engine::limits::Limits,
-    message::Context,
-};
+use crate::{catalog::VaryBy, changes::Epoch, engine::limits::Limits, message::Context};
 
 /// Adds composite tools to the service it wraps.
 ///

@@ -1,6 +1,6 @@
 //! One call of a composite, from its arguments to its result.
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
 use futures::{
     FutureExt,
@@ -28,7 +28,7 @@ use crate::{
         plan::Arguments,
         run::Run,
     },
-    message::{Cause, Context, Refusal, Reply, Request, ToolAnswer},
+    message::{BackendErrorKind, Cause, Context, Refusal, Reply, Request, ToolAnswer},
 };
 
 /// Calls composites and their targets.
@@ -204,6 +204,14 @@ fn service_error(error: &BoxError) -> StepError {
     match Cause::of(&**error) {
         Cause::TimedOut => StepError::new(ErrorKind::Timeout, "no answer in time"),
         Cause::Overloaded => StepError::new(ErrorKind::Service, "the tool's server is overloaded"),
+        Cause::Backend(backend) => {
+            tracing::warn!(%error, source = backend.source(), "a backend could not answer");
+            let kind = match backend.kind() {
+                BackendErrorKind::TimedOut => ErrorKind::Timeout,
+                _ => ErrorKind::Service,
+            };
+            StepError::new(kind, backend.to_string())
+        }
         Cause::Unknown => {
             tracing::warn!(%error, "a tool's server could not answer");
             StepError::new(ErrorKind::Service, "the tool's server could not answer")

@@ -2,6 +2,7 @@ use std::{
     future::poll_fn,
     mem,
     pin::{Pin, pin},
+    sync::Arc,
     task::{Context as TaskContext, Poll},
     time::Duration,
 };
@@ -18,7 +19,7 @@ use super::{
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
     plan::{Arguments, Plan, Stop},
 };
-use crate::message::Context;
+use crate::message::{Context, Parts};
 
 /// A run of a plan: of the steps that are not finished in its state.
 ///
@@ -34,6 +35,8 @@ pub(crate) struct Run<'p, C> {
     branches: Branches<Box<Outcome>>,
     begun: Instant,
     state: RunState,
+    /// The progress of the branches, if anybody wants to know.
+    progress: Option<Arc<Parts>>,
 }
 
 /// A step whose branch runs.
@@ -81,6 +84,7 @@ impl<'p, C: Caller> Run<'p, C> {
             branches: Branches::new(plan.concurrency == 1 || plan.steps.len() == 1),
             begun: Instant::now(),
             state,
+            progress: context.progress().map(|progress| progress.split(plan.steps.len())),
         }
     }
 
@@ -166,11 +170,13 @@ impl<'p, C: Caller> Run<'p, C> {
             }
         };
         let definition = &self.plan.steps[step];
+        let id = definition.id.clone();
+        let progress = self.progress.as_ref().map(|parts| parts.part(step, id.clone()));
         let call = self.caller.call(Call {
             step,
             tool: definition.tool.clone(),
             arguments,
-            context: self.context.branch(definition.id.clone()),
+            context: self.context.branch(id, progress),
             scope: self.scope.clone(),
         });
         let times = self.times(now);

@@ -13,7 +13,8 @@ use tower_service::Service;
 
 use super::{Intercept, Intercepted, intercepted::ResponseFuture as InterceptedFuture};
 use crate::{
-    catalog::{self, AtHand, Catalogs, Epoch, Known, ListError, Needs, Tools, VaryBy},
+    catalog::{self, AtHand, Catalogs, Known, ListError, Needs, Tools, VaryBy},
+    changes::Epoch,
     message::{Context as RequestContext, Reply, Request},
 };
 

@@ -8,6 +8,8 @@ use rmcp::{
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::Progress;
+
 /// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// Under which key of `_meta` a client names the token of its progress.
@@ -26,6 +28,7 @@ pub struct Context {
     pub(crate) extensions: Extensions,
     pub(crate) cancellation: Option<CancellationToken>,
     pub(crate) peer: Option<Peer<RoleServer>>,
+    progress: Option<Progress>,
 }
 
 // === impl Context ===
@@ -88,12 +91,24 @@ impl Context {
         self.peer.as_ref()
     }
 
+    /// Where to tell how far the request is, if anybody wants to know.
+    #[must_use]
+    pub const fn progress(&self) -> Option<&Progress> {
+        self.progress.as_ref()
+    }
+
+    /// Sets where to tell how far the request is.
+    pub fn set_progress(&mut self, progress: Progress) {
+        self.progress = Some(progress);
+    }
+
     /// The context of one branch of a composite that was called in this one.
     ///
     /// What belongs to the client alone stays behind: its progress token (each
     /// branch would report under the same one), its connection and its
     /// declared capabilities (no branch may ask it for anything on its own).
-    pub(crate) fn branch(&self, branch: Arc<str>) -> Self {
+    /// Its own progress is a part of that of the request.
+    pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
         let mut meta = self.meta.clone();
         if !meta.is_empty() {
             meta.remove(PROGRESS_TOKEN);
@@ -108,6 +123,7 @@ impl Context {
             extensions: self.extensions.clone(),
             cancellation: self.cancellation.clone(),
             peer: None,
+            progress,
         }
     }
 }
@@ -121,6 +137,7 @@ impl Default for Context {
             extensions: Extensions::default(),
             cancellation: None,
             peer: None,
+            progress: None,
         }
     }
 }
@@ -134,6 +151,7 @@ impl From<RequestContext<RoleServer>> for Context {
             extensions: context.extensions,
             cancellation: Some(context.ct),
             peer: Some(context.peer),
+            progress: None,
         }
     }
 }

@@ -41,17 +41,21 @@
 //! # }
 //! ```
 
+mod backend_error;
 mod cause;
 mod context;
+mod progress;
 mod refusal;
 mod reply;
 mod request;
 pub(crate) mod size;
 
-pub(crate) use self::cause::Cause;
 pub use self::{
+    backend_error::{BackendError, BackendErrorKind},
     context::Context,
+    progress::Progress,
     refusal::{Refusal, Violation},
     reply::{Reply, ToolAnswer},
     request::Request,
 };
+pub(crate) use self::{cause::Cause, progress::Parts};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcp_composite::{
-    catalog::Epoch,
+    changes::Epoch,
     composite::{Composite, CompositeLayer, CompositeTool, Strategy, Success, Target},
     message::Request,
 };
