@@ -77,6 +77,11 @@
 
 mod absent;
 pub mod handler;
+#[cfg(feature = "remote")]
+pub mod remote;
+mod secrets;
 mod serve;
 
-pub use self::{handler::HandlerService, serve::ServeService};
+#[cfg(feature = "remote")]
+pub use self::remote::RemoteService;
+pub use self::{handler::HandlerService, secrets::Secrets, serve::ServeService};

@@ -44,12 +44,16 @@
 mod backend_error;
 mod cause;
 mod context;
+#[cfg(feature = "remote")]
+mod expected;
 mod progress;
 mod refusal;
 mod reply;
 mod request;
 pub(crate) mod size;
 
+#[cfg(feature = "remote")]
+pub(crate) use self::expected::expected;
 pub use self::{
     backend_error::{BackendError, BackendErrorKind},
     context::Context,

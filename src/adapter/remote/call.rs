@@ -1,0 +1,313 @@
+//! One request to a remote server, from what is sent to what is answered.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use futures::FutureExt;
+#[expect(deprecated, reason = "older servers know no other")]
+use rmcp::model::SubscribeRequest;
+use rmcp::{
+    Peer, RoleClient, ServiceError,
+    model::{
+        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, ProgressToken,
+        ProtocolVersion, RequestId, RequestMetaObject, ServerResult, SubscribeRequestParams,
+    },
+    service::{PeerRequestOptions, RequestHandle},
+};
+use serde_json::{Map, Value};
+use tokio::{runtime::Handle, task::coop::unconstrained};
+use tokio_util::sync::CancellationToken;
+
+use super::{state::Remote, supervise::Session};
+use crate::{
+    changes::Changes,
+    message::{BackendError, BackendErrorKind, Context, Progress, Reply, Request, expected},
+};
+
+/// What travels in `_meta` from caller to server whoever the two are: the trace.
+///
+/// Everything else in it speaks of the connection between two neighbours.
+const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
+/// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
+const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Under which key of a result's `_meta` a server names itself.
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// What a server may ask a client of 2026-07-28 for in its answer: a client that
+/// repeats the call with what was asked for needs nobody in between.
+const RELAYED: [&str; 3] = ["elicitation", "sampling", "roots"];
+
+/// A connection to a server.
+pub(super) struct Connection {
+    pub(super) backend: Arc<str>,
+    pub(super) peer: Peer<RoleClient>,
+    /// Whether the server speaks 2026-07-28 or later.
+    pub(super) modern: bool,
+    /// Cancelled as soon as nothing will come over it any more.
+    pub(super) gone: CancellationToken,
+    pub(super) routes: Arc<Routes>,
+    /// The keys of `_meta` that are passed on beside the trace.
+    passed_meta: Arc<[String]>,
+    changes: Changes,
+    /// Whether a request could not be sent and none was answered since, as over
+    /// HTTP, where a server can end and come back without ending a connection.
+    has_failed: AtomicBool,
+}
+
+/// To whom the progress goes that a server tells under our tokens.
+#[derive(Default)]
+pub(super) struct Routes {
+    /// Held from before a request is sent until its token is known: a server can
+    /// be faster than we are.
+    registering: tokio::sync::Mutex<()>,
+    by_token: Mutex<HashMap<ProgressToken, Progress>>,
+}
+
+/// A request on its way. Dropped, it is cancelled at the server.
+struct Pending<'c> {
+    connection: &'c Connection,
+    handle: RequestHandle<RoleClient>,
+    answered: bool,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    pub(super) fn new(remote: &Remote, session: &Session, gone: CancellationToken) -> Self {
+        Self::over(remote, session.peer().clone(), session.service().routes().clone(), gone)
+    }
+
+    /// A connection over a peer that somebody else keeps.
+    pub(super) fn over(
+        remote: &Remote,
+        peer: Peer<RoleClient>,
+        routes: Arc<Routes>,
+        gone: CancellationToken,
+    ) -> Self {
+        let modern = peer.peer_info().is_some_and(|info| is_modern(&info.protocol_version));
+        Self {
+            backend: remote.name.clone(),
+            peer,
+            modern,
+            gone,
+            routes,
+            passed_meta: remote.passed_meta.clone(),
+            changes: remote.changes.clone(),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(super) async fn call(&self, request: Request) -> Result<Reply, BackendError> {
+        let (message, context) = request.into_parts();
+        let is_expected = expected(&message);
+        let method = message.method().to_owned();
+
+        let mut pending = self.send(message, &context).await?;
+        let answer = pending.answer().await;
+        drop(pending);
+
+        if !matches!(answer, Err(ServiceError::TransportSend(_))) {
+            self.has_come_back();
+        }
+        match answer {
+            Ok(mut result) if is_expected(&result) => {
+                forget_server(&mut result);
+                Ok(result.into())
+            }
+            Ok(_) => {
+                tracing::warn!(backend = &*self.backend, method, "a backend's answer is no result");
+                Ok(self.error("gave an invalid answer").into())
+            }
+            Err(ServiceError::McpError(error)) => Ok(self.translate(error).into()),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
+    async fn send(
+        &self,
+        message: ClientRequest,
+        context: &Context,
+    ) -> Result<Pending<'_>, BackendError> {
+        let mut options = PeerRequestOptions::no_options();
+        options.meta = self.meta(context.meta());
+        let sent = match context.progress() {
+            None => self.peer.send_request_with_option(message, options).await,
+            Some(progress) => {
+                let _registering = self.routes.registering.lock().await;
+                let sent = self.peer.send_request_with_option(message, options).await;
+                if let Ok(handle) = &sent {
+                    self.routes.by_token().insert(handle.progress_token.clone(), progress.clone());
+                }
+                sent
+            }
+        };
+        match sent {
+            Ok(handle) => Ok(Pending { connection: self, handle, answered: false }),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
+    /// The `_meta` for the server: not the caller's, which tells what the caller
+    /// speaks and who it is.
+    fn meta(&self, from: &RequestMetaObject) -> Option<RequestMetaObject> {
+        if from.is_empty() {
+            return None;
+        }
+        let passed = self.passed_meta.iter().map(String::as_str);
+        let mut meta: Map<String, Value> = TRACE
+            .into_iter()
+            .chain(passed)
+            .filter_map(|key| Some((key.to_owned(), from.get(key)?.clone())))
+            .collect();
+        if self.modern
+            && let Some(Value::Object(capabilities)) = from.get(CLIENT_CAPABILITIES)
+        {
+            let relayed = RELAYED
+                .into_iter()
+                .filter_map(|key| Some((key.to_owned(), capabilities.get(key)?.clone())));
+            meta.insert(CLIENT_CAPABILITIES.to_owned(), Value::Object(relayed.collect()));
+        }
+        if meta.is_empty() { None } else { Some(RequestMetaObject::from(meta)) }
+    }
+
+    /// Puts a server's JSON-RPC error into words for a caller.
+    ///
+    /// What the server says about our connection to it would be read as being
+    /// about the caller's connection to us: `-32601` and `-32020` to `-32022` are
+    /// HTTP errors there, and version negotiation.
+    fn translate(&self, error: ErrorData) -> ErrorData {
+        match error.code {
+            ErrorCode::METHOD_NOT_FOUND => self.error("does not support this method"),
+            ErrorCode::HEADER_MISMATCH
+            | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
+            | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+            | ErrorCode::PARSE_ERROR
+            | ErrorCode::INVALID_REQUEST => {
+                tracing::warn!(backend = &*self.backend, %error, "a backend refused a request");
+                self.error("refused the request")
+            }
+            _ => error,
+        }
+    }
+
+    /// Tells that everything may have changed, if the server was away.
+    fn has_come_back(&self) {
+        if self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
+        {
+            self.changes.tools().bump();
+            self.changes.prompts().bump();
+            self.changes.resources().bump();
+        }
+    }
+
+    fn error(&self, what: &str) -> ErrorData {
+        ErrorData::internal_error(format!("backend `{}` {what}", self.backend), None)
+    }
+
+    fn failure(&self, error: ServiceError) -> BackendError {
+        let kind = match error {
+            ServiceError::TransportClosed => BackendErrorKind::ConnectionLost,
+            ServiceError::TransportSend(_) => {
+                self.has_failed.store(true, Ordering::Relaxed);
+                BackendErrorKind::Failed
+            }
+            _ => BackendErrorKind::Failed,
+        };
+        BackendError::new(self.backend.clone(), kind).with_source(error)
+    }
+}
+
+// === impl Pending ===
+
+impl Pending<'_> {
+    async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
+        tokio::select! {
+            // What has arrived before the connection went has arrived.
+            biased;
+            answer = &mut self.handle.rx => {
+                self.answered = true;
+                answer.unwrap_or(Err(ServiceError::TransportClosed))
+            }
+            () = self.connection.gone.cancelled() => {
+                self.answered = true;
+                Err(ServiceError::TransportClosed)
+            }
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.connection.routes.by_token().remove(&self.handle.progress_token);
+        if !self.answered {
+            cancel(self.connection.peer.clone(), self.handle.id.clone());
+        }
+    }
+}
+
+/// Tells a server that nobody waits for its answer any more.
+fn cancel(peer: Peer<RoleClient>, id: RequestId) {
+    let params = CancelledNotificationParam::new(Some(id), Some("the caller gave up".to_owned()));
+    let mut notify = Box::pin(async move {
+        if let Err(error) = peer.notify_cancelled(params).await {
+            tracing::debug!(%error, "a request could not be cancelled");
+        }
+    });
+    // The first poll puts the message into the connection's queue, whatever the
+    // budget of this task, so that it is sent even where there is no runtime. It
+    // waits only if the queue is full, and for how the sending went.
+    if unconstrained(&mut notify).now_or_never().is_none()
+        && let Ok(runtime) = Handle::try_current()
+    {
+        runtime.spawn(notify);
+    }
+}
+
+// === impl Routes ===
+
+impl Routes {
+    /// Where the progress goes that is told under this token.
+    pub(super) async fn of(&self, token: &ProgressToken) -> Option<Progress> {
+        let _registering = self.registering.lock().await;
+        self.by_token().get(token).cloned()
+    }
+
+    fn by_token(&self) -> MutexGuard<'_, HashMap<ProgressToken, Progress>> {
+        // Nothing panics while it is held, and if it did, the map would be whole.
+        self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a protocol version is 2026-07-28 or later.
+pub(super) fn is_modern(version: &ProtocolVersion) -> bool {
+    // ISO dates compare as text.
+    version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()
+}
+
+/// The request to be told when a resource changes.
+#[expect(deprecated, reason = "older servers know no other")]
+pub(super) fn subscribe(uri: impl Into<String>) -> SubscribeRequest {
+    SubscribeRequest::new(SubscribeRequestParams::new(uri))
+}
+
+/// Takes the server's name off its result: whoever serves the result has its own.
+fn forget_server(result: &mut ServerResult) {
+    let meta = match result {
+        ServerResult::CallToolResult(result) => &mut result.meta,
+        ServerResult::GetPromptResult(result) => &mut result.meta,
+        ServerResult::ReadResourceResult(result) => &mut result.meta,
+        ServerResult::CompleteResult(result) => &mut result.meta,
+        _ => return,
+    };
+    if let Some(map) = meta
+        && map.remove(SERVER_INFO).is_some()
+        && map.is_empty()
+    {
+        *meta = None;
+    }
+}

@@ -1,0 +1,408 @@
+//! A server at the other end of a connection, as a Tower service.
+//!
+//! A [`RemoteService`] keeps one server connected: it makes the connection in
+//! the background, makes it again when it is lost, and passes requests on. It is
+//! always ready, and never fails to be: while there is no connection, calls are
+//! answered with a [`BackendError`] that names the server, and nobody else is
+//! held up. A call that comes while a connection is being made waits for it.
+//!
+//! - *Cancellation.* A call that is dropped is cancelled at the server.
+//! - *`_meta`.* What a caller says there about itself and its connection stays
+//!   behind. The trace ([SEP-414]: `traceparent`, `tracestate`, `baggage`) goes
+//!   on, and so do keys that [`pass_meta`](RemoteBuilder::pass_meta) names. A
+//!   server of 2026-07-28 is told what the caller can be asked for, since the
+//!   caller will answer it itself, by calling again.
+//! - *Progress* that the server tells goes to where the request's
+//!   [`Context`](crate::message::Context) wants it, under the token there.
+//! - *Errors.* What the server says about its connection to us (that it lacks a
+//!   method, or a protocol version) is put into other words, since a caller would
+//!   take it for being about its own connection. A result of the wrong type is
+//!   an error.
+//! - *Changes.* The server's tools are listed whenever it is connected. When it
+//!   says that something has changed, or is back with other tools, the
+//!   [`Changes`] are told.
+//! - *Losses.* A lost connection is made again at once if it was good for ten
+//!   seconds, else after half a second, then after twice as long each time, and
+//!   at least once a minute. Requests are never sent twice.
+//!
+//! The server is not given any of the client's capabilities, so it can ask for
+//! nothing while it works on a call, and its log messages are logged here.
+//!
+//! # Examples
+//!
+//! ```
+//! use mcp_composite::{adapter::remote::RemoteService, message::Request};
+//! use rmcp::{ServerHandler, ServiceExt, tool, tool_handler, tool_router};
+//! use tower::ServiceExt as _;
+//!
+//! struct Clock;
+//!
+//! #[tool_router]
+//! impl Clock {
+//!     #[tool(description = "The time")]
+//!     fn now(&self) -> String { "noon".into() }
+//! }
+//!
+//! #[tool_handler]
+//! impl ServerHandler for Clock {}
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A server in this process, for the sake of the example. For a child process
+//! // there is `child_process`, and for one over HTTP there is `http`.
+//! let clock = RemoteService::builder("clock").transport(|| async {
+//!     let (near, far) = tokio::io::duplex(4096);
+//! #   #[expect(clippy::disallowed_methods, reason = "the server of the example")]
+//!     tokio::spawn(async { Clock.serve(far).await.unwrap().waiting().await });
+//!     Ok::<_, std::io::Error>(near)
+//! });
+//!
+//! let reply = clock.clone().oneshot(Request::call_tool("now")).await?;
+//! assert_eq!(reply.tool_result().unwrap().content[0].as_text().unwrap().text, "noon");
+//!
+//! clock.close().await;
+//! let error = clock.oneshot(Request::call_tool("now")).await.unwrap_err();
+//! assert_eq!(error.to_string(), "backend `clock` is not connected");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [SEP-414]: https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta
+
+mod call;
+mod client;
+#[cfg(feature = "http")]
+pub mod http;
+mod last_words;
+mod state;
+#[cfg(feature = "stdio")]
+pub mod stdio;
+mod supervise;
+mod watched;
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context as TaskContext, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+use rmcp::model::{SubscribeRequest, UnsubscribeRequest};
+use rmcp::{
+    Peer, RoleClient,
+    model::{ClientRequest, EmptyResult, ServerPeerInfo, ServerResult},
+    service::ClientServiceExt,
+    transport::IntoTransport,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::BoxError;
+use tower_service::Service;
+
+use self::{
+    call::{Connection, Routes},
+    state::{Remote, State},
+    supervise::{Attempt, Open, Session, supervise},
+    watched::Watched,
+};
+use crate::{
+    adapter::secrets::Secrets,
+    changes::Changes,
+    message::{BackendError, Reply, Request},
+};
+
+/// How long an attempt to connect may take if nothing else is set.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A server at the other end of a connection.
+///
+/// Clones share the connection. When the last one is dropped, the connection is
+/// closed in the background; [`close`](Self::close) waits for that.
+///
+/// See the [module docs](self) for what it does, and for an example.
+#[derive(Clone)]
+pub struct RemoteService(Arc<Owner>);
+
+/// Sets up a [`RemoteService`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RemoteBuilder {
+    name: Arc<str>,
+    connect_timeout: Duration,
+    passed_meta: Vec<String>,
+    changes: Changes,
+    secrets: Secrets,
+}
+
+/// The answer of a [`RemoteService`].
+pub struct ResponseFuture(BoxFuture<'static, Result<Reply, BackendError>>);
+
+/// Whoever has this wants the server connected.
+struct Owner {
+    remote: Arc<Remote>,
+    stop: CancellationToken,
+    /// The task that keeps it so.
+    supervisor: JoinSet<()>,
+}
+
+// === impl RemoteService ===
+
+impl RemoteService {
+    /// Sets up a server; the name is the one that errors call it by.
+    pub fn builder(name: impl Into<Arc<str>>) -> RemoteBuilder {
+        RemoteBuilder {
+            name: name.into(),
+            connect_timeout: CONNECT_TIMEOUT,
+            passed_meta: Vec::new(),
+            changes: Changes::default(),
+            secrets: Secrets::default(),
+        }
+    }
+
+    /// A server to which somebody else keeps a connection.
+    ///
+    /// It is not made again when it is lost, and whatever the server sends on its
+    /// own, such as progress, goes to the handler that the connection was made
+    /// with.
+    #[must_use]
+    pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
+        let remote = Arc::new(Self::builder(name).into_remote());
+        let info = peer.peer_info();
+        let routes = Arc::<Routes>::default();
+        let connection = Connection::over(&remote, peer, routes, CancellationToken::new());
+        remote.connected(info);
+        remote.state.send_replace(State::Connected(Arc::new(connection)));
+        Self(Arc::new(Owner { remote, stop: CancellationToken::new(), supervisor: JoinSet::new() }))
+    }
+
+    /// The name of the server.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.remote.name
+    }
+
+    /// What the server said of itself when it was last connected.
+    #[must_use]
+    pub fn server_info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.0.remote.info()
+    }
+
+    /// Whom this server tells what has changed.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.0.remote.changes
+    }
+
+    /// Waits until it is known whether the server can be connected, and says what
+    /// is in the way if it cannot, in words for whoever runs it.
+    ///
+    /// # Errors
+    ///
+    /// Returns those words; they hold no secret that the builder was told of.
+    pub async fn connected(&self) -> Result<(), String> {
+        match self.0.remote.settled().await {
+            State::Connected(_) => Ok(()),
+            State::Connecting | State::Down => Err(self
+                .0
+                .remote
+                .why_not_connected()
+                .unwrap_or_else(|| "it is not connected".to_owned())),
+            State::Closed => Err("it was closed".to_owned()),
+        }
+    }
+
+    /// Ends the connection, and the child process if it is one.
+    ///
+    /// Calls on their way fail, as do later ones. Returns when the process has
+    /// ended: it has three seconds to end by itself, three more after `SIGTERM`,
+    /// and is killed then.
+    pub async fn close(&self) {
+        self.0.stop.cancel();
+        let state = &self.0.remote.state;
+        if self.0.supervisor.is_empty() {
+            state.send_replace(State::Closed);
+        }
+        // The sender is at hand, so this cannot fail.
+        let _ = state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
+    }
+
+    fn supervised(remote: Remote, open: Open) -> Self {
+        let remote = Arc::new(remote);
+        let stop = CancellationToken::new();
+        let mut supervisor = JoinSet::new();
+        supervisor.spawn(supervise(remote.clone(), open, stop.clone()));
+        Self(Arc::new(Owner { remote, stop, supervisor }))
+    }
+}
+
+impl Service<Request> for RemoteService {
+    type Response = Reply;
+    type Error = BackendError;
+    type Future = ResponseFuture;
+
+    /// Always ready: a `Buffer` above fails for good if what it holds fails once.
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), BackendError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> ResponseFuture {
+        let owner = self.0.clone();
+        ResponseFuture(async move { owner.remote.answer(request).await }.boxed())
+    }
+}
+
+impl fmt::Debug for RemoteService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteService").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+// === impl RemoteBuilder ===
+
+impl RemoteBuilder {
+    /// Sets how long an attempt to connect may take; 30 seconds, unless set.
+    ///
+    /// Half a minute is a long time, but some servers are downloaded when they
+    /// are first started, and one that does not know 2026-07-28 and does not say
+    /// so costs ten seconds.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets whom to tell what has changed.
+    pub fn changes(mut self, changes: Changes) -> Self {
+        self.changes = changes;
+        self
+    }
+
+    /// Passes keys of `_meta` on from callers to the server, beside the trace.
+    pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.passed_meta.extend(keys.into_iter().map(Into::into));
+        self
+    }
+
+    /// Keeps values out of what is logged and told about the server.
+    pub fn secrets(mut self, secrets: Secrets) -> Self {
+        self.secrets = secrets;
+        self
+    }
+
+    /// Connects over a transport of rmcp's, which is made anew for each
+    /// connection.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime with its time enabled.
+    #[must_use]
+    pub fn transport<F, C, T, E, A, O>(self, open: F) -> RemoteService
+    where
+        F: Fn() -> C + Send + Sync + 'static,
+        C: Future<Output = Result<T, O>> + Send + 'static,
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+        O: Into<BoxError>,
+    {
+        let open = move |attempt: Attempt| {
+            let opened = open();
+            async move { attempt.begin(opened.await.map_err(Into::into)?).await }.boxed()
+        };
+        RemoteService::supervised(self.into_remote(), Box::new(open))
+    }
+
+    fn into_remote(self) -> Remote {
+        let Self { name, connect_timeout, passed_meta, changes, secrets } = self;
+        Remote::new(name, connect_timeout, passed_meta.into(), secrets, changes)
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl Future for ResponseFuture {
+    type Output = Result<Reply, BackendError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        self.0.poll_unpin(cx)
+    }
+}
+
+impl fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+// === impl Owner ===
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Told and not aborted, so that it ends the connection as it should.
+        self.stop.cancel();
+        self.supervisor.detach_all();
+    }
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    /// Begins a connection over an open transport.
+    async fn begin<T, E, A>(self, transport: T) -> Result<Session, BoxError>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let transport = Watched::new(transport.into_transport(), self.gone, self.last_words);
+        Ok(self.client.serve_with_lifecycle(transport, self.lifecycle).await?)
+    }
+}
+
+// === impl Remote ===
+
+impl Remote {
+    #[expect(deprecated, reason = "older clients use the deprecated methods")]
+    async fn answer(&self, request: Request) -> Result<Reply, BackendError> {
+        match request.message() {
+            // These are between two neighbours, and the server is a neighbour of ours.
+            ClientRequest::InitializeRequest(_)
+            | ClientRequest::DiscoverRequest(_)
+            | ClientRequest::SubscriptionsListenRequest(_)
+            | ClientRequest::SetLevelRequest(_) => {
+                Ok(Reply::method_not_found(request.method().to_owned()))
+            }
+            ClientRequest::PingRequest(_) => {
+                self.connection().await?;
+                Ok(ServerResult::EmptyResult(EmptyResult {}).into())
+            }
+            ClientRequest::SubscribeRequest(SubscribeRequest { params, .. }) => {
+                let uri = params.uri.clone();
+                let reply = self.subscription(request).await?;
+                if reply.error().is_none() {
+                    self.subscribed(&uri);
+                }
+                Ok(reply)
+            }
+            ClientRequest::UnsubscribeRequest(UnsubscribeRequest { params, .. }) => {
+                if self.unsubscribed(&params.uri) {
+                    self.subscription(request).await
+                } else {
+                    Ok(ServerResult::EmptyResult(EmptyResult {}).into())
+                }
+            }
+            _ => self.connection().await?.call(request).await,
+        }
+    }
+
+    /// Tells an older server of a subscription. A newer one learns of it when it
+    /// is next listened to, which is at once.
+    async fn subscription(&self, request: Request) -> Result<Reply, BackendError> {
+        let connection = self.connection().await?;
+        if connection.modern {
+            Ok(ServerResult::EmptyResult(EmptyResult {}).into())
+        } else {
+            connection.call(request).await
+        }
+    }
+}

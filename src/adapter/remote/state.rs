@@ -1,0 +1,204 @@
+use std::{
+    collections::HashMap,
+    error::Error,
+    hash::{DefaultHasher, Hash, Hasher},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rmcp::model::ServerPeerInfo;
+use tokio::sync::{Notify, watch};
+
+use super::call::Connection;
+use crate::{
+    adapter::secrets::Secrets,
+    catalog::Tools,
+    changes::Changes,
+    message::{BackendError, BackendErrorKind},
+};
+
+/// How much of a text that comes from a server is logged.
+const TOLD: usize = 512;
+
+/// What a remote server is to all who know it.
+pub(super) struct Remote {
+    pub(super) name: Arc<str>,
+    pub(super) connect_timeout: Duration,
+    pub(super) passed_meta: Arc<[String]>,
+    pub(super) secrets: Secrets,
+    pub(super) changes: Changes,
+    pub(super) state: watch::Sender<State>,
+    /// Told when other resources are to be listened to.
+    pub(super) listen_again: Notify,
+    known: Mutex<Known>,
+}
+
+/// Whether there is a connection.
+#[derive(Clone)]
+pub(super) enum State {
+    /// One is being made.
+    Connecting,
+    Connected(Arc<Connection>),
+    /// It could not be made; after a while somebody will try again.
+    Down,
+    /// Nobody will try again.
+    Closed,
+}
+
+/// What outlives a connection.
+#[derive(Default)]
+struct Known {
+    info: Option<Arc<ServerPeerInfo>>,
+    /// The fingerprint of its tools.
+    tools: Option<u64>,
+    /// Why there is no connection.
+    trouble: Option<String>,
+    /// By how many callers a resource is listened to.
+    subscriptions: HashMap<String, usize>,
+}
+
+// === impl Remote ===
+
+impl Remote {
+    pub(super) fn new(
+        name: Arc<str>,
+        connect_timeout: Duration,
+        passed_meta: Arc<[String]>,
+        secrets: Secrets,
+        changes: Changes,
+    ) -> Self {
+        Self {
+            name,
+            connect_timeout,
+            passed_meta,
+            secrets,
+            changes,
+            state: watch::Sender::new(State::Connecting),
+            listen_again: Notify::new(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The connection; one that is being made is waited for.
+    pub(super) async fn connection(&self) -> Result<Arc<Connection>, BackendError> {
+        let state = self.state.borrow().clone();
+        let state = match state {
+            State::Connecting => self.settled().await,
+            settled => settled,
+        };
+        match state {
+            State::Connected(connection) => Ok(connection),
+            State::Connecting | State::Down | State::Closed => {
+                Err(BackendError::new(self.name.clone(), BackendErrorKind::NotConnected))
+            }
+        }
+    }
+
+    /// What became of the attempt to connect.
+    pub(super) async fn settled(&self) -> State {
+        let mut states = self.state.subscribe();
+        let settled = states.wait_for(|state| !matches!(state, State::Connecting)).await;
+        settled.map_or(State::Closed, |state| state.clone())
+    }
+
+    /// What the server said of itself when it was last connected.
+    pub(super) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.known().info.clone()
+    }
+
+    /// Remembers that there is a connection, and what the server says of itself.
+    pub(super) fn connected(&self, info: Option<Arc<ServerPeerInfo>>) {
+        let mut known = self.known();
+        known.info = info;
+        known.trouble = None;
+    }
+
+    /// Remembers why there is no connection, and logs what is not logged yet.
+    pub(super) fn trouble(&self, trouble: String) {
+        let backend = &*self.name;
+        let mut known = self.known();
+        if known.trouble.as_ref() == Some(&trouble) {
+            tracing::debug!(backend, trouble, "a backend is still not connected");
+        } else {
+            tracing::warn!(backend, trouble, "a backend is not connected");
+            known.trouble = Some(trouble);
+        }
+    }
+
+    /// Why there is no connection, if there is none.
+    pub(super) fn why_not_connected(&self) -> Option<String> {
+        self.known().trouble.clone()
+    }
+
+    /// Remembers the tools of a new connection; says whether they are others than
+    /// those of the one before.
+    pub(super) fn has_changed(&self, tools: &Tools) -> bool {
+        let mut hasher = DefaultHasher::new();
+        for tool in tools {
+            // A tool that came as JSON is JSON.
+            serde_json::to_string(tool).unwrap_or_default().hash(&mut hasher);
+        }
+        let fingerprint = Some(hasher.finish());
+        mem::replace(&mut self.known().tools, fingerprint) != fingerprint
+    }
+
+    /// The resources that somebody listens to, in no order.
+    pub(super) fn subscriptions(&self) -> Vec<String> {
+        self.known().subscriptions.keys().cloned().collect()
+    }
+
+    /// Counts somebody who listens to a resource.
+    pub(super) fn subscribed(&self, uri: &str) {
+        *self.known().subscriptions.entry(uri.to_owned()).or_default() += 1;
+        self.listen_again.notify_one();
+    }
+
+    /// Counts somebody less; says whether nobody is left.
+    pub(super) fn unsubscribed(&self, uri: &str) -> bool {
+        let mut known = self.known();
+        let Some(count) = known.subscriptions.get_mut(uri) else { return true };
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            known.subscriptions.remove(uri);
+            self.listen_again.notify_one();
+        }
+        is_last
+    }
+
+    /// A text from or about the server as it may be logged: without secrets,
+    /// control characters and end.
+    pub(super) fn tell(&self, text: &str) -> String {
+        let text = self.secrets.redact(text);
+        let mut told: String = text
+            .chars()
+            .take(TOLD)
+            .map(|character| if character.is_control() { ' ' } else { character })
+            .collect();
+        if told.len() < text.len() {
+            told.push('…');
+        }
+        told
+    }
+
+    /// An error with all that led to it.
+    pub(super) fn tell_error(&self, error: &(dyn Error + 'static)) -> String {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            // Many errors repeat their source.
+            if !text.contains(&cause_text) {
+                text = format!("{text}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        self.tell(&text)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Nothing panics while it is held, and if it did, all of it would be whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,185 @@
+use std::{io, process::ExitStatus, sync::Arc, time::Duration};
+
+use process_wrap::tokio::ChildWrapper;
+use rmcp::{
+    RoleClient,
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::{Transport, async_rw::AsyncRwTransport},
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
+    process::{ChildStdin, ChildStdout},
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{Remote, long_lines::LongLines};
+use crate::adapter::remote::last_words::LastWords;
+
+/// How long a child has to end by itself, and again after `SIGTERM`.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long to wait for what a child leaves behind when its output has ended.
+const LEGACY: Duration = Duration::from_millis(500);
+/// The number of `SIGTERM`, which POSIX fixes.
+#[cfg(unix)]
+const SIGTERM: i32 = 15;
+/// How much of a line of its standard error is kept.
+const LINE_KEPT: usize = 1024;
+
+/// The pipes of a child process. Dropped, it kills the process.
+pub(super) struct ChildTransport {
+    pipes: AsyncRwTransport<RoleClient, LongLines<ChildStdout>, ChildStdin>,
+    child: Child,
+    last_words: LastWords,
+    last_line: LastWords,
+    /// Reads the standard error until it ends.
+    errors: JoinSet<()>,
+}
+
+/// A child that is killed with its whole group when it is dropped.
+struct Child {
+    process: Box<dyn ChildWrapper>,
+    has_ended: bool,
+}
+
+// === impl ChildTransport ===
+
+impl ChildTransport {
+    pub(super) fn new(
+        mut child: Box<dyn ChildWrapper>,
+        remote: &Arc<Remote>,
+        last_words: LastWords,
+    ) -> io::Result<Self> {
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin().take(), child.stdout().take(), child.stderr().take())
+        else {
+            return Err(io::Error::other("the child has no pipes"));
+        };
+        let last_line = LastWords::default();
+        let mut errors = JoinSet::new();
+        errors.spawn(read_errors(stderr, remote.clone(), last_line.clone()));
+        let stdout = LongLines::new(stdout, remote.name.clone());
+        Ok(Self {
+            pipes: AsyncRwTransport::new(stdout, stdin),
+            child: Child { process: child, has_ended: false },
+            last_words,
+            last_line,
+            errors,
+        })
+    }
+
+    /// Waits a moment for what a child that has closed its output says to that.
+    async fn hear_last_words(&mut self) {
+        let status = timeout(LEGACY, self.child.process.wait()).await;
+        let _ = timeout(LEGACY, self.errors.join_next()).await;
+        let mut words = match status {
+            Ok(Ok(status)) => told(status),
+            _ => "it closed its output".to_owned(),
+        };
+        if let Some(line) = self.last_line.take() {
+            words = format!("{words}, after saying `{line}`");
+        }
+        self.last_words.set(words);
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        self.pipes.close().await?;
+        let child = &mut self.child.process;
+        let mut has_ended = timeout(GRACE, child.wait()).await.is_ok();
+        #[cfg(unix)]
+        if !has_ended && child.signal(SIGTERM).is_ok() {
+            has_ended = timeout(GRACE, child.wait()).await.is_ok();
+        }
+        // Whoever it has started may still be there, so this is for all of them.
+        let killed = child.start_kill();
+        if !has_ended {
+            killed?;
+            child.wait().await?;
+        }
+        self.child.has_ended = true;
+        Ok(())
+    }
+}
+
+impl Transport<RoleClient> for ChildTransport {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        self.pipes.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let received = self.pipes.receive().await;
+        if received.is_none() {
+            self.hear_last_words().await;
+        }
+        received
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.end().await
+    }
+}
+
+// === impl Child ===
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Not once more: its number may be somebody else's by now.
+        if !self.has_ended
+            && let Err(error) = self.process.start_kill()
+        {
+            tracing::debug!(%error, "a child could not be killed");
+        }
+    }
+}
+
+/// Logs what a child says on its standard error, and remembers the last line.
+async fn read_errors(stderr: impl AsyncRead + Unpin, remote: Arc<Remote>, last_line: LastWords) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        // In pieces: a line may be as long as it likes.
+        let (taken, is_whole) = match stderr.fill_buf().await {
+            Ok([]) | Err(_) => break,
+            Ok(buffer) => {
+                let end = buffer.iter().position(|&byte| byte == b'\n');
+                let taken = end.map_or(buffer.len(), |end| end + 1);
+                let room = LINE_KEPT.saturating_sub(line.len());
+                line.extend_from_slice(&buffer[..end.unwrap_or(taken).min(room)]);
+                (taken, end.is_some())
+            }
+        };
+        stderr.consume(taken);
+        if is_whole {
+            log(&line, &remote, &last_line);
+            line.clear();
+        }
+    }
+    log(&line, &remote, &last_line);
+}
+
+fn log(line: &[u8], remote: &Remote, last_line: &LastWords) {
+    let line = String::from_utf8_lossy(line);
+    let line = line.trim_end();
+    if !line.is_empty() {
+        let line = remote.tell(line);
+        tracing::info!(backend = &*remote.name, line, "a backend says");
+        last_line.set(line);
+    }
+}
+
+/// How a process ended, in words.
+fn told(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return format!("it was ended by signal {signal}");
+    }
+    match status.code() {
+        Some(code) => format!("it exited with status {code}"),
+        None => "it exited".to_owned(),
+    }
+}

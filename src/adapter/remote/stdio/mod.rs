@@ -1,0 +1,171 @@
+//! Servers that are child processes, spoken to [over their pipes].
+//!
+//! A [`ChildProcess`] is started for each connection, and runs in a process
+//! group of its own, so that a wrapper such as `npx` ends with the server it has
+//! started, and so that it does not get the `Ctrl-C` of our terminal before we do.
+//!
+//! - *Environment.* It gets the variables that the clients of the official SDKs
+//!   give to a server (`HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER`; on
+//!   Windows, those it cannot do without) and those that are set for it. The
+//!   tokens of other servers in our own environment are none of its business.
+//! - *The end.* Its input is closed; after three seconds it gets `SIGTERM`, and
+//!   three seconds later it is killed. If we are killed ourselves, its input is
+//!   closed as well.
+//! - *What it says* on its standard error is logged, line by line, and the last
+//!   line is told when it ends by itself.
+//! - *What it sends* may be 16 MiB for each message. The call that a longer answer
+//!   belongs to fails, and nothing of it is kept.
+//!
+//! [over their pipes]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#stdio
+
+mod child;
+mod long_lines;
+
+use std::{ffi::OsString, fmt, path::PathBuf, process::Stdio, sync::Arc};
+
+use futures::FutureExt;
+use process_wrap::tokio::{CommandWrap, KillOnDrop};
+use tower::BoxError;
+
+use self::child::ChildTransport;
+use super::{Attempt, RemoteBuilder, RemoteService, state::Remote};
+
+/// The variables that a child process gets of our own environment.
+///
+/// Those of the official SDKs; see `DEFAULT_INHERITED_ENV_VARS` of the
+/// TypeScript and the Python one.
+#[cfg(not(windows))]
+const INHERITED: &[&str] = &["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
+#[cfg(windows)]
+const INHERITED: &[&str] = &[
+    "APPDATA",
+    "HOMEDRIVE",
+    "HOMEPATH",
+    "LOCALAPPDATA",
+    "PATH",
+    "PATHEXT",
+    "PROCESSOR_ARCHITECTURE",
+    "SYSTEMDRIVE",
+    "SYSTEMROOT",
+    "TEMP",
+    "USERNAME",
+    "USERPROFILE",
+];
+
+/// How to start a server as a child process.
+#[derive(Clone)]
+#[must_use]
+pub struct ChildProcess {
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    directory: Option<PathBuf>,
+}
+
+// === impl ChildProcess ===
+
+impl ChildProcess {
+    /// Starts this program, by its path or by its name in `PATH`.
+    pub fn new(program: impl Into<OsString>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: None,
+        }
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets its working directory; ours, unless set.
+    pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    fn command(&self) -> CommandWrap {
+        let inherited = INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let mut command = tokio::process::Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(inherited)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        let mut command = CommandWrap::from(command);
+        command.wrap(KillOnDrop);
+        #[cfg(unix)]
+        command.wrap(process_wrap::tokio::ProcessGroup::leader());
+        command
+    }
+
+    fn start(&self, attempt: &Attempt) -> Result<ChildTransport, BoxError> {
+        let child = self.command().spawn().map_err(|error| {
+            format!("the command `{}` could not be started: {error}", self.program.display())
+        })?;
+        Ok(ChildTransport::new(child, attempt.client.remote(), attempt.last_words.clone())?)
+    }
+}
+
+impl fmt::Debug for ChildProcess {
+    /// Shows no argument and no value of the environment: they may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variables: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        f.debug_struct("ChildProcess")
+            .field("program", &self.program)
+            .field("arguments", &self.arguments.len())
+            .field("environment", &variables)
+            .field("directory", &self.directory)
+            .finish()
+    }
+}
+
+impl RemoteBuilder {
+    /// Connects to a server that is started as a child process.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use mcp_composite::adapter::{RemoteService, remote::stdio::ChildProcess};
+    ///
+    /// # fn runtime() {
+    /// let files = RemoteService::builder("files").child_process(
+    ///     ChildProcess::new("npx").args(["-y", "@modelcontextprotocol/server-filesystem", "."]),
+    /// );
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime with its time and I/O enabled.
+    #[must_use]
+    pub fn child_process(mut self, process: ChildProcess) -> RemoteService {
+        let values = process.environment.iter().map(|(_, value)| value.to_string_lossy());
+        self.secrets = self.secrets.and(values.map(Into::into));
+        let process = Arc::new(process);
+        let open = move |attempt: Attempt| {
+            let process = process.clone();
+            async move {
+                let transport = process.start(&attempt)?;
+                attempt.begin(transport).await
+            }
+            .boxed()
+        };
+        RemoteService::supervised(self.into_remote(), Box::new(open))
+    }
+}
