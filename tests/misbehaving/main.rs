@@ -1,0 +1,309 @@
+//! A stdio MCP server that misbehaves on command, for tests of what a broken
+//! backend does to everything above it.
+//!
+//! The first argument names the behaviour; in all that the behaviour does not
+//! concern, the server behaves well. It is written without an SDK, because an
+//! SDK would not let it break the rules.
+//!
+//! If `MISBEHAVING_LOG` names a file, every received message is appended to it
+//! as one line, so that tests see what arrived and what did not.
+
+mod good;
+mod tools;
+
+use std::{
+    env,
+    fs::{File, OpenOptions},
+    io::{self, BufRead, Write},
+    path::Path,
+    process,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::{good::MODERN_VERSION, tools::Tools};
+
+/// A test that fails may leave its children behind; none of them stays longer.
+const LONGEST_STUBBORNNESS: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behaviour {
+    /// As the specification says, in the version of 2025-11-25.
+    Good,
+    /// As the specification says, in the version of 2026-07-28 and no other.
+    Modern,
+    /// Prints lines that are no JSON instead of answers.
+    Garbage,
+    /// Reads and never answers.
+    Silent,
+    /// Answers with ids that nobody asked for.
+    OtherIds,
+    /// Always has one more page of tools.
+    Flood,
+    /// Ends before it reads anything.
+    Exit,
+    /// Ends once it has answered `initialize`.
+    ExitAfterInitialize,
+    /// Lists tools under names that clients and models choke on.
+    BadNames,
+    /// Lists two tools of one name.
+    Twins,
+    /// Waits before it answers anything.
+    Late(Duration),
+    /// Ends on `server/discover`, as servers of before 2026-07-28 may.
+    DiesOnDiscover,
+    /// Never answers `server/discover`, as servers of before 2026-07-28 may.
+    IgnoresDiscover,
+    /// Answers calls with results of the wrong shape.
+    Malformed,
+    /// Answers calls with one line that has no end.
+    EndlessLine,
+    /// Ends neither when its stdin ends nor on SIGTERM.
+    Stubborn,
+}
+
+impl Behaviour {
+    fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let name = arguments.next().ok_or("which behaviour?")?;
+        Ok(match name.as_str() {
+            "good" => Self::Good,
+            "modern" => Self::Modern,
+            "garbage" => Self::Garbage,
+            "silent" => Self::Silent,
+            "other-ids" => Self::OtherIds,
+            "flood" => Self::Flood,
+            "exit" => Self::Exit,
+            "exit-after-initialize" => Self::ExitAfterInitialize,
+            "bad-names" => Self::BadNames,
+            "twins" => Self::Twins,
+            "late" => {
+                let milliseconds = arguments.next().and_then(|argument| argument.parse().ok());
+                Self::Late(Duration::from_millis(milliseconds.ok_or("late by how many ms?")?))
+            }
+            "dies-on-discover" => Self::DiesOnDiscover,
+            "ignores-discover" => Self::IgnoresDiscover,
+            "malformed" => Self::Malformed,
+            "endless-line" => Self::EndlessLine,
+            "stubborn" => Self::Stubborn,
+            _ => return Err(format!("no behaviour is named {name:?}")),
+        })
+    }
+}
+
+/// A JSON-RPC error: its code, message and data.
+type Refusal = (i64, String, Value);
+
+fn refusal(code: i64, message: impl Into<String>) -> Refusal {
+    (code, message.into(), Value::Null)
+}
+
+/// A request that waits for its answer.
+#[derive(Clone, Debug)]
+struct Request {
+    id: Value,
+    method: String,
+    params: Value,
+}
+
+struct Server {
+    behaviour: Behaviour,
+    tools: Tools,
+    log: Option<Mutex<File>>,
+}
+
+impl Server {
+    fn receive(self: &Arc<Self>, line: &str) {
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            self.write_log(&Value::from(line));
+            let error = json!({"code": -32700, "message": "no JSON"});
+            send(&json!({"jsonrpc": "2.0", "id": null, "error": error}));
+            return;
+        };
+        self.write_log(&message);
+        if self.behaviour == Behaviour::Silent {
+            return;
+        }
+        let params = message["params"].clone();
+        match (message["method"].as_str(), message.get("id")) {
+            (Some(method), Some(id)) => {
+                self.start(Request { id: id.clone(), method: method.to_owned(), params });
+            }
+            (Some("notifications/cancelled"), None) => {
+                self.tools.note_cancellation(&params["requestId"]);
+            }
+            (Some(_), None) => {}
+            (None, _) => self.tools.note_answer(&message),
+        }
+    }
+
+    fn start(self: &Arc<Self>, request: Request) {
+        if request.method == "tools/call" {
+            self.tools.note_call();
+        }
+        // Only what may take its time gets a thread, so that all other answers
+        // keep the order of their requests.
+        if request.method == "tools/call" || matches!(self.behaviour, Behaviour::Late(_)) {
+            let server = Arc::clone(self);
+            thread::spawn(move || server.answer(&request));
+        } else {
+            self.answer(&request);
+        }
+    }
+
+    fn answer(&self, request: &Request) {
+        match self.behaviour {
+            Behaviour::Garbage => return send_line("this is no JSON {"),
+            Behaviour::Late(delay) => thread::sleep(delay),
+            Behaviour::EndlessLine if request.method == "tools/call" => send_endless_line(),
+            _ => {}
+        }
+        let id = match &self.behaviour {
+            Behaviour::OtherIds => json!("nobody asked for this"),
+            _ => request.id.clone(),
+        };
+        match self.outcome(request) {
+            None => return,
+            Some(Ok(result)) => send(&json!({"jsonrpc": "2.0", "id": id, "result": result})),
+            Some(Err((code, message, data))) => {
+                let mut error = json!({"code": code, "message": message});
+                if !data.is_null() {
+                    error["data"] = data;
+                }
+                send(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+            }
+        }
+        if self.behaviour == Behaviour::ExitAfterInitialize && request.method == "initialize" {
+            process::exit(1);
+        }
+    }
+
+    /// What to answer; `None` is no answer at all.
+    fn outcome(&self, request: &Request) -> Option<Result<Value, Refusal>> {
+        let modern = self.behaviour == Behaviour::Modern;
+        let params = &request.params;
+        let mut outcome = match request.method.as_str() {
+            "server/discover" => match self.behaviour {
+                Behaviour::Modern => Ok(good::discovery()),
+                Behaviour::DiesOnDiscover => die("no such method: server/discover"),
+                Behaviour::IgnoresDiscover => return None,
+                _ => Err(good::no_such_method(&request.method)),
+            },
+            "initialize" if modern => {
+                let data = json!({
+                    "supported": [MODERN_VERSION],
+                    "requested": params["protocolVersion"],
+                });
+                Err((-32022, "there is no handshake here".to_owned(), data))
+            }
+            "initialize" => Ok(good::handshake()),
+            "tools/list" => Ok(self.tools.list(self.behaviour, params)),
+            "tools/call" if self.behaviour == Behaviour::Malformed => {
+                Ok(json!({"content": "a text where a list belongs"}))
+            }
+            "tools/call" => self.tools.call(self.behaviour, request)?,
+            "resources/subscribe" if !modern => Ok(self.tools.subscribe(params)),
+            "resources/unsubscribe" if !modern => Ok(self.tools.unsubscribe(params)),
+            // Stays open until it is cancelled.
+            "subscriptions/listen" if modern => {
+                self.tools.listen(&request.id, params);
+                return None;
+            }
+            _ => good::answer(request, modern),
+        };
+        if modern && let Ok(result) = &mut outcome {
+            good::modernize(&request.method, result);
+        }
+        Some(outcome)
+    }
+
+    fn write_log(&self, message: &Value) {
+        if let Some(log) = &self.log {
+            let mut log = log.lock().expect("the log's lock");
+            // One write per line: several of us may append to one file.
+            log.write_all(format!("{message}\n").as_bytes()).expect("the log takes a line");
+        }
+    }
+}
+
+/// Sends one message. A client that is gone ends the server.
+fn send(message: &Value) {
+    send_line(&message.to_string());
+}
+
+fn send_line(line: &str) {
+    let mut stdout = io::stdout().lock();
+    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
+        process::exit(1);
+    }
+}
+
+/// Holds stdout for ever, so that nothing puts an end to the line.
+fn send_endless_line() -> ! {
+    let mut stdout = io::stdout().lock();
+    let piece = [b'x'; 8192];
+    while stdout.write_all(&piece).is_ok() {}
+    process::exit(1)
+}
+
+fn die(last_words: &str) -> ! {
+    // There is nobody left to tell if this fails.
+    let _ = writeln!(io::stderr(), "misbehaving: {last_words}");
+    process::exit(1)
+}
+
+/// Starts this program anew in a process that ignores SIGTERM. Programs
+/// inherit what is ignored, so a shell can say so for us.
+#[cfg(unix)]
+fn ignore_termination() {
+    use std::os::unix::process::CommandExt;
+
+    const DONE: &str = "MISBEHAVING_IGNORES_TERMINATION";
+    if env::var_os(DONE).is_some() {
+        return;
+    }
+    let this_program = env::current_exe().expect("a program knows its file");
+    let error = process::Command::new("sh")
+        .args(["-c", r#"trap "" TERM; exec "$@""#, "sh"])
+        .arg(this_program)
+        .arg("stubborn")
+        .env(DONE, "1")
+        .exec();
+    die(&format!("cannot start sh: {error}"));
+}
+
+#[cfg(not(unix))]
+fn ignore_termination() {}
+
+fn open_log(file: impl AsRef<Path>) -> Mutex<File> {
+    let log = OpenOptions::new().create(true).append(true).open(file);
+    Mutex::new(log.expect("MISBEHAVING_LOG can be written to"))
+}
+
+fn main() {
+    let behaviour = match Behaviour::from_arguments(env::args().skip(1)) {
+        Ok(behaviour) => behaviour,
+        Err(mistake) => die(&mistake),
+    };
+    match behaviour {
+        Behaviour::Exit => die("told to exit"),
+        Behaviour::Stubborn => ignore_termination(),
+        _ => {}
+    }
+    let server = Arc::new(Server {
+        behaviour,
+        tools: Tools::default(),
+        log: env::var_os("MISBEHAVING_LOG").map(open_log),
+    });
+    for line in io::stdin().lock().lines() {
+        match line {
+            Ok(line) => server.receive(&line),
+            Err(_) => break,
+        }
+    }
+    if behaviour == Behaviour::Stubborn {
+        thread::sleep(LONGEST_STUBBORNNESS);
+    }
+}
