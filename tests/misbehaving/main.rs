@@ -37,10 +37,14 @@ enum Behaviour {
     Modern,
     /// Prints lines that are no JSON instead of answers.
     Garbage,
+    /// The same for calls only, so that the connection gets that far.
+    GarbageCalls,
     /// Reads and never answers.
     Silent,
     /// Answers with ids that nobody asked for.
     OtherIds,
+    /// The same for calls only, so that the connection gets that far.
+    OtherIdsCalls,
     /// Always has one more page of tools.
     Flood,
     /// Ends before it reads anything.
@@ -61,6 +65,8 @@ enum Behaviour {
     Malformed,
     /// Answers calls with one line that has no end.
     EndlessLine,
+    /// Answers requests that were cancelled all the same.
+    AnswersCancelled,
     /// Ends neither when its stdin ends nor on SIGTERM.
     Stubborn,
 }
@@ -72,8 +78,10 @@ impl Behaviour {
             "good" => Self::Good,
             "modern" => Self::Modern,
             "garbage" => Self::Garbage,
+            "garbage-calls" => Self::GarbageCalls,
             "silent" => Self::Silent,
             "other-ids" => Self::OtherIds,
+            "other-ids-calls" => Self::OtherIdsCalls,
             "flood" => Self::Flood,
             "exit" => Self::Exit,
             "exit-after-initialize" => Self::ExitAfterInitialize,
@@ -87,6 +95,7 @@ impl Behaviour {
             "ignores-discover" => Self::IgnoresDiscover,
             "malformed" => Self::Malformed,
             "endless-line" => Self::EndlessLine,
+            "answers-cancelled" => Self::AnswersCancelled,
             "stubborn" => Self::Stubborn,
             _ => return Err(format!("no behaviour is named {name:?}")),
         })
@@ -154,17 +163,22 @@ impl Server {
     }
 
     fn answer(&self, request: &Request) {
+        let is_call = request.method == "tools/call";
+        let mut id = request.id.clone();
         match self.behaviour {
             Behaviour::Garbage => return send_line("this is no JSON {"),
+            Behaviour::GarbageCalls if is_call => return send_line("this is no JSON {"),
+            Behaviour::OtherIds => id = json!("nobody asked for this"),
+            Behaviour::OtherIdsCalls if is_call => id = json!("nobody asked for this"),
             Behaviour::Late(delay) => thread::sleep(delay),
-            Behaviour::EndlessLine if request.method == "tools/call" => send_endless_line(),
+            Behaviour::EndlessLine if is_call => send_endless_line(),
             _ => {}
         }
-        let id = match &self.behaviour {
-            Behaviour::OtherIds => json!("nobody asked for this"),
-            _ => request.id.clone(),
-        };
-        match self.outcome(request) {
+        let outcome = self.outcome(request);
+        if self.behaviour != Behaviour::AnswersCancelled && self.tools.was_cancelled(&request.id) {
+            return;
+        }
+        match outcome {
             None => return,
             Some(Ok(result)) => send(&json!({"jsonrpc": "2.0", "id": id, "result": result})),
             Some(Err((code, message, data))) => {

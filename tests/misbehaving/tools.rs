@@ -67,6 +67,10 @@ impl Tools {
         memory.cancelled.push(id.clone());
     }
 
+    pub(crate) fn was_cancelled(&self, id: &Value) -> bool {
+        self.memory().cancelled.contains(id)
+    }
+
     pub(crate) fn note_answer(&self, message: &Value) {
         let question = message["id"].as_str().unwrap_or_default();
         if let Some(asker) = self.memory().questions.remove(question) {
