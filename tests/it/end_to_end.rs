@@ -1,8 +1,6 @@
 //! A stock rmcp client, at the other end of a pipe or of a child process.
 
 use std::{
-    path::PathBuf,
-    process::Command,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -24,7 +22,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tower::ServiceBuilder;
 
-use crate::support::{Connection, Era, Hung, Unusual, connect, question, soon, tool, unusual};
+use crate::{
+    programs::example,
+    support::{Connection, Era, Hung, Unusual, connect, question, soon, tool, unusual},
+};
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
@@ -203,19 +204,6 @@ async fn what_only_a_client_can_give_is_withheld_from_targets() {
         let told = connection.client.service().log.lines();
         assert_eq!(told.iter().filter(|line| line.starts_with("progress")).count(), 1, "{told:?}");
     }
-}
-
-/// The path of an example, which `cargo test` has built.
-fn example(name: &str) -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let path = tests.ancestors().nth(2).unwrap().join("examples").join(name);
-    if !path.exists() {
-        // Somebody has asked cargo for this test alone.
-        let built =
-            Command::new(env!("CARGO")).args(["build", "--example", name]).status().unwrap();
-        assert!(built.success());
-    }
-    path
 }
 
 #[tokio::test]

@@ -10,6 +10,9 @@ mod end_to_end;
 mod fan_out;
 mod handler;
 mod listing;
+mod programs;
+#[cfg(feature = "stdio")]
+mod remote;
 mod scripted;
 mod serve;
 mod support;

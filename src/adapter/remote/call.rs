@@ -2,6 +2,8 @@
 
 use std::{
     collections::HashMap,
+    error::Error,
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -210,11 +212,11 @@ impl Connection {
     }
 
     fn failure(&self, error: ServiceError) -> BackendError {
-        let kind = match error {
+        let kind = match &error {
             ServiceError::TransportClosed => BackendErrorKind::ConnectionLost,
             ServiceError::TransportSend(_) => {
                 self.has_failed.store(true, Ordering::Relaxed);
-                BackendErrorKind::Failed
+                unsent(&error)
             }
             _ => BackendErrorKind::Failed,
         };
@@ -281,6 +283,19 @@ impl Routes {
         // Nothing panics while it is held, and if it did, the map would be whole.
         self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What became of a server to which a request could not be sent.
+fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
+    let mut source = Some(error);
+    while let Some(error) = source {
+        match error.downcast_ref().map(io::Error::kind) {
+            Some(io::ErrorKind::BrokenPipe) => return BackendErrorKind::ConnectionLost,
+            Some(io::ErrorKind::ConnectionRefused) => return BackendErrorKind::NotConnected,
+            _ => source = error.source(),
+        }
+    }
+    BackendErrorKind::Failed
 }
 
 /// Whether a protocol version is 2026-07-28 or later.

@@ -13,7 +13,7 @@ impl LastWords {
         *self.words() = Some(words);
     }
 
-    /// Says something where nobody knows more.
+    /// Says something if nothing was said yet.
     pub(super) fn or(&self, words: &str) {
         self.words().get_or_insert_with(|| words.to_owned());
     }

@@ -9,6 +9,7 @@ use rmcp::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::{ChildStdin, ChildStdout},
+    sync::Mutex,
     task::JoinSet,
     time::timeout,
 };
@@ -26,14 +27,19 @@ const SIGTERM: i32 = 15;
 /// How much of a line of its standard error is kept.
 const LINE_KEPT: usize = 1024;
 
-/// The pipes of a child process. Dropped, it kills the process.
+/// The pipes of a child process.
 pub(super) struct ChildTransport {
     pipes: AsyncRwTransport<RoleClient, LongLines<ChildStdout>, ChildStdin>,
-    child: Child,
-    last_words: LastWords,
-    last_line: LastWords,
+    process: Arc<Process>,
+}
+
+/// A child process. Dropped, it is killed.
+pub(super) struct Process {
+    child: Mutex<Child>,
     /// Reads the standard error until it ends.
-    errors: JoinSet<()>,
+    errors: Mutex<JoinSet<()>>,
+    last_line: LastWords,
+    last_words: LastWords,
 }
 
 /// A child that is killed with its whole group when it is dropped.
@@ -59,44 +65,52 @@ impl ChildTransport {
         let mut errors = JoinSet::new();
         errors.spawn(read_errors(stderr, remote.clone(), last_line.clone()));
         let stdout = LongLines::new(stdout, remote.name.clone());
-        Ok(Self {
-            pipes: AsyncRwTransport::new(stdout, stdin),
-            child: Child { process: child, has_ended: false },
-            last_words,
+        let process = Process {
+            child: Mutex::new(Child { process: child, has_ended: false }),
+            errors: Mutex::new(errors),
             last_line,
-            errors,
-        })
+            last_words,
+        };
+        Ok(Self { pipes: AsyncRwTransport::new(stdout, stdin), process: Arc::new(process) })
     }
 
-    /// Waits a moment for what a child that has closed its output says to that.
-    async fn hear_last_words(&mut self) {
-        let status = timeout(LEGACY, self.child.process.wait()).await;
-        let _ = timeout(LEGACY, self.errors.join_next()).await;
-        let mut words = match status {
+    pub(super) const fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+}
+
+// === impl Process ===
+
+impl Process {
+    /// Waits a moment for what a child that has closed its pipes says to that.
+    pub(super) async fn hear_last_words(&self) {
+        let mut words = match timeout(LEGACY, self.child.lock().await.process.wait()).await {
             Ok(Ok(status)) => told(status),
             _ => "it closed its output".to_owned(),
         };
+        let _ = timeout(LEGACY, self.errors.lock().await.join_next()).await;
         if let Some(line) = self.last_line.take() {
             words = format!("{words}, after saying `{line}`");
         }
-        self.last_words.set(words);
+        self.last_words.or(&words);
     }
 
-    async fn end(&mut self) -> io::Result<()> {
-        self.pipes.close().await?;
-        let child = &mut self.child.process;
-        let mut has_ended = timeout(GRACE, child.wait()).await.is_ok();
+    /// Ends a child whose input was closed.
+    async fn end(&self) -> io::Result<()> {
+        let mut child = self.child.lock().await;
+        let process = &mut child.process;
+        let mut has_ended = timeout(GRACE, process.wait()).await.is_ok();
         #[cfg(unix)]
-        if !has_ended && child.signal(SIGTERM).is_ok() {
-            has_ended = timeout(GRACE, child.wait()).await.is_ok();
+        if !has_ended && process.signal(SIGTERM).is_ok() {
+            has_ended = timeout(GRACE, process.wait()).await.is_ok();
         }
         // Whoever it has started may still be there, so this is for all of them.
-        let killed = child.start_kill();
+        let killed = process.start_kill();
         if !has_ended {
             killed?;
-            child.wait().await?;
+            process.wait().await?;
         }
-        self.child.has_ended = true;
+        child.has_ended = true;
         Ok(())
     }
 }
@@ -114,13 +128,14 @@ impl Transport<RoleClient> for ChildTransport {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let received = self.pipes.receive().await;
         if received.is_none() {
-            self.hear_last_words().await;
+            self.process.hear_last_words().await;
         }
         received
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.end().await
+        self.pipes.close().await?;
+        self.process.end().await
     }
 }
 

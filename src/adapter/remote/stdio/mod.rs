@@ -162,7 +162,12 @@ impl RemoteBuilder {
             let process = process.clone();
             async move {
                 let transport = process.start(&attempt)?;
-                attempt.begin(transport).await
+                let process = transport.process().clone();
+                let begun = attempt.begin(transport).await;
+                if begun.is_err() {
+                    process.hear_last_words().await;
+                }
+                begun
             }
             .boxed()
         };

@@ -1,0 +1,27 @@
+//! Programs that tests start.
+
+use std::{path::PathBuf, process::Command};
+
+/// The path of an example, which `cargo test` has built.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let path = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+    if !path.exists() {
+        // Somebody has asked cargo for this test alone.
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--all-features", "--example", name])
+            .status()
+            .unwrap();
+        assert!(built.success());
+    }
+    path
+}
+
+/// Whether there is a process of this number.
+#[cfg(feature = "stdio")]
+pub(crate) fn is_running(process: u64) -> bool {
+    // A process that nobody has waited for yet has ended as well.
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = status.rsplit_once(") ").map(|(_, rest)| rest.starts_with(['Z', 'X']));
+    state == Some(false)
+}

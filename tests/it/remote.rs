@@ -1,0 +1,703 @@
+//! Servers at the other end of a connection: real processes, most of which
+//! misbehave, and servers in memory where time matters.
+
+use std::{
+    path::PathBuf,
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture, poll};
+use mcp_composite::{
+    adapter::{
+        RemoteService, Secrets, ServeService,
+        remote::{RemoteBuilder, stdio::ChildProcess},
+    },
+    changes::Changes,
+    composite::{CompositeLayer, CompositeTool},
+    message::{self, BackendError, BackendErrorKind, Reply, Request},
+};
+use rmcp::{
+    ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt,
+    model::{
+        CallToolRequest, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
+        ErrorCode, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
+        ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig, Tool,
+    },
+    service::{
+        ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions,
+        RequestContext,
+    },
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tower::{Layer, ServiceExt as _};
+use tower_service::Service;
+
+use crate::{
+    programs::{example, is_running},
+    support::{capture_logs, soon},
+};
+
+/// A file to which a server writes what it receives; it goes with this value.
+struct Received(PathBuf);
+
+fn misbehaving(behaviour: &[&str]) -> ChildProcess {
+    ChildProcess::new(example("misbehaving")).args(behaviour)
+}
+
+fn far() -> RemoteBuilder {
+    RemoteService::builder("far").connect_timeout(Duration::from_secs(3))
+}
+
+/// Calls a tool of a remote server.
+async fn call(remote: &RemoteService, tool: &str, arguments: Value) -> Reply {
+    soon(remote.clone().oneshot(request(tool, &arguments))).await.unwrap()
+}
+
+fn request(tool: &str, arguments: &Value) -> Request {
+    let mut params = CallToolRequestParams::new(tool.to_owned());
+    params.arguments = arguments.as_object().cloned();
+    Request::call_tool_with(params)
+}
+
+fn text(reply: &Reply) -> &str {
+    &reply.tool_result().unwrap().content[0].as_text().unwrap().text
+}
+
+fn structured(reply: &Reply) -> &Value {
+    reply.tool_result().unwrap().structured_content.as_ref().unwrap()
+}
+
+async fn pid(remote: &RemoteService) -> u64 {
+    structured(&call(remote, "pid", json!({})).await)["pid"].as_u64().unwrap()
+}
+
+/// Waits, in real time, for something that a process does.
+async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    soon(async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+async fn tools(remote: &RemoteService) -> Vec<String> {
+    let reply = soon(remote.clone().oneshot(Request::list_tools())).await.unwrap();
+    reply.tools().unwrap().tools.iter().map(|tool| tool.name.to_string()).collect()
+}
+
+// === A server that behaves ===
+
+#[tokio::test]
+async fn a_child_process_is_listed_and_called() {
+    for behaviour in ["good", "modern"] {
+        let remote = far().child_process(misbehaving(&[behaviour]));
+        assert_eq!(soon(remote.connected()).await, Ok(()));
+        assert!(tools(&remote).await.contains(&"echo".to_owned()));
+        assert_eq!(text(&call(&remote, "echo", json!({ "text": "hello" })).await), "hello");
+        let info = remote.server_info().unwrap();
+        assert_eq!(info.server_info.as_ref().unwrap().name, "misbehaving");
+        remote.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_waits_for_a_connection_that_is_being_made() {
+    let remote = far().child_process(misbehaving(&["late", "200"]));
+    assert_eq!(text(&call(&remote, "echo", json!({ "text": "hello" })).await), "hello");
+}
+
+#[tokio::test]
+async fn a_local_and_a_remote_tool_are_the_same_to_a_composite() {
+    struct Local;
+
+    impl ServerHandler for Local {
+        async fn list_tools(
+            &self,
+            _: Option<PaginatedRequestParams>,
+            _: RequestContext<RoleServer>,
+        ) -> Result<ListToolsResult, ErrorData> {
+            let schema =
+                json!({ "type": "object", "properties": { "text": { "type": "string" } } });
+            let schema = Arc::new(schema.as_object().unwrap().clone());
+            let echo = Tool::new("echo", "Says it again", schema);
+            Ok(ListToolsResult::with_all_items(vec![echo]))
+        }
+
+        async fn call_tool(
+            &self,
+            call: CallToolRequestParams,
+            _: RequestContext<RoleServer>,
+        ) -> Result<CallToolResponse, ErrorData> {
+            let text = call.arguments.unwrap_or_default()["text"].as_str().unwrap().to_owned();
+            Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
+        }
+    }
+
+    let twice = CompositeTool::fan_out("twice", "Says it twice", ["echo", "echo"]);
+    let layer = CompositeLayer::new([twice]).unwrap();
+    let local = layer.layer(mcp_composite::adapter::HandlerService::new(Local));
+    let remote = layer.layer(far().child_process(misbehaving(&["good"])));
+
+    let twice = || request("twice", &json!({ "text": "hello" }));
+    let local = local.oneshot(twice()).await.unwrap();
+    let remote = soon(remote.oneshot(twice())).await.unwrap();
+    assert_eq!(remote.tool_result().unwrap().content, local.tool_result().unwrap().content);
+    assert_eq!(structured(&remote), structured(&local));
+}
+
+#[tokio::test]
+async fn it_is_ready_whatever_becomes_of_the_server() {
+    let mut remote = far().child_process(ChildProcess::new("/nowhere/to/be/found"));
+    for _ in 0..2 {
+        let mut ready = pin!(remote.ready());
+        assert!(matches!(poll!(&mut ready), Poll::Ready(Ok(_))));
+        let _ = soon(remote.connected()).await;
+    }
+    remote.close().await;
+    let mut ready = pin!(remote.ready());
+    assert!(matches!(poll!(&mut ready), Poll::Ready(Ok(_))));
+}
+
+// === Cancellation ===
+
+#[tokio::test]
+async fn a_call_that_is_dropped_is_cancelled_at_the_server() {
+    for behaviour in ["good", "modern"] {
+        let remote = far().child_process(misbehaving(&[behaviour]));
+        soon(remote.connected()).await.unwrap();
+        let mut service = remote.clone();
+        let mut hanging = service.call(request("hang", &json!({})));
+        assert!(poll!(&mut hanging).is_pending());
+        // Until the server has it, so that there is something to cancel.
+        until(async || structured(&call(&remote, "calls", json!({})).await)["count"] != 1).await;
+        drop(hanging);
+        until(async || structured(&call(&remote, "cancelled", json!({})).await)["count"] == 1)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_answered_is_not_cancelled() {
+    let remote = far().child_process(misbehaving(&["good"]));
+    call(&remote, "echo", json!({ "text": "hello" })).await;
+    let cancelled = call(&remote, "cancelled", json!({})).await;
+    assert_eq!(structured(&cancelled)["count"], 0);
+}
+
+// === `_meta` ===
+
+/// The `_meta` that a server gets of a caller's.
+async fn passed(behaviour: &str, meta: Value) -> Value {
+    let remote = far().pass_meta(["com.example/tenant"]).child_process(misbehaving(&[behaviour]));
+    let mut request = request("meta", &json!({}));
+    *request.context_mut().meta_mut() = RequestMetaObject::from(meta.as_object().unwrap().clone());
+    let reply = soon(remote.clone().oneshot(request)).await.unwrap();
+    let mut meta = structured(&reply).clone();
+    // rmcp's own, one per request.
+    assert!(meta.as_object_mut().unwrap().remove("progressToken").unwrap().is_number());
+    meta
+}
+
+fn callers_meta() -> Value {
+    json!({
+        "progressToken": "the caller's",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "com.example/tenant": "one",
+        "com.example/secret": "two",
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "caller", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {
+            "elicitation": { "form": {} },
+            "extensions": { "io.modelcontextprotocol/tasks": {} },
+        },
+    })
+}
+
+#[tokio::test]
+async fn an_older_server_learns_nothing_of_the_caller_but_the_trace() {
+    let meta = passed("good", callers_meta()).await;
+    let expected = json!({
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "com.example/tenant": "one",
+    });
+    assert_eq!(meta, expected);
+}
+
+#[tokio::test]
+async fn a_newer_server_learns_what_the_caller_can_be_asked_for() {
+    let meta = passed("modern", callers_meta()).await;
+    assert_eq!(
+        meta["io.modelcontextprotocol/clientCapabilities"],
+        json!({ "elicitation": { "form": {} } })
+    );
+    assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "mcp-composite");
+    assert_eq!(meta["com.example/tenant"], "one");
+    assert_eq!(meta["com.example/secret"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_newer_server_is_told_that_an_older_caller_can_be_asked_for_nothing() {
+    let meta = passed("modern", json!({})).await;
+    assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
+}
+
+// === Progress ===
+
+/// A client that keeps what it is told of progress.
+#[derive(Clone, Default)]
+struct Watcher(Arc<Mutex<Vec<ProgressNotificationParam>>>);
+
+impl ClientHandler for Watcher {
+    async fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.0.lock().unwrap().push(params);
+    }
+}
+
+#[tokio::test]
+async fn progress_reaches_the_client_under_its_own_token() {
+    let one = far().child_process(misbehaving(&["good"]));
+    let two = RoutedByName { one, two: far().child_process(misbehaving(&["modern"])) };
+    let both = CompositeTool::fan_out("both", "Two at once", ["one/progress", "two/progress"]);
+    let stack = CompositeLayer::new([both]).unwrap().layer(two);
+    let info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+
+    for lifecycle in [
+        ClientLifecycleMode::Initialize,
+        ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] },
+    ] {
+        let (near, there) = tokio::io::duplex(65536);
+        let server = ServeService::new(stack.clone(), info.clone());
+        let watcher = Watcher::default();
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { server.serve(near).await.unwrap().waiting().await });
+        let client = watcher.clone().serve_with_lifecycle(there, lifecycle).await.unwrap();
+        // One that is not the first, so that no two tokens are the same by chance.
+        client.list_tools(None).await.unwrap();
+
+        for (tool, message, last) in
+            [("one/progress", "step 4 of 4", 4.0), ("both", "progress: step 4 of 4", 2.0)]
+        {
+            watcher.0.lock().unwrap().clear();
+            let arguments = json!({ "steps": 4, "ms": 20 }).as_object().cloned().unwrap();
+            let params = CallToolRequestParams::new(tool).with_arguments(arguments);
+            let handle = client
+                .send_request_with_option(
+                    CallToolRequest::new(params).into(),
+                    PeerRequestOptions::no_options(),
+                )
+                .await
+                .unwrap();
+            let token = handle.progress_token.clone();
+            soon(handle.await_response()).await.unwrap();
+            let told = watcher.0.lock().unwrap().clone();
+            assert!(told.iter().all(|told| told.progress_token == token), "{told:?}");
+            assert!(told.windows(2).all(|two| two[0].progress < two[1].progress), "{told:?}");
+            let end = told.last().unwrap();
+            assert_eq!((end.progress, end.total), (last, Some(last)), "{told:?}");
+            assert!(end.message.as_ref().unwrap().ends_with(message), "{told:?}");
+        }
+    }
+}
+
+/// Two servers, told apart by what stands before the slash.
+#[derive(Clone)]
+struct RoutedByName {
+    one: RemoteService,
+    two: RemoteService,
+}
+
+impl Service<Request> for RoutedByName {
+    type Response = Reply;
+    type Error = BackendError;
+    type Future = BoxFuture<'static, Result<Reply, BackendError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BackendError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        let Self { one, two } = self.clone();
+        async move {
+            let Some(call) = request.tool_call_mut() else {
+                let mut reply = one.oneshot(request.clone()).await?;
+                let others = two.oneshot(request).await?;
+                let (one, two) = (reply.tools_mut().unwrap(), others.tools().unwrap());
+                for tool in &mut one.tools {
+                    tool.name = format!("one/{}", tool.name).into();
+                }
+                one.tools.extend(two.tools.iter().cloned().map(|mut tool| {
+                    tool.name = format!("two/{}", tool.name).into();
+                    tool
+                }));
+                return Ok(reply);
+            };
+            let name = call.name.to_string();
+            let (server, tool) = name.split_once('/').unwrap();
+            call.name = tool.to_owned().into();
+            if server == "one" { one.oneshot(request).await } else { two.oneshot(request).await }
+        }
+        .boxed()
+    }
+}
+
+// === Answers that are none ===
+
+#[tokio::test]
+async fn an_answer_of_the_wrong_shape_is_an_error_that_names_the_server() {
+    let remote = far().child_process(misbehaving(&["malformed"]));
+    let error =
+        call(&remote, "echo", json!({ "text": "hello" })).await.error().unwrap().into_owned();
+    assert_eq!(error.code, ErrorCode::INTERNAL_ERROR);
+    assert_eq!(error.message, "backend `far` gave an invalid answer");
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_its_connection_is_not_passed_on() {
+    let remote = far().child_process(misbehaving(&["good"]));
+    let custom = rmcp::model::CustomRequest::new("com.example/unheard", None);
+    let request = Request::new(custom, message::Context::default());
+    let error = soon(remote.oneshot(request)).await.unwrap().error().unwrap().into_owned();
+    assert_eq!(error.code, ErrorCode::INTERNAL_ERROR);
+    assert_eq!(error.message, "backend `far` does not support this method");
+}
+
+#[tokio::test]
+async fn a_servers_own_errors_are_passed_on() {
+    let remote = far().child_process(misbehaving(&["good"]));
+    let error = call(&remote, "unheard", json!({})).await.error().unwrap().into_owned();
+    assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
+    assert_eq!(error.message, "no such tool: unheard");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_fails_its_own_call_only() {
+    let remote = far().child_process(misbehaving(&["good"]));
+    soon(remote.connected()).await.unwrap();
+    let huge = call(&remote, "huge", json!({ "bytes": 100_000_000 }));
+    let slow = call(&remote, "slow", json!({ "ms": 50 }));
+    let (huge, slow) = tokio::join!(huge, slow);
+    assert_eq!(huge.error().unwrap().message, "backend `far` sent an answer of more than 16 MiB");
+    assert_eq!(text(&slow), "at last");
+}
+
+// === Losses ===
+
+#[tokio::test]
+async fn a_server_that_dies_fails_what_it_was_doing_and_is_started_again() {
+    let (logged, _logs) = capture_logs();
+    let remote = far().child_process(misbehaving(&["good"]));
+    let first = pid(&remote).await;
+    let error = soon(remote.clone().oneshot(request("die", &json!({})))).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::ConnectionLost);
+    assert_eq!(error.to_string(), "the connection to backend `far` was lost before it answered");
+    until(async || {
+        let again = remote.clone().oneshot(request("pid", &json!({}))).await;
+        again.is_ok_and(|reply| structured(&reply)["pid"] != first)
+    })
+    .await;
+    assert!(logged.text().contains("it exited with status 3"), "{}", logged.text());
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_says_by_what() {
+    let (logged, _logs) = capture_logs();
+    let remote = far().child_process(misbehaving(&["good"]));
+    let first = pid(&remote).await;
+    let mut hanging = remote.clone().oneshot(request("hang", &json!({})));
+    assert!(poll!(&mut hanging).is_pending());
+    until(async || structured(&call(&remote, "calls", json!({})).await)["count"] != 2).await;
+    kill(first);
+    let error = soon(hanging).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::ConnectionLost);
+    until(async || logged.text().contains("it was ended by signal 9")).await;
+}
+
+#[tokio::test]
+async fn the_same_tools_after_a_loss_are_no_change() {
+    let changes = Changes::default();
+    let remote = far().changes(changes.clone()).child_process(misbehaving(&["good"]));
+    let first = pid(&remote).await;
+    let mut bumps = changes.tools().watch();
+    let _ = soon(remote.clone().oneshot(request("die", &json!({})))).await;
+    until(async || {
+        let again = remote.clone().oneshot(request("pid", &json!({}))).await;
+        again.is_ok_and(|reply| structured(&reply)["pid"] != first)
+    })
+    .await;
+    assert!(poll!(pin!(bumps.bumped())).is_pending());
+
+    call(&remote, "add_tool", json!({ "name": "new" })).await;
+    soon(bumps.bumped()).await;
+}
+
+fn kill(process: u64) {
+    let killed = std::process::Command::new("kill").args(["-9", &process.to_string()]).status();
+    assert!(killed.unwrap().success());
+}
+
+// === Servers that do not get that far ===
+
+/// What is said of a server that cannot be connected.
+async fn trouble(child: ChildProcess) -> String {
+    let remote = far().connect_timeout(Duration::from_secs(1)).child_process(child);
+    let trouble = soon(remote.connected()).await.unwrap_err();
+    let error = remote.clone().oneshot(request("echo", &json!({}))).await.unwrap_err();
+    assert_eq!(error.to_string(), "backend `far` is not connected");
+    soon(remote.close()).await;
+    trouble
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_exist_is_told() {
+    let trouble = trouble(ChildProcess::new("no-such-command")).await;
+    let expected = "the command `no-such-command` could not be started: No such file or directory";
+    assert!(trouble.starts_with(expected), "{trouble}");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_at_once_is_told_with_its_last_words() {
+    let trouble = trouble(misbehaving(&["exit"])).await;
+    assert!(
+        trouble.ends_with("it exited with status 1, after saying `misbehaving: told to exit`"),
+        "{trouble}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_given_up_in_time() {
+    for behaviour in ["garbage", "silent"] {
+        let trouble = trouble(misbehaving(&[behaviour])).await;
+        assert_eq!(trouble, "it did not answer within 1s");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_answers_what_nobody_asked_is_told() {
+    let trouble = trouble(misbehaving(&["other-ids"])).await;
+    assert!(trouble.contains("id"), "{trouble}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_survive_a_newer_question_is_asked_the_older_one() {
+    for behaviour in ["dies-on-discover", "ignores-discover"] {
+        let remote =
+            far().connect_timeout(Duration::from_secs(1)).child_process(misbehaving(&[behaviour]));
+        until(async || remote.connected().await.is_ok()).await;
+        assert_eq!(text(&call(&remote, "echo", json!({ "text": "hello" })).await), "hello");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_lists_for_ever_can_still_be_called() {
+    let (logged, _logs) = capture_logs();
+    let remote = far().child_process(misbehaving(&["flood"]));
+    call(&remote, "echo", json!({ "text": "hello" })).await;
+    assert!(logged.text().contains("the tools of a backend are not known"), "{}", logged.text());
+}
+
+#[tokio::test]
+async fn a_server_that_ends_after_every_connection_is_not_started_without_pause() {
+    let received = Received::new();
+    let child = received.of(misbehaving(&["exit-after-initialize"]));
+    let remote = far().child_process(child);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let starts = received.count("initialize");
+    assert!((1..=4).contains(&starts), "{starts} starts");
+    drop(remote);
+}
+
+// === The end ===
+
+#[tokio::test]
+async fn the_process_is_gone_when_it_is_closed() {
+    let remote = far().child_process(misbehaving(&["good"]));
+    let process = pid(&remote).await;
+    assert!(is_running(process));
+    soon(remote.close()).await;
+    assert!(!is_running(process));
+    let error = remote.clone().oneshot(request("echo", &json!({}))).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::NotConnected);
+    assert_eq!(remote.connected().await, Err("it was closed".to_owned()));
+}
+
+#[tokio::test]
+async fn the_process_is_gone_soon_after_the_last_clone_is_dropped() {
+    let remote = far().child_process(misbehaving(&["good"]));
+    let process = pid(&remote).await;
+    let clone = remote.clone();
+    drop(remote);
+    assert_eq!(pid(&clone).await, process);
+    drop(clone);
+    until(async || !is_running(process)).await;
+}
+
+#[tokio::test]
+async fn a_process_that_will_not_end_is_killed() {
+    let remote = far().child_process(misbehaving(&["stubborn"]));
+    let process = pid(&remote).await;
+    soon(remote.close()).await;
+    // It is the child of a child, so that nobody here is told when it has ended.
+    until(async || !is_running(process)).await;
+}
+
+#[test]
+fn the_process_is_gone_when_the_runtime_is() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (remote, process) = runtime.block_on(async {
+        let remote = far().child_process(misbehaving(&["stubborn"]));
+        let process = pid(&remote).await;
+        (remote, process)
+    });
+    drop(runtime);
+    assert!((0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        !is_running(process)
+    }));
+    drop(remote);
+}
+
+#[tokio::test]
+async fn what_a_wrapper_has_started_ends_with_it() {
+    let server = example("misbehaving");
+    let script = format!("'{}' good & echo $! >&2; wait", server.display());
+    let (logged, _logs) = capture_logs();
+    // The shell gives its child no input, so the connection fails; what counts is
+    // that nothing is left of it.
+    let wrapper = ChildProcess::new("sh").args(["-c", &format!("sleep 60 & {script}")]);
+    let remote = far().connect_timeout(Duration::from_millis(500)).child_process(wrapper);
+    let _ = soon(remote.connected()).await;
+    soon(remote.close()).await;
+    let logged = logged.text();
+    let line = logged.lines().find(|line| line.contains("a backend says")).unwrap();
+    let process = line.rsplit('"').nth(1).unwrap().parse().unwrap();
+    until(async || !is_running(process)).await;
+}
+
+// === Changes ===
+
+#[tokio::test]
+async fn changes_are_told() {
+    for behaviour in ["good", "modern"] {
+        let changes = Changes::default();
+        let remote = far().changes(changes.clone()).child_process(misbehaving(&[behaviour]));
+        soon(remote.connected()).await.unwrap();
+        let mut bumps = changes.tools().watch();
+        // A newer server is listened to in the background.
+        until(async || {
+            call(&remote, "add_tool", json!({ "name": "new" })).await;
+            let told = tokio::time::timeout(Duration::from_millis(200), bumps.bumped()).await;
+            told.is_ok()
+        })
+        .await;
+        assert!(tools(&remote).await.contains(&"new".to_owned()));
+    }
+}
+
+#[tokio::test]
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+async fn updates_of_a_resource_are_told_also_after_a_loss() {
+    use rmcp::model::{
+        SubscribeRequest, SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
+    };
+
+    for behaviour in ["good", "modern"] {
+        let changes = Changes::default();
+        let remote = far().changes(changes.clone()).child_process(misbehaving(&[behaviour]));
+        let context = message::Context::default;
+        let subscribe = SubscribeRequest::new(SubscribeRequestParams::new("test://one"));
+        let reply = soon(remote.clone().oneshot(Request::new(subscribe, context()))).await.unwrap();
+        assert!(reply.error().is_none());
+
+        let mut updates = changes.watch_resources();
+        for _ in 0..2 {
+            until(async || {
+                if remote.clone().oneshot(request("touch", &json!({}))).await.is_err() {
+                    return false;
+                }
+                let told = tokio::time::timeout(Duration::from_millis(200), updates.recv()).await;
+                told.is_ok_and(|uri| &*uri.unwrap() == "test://one")
+            })
+            .await;
+            let _ = soon(remote.clone().oneshot(request("die", &json!({})))).await;
+        }
+
+        until(async || remote.connected().await.is_ok()).await;
+        let unsubscribe = UnsubscribeRequest::new(UnsubscribeRequestParams::new("test://one"));
+        soon(remote.clone().oneshot(Request::new(unsubscribe, context()))).await.unwrap();
+        until(async || {
+            while updates.try_recv().is_ok() {}
+            call(&remote, "touch", json!({})).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            updates.try_recv().is_err()
+        })
+        .await;
+    }
+}
+
+// === Secrets ===
+
+#[tokio::test]
+async fn a_child_gets_its_own_environment_and_not_ours() {
+    // Cargo sets it, so it is in ours.
+    assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
+    let remote = far().child_process(misbehaving(&["good"]).env("TOKEN", "hidden-value"));
+    let seen = async |name| text(&call(&remote, "env", json!({ "name": name })).await).to_owned();
+    assert_eq!(seen("TOKEN").await, "hidden-value");
+    assert_eq!(seen("CARGO_MANIFEST_DIR").await, "unset");
+    assert_ne!(seen("PATH").await, "unset");
+}
+
+#[tokio::test]
+async fn secrets_are_neither_logged_nor_told() {
+    let (logged, _logs) = capture_logs();
+    let script = "echo \"my token is $TOKEN\" >&2; exit 1";
+    let child = ChildProcess::new("sh").args(["-c", script]).env("TOKEN", "hidden-value");
+    let shown = format!("{child:?} {child:#?}");
+    let remote =
+        far().secrets(Secrets::new(["other-hidden-value".to_owned()])).child_process(child);
+    let trouble = soon(remote.connected()).await.unwrap_err();
+    assert!(trouble.contains("my token is ***"), "{trouble}");
+    let all = format!("{shown} {trouble} {} {remote:?}", logged.text());
+    assert!(!all.contains("hidden-value"), "{all}");
+}
+
+// === impl Received ===
+
+impl Received {
+    fn new() -> Self {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mcp-composite-received-{}-{count}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    /// A server that writes there.
+    fn of(&self, child: ChildProcess) -> ChildProcess {
+        child.env("MISBEHAVING_LOG", &self.0)
+    }
+
+    /// How many messages of this method have come.
+    fn count(&self, method: &str) -> usize {
+        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|message| message["method"] == method)
+            .count()
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
