@@ -1,0 +1,147 @@
+//! What reaches a server past the layers.
+
+use std::borrow::Cow;
+
+use futures::future::{BoxFuture, FutureExt};
+use rmcp::{
+    RoleServer, ServerHandler,
+    model::{
+        CancelledNotificationParam, CustomNotification, DiscoverResult, ErrorData,
+        InitializeRequestParams, InitializeResult, ProgressNotificationParam, ProtocolVersion,
+        ServerConfig, SubscriptionFilter, Tool,
+    },
+    service::{NotificationContext, RequestContext, SubscriptionContext},
+};
+
+/// The server aside of a service that only answers requests.
+pub(super) struct Described(pub(super) ServerConfig);
+
+/// What reaches a handler past the layers: all of [`ServerHandler`] that is not
+/// a request, and the requests that [`Opening::Aside`] names.
+///
+/// `ServerHandler` itself cannot be a trait object.
+pub(super) trait Aside: Send + Sync {
+    fn info(&self) -> ServerConfig;
+    fn protocol_versions(&self) -> Cow<'static, [ProtocolVersion]>;
+    fn negotiate(&self, params: &InitializeRequestParams) -> Result<InitializeResult, ErrorData>;
+    fn tool(&self, name: &str) -> Option<Tool>;
+
+    fn initialize(
+        &self,
+        params: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> BoxFuture<'_, Result<InitializeResult, ErrorData>>;
+    fn discover(
+        &self,
+        context: RequestContext<RoleServer>,
+    ) -> BoxFuture<'_, Result<DiscoverResult, ErrorData>>;
+    fn ping(&self, context: RequestContext<RoleServer>) -> BoxFuture<'_, Result<(), ErrorData>>;
+
+    fn accepted_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter>;
+    fn listen(&self, context: SubscriptionContext) -> BoxFuture<'_, Result<(), ErrorData>>;
+
+    fn on_cancelled(
+        &self,
+        params: CancelledNotificationParam,
+        context: NotificationContext<RoleServer>,
+    ) -> BoxFuture<'_, ()>;
+    fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        context: NotificationContext<RoleServer>,
+    ) -> BoxFuture<'_, ()>;
+    fn on_initialized(&self, context: NotificationContext<RoleServer>) -> BoxFuture<'_, ()>;
+    fn on_roots_list_changed(&self, context: NotificationContext<RoleServer>) -> BoxFuture<'_, ()>;
+    fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        context: NotificationContext<RoleServer>,
+    ) -> BoxFuture<'_, ()>;
+}
+
+// === impl Described ===
+
+impl ServerHandler for Described {
+    fn get_info(&self) -> ServerConfig {
+        self.0.clone()
+    }
+}
+
+// === impl Aside ===
+
+impl<H: ServerHandler> Aside for H {
+    fn info(&self) -> ServerConfig {
+        self.get_info()
+    }
+
+    fn protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        self.supported_protocol_versions()
+    }
+
+    fn negotiate(&self, params: &InitializeRequestParams) -> Result<InitializeResult, ErrorData> {
+        self.negotiate_initialize(params)
+    }
+
+    fn tool(&self, name: &str) -> Option<Tool> {
+        self.get_tool(name)
+    }
+
+    fn initialize(
+        &self,
+        params: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> BoxFuture<'_, Result<InitializeResult, ErrorData>> {
+        ServerHandler::initialize(self, params, context).boxed()
+    }
+
+    fn discover(
+        &self,
+        context: RequestContext<RoleServer>,
+    ) -> BoxFuture<'_, Result<DiscoverResult, ErrorData>> {
+        ServerHandler::discover(self, context).boxed()
+    }
+
+    fn ping(&self, context: RequestContext<RoleServer>) -> BoxFuture<'_, Result<(), ErrorData>> {
+        ServerHandler::ping(self, context).boxed()
+    }
+
+    fn accepted_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        self.accepted_subscription_filter(requested)
+    }
+
+    fn listen(&self, context: SubscriptionContext) -> BoxFuture<'_, Result<(), ErrorData>> {
+        ServerHandler::listen(self, context).boxed()
+    }
+
+    fn on_cancelled(
+        &self,
+        params: CancelledNotificationParam,
+        context: NotificationContext<RoleServer>,
+    ) -> BoxFuture<'_, ()> {
+        ServerHandler::on_cancelled(self, params, context).boxed()
+    }
+
+    fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        context: NotificationContext<RoleServer>,
+    ) -> BoxFuture<'_, ()> {
+        ServerHandler::on_progress(self, params, context).boxed()
+    }
+
+    fn on_initialized(&self, context: NotificationContext<RoleServer>) -> BoxFuture<'_, ()> {
+        ServerHandler::on_initialized(self, context).boxed()
+    }
+
+    fn on_roots_list_changed(&self, context: NotificationContext<RoleServer>) -> BoxFuture<'_, ()> {
+        ServerHandler::on_roots_list_changed(self, context).boxed()
+    }
+
+    fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        context: NotificationContext<RoleServer>,
+    ) -> BoxFuture<'_, ()> {
+        ServerHandler::on_custom_notification(self, notification, context).boxed()
+    }
+}

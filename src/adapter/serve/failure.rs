@@ -1,0 +1,51 @@
+//! What a client is told when there is no answer.
+
+use std::{any::Any, error::Error, panic::AssertUnwindSafe};
+
+use futures::future::FutureExt;
+use rmcp::model::ErrorData;
+
+use crate::message::Cause;
+
+/// Turns a panic into an error, since rmcp would leave the request unanswered.
+pub(super) async fn caught<T>(method: &str, work: impl Future<Output = T>) -> Result<T, ErrorData> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| {
+        tracing::error!(method, panic = panic_text(&*panic), "panicked while answering a request");
+        internal_error()
+    })
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        (None, None) => "no text",
+    }
+}
+
+/// What the client is told when the service could not answer.
+pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static)) -> ErrorData {
+    match Cause::of(error) {
+        Cause::TimedOut => ErrorData::internal_error("the request timed out", None),
+        Cause::Overloaded => ErrorData::internal_error("the server is overloaded", None),
+        Cause::Backend(backend) => {
+            tracing::warn!(method, error, source = backend.source(), "a backend could not answer");
+            ErrorData::internal_error(backend.to_string(), None)
+        }
+        Cause::Unknown => {
+            tracing::error!(method, error, "failed to answer a request");
+            internal_error()
+        }
+    }
+}
+
+/// What the client is told when the service answered something else.
+pub(super) fn mismatch(method: &str) -> ErrorData {
+    tracing::warn!(method, "the result is not of the type that the method has");
+    ErrorData::internal_error("the server gave an invalid result", None)
+}
+
+/// An error whose reason is for the log.
+pub(super) fn internal_error() -> ErrorData {
+    ErrorData::internal_error("internal error", None)
+}
