@@ -84,4 +84,8 @@ mod serve;
 
 #[cfg(feature = "remote")]
 pub use self::remote::RemoteService;
-pub use self::{handler::HandlerService, secrets::Secrets, serve::ServeService};
+pub use self::{
+    handler::HandlerService,
+    secrets::Secrets,
+    serve::{Describe, ServeService},
+};

@@ -13,9 +13,6 @@ use rmcp::{
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
 
-/// The server aside of a service that only answers requests.
-pub(super) struct Described(pub(super) ServerConfig);
-
 /// What reaches a handler past the layers: all of [`ServerHandler`] that is not
 /// a request, and the requests that [`Opening::Aside`] names.
 ///
@@ -57,14 +54,6 @@ pub(super) trait Aside: Send + Sync {
         notification: CustomNotification,
         context: NotificationContext<RoleServer>,
     ) -> BoxFuture<'_, ()>;
-}
-
-// === impl Described ===
-
-impl ServerHandler for Described {
-    fn get_info(&self) -> ServerConfig {
-        self.0.clone()
-    }
 }
 
 // === impl Aside ===

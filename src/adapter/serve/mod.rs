@@ -1,6 +1,7 @@
 //! A Tower service as a server: the one edge to clients.
 
 mod aside;
+mod describe;
 mod failure;
 mod handler;
 
@@ -13,15 +14,17 @@ use std::{
 use futures::future::{self, Either, FutureExt};
 use rmcp::{
     RoleServer, ServerHandler,
-    model::{ClientRequest, ErrorData, ServerConfig, ServerResult},
+    model::{ClientRequest, ErrorData, ServerResult},
     service::RequestContext,
 };
 use tower::{BoxError, ServiceExt};
 use tower_layer::Layer;
 use tower_service::Service;
 
+pub use self::describe::Describe;
 use self::{
-    aside::{Aside, Described},
+    aside::Aside,
+    describe::Described,
     failure::{caught, failure, mismatch},
     handler::{fill_result_type, is_modern},
 };
@@ -58,13 +61,13 @@ impl<S> ServeService<S> {
     ///
     /// The service answers requests about tools, prompts, resources and so on.
     /// `initialize`, `server/discover` and `ping` are answered from the
-    /// description and do not reach it. Notifications go nowhere, and
-    /// `subscriptions/listen` is not implemented.
+    /// description, as it is at that moment, and do not reach the service.
+    /// Notifications go nowhere, and `subscriptions/listen` is not implemented.
     #[must_use]
-    pub fn new(service: S, info: ServerConfig) -> Self {
+    pub fn new(service: S, description: impl Describe) -> Self {
         Self {
             service: Arc::new(Mutex::new(service)),
-            aside: Arc::new(Described(info)),
+            aside: Arc::new(Described(description)),
             opening: Opening::Aside,
         }
     }
