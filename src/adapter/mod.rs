@@ -21,6 +21,25 @@
 //!   the protocol requires, and learns that `logging/setLevel` no longer
 //!   exists.
 //!
+//! # Changes
+//!
+//! Where the tools, prompts or resources behind a stack come and go, somebody
+//! knows and tells [`Changes`](crate::changes::Changes). With
+//! [`ServeService::changes`], so are clients: those of 2025-11-25 and older
+//! unasked, newer ones on the streams of `subscriptions/listen` that they ask
+//! for. `listChanged` is declared in all that the server says of itself, also
+//! where a wrapped handler says it. A client of streamable HTTP without a session
+//! that is older than 2026-07-28 cannot be told of anything.
+//!
+//! # Many connections
+//!
+//! rmcp runs one `ServeService` for each connection, session or request, so
+//! transports such as streamable HTTP want a function that makes them. Make one
+//! `server` and give `move || Ok(server.clone())`: what must be shared is, and a
+//! clone costs next to nothing.
+//!
+//! # Failures
+//!
 //! A service that fails (`S::Error`) is told to the client as a JSON-RPC error
 //! `-32603`: "the request timed out" for `tower::timeout`, "the server is
 //! overloaded" for `tower::load_shed`, and "internal error" for all others,

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
+mod changes;
 #[cfg(feature = "config")]
 mod config;
 mod contract;

@@ -647,6 +647,22 @@ impl ClientHandler for Human {
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.log.note("tools changed");
     }
+
+    async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.log.note("prompts changed");
+    }
+
+    async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.log.note("resources changed");
+    }
+
+    async fn on_resource_updated(
+        &self,
+        params: ResourceUpdatedNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.log.note(format!("updated {}", params.uri));
+    }
 }
 
 // === impl Connection ===

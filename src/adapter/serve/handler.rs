@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use futures::future;
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
 use rmcp::model::{SetLevelRequest, SetLevelRequestParams, SubscribeRequest, UnsubscribeRequest};
 use rmcp::{
@@ -30,6 +31,7 @@ use tower_service::Service;
 
 use super::{
     Opening, ServeService,
+    changes::{Changing, accepted, declare},
     failure::{caught, mismatch},
 };
 use crate::message::{Reply, Request};
@@ -93,8 +95,6 @@ where
         fn read_resource_directory(ReadResourceDirectoryRequestParams) -> ReadResourceDirectoryResult
             = ReadResourceDirectoryRequest(ReadResourceDirectoryRequest::new)
             => ListResourcesResult;
-        fn list_tools(Option<PaginatedRequestParams>) -> ListToolsResult
-            = ListToolsRequest(optional) => ListToolsResult;
         fn call_tool(CallToolRequestParams) -> CallToolResponse
             = CallToolRequest(CallToolRequest::new)
             => CallToolResult | InputRequiredResult | CreateTaskResult;
@@ -107,10 +107,53 @@ where
     }
 
     acknowledged_by_the_service! {
-        fn subscribe(SubscribeRequestParams) = SubscribeRequest;
-        fn unsubscribe(UnsubscribeRequestParams) = UnsubscribeRequest;
         fn update_task(UpdateTaskParams) = UpdateTaskRequest;
         fn cancel_task(CancelTaskParams) = CancelTaskRequest;
+    }
+
+    async fn list_tools(
+        &self,
+        params: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let asked = self.tools_epoch();
+        let message: ListToolsRequest = optional(params);
+        let method = message.method.as_str();
+        match self.answer(method, message, context).await? {
+            ServerResult::ListToolsResult(list) => {
+                self.shared.tools.remember(&list.tools, asked, self.tools_epoch());
+                Ok(list)
+            }
+            _ => Err(mismatch(method)),
+        }
+    }
+
+    async fn subscribe(
+        &self,
+        params: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let uri = params.uri.clone();
+        let message = SubscribeRequest::new(params);
+        let subscribed = self.acknowledge(message.method.as_str(), message, context);
+        match &self.changing {
+            Some(changing) => self.connection.claims(changing).add(&uri, subscribed).await,
+            None => subscribed.await,
+        }
+    }
+
+    async fn unsubscribe(
+        &self,
+        params: UnsubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let uri = params.uri.clone();
+        let message = UnsubscribeRequest::new(params);
+        let unsubscribed = self.acknowledge(message.method.as_str(), message, context);
+        match &self.changing {
+            Some(changing) => self.connection.claims(changing).remove(&uri, unsubscribed).await,
+            None => unsubscribed.await,
+        }
     }
 
     async fn set_level(
@@ -149,7 +192,8 @@ where
         params: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        match self.opening {
+        let watch = self.changing.as_ref().map(Changing::watch);
+        let result = match self.shared.opening {
             Opening::Inside => {
                 let message = InitializeRequest::new(params);
                 let method = message.method.as_str();
@@ -158,66 +202,87 @@ where
                     _ => Err(mismatch(method)),
                 }
             }
-            Opening::Aside => self.aside.initialize(params, context).await,
+            Opening::Aside => self.shared.aside.initialize(params, context).await,
+        };
+        if let (Some(watch), Ok(_)) = (watch, &result) {
+            self.connection.initialized(watch);
         }
+        result.map(|result| self.declared(result))
     }
 
     async fn discover(
         &self,
         context: RequestContext<RoleServer>,
     ) -> Result<DiscoverResult, ErrorData> {
-        match self.opening {
+        let mut result = match self.shared.opening {
             Opening::Inside => {
                 let message = DiscoverRequest::new(DiscoverRequestParams {});
                 let method = message.method.as_str();
                 match self.answer(method, message, context).await? {
-                    ServerResult::DiscoverResult(result) => Ok(result),
-                    _ => Err(mismatch(method)),
+                    ServerResult::DiscoverResult(result) => result,
+                    _ => return Err(mismatch(method)),
                 }
             }
-            Opening::Aside => self.aside.discover(context).await,
+            Opening::Aside => self.shared.aside.discover(context).await?,
+        };
+        if self.changing.is_some() {
+            declare(&mut result.capabilities);
         }
+        Ok(result)
     }
 
     async fn ping(&self, context: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        match self.opening {
+        match self.shared.opening {
             Opening::Inside => {
                 let message = PingRequest::default();
                 self.acknowledge(message.method.as_str(), message, context).await
             }
-            Opening::Aside => self.aside.ping(context).await,
+            Opening::Aside => self.shared.aside.ping(context).await,
         }
     }
 
     fn get_info(&self) -> ServerConfig {
-        self.aside.info()
+        self.declared(self.shared.aside.info())
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        self.aside.protocol_versions()
+        self.shared.aside.protocol_versions()
     }
 
     fn negotiate_initialize(
         &self,
         params: &InitializeRequestParams,
     ) -> Result<InitializeResult, ErrorData> {
-        self.aside.negotiate(params)
+        self.shared.aside.negotiate(params).map(|result| self.declared(result))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.aside.tool(name)
+        let own = || self.shared.aside.tool(name);
+        self.shared.tools.get(name, self.tools_epoch(), own)
     }
 
     fn accepted_subscription_filter(
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        self.aside.accepted_filter(requested)
+        // A handler may remember what it was asked here, so it is in any case.
+        let handlers = self.shared.aside.accepted_filter(requested);
+        let Some(changing) = &self.changing else { return handlers };
+        // rmcp tells the client that it listens before we are called again.
+        self.connection.asked().push(changing.watch());
+        // All that is declared, and so all that the handler can have accepted.
+        Some(accepted(requested, &self.get_info().capabilities))
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         // A request as well, so a panic would leave it unanswered.
-        caught("subscriptions/listen", async { self.aside.listen(context).await }).await?
+        caught("subscriptions/listen", async {
+            match &self.changing {
+                Some(changing) => self.stream(changing, context).await,
+                None => self.shared.aside.listen(context).await,
+            }
+        })
+        .await?
     }
 
     async fn on_cancelled(
@@ -225,7 +290,7 @@ where
         params: CancelledNotificationParam,
         context: NotificationContext<RoleServer>,
     ) {
-        self.aside.on_cancelled(params, context).await;
+        self.shared.aside.on_cancelled(params, context).await;
     }
 
     async fn on_progress(
@@ -233,15 +298,18 @@ where
         params: ProgressNotificationParam,
         context: NotificationContext<RoleServer>,
     ) {
-        self.aside.on_progress(params, context).await;
+        self.shared.aside.on_progress(params, context).await;
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        self.aside.on_initialized(context).await;
+        let peer = context.peer.clone();
+        let handlers = self.shared.aside.on_initialized(context);
+        // rmcp runs this in a task of its own.
+        future::join(handlers, self.tell(&peer)).await;
     }
 
     async fn on_roots_list_changed(&self, context: NotificationContext<RoleServer>) {
-        self.aside.on_roots_list_changed(context).await;
+        self.shared.aside.on_roots_list_changed(context).await;
     }
 
     async fn on_custom_notification(
@@ -249,7 +317,26 @@ where
         notification: CustomNotification,
         context: NotificationContext<RoleServer>,
     ) {
-        self.aside.on_custom_notification(notification, context).await;
+        self.shared.aside.on_custom_notification(notification, context).await;
+    }
+}
+
+impl<S> ServeService<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
+    S: Clone + Send + 'static,
+{
+    /// What the server says of itself, and that it tells of changes if it does.
+    fn declared(&self, mut description: ServerConfig) -> ServerConfig {
+        if self.changing.is_some() {
+            declare(&mut description.capabilities);
+        }
+        description
+    }
+
+    /// Changes whenever the tools do.
+    fn tools_epoch(&self) -> u64 {
+        self.changing.as_ref().map_or(0, |changing| changing.changes.tools().now())
     }
 }
 

@@ -1,9 +1,12 @@
 //! A Tower service as a server: the one edge to clients.
 
 mod aside;
+mod changes;
 mod describe;
 mod failure;
 mod handler;
+mod subscriptions;
+mod tools;
 
 use std::{
     any, fmt,
@@ -12,9 +15,11 @@ use std::{
 };
 
 use futures::future::{self, Either, FutureExt};
+#[expect(deprecated, reason = "backends of any age understand it")]
+use rmcp::model::{UnsubscribeRequest, UnsubscribeRequestParams};
 use rmcp::{
     RoleServer, ServerHandler,
-    model::{ClientRequest, ErrorData, ServerResult},
+    model::{ClientRequest, ConstString, ErrorData, ServerResult},
     service::RequestContext,
 };
 use tower::{BoxError, ServiceExt};
@@ -24,25 +29,44 @@ use tower_service::Service;
 pub use self::describe::Describe;
 use self::{
     aside::Aside,
+    changes::{Changing, Connection},
     describe::Described,
     failure::{caught, failure, mismatch},
     handler::{fill_result_type, is_modern},
+    subscriptions::Subscriptions,
+    tools::ListedTools,
 };
 use super::HandlerService;
-use crate::message::{Progress, Reply, Request};
+use crate::{
+    changes::Changes,
+    message::{Context, Progress, Reply, Request},
+};
 
 /// A Tower service as a server that rmcp can run over any transport.
 ///
-/// Clones share the service's state as clones of the service do, and cost
-/// little: a server over HTTP needs one per request. The service need not be
-/// `Sync`.
+/// rmcp runs one `ServeService` for each connection: over streamable HTTP, one
+/// for each session of an older client, and one for each request of a client
+/// that has no session. Clone it for each. Clones share the service's state as
+/// clones of the service do, and what clients were shown of its tools. A clone
+/// begins without what belongs to a connection, which is only the resources that
+/// its client has subscribed to. It costs a few counts and no memory. The service
+/// need not be `Sync`.
 ///
 /// See the [module docs](super) for an example, and for what clients see.
 pub struct ServeService<S> {
+    shared: Arc<Shared<S>>,
+    /// Where clients are told of changes.
+    changing: Option<Changing>,
+    /// What clones do not share.
+    connection: Connection,
+}
+
+struct Shared<S> {
     /// Locked only to be cloned, so that the service need not be `Sync`.
-    service: Arc<Mutex<S>>,
+    service: Mutex<S>,
     aside: Arc<dyn Aside>,
     opening: Opening,
+    tools: ListedTools,
 }
 
 /// Who answers `initialize`, `server/discover` and `ping`.
@@ -62,14 +86,11 @@ impl<S> ServeService<S> {
     /// The service answers requests about tools, prompts, resources and so on.
     /// `initialize`, `server/discover` and `ping` are answered from the
     /// description, as it is at that moment, and do not reach the service.
-    /// Notifications go nowhere, and `subscriptions/listen` is not implemented.
+    /// Notifications go nowhere, and `subscriptions/listen` is not implemented
+    /// but with [`changes`](Self::changes).
     #[must_use]
     pub fn new(service: S, description: impl Describe) -> Self {
-        Self {
-            service: Arc::new(Mutex::new(service)),
-            aside: Arc::new(Described(description)),
-            opening: Opening::Aside,
-        }
+        Self::over(service, Arc::new(Described(description)), Opening::Aside)
     }
 
     /// Puts a layer around a handler and serves both.
@@ -84,10 +105,15 @@ impl<S> ServeService<S> {
     {
         let handler = HandlerService::new(handler);
         let aside = Arc::clone(handler.handler());
+        Self::over(layer.layer(handler), aside, Opening::Inside)
+    }
+
+    fn over(service: S, aside: Arc<dyn Aside>, opening: Opening) -> Self {
+        let tools = ListedTools::default();
         Self {
-            service: Arc::new(Mutex::new(layer.layer(handler))),
-            aside,
-            opening: Opening::Inside,
+            shared: Arc::new(Shared { service: Mutex::new(service), aside, opening, tools }),
+            changing: None,
+            connection: Connection::default(),
         }
     }
 }
@@ -97,6 +123,38 @@ where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
     S: Clone + Send + 'static,
 {
+    /// Tells clients of these changes.
+    ///
+    /// Give a clone of what the backends of the stack tell their changes to. A
+    /// client of 2025-11-25 or older is told, from when it has introduced itself
+    /// until it is gone, that tools, prompts or resources have changed, and that
+    /// a resource has changed if it subscribed to that one. A newer client asks
+    /// for a stream of changes with `subscriptions/listen`; what a wrapped
+    /// handler streams on its own goes there, too, and the stream ends when the
+    /// handler ends it. Many changes while a client is being told of one count
+    /// as one.
+    ///
+    /// Clients learn that they will be told (`listChanged`) of tools, and of
+    /// prompts and resources if the description declares these. To subscribe to
+    /// single resources is declared by the description alone.
+    ///
+    /// Clients share their subscriptions to a resource: the first one travels
+    /// down the stack, the others wait for how it ends, and its end is sent down
+    /// when the last client has given it up or is gone. So a layer must not
+    /// decide by the client who may subscribe, and a handler must not itself
+    /// notify the client that it was asked by, but tell these changes.
+    #[must_use]
+    pub fn changes(mut self, changes: Changes) -> Self {
+        let shared = Arc::clone(&self.shared);
+        let unsubscribe = Box::new(move |uri: Arc<str>| {
+            let shared = Arc::clone(&shared);
+            async move { shared.unsubscribe(&uri).await }.boxed()
+        });
+        let subscriptions = Arc::new(Subscriptions::new(unsubscribe));
+        self.changing = Some(Changing { changes, subscriptions });
+        self
+    }
+
     /// Lets the service answer a request, as long as the client wants it.
     async fn answer(
         &self,
@@ -115,13 +173,8 @@ where
             request.context_mut().set_progress(progress.clone());
         }
 
-        let reply = async {
-            let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            service.oneshot(request).await
-        };
-        let answered = caught(method, reply.map(|reply| reply.map_err(Into::into)));
-
         // First the token: a call that nobody waits for any more does not start.
+        let answered = self.shared.answer(method, request);
         let (cancelled, answered) = (pin!(cancellation.cancelled()), pin!(answered));
         let answered = future::select(cancelled, answered).await;
         if let Some(progress) = progress {
@@ -130,8 +183,8 @@ where
         match answered {
             // rmcp sends no response to a cancelled request.
             Either::Left(_) => Err(ErrorData::internal_error("the request was cancelled", None)),
-            Either::Right((reply, _)) => {
-                let mut result = reply?.map_err(|error| failure(method, &*error))?.into_result()?;
+            Either::Right((result, _)) => {
+                let mut result = result?;
                 if modern {
                     fill_result_type(&mut result);
                 }
@@ -147,20 +200,16 @@ where
         message: impl Into<ClientRequest>,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        match self.answer(method, message, context).await? {
-            // The same thing, once with and once without a `resultType`.
-            ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(()),
-            _ => Err(mismatch(method)),
-        }
+        acknowledged(method, &self.answer(method, message, context).await?)
     }
 }
 
 impl<S> Clone for ServeService<S> {
     fn clone(&self) -> Self {
         Self {
-            service: Arc::clone(&self.service),
-            aside: Arc::clone(&self.aside),
-            opening: self.opening,
+            shared: Arc::clone(&self.shared),
+            changing: self.changing.clone(),
+            connection: Connection::default(),
         }
     }
 }
@@ -169,7 +218,41 @@ impl<S> fmt::Debug for ServeService<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServeService")
             .field("service", &format_args!("{}", any::type_name::<S>()))
-            .field("opening", &self.opening)
+            .field("opening", &self.shared.opening)
+            .field("changes", &self.changing.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl<S> Shared<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
+    S: Clone + Send + 'static,
+{
+    async fn answer(&self, method: &str, request: Request) -> Result<ServerResult, ErrorData> {
+        let reply = async {
+            let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            service.oneshot(request).await.map_err(Into::into)
+        };
+        caught(method, reply).await?.map_err(|error| failure(method, &*error))?.into_result()
+    }
+
+    /// Ends a subscription whose clients are gone.
+    #[expect(deprecated, reason = "backends of any age understand it")]
+    async fn unsubscribe(&self, uri: &str) -> Result<(), ErrorData> {
+        let message = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri));
+        let method = message.method.as_str();
+        let request = Request::new(message, Context::default());
+        acknowledged(method, &self.answer(method, request).await?)
+    }
+}
+
+fn acknowledged(method: &str, result: &ServerResult) -> Result<(), ErrorData> {
+    match result {
+        // The same thing, once with and once without a `resultType`.
+        ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(()),
+        _ => Err(mismatch(method)),
     }
 }

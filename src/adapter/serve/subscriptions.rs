@@ -1,0 +1,241 @@
+//! Which resources clients want to hear of, counted.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::future::BoxFuture;
+use rmcp::model::ErrorData;
+use tokio::{runtime::Handle, sync};
+
+/// How many resources one connection may subscribe to.
+pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
+
+/// Sends the end of a subscription to the service, with no client behind it.
+type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
+
+/// The resources that any client has subscribed to.
+///
+/// The service sees one subscription for the first client that claims a resource,
+/// and its end when the last one has given it back.
+pub(super) struct Subscriptions {
+    held: Mutex<HashMap<Arc<str>, Held>>,
+    unsubscribe: Unsubscribe,
+}
+
+struct Held {
+    /// Connections that have the resource or are about to.
+    claims: usize,
+    /// Whether the service was asked successfully. Locked while it is asked, so
+    /// that all who come meanwhile wait for what it says.
+    subscribed: Arc<sync::Mutex<bool>>,
+}
+
+/// The resources that one client has subscribed to, until this value is dropped.
+pub(super) struct Claims {
+    all: Arc<Subscriptions>,
+    uris: Mutex<HashSet<Arc<str>>>,
+}
+
+/// A claim that is given back when dropped, unless it was kept.
+struct Claim<'a> {
+    all: &'a Arc<Subscriptions>,
+    uri: Option<Arc<str>>,
+}
+
+// === impl Subscriptions ===
+
+impl Subscriptions {
+    pub(super) fn new(unsubscribe: Unsubscribe) -> Self {
+        Self { held: Mutex::default(), unsubscribe }
+    }
+
+    /// Counts a claim; what it returns says whether the service was asked.
+    fn claim(&self, uri: &Arc<str>) -> Arc<sync::Mutex<bool>> {
+        let mut held = self.held();
+        let held = held
+            .entry(Arc::clone(uri))
+            .or_insert_with(|| Held { claims: 0, subscribed: Arc::default() });
+        held.claims += 1;
+        Arc::clone(&held.subscribed)
+    }
+
+    fn is_claimed(&self, uri: &str) -> bool {
+        self.held().contains_key(uri)
+    }
+
+    /// Gives claims back; if they were the last, the service will be told.
+    fn release(self: &Arc<Self>, uris: impl IntoIterator<Item = Arc<str>>) {
+        let mut last = Vec::new();
+        let mut held = self.held();
+        for uri in uris {
+            if let Entry::Occupied(mut entry) = held.entry(uri) {
+                let idle = entry.get().subscribed.try_lock().is_ok_and(|subscribed| !*subscribed);
+                match entry.get().claims {
+                    2.. => entry.get_mut().claims -= 1,
+                    _ if idle => drop(entry.remove()),
+                    _ => last.push(Arc::clone(entry.key())),
+                }
+            }
+        }
+        drop(held);
+        if last.is_empty() {
+            return;
+        }
+        match Handle::try_current() {
+            Ok(runtime) => {
+                let all = Arc::clone(self);
+                runtime.spawn(async move {
+                    for uri in last {
+                        let unsubscribe = (all.unsubscribe)(Arc::clone(&uri));
+                        if let Err(error) = all.give_back(&uri, unsubscribe).await {
+                            tracing::debug!(%uri, %error, "failed to end a subscription");
+                        }
+                    }
+                });
+            }
+            // Nobody can send anything any more.
+            Err(_) => last.iter().for_each(|uri| {
+                self.leave(uri);
+                self.tidy(uri);
+            }),
+        }
+    }
+
+    /// Gives a claim back, and tells the service if it was the last.
+    async fn give_back(
+        &self,
+        uri: &str,
+        unsubscribe: impl Future<Output = Result<(), ErrorData>>,
+    ) -> Result<(), ErrorData> {
+        let Some(subscribed) = self.held().get(uri).map(|held| Arc::clone(&held.subscribed)) else {
+            return Ok(());
+        };
+        let mut subscribed = subscribed.lock().await;
+        // Somebody else may have come while this one waited.
+        let outcome =
+            if self.leave(uri) && mem::take(&mut *subscribed) { unsubscribe.await } else { Ok(()) };
+        drop(subscribed);
+        self.tidy(uri);
+        outcome
+    }
+
+    /// Takes a claim off the count; whether it was the last.
+    fn leave(&self, uri: &str) -> bool {
+        self.held().get_mut(uri).is_some_and(|held| {
+            held.claims -= 1;
+            held.claims == 0
+        })
+    }
+
+    /// Forgets a resource that nobody claims.
+    fn tidy(&self, uri: &str) {
+        let mut held = self.held();
+        if held.get(uri).is_some_and(|held| held.claims == 0) {
+            held.remove(uri);
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Arc<str>, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Claims ===
+
+impl Claims {
+    pub(super) fn new(all: Arc<Subscriptions>) -> Self {
+        Self { all, uris: Mutex::default() }
+    }
+
+    /// Claims a resource, with `subscribe` if nobody has it yet.
+    pub(super) async fn add(
+        &self,
+        uri: &str,
+        subscribe: impl Future<Output = Result<(), ErrorData>>,
+    ) -> Result<(), ErrorData> {
+        if self.contains(uri) {
+            return Ok(());
+        }
+        if self.uris().len() >= MOST_SUBSCRIPTIONS {
+            return Err(too_many());
+        }
+        let uri: Arc<str> = uri.into();
+        let subscribed = self.all.claim(&uri);
+        let mut claim = Claim { all: &self.all, uri: Some(Arc::clone(&uri)) };
+        let mut subscribed = subscribed.lock().await;
+        if !*subscribed {
+            subscribe.await?;
+            *subscribed = true;
+        }
+        drop(subscribed);
+
+        // The same connection may have claimed it, or too many, meanwhile.
+        let mut uris = self.uris();
+        if uris.len() >= MOST_SUBSCRIPTIONS {
+            return Err(too_many());
+        }
+        if uris.insert(uri) {
+            claim.uri = None;
+        }
+        Ok(())
+    }
+
+    /// Gives a resource back, with `unsubscribe` if nobody else has it.
+    pub(super) async fn remove(
+        &self,
+        uri: &str,
+        unsubscribe: impl Future<Output = Result<(), ErrorData>>,
+    ) -> Result<(), ErrorData> {
+        let claimed = self.uris().remove(uri);
+        if claimed {
+            self.all.give_back(uri, unsubscribe).await
+        } else if self.all.is_claimed(uri) {
+            // It would be the end of somebody else's.
+            Ok(())
+        } else {
+            unsubscribe.await
+        }
+    }
+
+    /// Gives all resources back.
+    pub(super) fn clear(&self) {
+        let uris = mem::take(&mut *self.uris());
+        self.all.release(uris);
+    }
+
+    pub(super) fn contains(&self, uri: &str) -> bool {
+        self.uris().contains(uri)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<str>> {
+        self.uris().iter().cloned().collect()
+    }
+
+    fn uris(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+// === impl Claim ===
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.all.release(self.uri.take());
+    }
+}
+
+fn too_many() -> ErrorData {
+    ErrorData::invalid_params(
+        format!("a client can subscribe to no more than {MOST_SUBSCRIPTIONS} resources"),
+        None,
+    )
+}

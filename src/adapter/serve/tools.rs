@@ -1,0 +1,118 @@
+//! What clients must repeat of a tool's arguments in HTTP headers.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use rmcp::model::{JsonObject, Tool};
+use serde_json::Value;
+
+/// How many tools are remembered. Calls of others are not checked.
+const MOST_TOOLS: usize = 10_000;
+/// The annotation of a property that clients repeat in a header (SEP-2243).
+const HEADER_KEYWORD: &str = "x-mcp-header";
+
+/// The tools that clients were shown, for rmcp to check the headers of a call.
+///
+/// rmcp asks for a tool without waiting, so only what has passed can be known.
+/// It looks at nothing but the annotations of the schema. Most tools have none,
+/// and of those only the name is kept: enough to know that another tool of this
+/// name, which a layer hides behind it, is not meant.
+///
+/// What is listed again replaces what was known of the same name. Nothing is
+/// forgotten at the first page of a listing: several clients list at once, not
+/// all see the same tools, and the next page may be long in coming. That a tool
+/// is gone costs nothing, since a call of it is refused anyway. But that it looks
+/// different now must not be missed, or good calls are refused; so all is
+/// forgotten when the tools have changed. A tool that is not known is not
+/// checked, or only as far as the handler itself knows it.
+#[derive(Default)]
+pub(super) struct ListedTools(RwLock<Listed>);
+
+#[derive(Default)]
+struct Listed {
+    epoch: u64,
+    /// None for a tool without annotations.
+    tools: HashMap<Cow<'static, str>, Option<Tool>>,
+}
+
+// === impl ListedTools ===
+
+impl ListedTools {
+    /// Remembers tools that were asked for at epoch `asked` and came at `now`.
+    pub(super) fn remember(&self, tools: &[Tool], asked: u64, now: u64) {
+        // Perhaps from before the change.
+        if asked != now {
+            return;
+        }
+        // Nearly always all is known, and nobody need wait for that.
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if known.epoch == now && tools.iter().all(|tool| known.has(tool)) {
+            return;
+        }
+        drop(known);
+
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known.epoch > now {
+            return;
+        }
+        // Too many are not worth keeping count of which came first.
+        if known.epoch < now || known.tools.len() + tools.len() > MOST_TOOLS {
+            known.epoch = now;
+            known.tools.clear();
+        }
+        for tool in tools.iter().take(MOST_TOOLS) {
+            if !known.has(tool) {
+                let annotated = is_annotated(tool).then(|| tool.clone());
+                known.tools.insert(tool.name.clone(), annotated);
+            }
+        }
+    }
+
+    /// The tool of this name, or else the handler's own.
+    pub(super) fn get(
+        &self,
+        name: &str,
+        now: u64,
+        own: impl FnOnce() -> Option<Tool>,
+    ) -> Option<Tool> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match known.tools.get(name) {
+            _ if known.epoch != now => own(),
+            None => own(),
+            Some(Some(tool)) => Some(tool.clone()),
+            // The handler's own is the one that was listed, unless it asks for
+            // what the listed one did not.
+            Some(None) => own().filter(|tool| !is_annotated(tool)),
+        }
+    }
+}
+
+// === impl Listed ===
+
+impl Listed {
+    fn has(&self, tool: &Tool) -> bool {
+        match self.tools.get(&tool.name) {
+            None => false,
+            Some(None) => !is_annotated(tool),
+            Some(Some(known)) => {
+                Arc::ptr_eq(&known.input_schema, &tool.input_schema) || known == tool
+            }
+        }
+    }
+}
+
+/// Whether a property has the annotation, at a place where rmcp looks for it.
+fn is_annotated(tool: &Tool) -> bool {
+    fn properties_of(schema: &JsonObject) -> bool {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        properties.into_iter().flatten().any(|(_, property)| {
+            property.as_object().is_some_and(|property| {
+                property.contains_key(HEADER_KEYWORD) || properties_of(property)
+            })
+        })
+    }
+    properties_of(&tool.input_schema)
+}

@@ -1,0 +1,709 @@
+//! What clients are told of changes, and what they subscribe to.
+
+use std::{
+    future,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use mcp_composite::{
+    adapter::ServeService,
+    changes::Changes,
+    message::{Reply, Request},
+};
+use rmcp::{
+    RoleServer, ServerHandler,
+    model::*,
+    service::{NotificationContext, Subscription, SubscriptionContext},
+};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tower::{BoxError, Service, layer::util::Identity, service_fn};
+
+use crate::support::{Connection, Era, Full, Log, connect, detached, soon, tool};
+
+const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
+
+/// A service that acknowledges everything and notes it.
+#[derive(Clone)]
+struct Backend {
+    log: Log,
+    /// How many requests it may answer.
+    answers: Arc<Semaphore>,
+    /// How many requests it refuses first.
+    refusals: Arc<AtomicUsize>,
+}
+
+impl Default for Backend {
+    fn default() -> Self {
+        let answers = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        Self { log: Log::default(), answers, refusals: Arc::default() }
+    }
+}
+
+impl Backend {
+    fn server(
+        &self,
+        changes: &Changes,
+    ) -> ServeService<
+        impl Service<Request, Response = Reply, Error = BoxError, Future: Send> + Clone + Send + 'static,
+    > {
+        let backend = self.clone();
+        let service = service_fn(move |request: Request| {
+            let backend = backend.clone();
+            async move {
+                let message = serde_json::to_value(request.message()).unwrap();
+                let uri = message["params"]["uri"].as_str().unwrap_or_default();
+                backend.log.note(format!("{} {uri}", request.method()));
+                backend.answers.acquire().await.unwrap().forget();
+                let refusals = &backend.refusals;
+                let less = |refusals: usize| refusals.checked_sub(1);
+                Ok::<_, BoxError>(
+                    match refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+                        Ok(_) => ErrorData::invalid_params("not this one", None).into(),
+                        Err(_) => ServerResult::empty(()).into(),
+                    },
+                )
+            }
+        });
+        ServeService::new(service, everything()).changes(changes.clone())
+    }
+
+    /// Waits until it has seen this many requests of this method.
+    async fn saw(&self, method: &str, times: usize) {
+        settle().await;
+        let seen = self.log.lines();
+        let count = seen.iter().filter(|line| line.starts_with(method)).count();
+        assert_eq!(count, times, "{method}: {seen:#?}");
+    }
+}
+
+fn everything() -> ServerConfig {
+    ServerConfig::new(
+        ServerCapabilities::builder()
+            .enable_prompts()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .build(),
+    )
+}
+
+/// Lets everything happen that can. Time is paused where this is used.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+async fn told(connection: &Connection) -> Vec<String> {
+    settle().await;
+    connection.client.service().log.lines()
+}
+
+async fn subscribe(connection: &Connection, uri: &str) -> bool {
+    connection.send("resources/subscribe", json!({ "uri": uri })).await.is_ok()
+}
+
+async fn unsubscribe(connection: &Connection, uri: &str) -> bool {
+    connection.send("resources/unsubscribe", json!({ "uri": uri })).await.is_ok()
+}
+
+async fn listen(connection: &Connection, filter: SubscriptionFilter) -> Subscription {
+    soon(connection.client.listen(filter)).await.unwrap()
+}
+
+/// The next change that is streamed, by its method and URI.
+async fn next(stream: &mut Subscription) -> String {
+    let notification = soon(stream.next()).await.unwrap().unwrap();
+    let notification = serde_json::to_value(notification).unwrap();
+    let uri = notification["params"]["uri"].as_str().unwrap_or_default();
+    format!("{} {uri}", notification["method"].as_str().unwrap()).trim_end().to_owned()
+}
+
+/// A filter for all there is.
+fn all(uris: &[&str]) -> SubscriptionFilter {
+    let lists = SubscriptionFilter::builder()
+        .tools_list_changed()
+        .prompts_list_changed()
+        .resources_list_changed();
+    match uris {
+        [] => lists.build(),
+        _ => lists.resource_subscriptions(uris.iter().copied()).build(),
+    }
+}
+
+// === what is declared ===
+
+fn capabilities(connection: &Connection) -> Value {
+    serde_json::to_value(&connection.client.peer_info().unwrap().capabilities).unwrap()
+}
+
+#[tokio::test]
+async fn that_lists_change_is_declared_where_they_are() {
+    for era in BOTH {
+        let served = Backend::default().server(&Changes::default());
+        let declared = capabilities(&connect(served, era).await);
+        assert_eq!(declared["tools"], json!({ "listChanged": true }));
+        assert_eq!(declared["prompts"], json!({ "listChanged": true }));
+        assert_eq!(declared["resources"], json!({ "subscribe": true, "listChanged": true }));
+
+        let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
+        let bare = ServeService::new(service, ServerConfig::default()).changes(Changes::default());
+        let declared = capabilities(&connect(bare, era).await);
+        assert_eq!(declared, json!({ "tools": { "listChanged": true } }));
+    }
+}
+
+#[tokio::test]
+async fn what_a_wrapped_handler_declares_is_added_to() {
+    for era in BOTH {
+        let layers = Identity::new();
+        let served = ServeService::wrap(Full::default(), layers).changes(Changes::default());
+        assert_eq!(served.get_info().capabilities.prompts.unwrap().list_changed, Some(true));
+        let declared = capabilities(&connect(served, era).await);
+        assert_eq!(declared["prompts"], json!({ "listChanged": true }));
+        assert_eq!(declared["resources"], json!({ "subscribe": true, "listChanged": true }));
+        assert_eq!(declared["logging"], json!({}));
+
+        let untold = ServeService::wrap(Full::default(), Identity::new());
+        assert_eq!(capabilities(&connect(untold, era).await)["prompts"], json!({}));
+    }
+}
+
+#[tokio::test]
+async fn a_description_is_asked_each_time() {
+    for era in BOTH {
+        let name = Arc::new(Mutex::new("first"));
+        let now = name.clone();
+        let describe = move || {
+            let name = Implementation::new(*now.lock().unwrap(), "1");
+            ServerConfig::default().with_server_info(name)
+        };
+        let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
+        let served = ServeService::new(service, describe);
+        for expected in ["first", "second"] {
+            *name.lock().unwrap() = expected;
+            let connection = connect(served.clone(), era).await;
+            let info = connection.client.peer_info().unwrap();
+            assert_eq!(info.server_info.as_ref().unwrap().name, expected);
+            assert_eq!(served.get_info().server_info.name, expected);
+        }
+    }
+}
+
+// === older clients ===
+
+#[tokio::test(start_paused = true)]
+async fn an_older_client_is_told_that_lists_have_changed() {
+    let changes = Changes::default();
+    let connection = connect(Backend::default().server(&changes), Era::Legacy).await;
+    settle().await;
+    for _ in 0..5 {
+        changes.tools().bump();
+    }
+    assert_eq!(told(&connection).await, ["tools changed"], "several changes count as one");
+    changes.prompts().bump();
+    settle().await;
+    changes.resources().bump();
+    settle().await;
+    changes.tools().bump();
+    assert_eq!(
+        told(&connection).await,
+        ["tools changed", "prompts changed", "resources changed", "tools changed"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_client_is_told_of_what_is_declared_only() {
+    let changes = Changes::default();
+    let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
+    let served = ServeService::new(service, ServerConfig::default()).changes(changes.clone());
+    let connection = connect(served, Era::Legacy).await;
+    settle().await;
+    changes.prompts().bump();
+    changes.resources().bump();
+    changes.resource_updated("a");
+    assert_eq!(told(&connection).await, [""; 0]);
+    changes.tools().bump();
+    assert_eq!(told(&connection).await, ["tools changed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_clients_are_told() {
+    let changes = Changes::default();
+    let served = Backend::default().server(&changes);
+    let one = connect(served.clone(), Era::Legacy).await;
+    let other = connect(served, Era::Legacy).await;
+    settle().await;
+    changes.tools().bump();
+    assert_eq!(told(&one).await, ["tools changed"]);
+    assert_eq!(told(&other).await, ["tools changed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_client_is_not_told_what_it_did_not_ask_for() {
+    let changes = Changes::default();
+    let connection = connect(Backend::default().server(&changes), Era::Modern).await;
+    connection.client.notify_initialized().await.unwrap();
+    settle().await;
+    changes.tools().bump();
+    assert_eq!(told(&connection).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrapped_handler_learns_of_its_client_as_well() {
+    let full = Full::default();
+    let changes = Changes::default();
+    let served = ServeService::wrap(full.clone(), Identity::new()).changes(changes.clone());
+    let connection = connect(served, Era::Legacy).await;
+    full.log.wait_for("notifications/initialized").await;
+    changes.prompts().bump();
+    assert_eq!(told(&connection).await, ["prompts changed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_says_twice_that_it_is_there_is_told_once() {
+    let changes = Changes::default();
+    let connection = connect(Backend::default().server(&changes), Era::Legacy).await;
+    for _ in 0..3 {
+        connection.client.notify_initialized().await.unwrap();
+    }
+    settle().await;
+    changes.tools().bump();
+    assert_eq!(told(&connection).await, ["tools changed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_a_client_that_is_gone() {
+    for era in BOTH {
+        let alive = Arc::new(());
+        let held = alive.clone();
+        let service = service_fn(move |_: Request| {
+            let _held = &held;
+            future::pending::<Result<Reply, BoxError>>()
+        });
+        let served = ServeService::new(service, everything()).changes(Changes::default());
+        let Connection { client, mut server } = connect(served, era).await;
+        let stream = match era {
+            Era::Legacy => None,
+            Era::Modern => Some(client.listen(all(&[])).await.unwrap()),
+        };
+        settle().await;
+        assert!(Arc::strong_count(&alive) > 1);
+        client.cancel().await.unwrap();
+        soon(server.join_next()).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        drop(stream);
+        assert_eq!(Arc::strong_count(&alive), 1, "{era:?}");
+    }
+}
+
+// === newer clients ===
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_client_is_streamed_what_it_asks_for() {
+    let changes = Changes::default();
+    let connection = connect(Backend::default().server(&changes), Era::Modern).await;
+    let mut everything = listen(&connection, all(&["a"])).await;
+    assert_eq!(everything.acknowledged(), &all(&["a"]));
+    let tools = SubscriptionFilter::builder().tools_list_changed().build();
+    let mut only_tools = listen(&connection, tools).await;
+
+    changes.prompts().bump();
+    assert_eq!(next(&mut everything).await, "notifications/prompts/list_changed");
+    changes.resources().bump();
+    assert_eq!(next(&mut everything).await, "notifications/resources/list_changed");
+    changes.resource_updated("b");
+    changes.resource_updated("a");
+    assert_eq!(next(&mut everything).await, "notifications/resources/updated a");
+    for _ in 0..5 {
+        changes.tools().bump();
+    }
+    assert_eq!(next(&mut everything).await, "notifications/tools/list_changed");
+    assert_eq!(next(&mut only_tools).await, "notifications/tools/list_changed");
+
+    // The other stream goes on when one ends.
+    everything.cancel().await.unwrap();
+    changes.tools().bump();
+    assert_eq!(next(&mut only_tools).await, "notifications/tools/list_changed");
+    assert_eq!(told(&connection).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_declared_is_not_accepted() {
+    let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
+    let served = ServeService::new(service, ServerConfig::default()).changes(Changes::default());
+    let connection = connect(served, Era::Modern).await;
+    let stream = listen(&connection, all(&["a"])).await;
+    let tools = SubscriptionFilter::builder().tools_list_changed().build();
+    assert_eq!(stream.acknowledged(), &tools);
+}
+
+/// A handler that streams one change of its own and then waits, or ends.
+#[derive(Clone, Default)]
+struct Streaming {
+    ends: bool,
+    prepared: Log,
+}
+
+impl ServerHandler for Streaming {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_prompts()
+            .build();
+        ServerConfig::new(capabilities)
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        self.prepared.note(serde_json::to_string(requested).unwrap());
+        Some(SubscriptionFilter::builder().tools_list_changed().build())
+    }
+
+    async fn listen(&self, cx: SubscriptionContext) -> Result<(), ErrorData> {
+        cx.sink().notify_tool_list_changed().await.unwrap();
+        if !self.ends {
+            cx.cancelled().await;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_has_what_the_handler_streams_too() {
+    let changes = Changes::default();
+    let handler = Streaming::default();
+    let served = ServeService::wrap(handler.clone(), Identity::new()).changes(changes.clone());
+    let connection = connect(served, Era::Modern).await;
+    let mut stream = listen(&connection, all(&[])).await;
+    let both = SubscriptionFilter::builder().tools_list_changed().prompts_list_changed().build();
+    assert_eq!(stream.acknowledged(), &both);
+    assert!(handler.prepared.lines().len() == 1, "the handler is asked, too");
+    assert_eq!(next(&mut stream).await, "notifications/tools/list_changed");
+    changes.prompts().bump();
+    assert_eq!(next(&mut stream).await, "notifications/prompts/list_changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_when_the_handler_ends_it() {
+    let handler = Streaming { ends: true, ..Streaming::default() };
+    let served = ServeService::wrap(handler, Identity::new()).changes(Changes::default());
+    let connection = connect(served, Era::Modern).await;
+    let mut stream = listen(&connection, all(&[])).await;
+    assert_eq!(next(&mut stream).await, "notifications/tools/list_changed");
+    assert!(soon(stream.next()).await.unwrap().is_none());
+    assert!(stream.end().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_cannot_stream_has_its_changes_streamed() {
+    struct Plain;
+    impl ServerHandler for Plain {}
+
+    let changes = Changes::default();
+    let served = ServeService::wrap(Plain, Identity::new()).changes(changes.clone());
+    let connection = connect(served, Era::Modern).await;
+    let mut stream = listen(&connection, all(&[])).await;
+    changes.tools().bump();
+    assert_eq!(next(&mut stream).await, "notifications/tools/list_changed");
+}
+
+// === subscriptions to resources ===
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_told_of_the_resources_that_it_subscribed_to() {
+    let (backend, changes) = (Backend::default(), Changes::default());
+    let served = backend.server(&changes);
+    let one = connect(served.clone(), Era::Legacy).await;
+    let other = connect(served, Era::Legacy).await;
+    assert!(subscribe(&one, "a").await);
+    assert!(subscribe(&one, "b").await);
+    assert!(subscribe(&other, "b").await);
+    for uri in ["a", "b", "c"] {
+        changes.resource_updated(uri);
+    }
+    assert_eq!(told(&one).await, ["updated a", "updated b"]);
+    assert_eq!(told(&other).await, ["updated b"]);
+
+    assert!(unsubscribe(&one, "b").await);
+    changes.resource_updated("b");
+    assert_eq!(told(&one).await, ["updated a", "updated b"]);
+    assert_eq!(told(&other).await, ["updated b", "updated b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_subscription_and_the_end_of_the_last_reach_the_backend() {
+    let (backend, changes) = (Backend::default(), Changes::default());
+    let served = backend.server(&changes);
+    let one = connect(served.clone(), Era::Legacy).await;
+    let other = connect(served, Era::Legacy).await;
+    assert!(subscribe(&one, "a").await);
+    assert!(subscribe(&one, "a").await);
+    assert!(subscribe(&other, "a").await);
+    backend.saw("resources/subscribe", 1).await;
+    assert!(unsubscribe(&one, "a").await);
+    assert!(unsubscribe(&one, "a").await, "it would end the other's");
+    backend.saw("resources/unsubscribe", 0).await;
+    assert!(unsubscribe(&other, "a").await);
+    backend.saw("resources/unsubscribe", 1).await;
+    // And all over again.
+    assert!(subscribe(&one, "a").await);
+    backend.saw("resources/subscribe", 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_the_backend_refuses_is_none() {
+    let (backend, changes) = (Backend::default(), Changes::default());
+    backend.refusals.store(1, Ordering::Relaxed);
+    let served = backend.server(&changes);
+    let one = connect(served.clone(), Era::Legacy).await;
+    let other = connect(served, Era::Legacy).await;
+    assert!(!subscribe(&one, "a").await);
+    changes.resource_updated("a");
+    assert_eq!(told(&one).await, [""; 0]);
+    assert!(subscribe(&other, "a").await, "the backend is asked again");
+    backend.saw("resources/subscribe", 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_meanwhile_waits_for_what_the_backend_says() {
+    let backend = Backend { answers: Arc::new(Semaphore::new(0)), ..Backend::default() };
+    backend.refusals.store(1, Ordering::Relaxed);
+    let served = backend.server(&Changes::default());
+    let one = connect(served.clone(), Era::Legacy).await;
+    let other = connect(served, Era::Legacy).await;
+    let allow = async {
+        backend.saw("resources/subscribe", 1).await;
+        backend.answers.add_permits(2);
+    };
+    let (first, second, ()) = tokio::join!(subscribe(&one, "a"), subscribe(&other, "a"), allow);
+    assert!(first != second, "the second one asked for itself");
+    backend.saw("resources/subscribe", 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_subscriptions_of_a_client_end_with_it() {
+    let (backend, changes) = (Backend::default(), Changes::default());
+    let served = backend.server(&changes);
+    let one = connect(served.clone(), Era::Legacy).await;
+    let other = connect(served.clone(), Era::Legacy).await;
+    for uri in ["a", "b", "c"] {
+        assert!(subscribe(&one, uri).await);
+    }
+    assert!(subscribe(&other, "b").await);
+    one.client.cancel().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    backend.saw("resources/unsubscribe a", 1).await;
+    backend.saw("resources/unsubscribe c", 1).await;
+    backend.saw("resources/unsubscribe b", 0).await;
+    drop((other, one.server));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    backend.saw("resources/unsubscribe b", 1).await;
+    // The server itself is still there.
+    let again = connect(served, Era::Legacy).await;
+    assert!(subscribe(&again, "b").await);
+    backend.saw("resources/subscribe b", 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_subscribed_while_it_lasts() {
+    let (backend, changes) = (Backend::default(), Changes::default());
+    let served = backend.server(&changes);
+    let older = connect(served.clone(), Era::Legacy).await;
+    assert!(subscribe(&older, "a").await);
+    let newer = connect(served, Era::Modern).await;
+    let mut stream = listen(&newer, all(&["a", "b"])).await;
+    settle().await;
+    assert_eq!(backend.log.lines(), ["resources/subscribe a", "resources/subscribe b"]);
+    changes.resource_updated("b");
+    assert_eq!(next(&mut stream).await, "notifications/resources/updated b");
+
+    stream.cancel().await.unwrap();
+    backend.saw("resources/unsubscribe b", 1).await;
+    backend.saw("resources/unsubscribe a", 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_before_the_backend_answers_leaves_nothing() {
+    let backend = Backend { answers: Arc::new(Semaphore::new(0)), ..Backend::default() };
+    let served = backend.server(&Changes::default());
+    let connection = connect(served.clone(), Era::Modern).await;
+    let mut stream = listen(&connection, all(&["a"])).await;
+    backend.saw("resources/subscribe a", 1).await;
+    stream.cancel().await.unwrap();
+    settle().await;
+    backend.answers.add_permits(9);
+    // Nobody holds it any more, so the backend is asked again.
+    let older = connect(served, Era::Legacy).await;
+    assert!(subscribe(&older, "a").await);
+    backend.saw("resources/subscribe a", 2).await;
+}
+
+#[tokio::test]
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+async fn a_client_cannot_subscribe_to_everything() {
+    let served = Backend::default().server(&Changes::default());
+    let (context, _keep) = detached(Era::Legacy);
+    for n in 0..10_000 {
+        let params = SubscribeRequestParams::new(format!("r{n}"));
+        served.subscribe(params, context.clone()).await.unwrap();
+    }
+    let one_more = SubscribeRequestParams::new("one more");
+    let error = served.subscribe(one_more.clone(), context.clone()).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
+    let given_back = UnsubscribeRequestParams::new("r7");
+    served.unsubscribe(given_back, context.clone()).await.unwrap();
+    served.subscribe(one_more, context).await.unwrap();
+}
+
+#[test]
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+fn what_ends_after_its_runtime_does_no_harm() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let backend = Backend::default();
+    let served = backend.server(&Changes::default());
+    runtime.block_on(async {
+        let (context, _keep) = detached(Era::Legacy);
+        served.subscribe(SubscribeRequestParams::new("a"), context).await.unwrap();
+    });
+    drop(runtime);
+    drop(served);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_misses_updates_is_told_of_all_it_may_have_missed() {
+    let changes = Changes::default();
+    let connection = connect(Backend::default().server(&changes), Era::Legacy).await;
+    assert!(subscribe(&connection, "a").await);
+    settle().await;
+    changes.resource_updated("a");
+    for n in 0..2000 {
+        changes.resource_updated(format!("other {n}"));
+    }
+    assert_eq!(told(&connection).await, ["updated a"]);
+}
+
+// === tools and clones ===
+
+fn annotated(name: &'static str, header: &str) -> Tool {
+    let region = json!({ "type": "string", "x-mcp-header": header });
+    let schema = json!({ "type": "object", "properties": { "region": region } });
+    Tool::new(name, "a tool", Arc::new(schema.as_object().unwrap().clone()))
+}
+
+#[tokio::test]
+async fn a_listed_tool_is_known_to_all_clones() {
+    let tools = Arc::new(Mutex::new(vec![annotated("near", "Region"), tool("plain")]));
+    let now = tools.clone();
+    let service = service_fn(move |_: Request| {
+        let list = ListToolsResult::with_all_items(now.lock().unwrap().clone());
+        future::ready(Ok::<_, BoxError>(Reply::from(list)))
+    });
+    let changes = Changes::default();
+    let served = ServeService::new(service, everything()).changes(changes.clone());
+    assert_eq!(served.get_tool("near"), None);
+
+    let list = async || {
+        let (context, _keep) = detached(Era::Modern);
+        served.clone().list_tools(None, context).await.unwrap();
+    };
+    list().await;
+    assert_eq!(served.get_tool("near"), Some(annotated("near", "Region")));
+    assert_eq!(served.get_tool("plain"), None, "there is nothing to check");
+
+    // Another page, or another client's list.
+    *tools.lock().unwrap() = vec![annotated("far", "Zone")];
+    list().await;
+    assert_eq!(served.get_tool("far"), Some(annotated("far", "Zone")));
+    assert_eq!(served.get_tool("near"), Some(annotated("near", "Region")));
+
+    *tools.lock().unwrap() = vec![annotated("near", "Place"), tool("far")];
+    list().await;
+    assert_eq!(served.get_tool("near"), Some(annotated("near", "Place")));
+    assert_eq!(served.get_tool("far"), None);
+
+    changes.tools().bump();
+    assert_eq!(served.get_tool("near"), None);
+    list().await;
+    assert_eq!(served.get_tool("near"), Some(annotated("near", "Place")));
+}
+
+#[tokio::test]
+async fn a_tool_is_known_as_it_was_listed_and_not_as_the_handler_has_it() {
+    struct Annotating;
+    impl ServerHandler for Annotating {
+        fn get_tool(&self, name: &str) -> Option<Tool> {
+            match name {
+                "hidden" => Some(annotated("hidden", "Region")),
+                "plain" => Some(tool("plain")),
+                _ => None,
+            }
+        }
+    }
+
+    // A layer that shows another tool in place of the handler's.
+    let layer = tower::layer::layer_fn(|_| {
+        let list = ListToolsResult::with_all_items(vec![tool("hidden"), tool("plain")]);
+        service_fn(move |_: Request| future::ready(Ok::<_, BoxError>(Reply::from(list.clone()))))
+    });
+    let served = ServeService::wrap(Annotating, layer);
+    assert_eq!(served.get_tool("hidden"), Some(annotated("hidden", "Region")));
+    let (context, _keep) = detached(Era::Modern);
+    served.list_tools(None, context).await.unwrap();
+    assert_eq!(served.get_tool("hidden"), None);
+    assert_eq!(served.get_tool("plain"), Some(tool("plain")));
+}
+
+#[test]
+fn a_clone_allocates_nothing() {
+    let served = Backend::default().server(&Changes::default());
+    drop(served.clone());
+    assert_eq!(allocation_counter::measure(|| drop(served.clone())).count_total, 0);
+}
+
+#[tokio::test]
+async fn what_is_listed_again_allocates_nothing_more() {
+    let tools: Vec<_> = (0..1000)
+        .map(|n| Tool::new(format!("tool-{n}"), "a tool", Arc::new(JsonObject::new())))
+        .collect();
+    let list = Arc::new(ListToolsResult::with_all_items(tools));
+    let service = move |_: Request| future::ready(Ok::<_, BoxError>(Reply::from((*list).clone())));
+    let served = ServeService::new(service_fn(service.clone()), everything());
+    let (context, _keep) = detached(Era::Modern);
+    let again = || {
+        let listed = served.list_tools(None, context.clone());
+        futures::executor::block_on(listed).unwrap()
+    };
+    let first = allocation_counter::measure(|| drop(again())).count_total;
+    let then = allocation_counter::measure(|| drop(again())).count_total;
+    // Names are kept once, with a table for them.
+    assert!((1000..1050).contains(&(first - then)), "{first} {then}");
+    let without = allocation_counter::measure(|| drop(context.clone())).count_total
+        + allocation_counter::measure(|| drop(service(Request::list_tools()))).count_total;
+    assert!(then - without < 10, "{then} {without}");
+}
+
+/// A handler whose `on_initialized` never ends.
+#[derive(Clone)]
+struct Busy;
+
+impl ServerHandler for Busy {
+    async fn on_initialized(&self, _: NotificationContext<RoleServer>) {
+        future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_busy_with_its_client_keeps_nobody_waiting() {
+    let changes = Changes::default();
+    let served = ServeService::wrap(Busy, Identity::new()).changes(changes.clone());
+    let connection = connect(served, Era::Legacy).await;
+    settle().await;
+    changes.tools().bump();
+    assert_eq!(told(&connection).await, ["tools changed"]);
+}
