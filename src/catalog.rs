@@ -10,7 +10,7 @@
 //! - A listing may take 10 seconds. A failure is remembered for one second.
 //! - After 60 seconds the catalog is refreshed in the background; until its
 //!   successor arrives, it serves.
-//! - When its [`Epoch`](crate::changes::Epoch) is bumped, whoever lists tools waits for a new catalog.
+//! - When its [`Epoch`] is bumped, whoever lists tools waits for a new catalog.
 //! - A tool that it does not know is looked for again, at most once a second.
 
 use std::{
