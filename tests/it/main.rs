@@ -10,6 +10,7 @@ mod defects;
 mod end_to_end;
 mod fan_out;
 mod handler;
+mod http;
 mod listing;
 mod programs;
 #[cfg(feature = "stdio")]

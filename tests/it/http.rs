@@ -1,0 +1,401 @@
+//! Streamable HTTP, over real sockets: nothing here can pause the time.
+
+use std::{
+    fmt::Write as _,
+    future,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use mcp_composite::{
+    adapter::ServeService,
+    changes::Changes,
+    composite::{CompositeLayer, CompositeTool},
+    message::{Reply, Request},
+};
+use rmcp::{
+    ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
+    model::*,
+    service::{PeerRequestOptions, RequestContext, RequestHandle, RunningService},
+    transport::{
+        StreamableHttpClientTransport,
+        streamable_http_server::{
+            StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+        },
+    },
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc::UnboundedReceiver,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+use tower::{BoxError, layer::util::Identity, service_fn};
+
+use crate::support::{Era, Human, Hung, soon, tool, unusual};
+
+const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
+
+/// A server that listens on a port of its own until it is dropped.
+struct Server {
+    address: SocketAddr,
+    /// Ends all that the server does.
+    shutdown: CancellationToken,
+    _serving: JoinSet<()>,
+}
+
+type Client = RunningService<RoleClient, Human>;
+
+async fn serve<S: ServerHandler + Clone>(server: S, sessions: bool) -> Server {
+    let shutdown = CancellationToken::new();
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(sessions)
+        // A server notices by writing that nobody reads.
+        .with_sse_keep_alive(Some(Duration::from_millis(50)))
+        .with_cancellation_token(shutdown.clone());
+    let sessions = Arc::new(LocalSessionManager::default());
+    let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
+    let router = axum::Router::new().fallback_service(service);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+    Server { address, shutdown, _serving: serving }
+}
+
+impl Server {
+    async fn connect(&self, era: Era) -> Client {
+        let lifecycle = match era {
+            Era::Legacy => ClientLifecycleMode::Initialize,
+            Era::Modern => ClientLifecycleMode::Discover {
+                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            },
+        };
+        let transport =
+            StreamableHttpClientTransport::from_uri(format!("http://{}/", self.address));
+        soon(Human::default().serve_with_lifecycle(transport, lifecycle)).await.unwrap()
+    }
+
+    /// Sends a request of a client of 2026-07-28, with more headers.
+    async fn post(&self, method: &str, params: Value, headers: &[(&str, &str)]) -> TcpStream {
+        let mut params = params;
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": "raw", "version": "0" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let name = params["name"].as_str().map(|name| ("Mcp-Name", name.to_owned()));
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let body = body.to_string();
+        let mut request = format!(
+            "POST / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n\
+             Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+             MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n",
+            self.address,
+            body.len()
+        );
+        let given = headers.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        for (name, value) in name.into_iter().chain(given) {
+            write!(request, "{name}: {value}\r\n").unwrap();
+        }
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.unwrap();
+        stream
+    }
+}
+
+/// All that a server answers until it ends the connection.
+async fn read(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    soon(stream.read_to_string(&mut text)).await.unwrap();
+    text
+}
+
+async fn send(client: &Client, method: &str, params: Value) -> Value {
+    let request = json!({ "method": method, "params": params });
+    let request: ClientRequest = serde_json::from_value(request).unwrap();
+    serde_json::to_value(soon(client.send_request(request)).await.unwrap()).unwrap()
+}
+
+/// Waits for something that a socket brings.
+async fn until(what: impl Fn() -> bool) {
+    soon(async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+async fn hang(
+    client: &Client,
+    calls: &mut UnboundedReceiver<Hung>,
+) -> (RequestHandle<RoleClient>, Vec<Hung>) {
+    let call = CallToolRequest::new(CallToolRequestParams::new("stuck"));
+    let options = PeerRequestOptions::no_options();
+    let handle = client.send_cancellable_request(call.into(), options).await.unwrap();
+    (handle, vec![soon(calls.recv()).await.unwrap(), soon(calls.recv()).await.unwrap()])
+}
+
+async fn all_ended(hung: Vec<Hung>) {
+    for hung in hung {
+        hung.ended().await;
+    }
+}
+
+fn composites() -> CompositeLayer {
+    CompositeLayer::new([
+        CompositeTool::fan_out("stuck", "Hangs twice", ["hang"; 2]),
+        CompositeTool::fan_out("mixed", "Some work", ["fine", "panic"]),
+    ])
+    .unwrap()
+}
+
+#[tokio::test]
+async fn clients_of_all_ages_list_and_call_composites_of_one_server() {
+    for sessions in [true, false] {
+        let (handler, _calls) = unusual();
+        let server = serve(ServeService::wrap(handler, composites()), sessions).await;
+        let clients = [server.connect(Era::Legacy).await, server.connect(Era::Modern).await];
+        for round in 0..3 {
+            for (client, era) in clients.iter().zip(BOTH) {
+                let tools = soon(client.list_all_tools()).await.unwrap();
+                let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
+                assert_eq!(names, ["hang", "panic", "fine", "stuck", "mixed"], "{round}");
+
+                let result = send(client, "tools/call", json!({ "name": "mixed" })).await;
+                let branches = &result["structuredContent"]["branches"];
+                assert_eq!(branches["fine"]["output"], "fine");
+                assert_eq!(branches["panic"]["error"]["kind"], "panic");
+                let result_type = result.get("resultType").and_then(Value::as_str);
+                assert_eq!(result_type, (era == Era::Modern).then_some("complete"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_cancels_stops_every_target() {
+    for era in BOTH {
+        let (handler, mut calls) = unusual();
+        let server = serve(ServeService::wrap(handler, composites()), true).await;
+        let client = server.connect(era).await;
+        let (handle, hung) = hang(&client, &mut calls).await;
+        handle.cancel(Some("changed my mind".to_owned())).await.unwrap();
+        all_ended(hung).await;
+        send(&client, "tools/call", json!({ "name": "fine" })).await;
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_nobody_reads_any_more_stops_every_target() {
+    let (handler, mut calls) = unusual();
+    let server = serve(ServeService::wrap(handler, composites()), true).await;
+    let stream = server.post("tools/call", json!({ "name": "stuck" }), &[]).await;
+    let hung = vec![soon(calls.recv()).await.unwrap(), soon(calls.recv()).await.unwrap()];
+    drop(stream);
+    all_ended(hung).await;
+}
+
+#[tokio::test]
+async fn a_server_that_shuts_down_stops_every_target_and_takes_no_more() {
+    for era in BOTH {
+        let (handler, mut calls) = unusual();
+        let server = serve(ServeService::wrap(handler, composites()), true).await;
+        let client = server.connect(era).await;
+        let (_handle, hung) = hang(&client, &mut calls).await;
+        server.shutdown.cancel();
+        all_ended(hung).await;
+        let answer = server.post("tools/call", json!({ "name": "fine" }), &[]).await;
+        let answer = read(answer).await;
+        assert!(!answer.contains("isError"), "{answer}");
+    }
+}
+
+/// Reports progress under the token of its client.
+#[derive(Clone)]
+struct Progressing;
+
+impl ServerHandler for Progressing {
+    async fn call_tool(
+        &self,
+        _: CallToolRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let token = cx.meta.get_progress_token().unwrap();
+        for progress in [1.0, 2.0] {
+            let params = ProgressNotificationParam::new(token.clone(), progress);
+            cx.peer.notify_progress(params).await.unwrap();
+        }
+        Ok(CallToolResult::success(vec![]).into())
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_is_called_directly_tells_its_client_of_progress() {
+    for era in BOTH {
+        let server = serve(ServeService::wrap(Progressing, Identity::new()), true).await;
+        let client = server.connect(era).await;
+        send(&client, "tools/call", json!({ "name": "x" })).await;
+        let log = client.service().log.clone();
+        until(|| log.lines().len() == 2).await;
+        assert!(log.has("progress 1") && log.has("progress 2"));
+    }
+}
+
+// === changes ===
+
+/// A server that acknowledges everything and notes it.
+fn acknowledging(changes: &Changes) -> (impl ServerHandler + Clone, Arc<Mutex<Vec<String>>>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let service = service_fn(move |request: Request| {
+        let message = serde_json::to_value(request.message()).unwrap();
+        let uri = message["params"]["uri"].as_str().unwrap_or_default();
+        noted.lock().unwrap().push(format!("{} {uri}", request.method()));
+        future::ready(Ok::<_, BoxError>(Reply::from(ServerResult::empty(()))))
+    });
+    let capabilities = ServerCapabilities::builder()
+        .enable_tools()
+        .enable_resources()
+        .enable_resources_subscribe()
+        .build();
+    let served = ServeService::new(service, ServerConfig::new(capabilities));
+    (served.changes(changes.clone()), seen)
+}
+
+#[tokio::test]
+async fn a_session_is_told_of_changes_and_of_its_own_resources() {
+    let changes = Changes::default();
+    let (served, seen) = acknowledging(&changes);
+    let server = serve(served, true).await;
+    let one = server.connect(Era::Legacy).await;
+    let other = server.connect(Era::Legacy).await;
+    send(&one, "resources/subscribe", json!({ "uri": "a" })).await;
+    send(&other, "resources/subscribe", json!({ "uri": "b" })).await;
+
+    changes.resource_updated("a");
+    changes.resource_updated("b");
+    changes.tools().bump();
+    for (client, uri) in [(&one, "updated a"), (&other, "updated b")] {
+        let log = &client.service().log;
+        until(|| log.has("updated") && log.has("tools changed")).await;
+        assert!(log.has(uri) && log.lines().len() == 2, "{:?}", log.lines());
+    }
+
+    // The end of a session ends its subscriptions, and no others.
+    one.cancel().await.unwrap();
+    let gone = || seen.lock().unwrap().iter().any(|line| line == "resources/unsubscribe a");
+    until(gone).await;
+    let seen = seen.lock().unwrap().clone();
+    assert!(!seen.iter().any(|line| line == "resources/unsubscribe b"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_newer_client_is_streamed_changes_until_it_is_gone() {
+    let changes = Changes::default();
+    let (served, seen) = acknowledging(&changes);
+    let server = serve(served, true).await;
+    let client = server.connect(Era::Modern).await;
+    let filter =
+        SubscriptionFilter::builder().tools_list_changed().resource_subscription("a").build();
+    let mut stream = soon(client.listen(filter.clone())).await.unwrap();
+    assert_eq!(stream.acknowledged(), &filter);
+    changes.tools().bump();
+    let told = soon(stream.next()).await.unwrap().unwrap();
+    assert!(matches!(told, ServerNotification::ToolListChangedNotification(_)), "{told:?}");
+    changes.resource_updated("a");
+    let told = soon(stream.next()).await.unwrap().unwrap();
+    assert!(matches!(told, ServerNotification::ResourceUpdatedNotification(_)), "{told:?}");
+
+    drop(stream);
+    until(|| seen.lock().unwrap().iter().any(|line| line == "resources/unsubscribe a")).await;
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(seen, ["resources/subscribe a", "resources/unsubscribe a"]);
+}
+
+#[tokio::test]
+async fn nothing_of_one_client_leaks_to_another() {
+    // Without sessions, each request has a server of its own.
+    let changes = Changes::default();
+    let (served, seen) = acknowledging(&changes);
+    let server = serve(served, false).await;
+    let one = server.connect(Era::Legacy).await;
+    let other = server.connect(Era::Legacy).await;
+    send(&one, "resources/subscribe", json!({ "uri": "a" })).await;
+    // Nobody can be told, so nobody remains subscribed.
+    until(|| seen.lock().unwrap().iter().any(|line| line == "resources/unsubscribe a")).await;
+    changes.resource_updated("a");
+    changes.tools().bump();
+    send(&other, "resources/subscribe", json!({ "uri": "a" })).await;
+    let seen = seen.lock().unwrap().clone();
+    let subscribed = seen.iter().filter(|line| *line == "resources/subscribe a").count();
+    assert_eq!(subscribed, 2, "{seen:?}");
+    for client in [one, other] {
+        assert_eq!(client.service().log.lines(), [""; 0]);
+    }
+}
+
+// === headers ===
+
+/// A tool whose property clients repeat in a header, and one that has none.
+#[derive(Clone)]
+struct Regional;
+
+impl ServerHandler for Regional {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let region = json!({ "type": "string", "x-mcp-header": "Region" });
+        let schema = json!({ "type": "object", "properties": { "region": region } });
+        let regional = Tool::new("regional", "", Arc::new(schema.as_object().unwrap().clone()));
+        Ok(ListToolsResult::with_all_items(vec![regional, tool("fine")]))
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        Ok(CallToolResult::structured(json!(call.arguments)).into())
+    }
+}
+
+#[tokio::test]
+async fn headers_of_a_call_are_checked_against_the_tool_that_was_listed() {
+    let composite = CompositeTool::fan_out("both", "All regions", ["regional", "fine"]);
+    let layer = CompositeLayer::new([composite]).unwrap();
+    let served: ServeService<_> = ServeService::wrap(Regional, layer);
+    let server = serve(served.clone(), true).await;
+    let call = |name| json!({ "name": name, "arguments": { "region": "north" } });
+
+    // Nothing is known of the tool yet, so nothing is checked.
+    let answer = read(server.post("tools/call", call("regional"), &[]).await).await;
+    assert!(answer.contains("north"), "{answer}");
+
+    // A stock client sends the header, since it has listed the tool.
+    let client = server.connect(Era::Modern).await;
+    let tools = soon(client.list_all_tools()).await.unwrap();
+    assert!(served.get_tool("regional").is_some());
+    let result = send(&client, "tools/call", call("regional")).await;
+    assert_eq!(result["structuredContent"]["region"], "north");
+
+    let answer = read(server.post("tools/call", call("regional"), &[]).await).await;
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("-32020"), "{answer}");
+    let header = [("Mcp-Param-Region", "south")];
+    let answer = read(server.post("tools/call", call("regional"), &header).await).await;
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("-32020"), "{answer}");
+
+    // What belongs to the target is no part of the composite's own schema.
+    let both = tools.iter().find(|tool| tool.name == "both").unwrap();
+    assert_eq!(both.input_schema["properties"]["region"], json!({ "type": "string" }));
+    let answer = read(server.post("tools/call", call("both"), &[]).await).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("north"), "{answer}");
+    let result = send(&client, "tools/call", call("both")).await;
+    assert_eq!(result["isError"], false);
+}
