@@ -61,6 +61,16 @@ impl Refusal {
         }
     }
 
+    /// The name of the tool that was called, to put it into the words of the
+    /// client.
+    pub const fn tool_mut(&mut self) -> &mut Cow<'static, str> {
+        match self {
+            Self::UnknownTool { tool }
+            | Self::Unavailable { tool }
+            | Self::InvalidArguments { tool, .. } => tool,
+        }
+    }
+
     /// The refusal as a JSON-RPC error.
     #[must_use]
     pub fn to_error(&self) -> ErrorData {
