@@ -21,6 +21,13 @@
 //!   the protocol requires, and learns that `logging/setLevel` no longer
 //!   exists.
 //!
+//! A [`Router`] makes one service of several: it shows what all its backends
+//! have in one list each, under names that tell them apart, and sends every call
+//! to the backend it is for. A backend that is slow, broken or gone takes
+//! nothing from the others. See [`router`] for the rules. A
+//! [`RemoteService`](remote) is such a backend: it keeps a server connected that
+//! is a child process or somewhere else.
+//!
 //! # Changes
 //!
 //! Where the tools, prompts or resources behind a stack come and go, somebody
@@ -98,6 +105,7 @@ mod absent;
 pub mod handler;
 #[cfg(feature = "remote")]
 pub mod remote;
+pub mod router;
 mod secrets;
 mod serve;
 
@@ -105,6 +113,7 @@ mod serve;
 pub use self::remote::RemoteService;
 pub use self::{
     handler::HandlerService,
+    router::Router,
     secrets::Secrets,
     serve::{Describe, ServeService},
 };

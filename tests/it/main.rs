@@ -15,6 +15,7 @@ mod listing;
 mod programs;
 #[cfg(feature = "stdio")]
 mod remote;
+mod router;
 mod scripted;
 mod serve;
 mod support;

@@ -1,0 +1,144 @@
+use std::{collections::HashSet, io, panic::AssertUnwindSafe, sync::Arc};
+
+use futures::future::FutureExt;
+use rmcp::model::{CacheScope, ErrorCode};
+use tower::BoxError;
+
+use super::{backend::Answer, item::Item};
+use crate::message::{Context, Request};
+
+/// How many pages a backend may have.
+const MAX_PAGES: usize = 1_000;
+/// How many items a backend may have.
+const MAX_ITEMS: usize = 100_000;
+/// How large all pages of a backend may be, as JSON.
+const MAX_BYTES: usize = 64 << 20;
+
+/// What a backend lists.
+#[derive(Debug)]
+pub(super) struct Listed<I> {
+    /// In its own names, in its order.
+    pub(super) items: Vec<I>,
+    /// How long it may be kept: the least of all pages, unknown if one is silent.
+    pub(super) ttl_ms: Option<u64>,
+    /// Who may keep it.
+    pub(super) cache_scope: Option<CacheScope>,
+}
+
+/// Why a backend does not list what it has.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListError {
+    #[error("it knows no such method")]
+    NoSuchMethod,
+    #[error("it answered with an error: {0}")]
+    Refused(String),
+    #[error("it answered with something else")]
+    Invalid,
+    #[error("its list did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
+    Endless,
+    #[error("its list is larger than {MAX_BYTES} bytes")]
+    TooLarge,
+    #[error("its list comes back to where it was")]
+    Circular,
+    #[error("{0}")]
+    Service(String),
+    #[error("it panicked")]
+    Panicked,
+}
+
+/// Lists all that a backend has of one kind.
+pub(super) async fn list_all<I: Item>(
+    service: Arc<dyn Answer>,
+    context: Context,
+) -> Result<Listed<I>, ListError> {
+    // A panic of one backend must not take the lists of the others with it.
+    let pages = AssertUnwindSafe(list_pages(service, context)).catch_unwind().await;
+    // The hook of the process has told what the panic says.
+    pages.unwrap_or(Err(ListError::Panicked))
+}
+
+async fn list_pages<I: Item>(
+    service: Arc<dyn Answer>,
+    context: Context,
+) -> Result<Listed<I>, ListError> {
+    let mut listed =
+        Listed { items: Vec::new(), ttl_ms: Some(u64::MAX), cache_scope: Some(CacheScope::Public) };
+    let mut cursors = HashSet::new();
+    let mut room = Room(MAX_BYTES);
+    let mut cursor = None;
+    for _ in 0..MAX_PAGES {
+        let request = Request::new(I::request(cursor), context.clone());
+        let reply = service.answer(request).await.map_err(|error| failure(&error))?;
+        if let Some(error) = reply.error() {
+            return Err(match error.code {
+                ErrorCode::METHOD_NOT_FOUND => ListError::NoSuchMethod,
+                _ => ListError::Refused(error.message.to_string()),
+            });
+        }
+        let page = I::page(reply).ok_or(ListError::Invalid)?;
+        serde_json::to_writer(&mut room, &page.items).map_err(|_| ListError::TooLarge)?;
+        listed.ttl_ms = least(listed.ttl_ms, page.ttl_ms);
+        listed.cache_scope = narrowest(listed.cache_scope, page.cache_scope);
+        listed.items.extend(page.items);
+        if listed.items.len() > MAX_ITEMS {
+            return Err(ListError::Endless);
+        }
+        let Some(next) = page.next_cursor else { return Ok(listed) };
+        room.take(next.len()).map_err(|_| ListError::TooLarge)?;
+        if !cursors.insert(next.clone()) {
+            return Err(ListError::Circular);
+        }
+        cursor = Some(next);
+    }
+    Err(ListError::Endless)
+}
+
+/// What the operator reads of a service that could not answer.
+fn failure(error: &BoxError) -> ListError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    ListError::Service(text)
+}
+
+/// The shorter of two times for which something may be kept.
+pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    // Who says nothing promises nothing.
+    Some(a?.min(b?))
+}
+
+/// The narrower of two scopes in which something may be kept.
+pub(super) fn narrowest(a: Option<CacheScope>, b: Option<CacheScope>) -> Option<CacheScope> {
+    match (a, b) {
+        (Some(CacheScope::Public), Some(CacheScope::Public)) => Some(CacheScope::Public),
+        (Some(CacheScope::Private), _) | (_, Some(CacheScope::Private)) => {
+            Some(CacheScope::Private)
+        }
+        _ => None,
+    }
+}
+
+/// Counts what is written to it, and fails when there is no room for more.
+struct Room(usize);
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> io::Result<()> {
+        self.0 = self.0.checked_sub(bytes).ok_or(io::ErrorKind::WriteZero)?;
+        Ok(())
+    }
+}
+
+impl io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.take(bytes.len())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

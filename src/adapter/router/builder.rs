@@ -1,0 +1,158 @@
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use super::{
+    Backend, Conflicts, Router, RouterError, RouterMistake, RouterMistakeKind,
+    names::{BackendNames, Names, is_spelled},
+    shared::Shared,
+};
+use crate::changes::Changes;
+
+/// How long a separator may be.
+const MAX_SEPARATOR: usize = 8;
+/// How long the name and the prefix of a backend may be: half of what the name
+/// of a tool may have.
+const MAX_NAME: usize = 64;
+
+/// Makes a [`Router`].
+#[derive(Debug)]
+#[must_use]
+pub struct RouterBuilder {
+    separator: String,
+    conflicts: Conflicts,
+    patience: Duration,
+    changes: Changes,
+    backends: Vec<Backend>,
+}
+
+// === impl RouterBuilder ===
+
+impl RouterBuilder {
+    /// Sets what stands between the name of a backend and that of its tool:
+    /// `_`, if not set.
+    pub fn separator(mut self, separator: impl Into<String>) -> Self {
+        self.separator = separator.into();
+        self
+    }
+
+    /// Sets what happens when two backends offer something under one name.
+    pub const fn conflicts(mut self, conflicts: Conflicts) -> Self {
+        self.conflicts = conflicts;
+        self
+    }
+
+    /// Sets how long a list waits for a backend: 5 seconds, if not set.
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets whom to tell when more is known of a slow backend.
+    ///
+    /// Backends that tell the same [`Changes`] are asked again when they say
+    /// that they have changed.
+    pub fn changes(mut self, changes: Changes) -> Self {
+        self.changes = changes;
+        self
+    }
+
+    /// Adds a backend; those that were added before come first.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backends.push(backend);
+        self
+    }
+
+    /// Checks the settings and makes a router of them.
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake in the settings: no backends; a name, prefix or
+    /// separator that is too long or that no tool's name can hold; two backends
+    /// of one name or prefix; a prefix where names stay as they are.
+    pub fn build(self) -> Result<Router, RouterError> {
+        let mistakes = self.mistakes();
+        if !mistakes.is_empty() {
+            return Err(RouterError::new(mistakes));
+        }
+        let names = self.backends.iter().map(|backend| BackendNames {
+            name: backend.name.clone(),
+            prefix: match self.conflicts {
+                Conflicts::Prefix => self.prefix(backend),
+                Conflicts::Priority | Conflicts::Manual => String::new(),
+            },
+        });
+        let names = Names::new(self.conflicts, self.separator.clone(), names.collect());
+        let shared = Shared::new(names, self.backends, self.patience, self.changes);
+        Ok(Router { shared: Arc::new(shared) })
+    }
+
+    fn prefix(&self, backend: &Backend) -> String {
+        let usual = || format!("{}{}", backend.name, self.separator);
+        backend.prefix.clone().unwrap_or_else(usual)
+    }
+
+    fn mistakes(&self) -> Vec<RouterMistake> {
+        use RouterMistakeKind as Kind;
+
+        let separator = &self.separator;
+        let mut mistakes = Vec::new();
+        if !(1..=MAX_SEPARATOR).contains(&separator.len())
+            || !separator.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            let kind = Kind::IllegalSeparator { separator: separator.clone(), max: MAX_SEPARATOR };
+            mistakes.push(RouterMistake::new(None, kind));
+        }
+        if self.backends.is_empty() {
+            mistakes.push(RouterMistake::new(None, Kind::NoBackends));
+        }
+        let mut names = HashMap::new();
+        let mut prefixes: HashMap<String, &Backend> = HashMap::new();
+        for (place, backend) in self.backends.iter().enumerate() {
+            let mut mistake = |kind| mistakes.push(RouterMistake::new(Some(place), kind));
+            let name = backend.name.to_string();
+            if !(1..=MAX_NAME).contains(&name.len()) || !is_spelled(&name, separator) {
+                mistake(Kind::IllegalName { name, max: MAX_NAME });
+                continue;
+            }
+            if names.insert(name.clone(), place).is_some() {
+                mistake(Kind::DuplicateName { name });
+                continue;
+            }
+            match (&backend.prefix, self.conflicts) {
+                (None, Conflicts::Priority | Conflicts::Manual) => continue,
+                (Some(_), Conflicts::Priority | Conflicts::Manual) => {
+                    let conflicts = self.conflicts.as_str();
+                    mistake(Kind::MeaninglessPrefix { backend: name, conflicts });
+                    continue;
+                }
+                (Some(prefix), Conflicts::Prefix)
+                    if prefix.len() > MAX_NAME || !is_spelled(prefix, separator) =>
+                {
+                    let prefix = prefix.clone();
+                    mistake(Kind::IllegalPrefix { backend: name, prefix, max: MAX_NAME });
+                    continue;
+                }
+                (_, Conflicts::Prefix) => (),
+            }
+            let prefix = self.prefix(backend);
+            if let Some(first) = prefixes.get(&prefix) {
+                let backends = [first.name.to_string(), name];
+                mistake(Kind::DuplicatePrefix { backends, prefix });
+            } else {
+                prefixes.insert(prefix, backend);
+            }
+        }
+        mistakes
+    }
+}
+
+impl Default for RouterBuilder {
+    fn default() -> Self {
+        Self {
+            separator: "_".to_owned(),
+            conflicts: Conflicts::default(),
+            patience: Duration::from_secs(5),
+            changes: Changes::default(),
+            backends: Vec::new(),
+        }
+    }
+}

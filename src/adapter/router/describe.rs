@@ -1,0 +1,66 @@
+use std::fmt::Write as _;
+
+use rmcp::model::{
+    JsonObject, PromptsCapability, ResourcesCapability, ServerConfig, ToolsCapability,
+};
+
+use super::shared::Shared;
+
+/// How much of a backend's instructions is passed on.
+const MAX_INSTRUCTIONS: usize = 8 << 10;
+/// What stands where instructions were cut.
+const CUT: &str = " […]";
+
+/// Adds to a description what the backends say of themselves.
+pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig {
+    let described: Vec<_> = shared.backends.iter().map(|backend| backend.describe()).collect();
+    // A client never asks for what was not declared, and a list that is empty
+    // harms nobody.
+    let unknown = described.iter().any(Option::is_none);
+    let known = || described.iter().flatten().map(|described| &described.capabilities);
+    let resources = || known().filter_map(|capabilities| capabilities.resources.as_ref());
+
+    let capabilities = &mut base.capabilities;
+    let mut tools = ToolsCapability::default();
+    tools.list_changed = Some(true);
+    capabilities.tools = Some(tools);
+    if unknown || known().any(|capabilities| capabilities.prompts.is_some()) {
+        let mut prompts = PromptsCapability::default();
+        prompts.list_changed = Some(true);
+        capabilities.prompts = Some(prompts);
+    }
+    if unknown || resources().next().is_some() {
+        let mut declared = ResourcesCapability::default();
+        declared.list_changed = Some(true);
+        declared.subscribe =
+            resources().any(|resources| resources.subscribe == Some(true)).then_some(true);
+        capabilities.resources = Some(declared);
+    }
+    if known().any(|capabilities| capabilities.completions.is_some()) {
+        capabilities.completions = Some(JsonObject::new());
+    }
+
+    let mut instructions = base.instructions.take().unwrap_or_default();
+    for (place, described) in described.iter().enumerate() {
+        let said = described.as_ref().and_then(|described| described.instructions.as_deref());
+        let said = said.unwrap_or_default().trim();
+        if said.is_empty() {
+            continue;
+        }
+        if !instructions.is_empty() {
+            instructions.push_str("\n\n");
+        }
+        let _ = write!(instructions, "## {}\n\n", shared.names.of(place));
+        match said.len() {
+            0..=MAX_INSTRUCTIONS => instructions.push_str(said),
+            _ => {
+                let mut ends = (0..=MAX_INSTRUCTIONS - CUT.len()).rev();
+                let end = ends.find(|&end| said.is_char_boundary(end)).unwrap_or_default();
+                instructions.push_str(&said[..end]);
+                instructions.push_str(CUT);
+            }
+        }
+    }
+    base.instructions = Some(instructions).filter(|instructions| !instructions.is_empty());
+    base
+}

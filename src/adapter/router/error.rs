@@ -1,0 +1,171 @@
+use std::fmt;
+
+use super::shown::Shown;
+
+/// Every mistake in the settings of a router.
+///
+/// Prints one mistake a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterError(Vec<RouterMistake>);
+
+/// One mistake in the settings of a router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterMistake {
+    backend: Option<usize>,
+    kind: RouterMistakeKind,
+}
+
+/// What is wrong in the settings of a router.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RouterMistakeKind {
+    /// There is nothing to route to.
+    #[error("no backends: expected at least one")]
+    NoBackends,
+    /// The separator is empty, too long or has letters that no name has.
+    #[error(
+        "illegal separator `{}`: expected 1 to {max} visible ASCII characters",
+        Shown(separator)
+    )]
+    IllegalSeparator {
+        /// The separator.
+        separator: String,
+        /// How long it may be.
+        max: usize,
+    },
+    /// The name of a backend is empty, too long or has letters that no tool's
+    /// name may have.
+    #[error(
+        "illegal backend name `{}`: expected 1 to {max} of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and \
+         the separator",
+        Shown(name)
+    )]
+    IllegalName {
+        /// The name.
+        name: String,
+        /// How long it may be.
+        max: usize,
+    },
+    /// Two backends have one name.
+    #[error("duplicate backend name `{}`", Shown(name))]
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// The prefix is too long or has letters that no tool's name may have.
+    #[error(
+        "illegal prefix `{}` of backend `{}`: expected at most {max} of `A-Z`, `a-z`, `0-9`, `_`, \
+         `-`, `.` and the separator",
+        Shown(prefix),
+        Shown(backend)
+    )]
+    IllegalPrefix {
+        /// The backend.
+        backend: String,
+        /// The prefix.
+        prefix: String,
+        /// How long it may be.
+        max: usize,
+    },
+    /// Two backends have one prefix.
+    #[error(
+        "backends `{}` and `{}` have the same prefix `{}`",
+        Shown(&backends[0]),
+        Shown(&backends[1]),
+        Shown(prefix)
+    )]
+    DuplicatePrefix {
+        /// The backends.
+        backends: [String; 2],
+        /// The prefix.
+        prefix: String,
+    },
+    /// A backend has a prefix where names stay as they are.
+    #[error(
+        "the prefix of backend `{}` has no meaning with `conflicts = \"{conflicts}\"`",
+        Shown(backend)
+    )]
+    MeaninglessPrefix {
+        /// The backend.
+        backend: String,
+        /// How conflicts are settled.
+        conflicts: &'static str,
+    },
+}
+
+// === impl RouterError ===
+
+impl RouterError {
+    pub(super) const fn new(mistakes: Vec<RouterMistake>) -> Self {
+        Self(mistakes)
+    }
+
+    /// Iterates over the mistakes, in the order of the backends.
+    pub fn iter(&self) -> std::slice::Iter<'_, RouterMistake> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a RouterError {
+    type Item = &'a RouterMistake;
+    type IntoIter = std::slice::Iter<'a, RouterMistake>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl IntoIterator for RouterError {
+    type Item = RouterMistake;
+    type IntoIter = std::vec::IntoIter<RouterMistake>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl fmt::Display for RouterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for RouterError {}
+
+// === impl RouterMistake ===
+
+impl RouterMistake {
+    pub(super) const fn new(backend: Option<usize>, kind: RouterMistakeKind) -> Self {
+        Self { backend, kind }
+    }
+
+    /// Which of the backends it is about, from zero, if it is about one.
+    #[must_use]
+    pub const fn backend(&self) -> Option<usize> {
+        self.backend
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub const fn kind(&self) -> &RouterMistakeKind {
+        &self.kind
+    }
+}
+
+impl fmt::Display for RouterMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl std::error::Error for RouterMistake {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.kind)
+    }
+}

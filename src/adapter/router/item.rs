@@ -1,0 +1,159 @@
+use std::fmt;
+
+use rmcp::model::{
+    CacheScope, ClientRequest, Extensions, ListPromptsRequest, ListPromptsResult,
+    ListResourceTemplatesRequest, ListResourceTemplatesResult, ListResourcesRequest,
+    ListResourcesResult, ListToolsRequest, ListToolsResult, PaginatedRequestParams, Prompt,
+    Resource, ResourceTemplate, ServerCapabilities, ServerResult, Tool,
+};
+use serde::Serialize;
+
+use super::{board::Board, shared::Boards};
+use crate::{
+    changes::{Changes, Epoch},
+    message::Reply,
+};
+
+/// What backends list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ItemKind {
+    /// Tools.
+    Tool,
+    /// Prompts.
+    Prompt,
+    /// Resources.
+    Resource,
+    /// Templates of the URIs of resources.
+    ResourceTemplate,
+}
+
+/// Something that backends list, and that all is done with alike.
+pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
+    const KIND: ItemKind;
+
+    /// The name or URI by which clients ask for it.
+    fn key(&self) -> &str;
+    fn set_key(&mut self, key: String);
+    fn request(cursor: Option<String>) -> ClientRequest;
+    fn page(reply: Reply) -> Option<Page<Self>>;
+    fn reply(page: Page<Self>) -> Reply;
+    fn is_offered(capabilities: &ServerCapabilities) -> bool;
+    fn epoch(changes: &Changes) -> &Epoch;
+    fn board(boards: &Boards) -> &Board<Self>;
+
+    /// What all URIs begin with that it stands for, if it stands for many.
+    fn literal(&self) -> Option<&str> {
+        None
+    }
+}
+
+pub(super) struct Page<I> {
+    pub(super) items: Vec<I>,
+    pub(super) next_cursor: Option<String>,
+    pub(super) ttl_ms: Option<u64>,
+    pub(super) cache_scope: Option<CacheScope>,
+}
+
+macro_rules! item {
+    (
+        $Item:ident, by $key:ident, asked with $Request:ident, told with $Result:ident.$items:ident,
+        offered as $capability:ident, kept in $board:ident, changes with $epoch:ident
+        $(, $literal:item)?
+    ) => {
+        impl Item for $Item {
+            const KIND: ItemKind = ItemKind::$Item;
+
+            fn key(&self) -> &str {
+                &self.$key
+            }
+
+            fn set_key(&mut self, key: String) {
+                self.$key = key.into();
+            }
+
+            fn request(cursor: Option<String>) -> ClientRequest {
+                let params = cursor
+                    .map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+                let (method, extensions) = (Default::default(), Extensions::default());
+                ClientRequest::$Request($Request { method, params, extensions })
+            }
+
+            fn page(reply: Reply) -> Option<Page<Self>> {
+                match reply.into_result() {
+                    Ok(ServerResult::$Result(list)) => Some(Page {
+                        items: list.$items,
+                        next_cursor: list.next_cursor,
+                        ttl_ms: list.ttl_ms,
+                        cache_scope: list.cache_scope,
+                    }),
+                    _ => None,
+                }
+            }
+
+            fn reply(page: Page<Self>) -> Reply {
+                let mut list = $Result::with_all_items(page.items);
+                list.next_cursor = page.next_cursor;
+                list.ttl_ms = page.ttl_ms;
+                list.cache_scope = page.cache_scope;
+                ServerResult::$Result(list).into()
+            }
+
+            fn is_offered(capabilities: &ServerCapabilities) -> bool {
+                capabilities.$capability.is_some()
+            }
+
+            fn epoch(changes: &Changes) -> &Epoch {
+                changes.$epoch()
+            }
+
+            fn board(boards: &Boards) -> &Board<Self> {
+                &boards.$board
+            }
+
+            $($literal)?
+        }
+    };
+}
+
+item!(
+    Tool, by name, asked with ListToolsRequest, told with ListToolsResult.tools,
+    offered as tools, kept in tools, changes with tools
+);
+item!(
+    Prompt, by name, asked with ListPromptsRequest, told with ListPromptsResult.prompts,
+    offered as prompts, kept in prompts, changes with prompts
+);
+item!(
+    Resource, by uri, asked with ListResourcesRequest, told with ListResourcesResult.resources,
+    offered as resources, kept in resources, changes with resources
+);
+item!(
+    ResourceTemplate, by uri_template,
+    asked with ListResourceTemplatesRequest,
+    told with ListResourceTemplatesResult.resource_templates,
+    offered as resources, kept in templates, changes with resources,
+    fn literal(&self) -> Option<&str> {
+        self.uri_template.split('{').next().filter(|literal| !literal.is_empty())
+    }
+);
+
+// === impl ItemKind ===
+
+impl ItemKind {
+    /// Whether clients see it under a name, and not under a URI.
+    pub(super) const fn is_named(self) -> bool {
+        matches!(self, Self::Tool | Self::Prompt)
+    }
+}
+
+impl fmt::Display for ItemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::ResourceTemplate => "resource template",
+        })
+    }
+}

@@ -1,0 +1,315 @@
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use rmcp::model::CacheScope;
+
+use super::{
+    asking::{Listed, least, narrowest},
+    item::{Item, Page},
+    names::{Conflicts, Names},
+    problem::Problem,
+};
+
+/// How many items a page has.
+const PAGE: usize = 1_000;
+/// How many problems of one kind of item are kept.
+const MAX_PROBLEMS: usize = 1_000;
+
+/// What all backends list, put together.
+#[derive(Debug)]
+pub(super) struct Merged<I> {
+    /// By backend; nothing of those that have none or were never heard.
+    sources: Vec<Option<Arc<Listed<I>>>>,
+    /// In the order of the backends, under the names that clients see.
+    items: Vec<I>,
+    routes: HashMap<Box<str>, Route>,
+    literals: Literals,
+    problems: Vec<Problem>,
+    ttl_ms: Option<u64>,
+    cache_scope: Option<CacheScope>,
+    /// By which a cursor knows the list that it belongs to; the same names give
+    /// the same one in every process.
+    fingerprint: u64,
+}
+
+/// Where a name leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// To the backend at this place.
+    To(usize),
+    /// Nowhere, since two backends claim it.
+    Contested,
+}
+
+/// What the URIs of templates begin with, and who has the template.
+#[derive(Debug, Default)]
+struct Literals {
+    owners: HashMap<Box<str>, usize>,
+    /// How long they are, the longest first, each length once.
+    lengths: Vec<usize>,
+}
+
+/// Where a page begins, and in which list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub(super) fingerprint: u64,
+    start: usize,
+}
+
+// === impl Merged ===
+
+impl<I> Merged<I> {
+    pub(super) fn empty(backends: usize) -> Self {
+        Self {
+            sources: std::iter::repeat_with(|| None).take(backends).collect(),
+            items: Vec::new(),
+            routes: HashMap::new(),
+            literals: Literals::default(),
+            problems: Vec::new(),
+            ttl_ms: None,
+            cache_scope: None,
+            fingerprint: 0,
+        }
+    }
+
+    /// Whether it was made of these very lists.
+    pub(super) fn is_of(&self, sources: &[Option<Arc<Listed<I>>>]) -> bool {
+        are_the_same(&self.sources, sources)
+    }
+
+    pub(super) fn route(&self, key: &str) -> Option<Route> {
+        self.routes.get(key).copied()
+    }
+
+    /// The backend with the template that says most of how the URI begins.
+    pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
+        self.literals.owner(uri)
+    }
+
+    pub(super) fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    pub(super) const fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Whether it has more than one page.
+    pub(super) const fn has_pages(&self) -> bool {
+        self.items.len() > PAGE
+    }
+}
+
+impl<I: Item> Merged<I> {
+    /// Puts lists together; what takes part in a conflict is settled or left out.
+    pub(super) fn new(names: &Names, sources: Vec<Option<Arc<Listed<I>>>>) -> Self {
+        let mut merged = Self::empty(0);
+        let mut placed: Vec<Placed<I>> = Vec::new();
+        let mut owners: HashMap<Box<str>, Owner> = HashMap::new();
+        for (place, listed) in sources.iter().enumerate() {
+            let items = listed.iter().flat_map(|listed| &listed.items);
+            for item in items {
+                merged.place(names, place, item, &mut placed, &mut owners);
+            }
+        }
+        let heard = || sources.iter().flatten();
+        merged.ttl_ms = heard().map(|listed| listed.ttl_ms).reduce(least).flatten();
+        merged.cache_scope = heard().map(|listed| listed.cache_scope).reduce(narrowest).flatten();
+        merged.sources = sources;
+        merged.items.reserve_exact(placed.len());
+        for Placed { place, item, contested } in placed {
+            if contested {
+                continue;
+            }
+            if let Some(literal) = item.literal() {
+                merged.literals.add(literal, place);
+            }
+            merged.items.push(item);
+        }
+        merged.literals.sort();
+        merged.routes = owners.into_iter().map(|(key, owner)| (key, owner.route)).collect();
+        if merged.has_pages() {
+            let mut hasher = DefaultHasher::new();
+            merged.items.iter().for_each(|item| item.key().hash(&mut hasher));
+            merged.fingerprint = hasher.finish();
+        }
+        merged
+    }
+
+    fn place(
+        &mut self,
+        names: &Names,
+        place: usize,
+        item: &I,
+        placed: &mut Vec<Placed<I>>,
+        owners: &mut HashMap<Box<str>, Owner>,
+    ) {
+        let (kind, named) = (I::KIND, I::KIND.is_named());
+        let name = if named { names.expose(place, item.key()) } else { item.key().to_owned() };
+        if named && !names.is_legal(&name) {
+            let backend = names.of(place).clone();
+            self.complain(Problem::IllegalName { backend, kind, name });
+            return;
+        }
+        let mut owner = match owners.entry(name.as_str().into()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Owner { place, index: placed.len(), route: Route::To(place) });
+                let mut item = item.clone();
+                if named {
+                    item.set_key(name);
+                }
+                placed.push(Placed { place, item, contested: false });
+                return;
+            }
+            Entry::Occupied(owner) => owner,
+        };
+        let owner = owner.get_mut();
+        let settled = match names.conflicts {
+            Conflicts::Prefix => !named,
+            Conflicts::Priority => true,
+            Conflicts::Manual => false,
+        };
+        let (first, second) = (names.of(owner.place).clone(), names.of(place).clone());
+        self.complain(if owner.place == place {
+            Problem::Twins { backend: second, kind, name }
+        } else if settled {
+            Problem::Shadowed { owner: first, hidden: second, kind, name }
+        } else {
+            owner.route = Route::Contested;
+            placed[owner.index].contested = true;
+            Problem::Contested { backends: [first, second], kind, name }
+        });
+    }
+
+    fn complain(&mut self, problem: Problem) {
+        // A backend may have a hundred thousand of them.
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        }
+    }
+
+    /// The first page.
+    ///
+    /// Nobody is to keep a list in which a backend may be missing.
+    pub(super) fn first_page(&self, complete: bool) -> Page<I> {
+        self.cut(0, complete)
+    }
+
+    /// The page that a cursor stands for, if it is one of this list.
+    pub(super) fn page(&self, cursor: Cursor, complete: bool) -> Option<Page<I>> {
+        let Cursor { fingerprint, start } = cursor;
+        let begins_a_page = start > 0 && start.is_multiple_of(PAGE) && start < self.items.len();
+        (fingerprint == self.fingerprint && begins_a_page).then(|| self.cut(start, complete))
+    }
+
+    fn cut(&self, start: usize, complete: bool) -> Page<I> {
+        let end = self.items.len().min(start + PAGE);
+        let next = Cursor { fingerprint: self.fingerprint, start: end };
+        Page {
+            items: self.items[start..end].to_vec(),
+            next_cursor: (end < self.items.len()).then(|| next.to_text()),
+            ttl_ms: self.ttl_ms.filter(|_| complete),
+            cache_scope: self.cache_scope,
+        }
+    }
+}
+
+/// An item under the name that clients see.
+struct Placed<I> {
+    place: usize,
+    item: I,
+    contested: bool,
+}
+
+/// Who was first to have a name.
+struct Owner {
+    place: usize,
+    /// Where it stands among those placed.
+    index: usize,
+    route: Route,
+}
+
+/// Whether the lists are the very same, which is cheaper to tell than whether
+/// they are equal.
+pub(super) fn are_the_same<I>(
+    some: &[Option<Arc<Listed<I>>>],
+    others: &[Option<Arc<Listed<I>>>],
+) -> bool {
+    some.len() == others.len()
+        && some.iter().zip(others).all(|pair| match pair {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        })
+}
+
+// === impl Literals ===
+
+impl Literals {
+    /// Of two templates that begin alike, the first counts.
+    fn add(&mut self, literal: &str, place: usize) {
+        if !self.owners.contains_key(literal) {
+            self.owners.insert(literal.into(), place);
+            self.lengths.push(literal.len());
+        }
+    }
+
+    fn sort(&mut self) {
+        self.lengths.sort_unstable_by(|a, b| b.cmp(a));
+        self.lengths.dedup();
+    }
+
+    fn owner(&self, uri: &str) -> Option<usize> {
+        let beginnings = self.lengths.iter().filter_map(|&length| uri.get(..length));
+        beginnings.filter_map(|beginning| self.owners.get(beginning)).copied().next()
+    }
+}
+
+// === impl Cursor ===
+
+impl Cursor {
+    fn to_text(self) -> String {
+        format!("{:016x}.{}", self.fingerprint, self.start)
+    }
+
+    /// Reads a cursor that was written here, and nothing else.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (fingerprint, start) = text.split_once('.')?;
+        let fingerprint = u64::from_str_radix(fingerprint, 16).ok()?;
+        let cursor = Self { fingerprint, start: start.parse().ok()? };
+        (cursor.to_text() == text).then_some(cursor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_was_written_or_not_at_all() {
+        let cursor = Cursor { fingerprint: 0xab, start: 2_000 };
+        assert_eq!(cursor.to_text(), "00000000000000ab.2000");
+        assert_eq!(Cursor::parse("00000000000000ab.2000"), Some(cursor));
+        for garbage in ["", ".", "ab.2000", "00000000000000AB.2000", "00000000000000ab.02000", "é"]
+        {
+            assert_eq!(Cursor::parse(garbage), None, "{garbage}");
+        }
+    }
+
+    #[test]
+    fn the_longest_beginning_of_a_uri_wins() {
+        let mut literals = Literals::default();
+        for (place, literal) in ["a:", "a:/b/", "a:/é", "a:"].into_iter().enumerate() {
+            literals.add(literal, place);
+        }
+        literals.sort();
+        assert_eq!(literals.owner("a:/b/c"), Some(1));
+        assert_eq!(literals.owner("a:/c"), Some(0));
+        assert_eq!(literals.owner("a:/éa"), Some(2));
+        assert_eq!(literals.owner("a:/€"), Some(0));
+        assert_eq!(literals.owner("b:"), None);
+    }
+}

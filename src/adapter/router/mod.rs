@@ -1,0 +1,212 @@
+//! Serve several backends as one.
+//!
+//! A [`Router`] is a Tower service over other Tower services: remote servers,
+//! handlers of this process, or stacks of layers over either. Clients see one
+//! server that has what all of them have.
+//!
+//! # Names
+//!
+//! | [`Conflicts`] | tools and prompts | what two backends have |
+//! |---|---|---|
+//! | `Prefix` | have the prefix of their backend | is left out of tools and prompts; the first backend has the resource |
+//! | `Priority` | keep their names | is the first backend's |
+//! | `Manual` | keep their names | is left out, until somebody renames it |
+//!
+//! A prefix is the name of the backend and the separator, unless the backend
+//! has [its own](Backend::prefix). URIs are never rewritten. What is left out,
+//! or has a name that clients do not take, is logged once and told by
+//! [`Router::problems`].
+//!
+//! # Lists
+//!
+//! Every list asks all backends at once, in all pages, and puts together what
+//! they have in the order of the backends. No backend can spoil it for the
+//! others:
+//!
+//! - One that fails keeps what was last known of it.
+//! - So does one that takes longer than the router's
+//!   [patience](RouterBuilder::patience). It is waited for in the background, and
+//!   further lists do not wait for it until it has answered. If it has something
+//!   else than what was listed meanwhile, the router tells its
+//!   [`Changes`].
+//! - One that [says](Backend::description) that it has no prompts is not asked
+//!   for them; one that does not know the method has none.
+//!
+//! What is remembered of a backend is remembered for all clients. Let backends
+//! that show different tools to different clients have routers of their own.
+//!
+//! A list has pages of 1000 items. A cursor is refused when the list that it
+//! belongs to has changed meanwhile.
+//!
+//! # Calls
+//!
+//! A call goes where its name was listed, else to the backend with the longest
+//! prefix that it begins with, so that calls work before anything was listed.
+//! Where names have no prefix, an unknown one is looked for, at most once a
+//! second.
+//!
+//! A resource is read where it was listed, else where a template of that
+//! beginning was listed, else where it was handed out in the result of a tool
+//! or a prompt, else at the only backend that has resources.
+//!
+//! A backend that cannot answer fails its own calls with a [`BackendError`] that
+//! names it. The router itself is always ready, and a call waits until its
+//! backend is.
+//!
+//! Tasks, log levels and custom requests are method not found.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use mcp_composite::{
+//!     adapter::router::{Backend, Router},
+//!     message::{Reply, Request},
+//! };
+//! use rmcp::model::{CallToolResult, ListToolsResult, Tool};
+//! use tower::{ServiceExt, service_fn};
+//!
+//! async fn server(request: Request) -> Result<Reply, Infallible> {
+//!     Ok(match request.tool_call() {
+//!         // Each server is called by the name that it gave.
+//!         Some(call) if call.name == "search" => CallToolResult::success(vec![]).into(),
+//!         Some(call) => Reply::unknown_tool(call.name.clone()),
+//!         None if request.lists_tools() => {
+//!             let search = Tool::new("search", "Searches", rmcp::model::JsonObject::new());
+//!             ListToolsResult::with_all_items(vec![search]).into()
+//!         }
+//!         None => Reply::method_not_found(request.method().to_owned()),
+//!     })
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let router = Router::builder()
+//!     .backend(Backend::new("github", service_fn(server)))
+//!     .backend(Backend::new("jira", service_fn(server)))
+//!     .build()?;
+//!
+//! let reply = router.clone().oneshot(Request::list_tools()).await?;
+//! let names: Vec<_> = reply.tools().unwrap().tools.iter().map(|tool| &*tool.name).collect();
+//! assert_eq!(names, ["github_search", "jira_search"]);
+//!
+//! let reply = router.clone().oneshot(Request::call_tool("jira_search")).await?;
+//! assert!(reply.error().is_none());
+//! let reply = router.oneshot(Request::call_tool("jira_delete")).await?;
+//! assert_eq!(reply.error().unwrap().message, "unknown tool `jira_delete`");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`BackendError`]: crate::message::BackendError
+
+mod asking;
+mod backend;
+mod board;
+mod builder;
+mod describe;
+mod error;
+mod handed_out;
+mod item;
+mod merged;
+mod names;
+mod problem;
+mod service;
+mod shared;
+mod shown;
+
+use std::{fmt, sync::Arc};
+
+use rmcp::model::ServerConfig;
+
+use self::shared::Shared;
+pub use self::{
+    backend::Backend,
+    builder::RouterBuilder,
+    error::{RouterError, RouterMistake, RouterMistakeKind},
+    item::ItemKind,
+    names::Conflicts,
+    problem::Problem,
+    service::ResponseFuture,
+};
+use crate::changes::Changes;
+
+/// Several backends as one service.
+///
+/// Clones share what is known of the backends. See the [module docs](self) for
+/// what clients see and for an example.
+#[derive(Clone)]
+pub struct Router {
+    shared: Arc<Shared>,
+}
+
+// === impl Router ===
+
+impl Router {
+    /// Begins to make a router.
+    pub fn builder() -> RouterBuilder {
+        RouterBuilder::default()
+    }
+
+    /// Adds to a server's description what its backends say of themselves: what
+    /// any of them has, and the instructions of each, under its name.
+    ///
+    /// As long as one has not said anything, tools, prompts and resources are
+    /// declared. Logging, tasks and extensions of backends never are.
+    #[must_use]
+    pub fn describe(&self, base: ServerConfig) -> ServerConfig {
+        describe::describe(&self.shared, base)
+    }
+
+    /// The name under which clients see a tool or prompt of a backend, if there
+    /// is such a backend.
+    #[must_use]
+    pub fn exposed_name(&self, backend: &str, tool: &str) -> Option<String> {
+        let names = &self.shared.names;
+        let place = names.backends.iter().position(|names| &*names.name == backend)?;
+        Some(names.expose(place, tool))
+    }
+
+    /// What is wrong with the backends, as far as it is known: those that do not
+    /// answer, and what is left out of lists and why.
+    ///
+    /// Of each kind of item, at most 1000 that are left out are told.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        self.shared.problems()
+    }
+
+    /// Who is told when more is known of a slow backend.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.shared.changes
+    }
+
+    /// The names of the backends, in their order.
+    #[must_use]
+    pub fn backends(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.shared.names.backends.iter().map(|names| &*names.name)
+    }
+
+    /// What stands between the name of a backend and that of its tool.
+    #[must_use]
+    pub fn separator(&self) -> &str {
+        &self.shared.names.separator
+    }
+
+    /// What happens when two backends offer something under one name.
+    #[must_use]
+    pub fn conflicts(&self) -> Conflicts {
+        self.shared.names.conflicts
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router")
+            .field("backends", &self.backends().collect::<Vec<_>>())
+            .field("conflicts", &self.conflicts())
+            .finish_non_exhaustive()
+    }
+}

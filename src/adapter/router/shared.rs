@@ -1,0 +1,368 @@
+use std::{
+    collections::HashSet,
+    marker::PhantomData,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    task::{Context as TaskContext, Poll},
+    time::Duration,
+};
+
+use futures::{
+    future::{self, BoxFuture, FutureExt},
+    stream::{FuturesUnordered, StreamExt},
+};
+use rmcp::model::{ErrorData, Prompt, Resource, ResourceTemplate, Tool};
+use tokio::{runtime::Handle, task::JoinSet, time::Instant};
+use tracing::Instrument;
+
+use super::{
+    asking::{self, ListError, Listed},
+    backend::Backend,
+    board::{Board, Turn, When},
+    handed_out::HandedOut,
+    item::Item,
+    merged::{Cursor, Merged, Route},
+    names::{Conflicts, Names},
+    problem::Problem,
+};
+use crate::{
+    changes::Changes,
+    message::{Context, Reply},
+};
+
+/// How long a backend that was too slow is waited for in the background, until
+/// it is asked again.
+const LATEST: Duration = Duration::from_secs(60);
+/// How long it is not looked again for something that nobody has.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How many different problems are logged.
+const MAX_TOLD: usize = 1_000;
+
+/// What all clones of a router share.
+pub(super) struct Shared {
+    pub(super) names: Names,
+    pub(super) backends: Vec<Backend>,
+    pub(super) patience: Duration,
+    pub(super) changes: Changes,
+    pub(super) boards: Boards,
+    pub(super) handed_out: HandedOut,
+    told: Mutex<HashSet<Problem>>,
+    /// Those who ask slow backends; they end with the router.
+    background: Mutex<JoinSet<()>>,
+}
+
+/// What backends list, by kind.
+pub(super) struct Boards {
+    pub(super) tools: Board<Tool>,
+    pub(super) prompts: Board<Prompt>,
+    pub(super) resources: Board<Resource>,
+    pub(super) templates: Board<ResourceTemplate>,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To the backend at this place.
+    To(usize),
+    /// Nowhere, since two backends claim it.
+    Contested,
+    /// To be found out by listing what there is.
+    Look,
+    /// Nowhere.
+    Nowhere,
+}
+
+/// A backend that is being asked for what it has.
+struct Asking<I> {
+    place: usize,
+    when: When,
+    answer: BoxFuture<'static, Result<Listed<I>, ListError>>,
+}
+
+/// Notes the end of a task in the background, also of one that was aborted with
+/// the runtime it ran in.
+struct Asked<I: Item> {
+    shared: Weak<Shared>,
+    place: usize,
+    kind: PhantomData<I>,
+}
+
+/// A list, and whether each backend has told its part of it just now.
+struct View<I> {
+    merged: Arc<Merged<I>>,
+    complete: bool,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn new(
+        names: Names,
+        backends: Vec<Backend>,
+        patience: Duration,
+        changes: Changes,
+    ) -> Self {
+        let count = backends.len();
+        Self {
+            names,
+            backends,
+            patience,
+            changes,
+            boards: Boards {
+                tools: Board::new(count),
+                prompts: Board::new(count),
+                resources: Board::new(count),
+                templates: Board::new(count),
+            },
+            handed_out: HandedOut::default(),
+            told: Mutex::default(),
+            background: Mutex::default(),
+        }
+    }
+
+    /// Answers a request for a list.
+    pub(super) async fn list_page<I: Item>(
+        self: &Arc<Self>,
+        cursor: Option<String>,
+        context: &Context,
+    ) -> Reply {
+        let board = I::board(&self.boards);
+        let page = match cursor {
+            None => {
+                let View { merged, complete } = self.list::<I>(context).await;
+                Some(merged.first_page(complete))
+            }
+            Some(cursor) => match Cursor::parse(&cursor) {
+                None => None,
+                Some(cursor) => match board.begun(cursor.fingerprint) {
+                    Some(merged) => merged.page(cursor, true),
+                    // Begun elsewhere, or long ago: the list may still be the same.
+                    None => {
+                        let View { merged, complete } = self.list::<I>(context).await;
+                        merged.page(cursor, complete)
+                    }
+                },
+            },
+        };
+        match page {
+            Some(page) => I::reply(page),
+            None => ErrorData::invalid_params("invalid cursor", None).into(),
+        }
+    }
+
+    /// Asks all backends at once for what they have.
+    async fn list<I: Item>(self: &Arc<Self>, context: &Context) -> View<I> {
+        let board = I::board(&self.boards);
+        // Without a runtime there is neither a clock nor a background.
+        let runtime = Handle::try_current().ok();
+        let mut sources: Vec<Option<Arc<Listed<I>>>> = vec![None; self.backends.len()];
+        let mut complete = true;
+        let mut asking = FuturesUnordered::new();
+        for (place, source) in sources.iter_mut().enumerate() {
+            let (offered, when) = self.now::<I>(place);
+            match (board.turn(place, offered, when), &runtime) {
+                (Turn::Skip, _) => (),
+                (Turn::Use { known, asked }, Some(runtime)) => {
+                    if !asked {
+                        self.ask_in_background(self.ask::<I>(place, when, context), runtime);
+                    }
+                    *source = known;
+                    complete = false;
+                }
+                (Turn::Ask | Turn::Use { .. }, _) => {
+                    asking.push(self.ask::<I>(place, when, context));
+                }
+            }
+        }
+        let answers = async {
+            while let Some((place, when, answer)) = asking.next().await {
+                let (source, fresh) = self.learn::<I>(place, when, answer);
+                sources[place] = source;
+                complete &= fresh;
+            }
+        };
+        match &runtime {
+            Some(_) => drop(tokio::time::timeout(self.patience, answers).await),
+            None => answers.await,
+        }
+        for late in asking {
+            let Some(runtime) = &runtime else { continue };
+            let (known, problem) = board.late(&self.names, late.place, self.patience);
+            problem.iter().for_each(|problem| tracing::warn!("{problem}"));
+            sources[late.place] = known;
+            complete = false;
+            self.ask_in_background(late, runtime);
+        }
+        self.update::<I>();
+        View { merged: board.view(&self.names, sources), complete }
+    }
+
+    /// What a backend says of itself about such items, and when that is.
+    fn now<I: Item>(&self, place: usize) -> (Option<bool>, When) {
+        let description = self.backends[place].describe();
+        let offered = description.map(|described| I::is_offered(&described.capabilities));
+        let epoch = I::epoch(&self.changes).now();
+        (offered, When { epoch, described: offered.is_some() })
+    }
+
+    fn ask<I: Item>(&self, place: usize, when: When, context: &Context) -> Asking<I> {
+        // A list asks the client for nothing and has no progress. It may go on
+        // when the request is over.
+        let mut context = context.branch(self.names.of(place).clone(), None);
+        context.cancellation = None;
+        let service = self.backends[place].service.clone();
+        Asking { place, when, answer: asking::list_all(service, context).boxed() }
+    }
+
+    /// Takes note of an answer: what to list of the backend, and whether that is
+    /// what it has now.
+    fn learn<I: Item>(
+        &self,
+        place: usize,
+        when: When,
+        answer: Result<Listed<I>, ListError>,
+    ) -> (Option<Arc<Listed<I>>>, bool) {
+        let learnt = I::board(&self.boards).learn(&self.names, place, when, answer);
+        // Each outage is told, also if there was one like it before.
+        learnt.problem.iter().for_each(|problem| tracing::warn!("{problem}"));
+        if learnt.news {
+            self.update::<I>();
+            I::epoch(&self.changes).bump();
+        }
+        (learnt.source, learnt.fresh)
+    }
+
+    /// Puts together what is known, and tells what is wrong with it.
+    fn update<I: Item>(&self) {
+        let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for problem in merged.problems() {
+            if told.len() < MAX_TOLD && !told.contains(problem) {
+                tracing::warn!("{problem}");
+                told.insert(problem.clone());
+            }
+        }
+    }
+
+    /// Waits for a backend without anybody who waits.
+    fn ask_in_background<I: Item>(self: &Arc<Self>, asking: Asking<I>, runtime: &Handle) {
+        let place = asking.place;
+        if !I::board(&self.boards).ask_in_background(place) {
+            return;
+        }
+        // Only a weak reference, so that the router owns the task and not the
+        // task the router.
+        let asked = Asked::<I> { shared: Arc::downgrade(self), place, kind: PhantomData };
+        let wait = async move {
+            let answer = tokio::time::timeout(LATEST, asking).await;
+            if let (Ok((place, when, answer)), Some(shared)) = (answer, asked.shared.upgrade()) {
+                let _ = shared.learn::<I>(place, when, answer);
+                shared.update::<I>();
+            }
+            drop(asked);
+        };
+        let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        while background.try_join_next().is_some() {}
+        background.spawn_on(wait.in_current_span(), runtime);
+    }
+
+    /// Lists what there is, since something is asked for that is not known.
+    ///
+    /// Who comes while somebody does it waits for that.
+    pub(super) async fn look<I: Item>(self: &Arc<Self>, context: &Context) {
+        let mut looked = I::board(&self.boards).looked.lock().await;
+        if looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER) {
+            self.list::<I>(context).await;
+            *looked = Some(Instant::now());
+        }
+    }
+
+    /// Lists which resources there are.
+    pub(super) async fn look_for_resources(self: &Arc<Self>, context: &Context) {
+        future::join(self.look::<Resource>(context), self.look::<ResourceTemplate>(context)).await;
+    }
+
+    /// Where a request about something with a name goes.
+    pub(super) fn way_to_name<I: Item>(&self, name: &str) -> Way {
+        match I::board(&self.boards).route(name) {
+            Some(Route::To(place)) => Way::To(place),
+            Some(Route::Contested) => Way::Contested,
+            None => match (self.names.conflicts, self.backends.len()) {
+                // The backend decides, so that calls work before anything was listed.
+                (Conflicts::Prefix, _) => self
+                    .names
+                    .by_prefix(name)
+                    .find(|&place| self.may_have::<I>(place))
+                    .map_or(Way::Nowhere, Way::To),
+                (_, 1) => Way::To(0),
+                _ => Way::Look,
+            },
+        }
+    }
+
+    /// Where a request about a resource, or a template of resources, goes.
+    pub(super) fn way_to_resource(&self, uri: &str) -> Way {
+        let boards = &self.boards;
+        match boards.resources.route(uri).or_else(|| boards.templates.route(uri)) {
+            Some(Route::To(place)) => return Way::To(place),
+            Some(Route::Contested) => return Way::Contested,
+            None => (),
+        }
+        let owner = boards.templates.current().by_template(uri);
+        if let Some(place) = owner.or_else(|| self.handed_out.owner(uri)) {
+            return Way::To(place);
+        }
+        let mut owners = (0..self.backends.len()).filter(|&place| self.may_have_resources(place));
+        match (owners.next(), owners.next()) {
+            (None, _) => Way::Nowhere,
+            (Some(place), None) => Way::To(place),
+            (Some(_), Some(_)) => Way::Look,
+        }
+    }
+
+    fn may_have<I: Item>(&self, place: usize) -> bool {
+        match self.backends[place].describe() {
+            Some(described) => I::is_offered(&described.capabilities),
+            None => true,
+        }
+    }
+
+    fn may_have_resources(&self, place: usize) -> bool {
+        match self.backends[place].describe() {
+            Some(described) => described.capabilities.resources.is_some(),
+            None => {
+                !(self.boards.resources.is_empty(place) && self.boards.templates.is_empty(place))
+            }
+        }
+    }
+
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        self.boards.tools.problems(&self.names, &mut problems);
+        self.boards.prompts.problems(&self.names, &mut problems);
+        self.boards.resources.problems(&self.names, &mut problems);
+        self.boards.templates.problems(&self.names, &mut problems);
+        problems
+    }
+}
+
+// === impl Asking ===
+
+impl<I> Future for Asking<I> {
+    type Output = (usize, When, Result<Listed<I>, ListError>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let (place, when) = (self.place, self.when);
+        self.answer.poll_unpin(cx).map(|answer| (place, when, answer))
+    }
+}
+
+// === impl Asked ===
+
+impl<I: Item> Drop for Asked<I> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            I::board(&shared.boards).asked_in_background(self.place);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+use std::sync::{Arc, Mutex};
+
+use rmcp::model::{ServerCapabilities, ServerConfig};
+use serde_json::json;
+
+use super::{Server, names, router};
+
+fn described(capabilities: ServerCapabilities, instructions: &str) -> ServerConfig {
+    ServerConfig::new(capabilities).with_instructions(instructions)
+}
+
+#[test]
+fn a_description_is_that_of_all_backends() {
+    let server = Server::default();
+    let tools = ServerCapabilities::builder().enable_tools().enable_tasks().build();
+    let others = ServerCapabilities::builder()
+        .enable_prompts()
+        .enable_resources()
+        .enable_resources_subscribe()
+        .enable_completions()
+        .build();
+    let long = format!("{}é", "x".repeat(8 * 1024 - 7)).repeat(2);
+    let told = described(others, &long);
+    let tools_told = described(tools, " Search first.\n");
+    let silent = described(ServerCapabilities::default(), " ");
+    let router = router([
+        server.backend("a").description(move || Some(tools_told.clone())),
+        server.backend("b").description(move || Some(silent.clone())),
+        server.backend("c").description(move || Some(told.clone())),
+    ]);
+
+    let base = described(ServerCapabilities::default(), "All in one.");
+    let all = router.describe(base);
+
+    assert_eq!(
+        serde_json::to_value(&all.capabilities).unwrap(),
+        json!({
+            "tools": { "listChanged": true },
+            "prompts": { "listChanged": true },
+            "resources": { "listChanged": true, "subscribe": true },
+            "completions": {},
+        })
+    );
+    let instructions = all.instructions.unwrap();
+    let beginning = "All in one.\n\n## a\n\nSearch first.\n\n## c\n\nxxx";
+    assert!(instructions.starts_with(beginning), "{}", &instructions[..60]);
+    assert!(instructions.ends_with("x […]"), "cut where a letter begins");
+    assert!(instructions.len() < 8 * 1024 + 60);
+}
+
+#[test]
+fn while_a_backend_is_not_known_what_it_may_have_is_declared() {
+    let late = Arc::new(Mutex::new(None));
+    let tools = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+    let (known, later) = (tools.clone(), late.clone());
+    let router = router([
+        Server::default().backend("a").description(move || Some(known.clone())),
+        Server::default().backend("b").description(move || later.lock().unwrap().clone()),
+    ]);
+    let capabilities = || {
+        let base = ServerConfig::new(ServerCapabilities::default());
+        let all = router.describe(base);
+        assert_eq!(all.instructions, None);
+        serde_json::to_value(&all.capabilities).unwrap()
+    };
+
+    let changing = json!({ "listChanged": true });
+    assert_eq!(
+        capabilities(),
+        json!({ "tools": changing, "prompts": changing, "resources": changing })
+    );
+    *late.lock().unwrap() = Some(tools);
+    assert_eq!(capabilities(), json!({ "tools": changing }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_is_only_asked_for_what_it_says_it_has() {
+    let server = Server::tools(&["x"]).set(|has| has.prompts = vec!["p".into()]);
+    let tools = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+    let told = Arc::new(Mutex::new(None));
+    let says = told.clone();
+    let router = router([server.backend("a").description(move || says.lock().unwrap().clone())]);
+
+    assert_eq!(names(&router, "prompts/list").await, ["a_p"]);
+    *told.lock().unwrap() = Some(tools);
+    assert_eq!(names(&router, "prompts/list").await, [""; 0]);
+    assert_eq!(names(&router, "resources/templates/list").await, [""; 0]);
+    assert_eq!(names(&router, "tools/list").await, ["a_x"]);
+    assert_eq!(server.asked(), ["prompts/list -", "tools/list -"]);
+    let unknown = super::error_of(&router, "prompts/get", json!({ "name": "a_q" })).await;
+    assert_eq!(unknown, Some((-32602, "unknown prompt `a_q`".into())));
+}
