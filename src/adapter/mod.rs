@@ -106,7 +106,7 @@ pub mod handler;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod router;
-mod secrets;
+pub mod secrets;
 mod serve;
 
 #[cfg(feature = "remote")]

@@ -1,36 +1,224 @@
-use std::borrow::Cow;
+//! What must not be said.
 
-/// Values that must not be told.
-#[derive(Clone, Default)]
-pub struct Secrets(std::sync::Arc<[String]>);
+use std::{borrow::Cow, collections::BTreeSet, fmt, fmt::Write, ops::Range, sync::Arc};
+
+/// How many characters a secret has, at least; a shorter text is part of too
+/// many others.
+const MIN_CHARACTERS: usize = 4;
+
+/// What stands in the place of a secret.
+const MASK: &str = "***";
+
+/// Texts that must not be told, and takes them out of others.
+///
+/// It is what a failure of a server, or a line that it logs, is put through
+/// before anybody sees it. A clone shares the texts.
+///
+/// # Limits
+///
+/// A secret is found as it is, percent-encoded, in standard base64 (as the user
+/// and password of HTTP's `Basic`) and as a string of JSON; each line of a
+/// secret of several lines is one of its own. It is not found in parts, in
+/// other letter case or in any other encoding. A secret of less than four
+/// characters is not looked for.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::adapter::secrets::Secrets;
+///
+/// let secrets = Secrets::new(["hunter2".to_owned()]);
+/// assert_eq!(secrets.redact("no user with hunter2"), "no user with ***");
+/// assert_eq!(format!("{secrets:?}"), "Secrets(…)");
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets {
+    /// The longest first.
+    texts: Arc<[String]>,
+}
+
+// === impl Secrets ===
 
 impl Secrets {
-    /// These values.
+    /// Secrets with these values.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
-        Self(values.into_iter().collect())
-    }
-
-    /// These and those.
-    #[must_use]
-    pub fn and(&self, values: impl IntoIterator<Item = String>) -> Self {
-        Self::new(self.0.iter().cloned().chain(values))
-    }
-
-    /// The text without them.
-    #[must_use]
-    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let mut text = Cow::Borrowed(text);
-        for secret in &*self.0 {
-            if text.contains(secret.as_str()) {
-                text = Cow::Owned(text.replace(secret.as_str(), "***"));
+        let mut texts = BTreeSet::new();
+        for value in values {
+            add(&value, &mut texts);
+            add(value.trim(), &mut texts);
+            for line in value.lines() {
+                add(line.trim(), &mut texts);
             }
         }
-        text
+        Self::of(texts)
+    }
+
+    /// These secrets and those.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self::of(self.texts.iter().chain(&*other.texts).cloned().collect())
+    }
+
+    fn of(texts: BTreeSet<String>) -> Self {
+        let mut texts: Vec<_> = texts.into_iter().collect();
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        Self { texts: texts.into() }
+    }
+
+    /// The text with `***` in the place of every secret.
+    ///
+    /// Secrets that overlap, or stand in each other, are gone as a whole.
+    #[must_use]
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let places = self.places(text);
+        if places.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut redacted = String::with_capacity(text.len());
+        let mut end = 0;
+        for place in places {
+            redacted.push_str(&text[end..place.start]);
+            redacted.push_str(MASK);
+            end = place.end;
+        }
+        redacted.push_str(&text[end..]);
+        Cow::Owned(redacted)
+    }
+
+    /// Where secrets stand in a text, in order and apart from each other.
+    fn places(&self, text: &str) -> Vec<Range<usize>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for secret in self.texts.iter() {
+            let step = secret.chars().next().map_or(1, char::len_utf8);
+            let mut from = 0;
+            while let Some(at) = text.get(from..).and_then(|rest| rest.find(secret.as_str())) {
+                let start = from + at;
+                let end = start + secret.len();
+                match found.last_mut() {
+                    // A secret may overlap itself.
+                    Some(last) if last.start <= start && start <= last.end => {
+                        last.end = last.end.max(end);
+                    }
+                    _ => found.push(start..end),
+                }
+                from = start + step;
+            }
+        }
+        found.sort_by_key(|place| place.start);
+        let mut places: Vec<Range<usize>> = Vec::new();
+        for place in found {
+            match places.last_mut() {
+                Some(last) if place.start <= last.end => last.end = last.end.max(place.end),
+                _ => places.push(place),
+            }
+        }
+        places
     }
 }
 
-impl std::fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Secrets").finish_non_exhaustive()
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets(…)")
+    }
+}
+
+/// Adds a secret in all its forms.
+fn add(secret: &str, texts: &mut BTreeSet<String>) {
+    if secret.chars().nth(MIN_CHARACTERS - 1).is_none() {
+        return;
+    }
+    let json = serde_json::Value::from(secret).to_string();
+    let forms = [
+        secret.to_owned(),
+        percent_encoded(secret),
+        base64(secret.as_bytes()),
+        // Without the quotes around it.
+        json.get(1..json.len() - 1).unwrap_or_default().to_owned(),
+    ];
+    texts.extend(forms);
+}
+
+/// The text as a component of a URL.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// The bytes in base64, without what pads it.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
+        let bits = (byte(0) << 16) | (byte(1) << 8) | byte(2);
+        for digit in 0..=chunk.len() {
+            let index = (bits >> (18 - 6 * digit)) & 63;
+            encoded.push(char::from(DIGITS[index as usize]));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redact(secrets: &[&str], text: &str) -> String {
+        Secrets::new(secrets.iter().map(|&secret| secret.to_owned())).redact(text).into_owned()
+    }
+
+    #[test]
+    fn secrets_are_gone_wherever_they_stand() {
+        assert_eq!(redact(&["hunter2"], "hunter2 and hunter2, hunter2hunter2"), "*** and ***, ***");
+        assert_eq!(redact(&["hunter2"], "hunter"), "hunter");
+        assert_eq!(redact(&["schlüssel"], "ein schlüssel"), "ein ***");
+        assert_eq!(redact(&[], "text"), "text");
+    }
+
+    #[test]
+    fn a_text_without_secrets_is_not_copied() {
+        let secrets = Secrets::new(["hunter2".to_owned()]);
+        assert!(matches!(secrets.redact("nothing"), Cow::Borrowed("nothing")));
+    }
+
+    #[test]
+    fn secrets_in_and_over_each_other_are_gone_as_a_whole() {
+        assert_eq!(redact(&["token", "my-token-1"], "my-token-1 token"), "*** ***");
+        assert_eq!(redact(&["abcd1234", "1234efgh"], "<abcd1234efgh>"), "<***>");
+        assert_eq!(redact(&["aaaa"], "<aaaaaa>"), "<***>");
+        assert_eq!(redact(&["éaéa"], "<éaéaéa>"), "<***>");
+    }
+
+    #[test]
+    fn short_texts_are_no_secrets() {
+        assert_eq!(redact(&["", "a", "abc", "äöü"], "abc äöü YWJj"), "abc äöü YWJj");
+        assert_eq!(redact(&["äöüß"], "äöüß"), "***");
+    }
+
+    #[test]
+    fn secrets_are_found_in_other_forms() {
+        let text =
+            "?t=p%40ss%2Fword Basic dXNlcjpwYXNz dXNlcjpwYXNzMQ== {\"a\":\"say \\\"hi\\\"\"}";
+        assert_eq!(
+            redact(&["p@ss/word", "user:pass", "user:pass1", "say \"hi\""], text),
+            "?t=*** Basic *** ***== {\"a\":\"***\"}"
+        );
+        assert_eq!(redact(&["hunter2\n"], "with hunter2."), "with ***.");
+        assert_eq!(redact(&["first line\nsecond line"], "second line"), "***");
+    }
+
+    #[test]
+    fn the_base64_of_all_lengths() {
+        let encoded =
+            ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|s| base64(s.as_bytes()));
+        assert_eq!(encoded, ["", "Zg", "Zm8", "Zm9v", "Zm9vYg", "Zm9vYmE", "Zm9vYmFy"]);
     }
 }

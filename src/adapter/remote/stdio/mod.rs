@@ -29,6 +29,7 @@ use tower::BoxError;
 
 use self::child::ChildTransport;
 use super::{Attempt, RemoteBuilder, RemoteService, state::Remote};
+use crate::adapter::Secrets;
 
 /// The variables that a child process gets of our own environment.
 ///
@@ -156,7 +157,7 @@ impl RemoteBuilder {
     #[must_use]
     pub fn child_process(mut self, process: ChildProcess) -> RemoteService {
         let values = process.environment.iter().map(|(_, value)| value.to_string_lossy());
-        self.secrets = self.secrets.and(values.map(Into::into));
+        self.secrets = self.secrets.and(&Secrets::new(values.map(Into::into)));
         let process = Arc::new(process);
         let open = move |attempt: Attempt| {
             let process = process.clone();
