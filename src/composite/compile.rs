@@ -101,7 +101,12 @@ enum Visit {
 
 impl Program {
     /// Checks all definitions, alone and against each other.
-    pub(super) fn compile(definitions: Vec<CompositeTool>) -> Result<Self, DefinitionErrors> {
+    ///
+    /// Their names may have `separator` in them.
+    pub(super) fn compile(
+        definitions: Vec<CompositeTool>,
+        separator: &str,
+    ) -> Result<Self, DefinitionErrors> {
         let mut mistakes = Mistakes { errors: Vec::new() };
         let mut places = HashMap::new();
         for (index, definition) in definitions.iter().enumerate() {
@@ -118,7 +123,12 @@ impl Program {
             .enumerate()
             .map(|(index, definition)| {
                 let name = definition.name.clone();
-                Compiled::new(definition, &places, &mut mistakes.at(index, &name))
+                let mut at = mistakes.at(index, &name);
+                if !is_tool_name(&name, separator) {
+                    let separator = separator.to_owned();
+                    at.push(["name"], Kind::IllegalName { name: name.clone(), separator });
+                }
+                Compiled::new(definition, &places, &mut at)
             })
             .collect();
         let callees_first = order(&compiled, &mut mistakes);
@@ -219,9 +229,6 @@ impl Compiled {
     /// Compiles a definition; what it returns is only of use without mistakes.
     fn new(definition: CompositeTool, places: &HashMap<String, usize>, at: &mut Place<'_>) -> Self {
         let CompositeTool { name, description, strategy, mut targets, .. } = definition;
-        if !is_tool_name(&name) {
-            at.push(["name"], Kind::IllegalName { name: name.clone() });
-        }
         if description.trim().is_empty() {
             at.push(["description"], Kind::Blank { key: "description" });
         }
@@ -431,12 +438,16 @@ fn ids(targets: &[Target], at: &mut Place<'_>) -> Vec<Arc<str>> {
         .collect()
 }
 
-/// Whether `name` keeps the protocol's rule for tool names ([SEP-986]).
+/// Whether `name`, between its separators, keeps the protocol's rule for tool
+/// names ([SEP-986]).
 ///
 /// [SEP-986]: https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-names
-fn is_tool_name(name: &str) -> bool {
+fn is_tool_name(name: &str, separator: &str) -> bool {
+    let is_legal = |part: &str| {
+        part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+    };
     (1..=MAX_NAME).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+        && (is_legal(name) || !separator.is_empty() && name.split(separator).all(is_legal))
 }
 
 fn is_id(id: &str) -> bool {

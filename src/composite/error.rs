@@ -38,11 +38,14 @@ pub enum DefinitionErrorKind {
     },
     /// The name breaks the protocol's rule for tool names.
     #[error(
-        "illegal tool name {name:?}: expected 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-` and `.`"
+        "illegal tool name {name:?}: expected 1 to 128 of {}",
+        Characters { separator }
     )]
     IllegalName {
         /// The name.
         name: String,
+        /// What may stand in names besides what the protocol allows; or empty.
+        separator: String,
     },
     /// Two composites have one name.
     #[error("duplicate composite name `{name}`")]
@@ -126,6 +129,11 @@ pub enum DefinitionErrorKind {
 
 /// Prints names as a chain of calls.
 struct Chain<'a>(&'a [String]);
+
+/// Prints what tool names are made of.
+struct Characters<'a> {
+    separator: &'a str,
+}
 
 // === impl DefinitionErrors ===
 
@@ -273,6 +281,17 @@ impl fmt::Display for Chain<'_> {
             write!(f, "{arrow}`{name}`")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Characters<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`A-Z`, `a-z`, `0-9`, `_`, `-`")?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        match self.separator {
+            plain if plain.chars().all(is_plain) => f.write_str(" and `.`"),
+            separator => write!(f, ", `.` and `{separator}`"),
+        }
     }
 }
 

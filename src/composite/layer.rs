@@ -44,8 +44,30 @@ impl CompositeLayer {
     pub fn new(
         composites: impl IntoIterator<Item = CompositeTool>,
     ) -> Result<Self, DefinitionErrors> {
+        Self::with_separator(composites, "")
+    }
+
+    /// Like [`new`](Self::new), but the names of composites may also have
+    /// `separator` in them, for a router that puts a `/` between the name of a
+    /// server and that of its tool.
+    ///
+    /// ```
+    /// use mcp_composite::composite::{CompositeLayer, CompositeTool};
+    ///
+    /// let tool = CompositeTool::fan_out("all/search", "Search everywhere", ["docs/search"]);
+    /// assert!(CompositeLayer::with_separator([tool.clone()], "/").is_ok());
+    /// assert!(CompositeLayer::new([tool]).is_err());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake as [`new`](Self::new) does.
+    pub fn with_separator(
+        composites: impl IntoIterator<Item = CompositeTool>,
+        separator: &str,
+    ) -> Result<Self, DefinitionErrors> {
         Ok(Self {
-            program: Arc::new(Program::compile(composites.into_iter().collect())?),
+            program: Arc::new(Program::compile(composites.into_iter().collect(), separator)?),
             complaints: Arc::default(),
             limits: Limits::default(),
             epoch: Epoch::default(),
