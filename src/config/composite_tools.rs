@@ -3,7 +3,10 @@
 use rmcp::model::{JsonObject, ToolAnnotations};
 use serde::Deserialize;
 
-use super::{duration::Duration, read::Reader};
+use super::{
+    BackendConfig, RouterConfig, duration::Duration, error::MAX_MISTAKES, read::Reader,
+    targets::Targets,
+};
 use crate::composite::{
     CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Order, Segment, Strategy,
     Success, Target,
@@ -93,15 +96,18 @@ struct Spelling {
 /// The layer is `None` only if something was reported.
 pub(super) fn build(
     tables: Vec<CompositeToolTable>,
+    backends: &[BackendConfig],
+    router: &RouterConfig,
     reader: &mut Reader<'_, '_>,
 ) -> (Vec<CompositeTool>, Option<CompositeLayer>) {
     let spellings: Vec<_> = tables.iter().map(CompositeToolTable::spelling).collect();
-    let tools: Vec<_> = tables
+    let mut tools: Vec<_> = tables
         .into_iter()
         .enumerate()
         .map(|(index, table)| table.into_definition(index, reader))
         .collect();
-    let layer = match CompositeLayer::new(tools.iter().cloned()) {
+    resolve(&mut tools, backends, router, &spellings, reader);
+    let layer = match CompositeLayer::with_separator(tools.iter().cloned(), router.separator()) {
         Ok(layer) => Some(layer),
         Err(errors) => {
             for error in &errors {
@@ -111,6 +117,36 @@ pub(super) fn build(
         }
     };
     (tools, layer)
+}
+
+/// Gives each target the name that clients see, and reports those that can be
+/// no tool.
+fn resolve(
+    tools: &mut [CompositeTool],
+    backends: &[BackendConfig],
+    router: &RouterConfig,
+    spellings: &[Spelling],
+    reader: &mut Reader<'_, '_>,
+) {
+    let composites: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
+    let names = composites.iter().map(String::as_str).collect();
+    let targets = Targets { composites: &composites, names, backends, router };
+    // A name that could not be read may be the one that a target means.
+    let known = !["backends", "router"].iter().any(|&key| reader.has_fault_in(&[key.into()]))
+        && !(0..tools.len()).any(|index| reader.has_fault_in(&at(index, &["name".into()])));
+    let mut told = 0;
+    for (index, tool) in tools.iter_mut().enumerate() {
+        for (place, target) in tool.targets.iter_mut().enumerate() {
+            if let Some(name) = targets.resolve(&target.tool, &tool.name) {
+                target.tool = name;
+            } else if known && told < MAX_MISTAKES && !target.tool.trim().is_empty() {
+                told += 1;
+                let path = ["targets".into(), place.into(), "tool".into()];
+                let path = spellings.get(index).map(|spelling| spelling.apply(&path));
+                reader.report(&at(index, &path.unwrap_or_default()), targets.unknown(&target.tool));
+            }
+        }
+    }
 }
 
 /// Reports a mistake in a definition at its place in the file.

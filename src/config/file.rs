@@ -1,4 +1,4 @@
-use std::{fs, path::Path};
+use std::{env, fs, path::Path};
 
 use serde::Deserialize;
 use toml::{
@@ -7,10 +7,14 @@ use toml::{
 };
 
 use super::{
-    ConfigError,
+    BackendConfig, ConfigError, RouterConfig,
+    backends::{self, BackendTable},
     composite_tools::{self, CompositeToolTable},
+    masks::masks,
     read::Reader,
+    router::{self, RouterTable},
     source::Source,
+    variables::Environment,
 };
 use crate::composite::{CompositeLayer, CompositeTool};
 
@@ -19,14 +23,18 @@ use crate::composite::{CompositeLayer, CompositeTool};
 /// See the [module docs](crate::config) for an example.
 #[derive(Clone, Debug)]
 pub struct Config {
+    backends: Vec<BackendConfig>,
+    router: RouterConfig,
     composite_tools: Vec<CompositeTool>,
     composite_layer: CompositeLayer,
 }
 
 /// The sections of a file.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct File {
+    backends: Vec<BackendTable>,
+    router: RouterTable,
     composite_tools: Vec<CompositeToolTable>,
 }
 
@@ -47,7 +55,9 @@ impl Config {
         }
     }
 
-    /// Reads the text of a file.
+    /// Reads the text of a file, with the variables of this process.
+    ///
+    /// A variable that is no UTF-8 counts as one that is not set.
     ///
     /// # Errors
     ///
@@ -55,22 +65,52 @@ impl Config {
     /// not exist, values of a wrong type, and definitions that cannot work.
     /// Of a text that is no TOML, only what makes it none is told.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
-        let source = Source::new(text);
+        Self::from_toml_str_with_env(text, |name| env::var(name).ok())
+    }
+
+    /// Reads the text of a file, with `env` in the place of the variables of
+    /// this process.
+    ///
+    /// It is asked for each `${VAR}`, and gives `None` for one that is not set.
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake as [`from_toml_str`](Self::from_toml_str) does.
+    pub fn from_toml_str_with_env(
+        text: &str,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
         let (table, errors) = DeTable::parse_recoverable(text);
         let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+        let source = Source::new(text).masked(masks(text, &root, !errors.is_empty()));
         let mut reader = Reader::new(&source, &root);
 
-        let config = if reader.parsed(&errors) { Self::read(&mut reader) } else { None };
+        let config = if reader.parsed(&errors) { Self::read(&mut reader, &env) } else { None };
         match (config, reader.finish()) {
             (Some(config), (faults, true)) if faults.is_empty() => Ok(config),
             (_, (faults, complete)) => Err(ConfigError::mistaken(&source, faults, complete)),
         }
     }
 
-    fn read(reader: &mut Reader<'_, '_>) -> Option<Self> {
+    fn read(reader: &mut Reader<'_, '_>, environment: Environment<'_>) -> Option<Self> {
         let file: File = reader.read();
-        let (composite_tools, layer) = composite_tools::build(file.composite_tools, reader);
-        Some(Self { composite_tools, composite_layer: layer? })
+        let router = router::build(file.router, reader);
+        let backends = backends::build(file.backends, &router, environment, reader);
+        let (composite_tools, layer) =
+            composite_tools::build(file.composite_tools, &backends, &router, reader);
+        Some(Self { backends, router, composite_tools, composite_layer: layer? })
+    }
+
+    /// The servers behind the stack, in the order of the file.
+    #[must_use]
+    pub fn backends(&self) -> &[BackendConfig] {
+        &self.backends
+    }
+
+    /// How the backends become one server.
+    #[must_use]
+    pub const fn router(&self) -> &RouterConfig {
+        &self.router
     }
 
     /// The layer of all composite tools.

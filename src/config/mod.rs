@@ -1,4 +1,6 @@
-//! Composite tools from a TOML file.
+//! Servers and composite tools from a TOML file.
+//!
+//! # Composite tools
 //!
 //! ```toml
 //! [[composite_tools]]
@@ -37,9 +39,61 @@
 //! [`Target`](crate::composite::Target), and what `arguments` can refer to by
 //! [`expr`](crate::expr).
 //!
+//! # Backends
+//!
+//! ```toml
+//! [router]
+//! separator = "_"                              # 1 to 8 characters, also "/"
+//! conflicts = "prefix"                         # "priority", "manual"
+//!
+//! [[backends]]
+//! name = "github"                              # required
+//! transport = "stdio"                          # what else has a `command`
+//! command = "${HOME}/bin/github-mcp"           # required
+//! args = ["--read-only"]
+//! env = { GITHUB_TOKEN = "${GITHUB_TOKEN}" }
+//! cwd = "/srv"
+//! timeout = "60s"                              # of one call
+//! connect_timeout = "30s"
+//! prefix = "gh_"                               # else `name` and `separator`
+//!
+//! [[backends]]
+//! name = "docs"
+//! transport = "http"                           # what else has a `url`
+//! url = "https://docs.example/mcp"             # required
+//! headers = { Authorization = "Bearer ${DOCS_TOKEN}" }
+//! ```
+//!
+//! `${VAR}` in `command`, `args`, `cwd`, `url`, and the values of `env` and
+//! `headers` is replaced by a variable of the environment; `$${` is a literal
+//! `${`. What comes out of a variable is data: it is not looked at again. A
+//! variable that is not set is a mistake, an empty one is not.
+//!
+//! The values of `env` and `headers`, the user and query of a `url`, and what
+//! comes out of variables are secret. No mistake and no `Debug` output tells
+//! them, and [`BackendConfig::secrets`] takes them out of what a backend says.
+//! Where the line of a mistake is shown, `***` stands for all that may be
+//! secret; if the file is no TOML, that is nearly everything.
+//!
+//! With backends, a target of a composite is one of these:
+//!
+//! - the name of another composite;
+//! - `github/search` or `github.search`, whatever the separator is: the tool
+//!   `search` of the backend `github`;
+//! - the name that clients see, such as `gh_search`.
+//!
+//! It is read in this order, but where it is spelled like a backend and also
+//! begins with a prefix, the longer of the two is meant, and the prefix if they
+//! are equally long. What a target is called from then on is the name that
+//! clients see. One that can be none of these is a mistake. With `conflicts =
+//! "priority"` or `"manual"` tools have no prefix, so any name can be one.
+//! Without backends every name stays as it is.
+//!
+//! # Mistakes
+//!
 //! A file is accepted as a whole or not at all. What is wrong with it is told
 //! all at once, each mistake with its line and column. A key that does not
-//! exist is a mistake. An empty file has no composites.
+//! exist is a mistake. An empty file has no backends and no composites.
 //!
 //! # Examples
 //!
@@ -74,18 +128,61 @@
 //! assert!(key.message().starts_with("unknown key `tols`: did you mean `tools`?"));
 //! # Ok::<(), mcp_composite::config::ConfigError>(())
 //! ```
+//!
+//! Backends, and targets that are spelled like them:
+//!
+//! ```
+//! use mcp_composite::config::{Config, Transport};
+//!
+//! let text = r#"
+//! [[backends]]
+//! name = "docs"
+//! url = "https://docs.example/mcp"
+//! headers = { Authorization = "Bearer ${DOCS_TOKEN}" }
+//!
+//! [[composite_tools]]
+//! name = "look_up"
+//! description = "Search the docs"
+//! tools = ["docs/search"]
+//! "#;
+//! let token = |name: &str| (name == "DOCS_TOKEN").then(|| "hunter2".to_owned());
+//! let config = Config::from_toml_str_with_env(text, token)?;
+//!
+//! let [docs] = config.backends() else { panic!("{config:?}") };
+//! let Transport::Http(server) = docs.transport() else { panic!("{docs:?}") };
+//! assert_eq!(server.headers()["Authorization"], "Bearer hunter2");
+//! assert_eq!(docs.prefix(), "docs_");
+//! assert!(format!("{:?}", config.composite_tools()).contains("docs_search"));
+//!
+//! assert!(!format!("{config:?}").contains("hunter2"));
+//! assert_eq!(docs.secrets().redact("no user with hunter2"), "no user with ***");
+//!
+//! let error = Config::from_toml_str_with_env(text, |_| None).unwrap_err();
+//! assert_eq!(error.mistakes()[0].message(), "environment variable `DOCS_TOKEN` is not set");
+//! # Ok::<(), mcp_composite::config::ConfigError>(())
+//! ```
 
+mod backend;
+mod backends;
 mod composite_tools;
 mod duration;
 mod error;
 mod failure;
 mod file;
+mod header;
+mod masks;
 mod near;
 mod read;
+mod router;
 mod source;
+mod targets;
+mod url;
 mod value;
+mod variables;
 
 pub use self::{
+    backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     error::{ConfigError, Mistake},
     file::Config,
+    router::{Conflicts, RouterConfig},
 };

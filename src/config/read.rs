@@ -19,8 +19,9 @@ use toml::{
 use super::{
     error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
+    masks::is_word,
     near::nearest,
-    source::{Source, shown},
+    source::Source,
     value::Value,
 };
 use crate::composite::{DisplayPath, Segment};
@@ -71,16 +72,18 @@ impl<'a, 't> Reader<'a, 't> {
     /// Takes over what the parser found. Whether what it made of the text can
     /// be read nevertheless.
     pub(super) fn parsed(&mut self, errors: &[toml::de::Error]) -> bool {
-        let mut readable = true;
+        const DUPLICATE: &str = "duplicate key";
+        // Only then is what the parser takes for a key surely one.
+        let readable = errors.iter().all(|error| error.message() == DUPLICATE);
         for error in errors {
             let span = error.span().unwrap_or(0..0);
             let message = match error.message() {
                 // The first of the two is kept and everything else is in its place.
-                "duplicate key" => format!("duplicate key `{}`", shown(self.source.slice(&span))),
-                message => {
-                    readable = false;
-                    message.replacen(", expected ", ": expected ", 1)
-                }
+                DUPLICATE => match self.source.slice(&span) {
+                    key if readable && is_word(key) => format!("duplicate key `{key}`"),
+                    _ => format!("duplicate key `{}`", self.source.shown(&span)),
+                },
+                message => message.replacen(", expected ", ": expected ", 1),
             };
             self.faults.push(Fault { path: String::new(), message, span });
         }

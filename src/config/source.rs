@@ -5,11 +5,15 @@ const BEFORE: usize = 60;
 /// How many characters of a line are shown in all.
 const SHOWN: usize = 100;
 
+/// What stands in the place of what is not shown.
+const MASK: &str = "***";
+
 /// A text and where its lines begin.
-#[derive(Debug)]
 pub(super) struct Source<'t> {
     text: &'t str,
     starts: Vec<usize>,
+    /// What is not shown, in order and apart from each other.
+    masks: Vec<Range<usize>>,
 }
 
 /// The place of a mistake and the line it stands in, ready to be shown.
@@ -32,7 +36,14 @@ pub(super) struct Place {
 impl<'t> Source<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         let starts = text.match_indices('\n').map(|(end, _)| end + 1);
-        Self { text, starts: std::iter::once(0).chain(starts).collect() }
+        Self { text, starts: std::iter::once(0).chain(starts).collect(), masks: Vec::new() }
+    }
+
+    /// Shows `***` in the place of some parts, which are in order and apart
+    /// from each other.
+    pub(super) fn masked(mut self, masks: Vec<Range<usize>>) -> Self {
+        self.masks = masks;
+        self
     }
 
     /// The place of some bytes of the text, up to the end of their first line.
@@ -55,14 +66,14 @@ impl<'t> Source<'t> {
         if cut.len() < before.len() {
             excerpt.push('…');
         }
-        push_shown(&mut excerpt, cut);
+        self.push_masked(&mut excerpt, cut, begin + from - cut.len());
         let shown_before = excerpt.chars().count();
         let marked_cut = first(marked, SHOWN.saturating_sub(shown_before));
-        push_shown(&mut excerpt, marked_cut);
+        self.push_masked(&mut excerpt, marked_cut, begin + from);
         let shown = excerpt.chars().count();
         let after_cut = first(after, SHOWN.saturating_sub(shown));
         if marked_cut.len() == marked.len() {
-            push_shown(&mut excerpt, after_cut);
+            self.push_masked(&mut excerpt, after_cut, begin + to);
         }
         if marked_cut.len() + after_cut.len() < marked.len() + after.len() {
             excerpt.push('…');
@@ -76,7 +87,36 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Some bytes of the text.
+    /// Appends what is seen of a part of the text that begins at `start`.
+    fn push_masked(&self, excerpt: &mut String, part: &str, start: usize) {
+        let first = self.masks.partition_point(|mask| mask.end <= start);
+        let mut rest = part;
+        for mask in &self.masks[first..] {
+            let at = start + part.len() - rest.len();
+            let (from, to) = (mask.start.saturating_sub(at), mask.end.saturating_sub(at));
+            if from >= rest.len() {
+                break;
+            }
+            push_shown(excerpt, &rest[..floor(rest, from)]);
+            // The part before may have ended within it.
+            if mask.start >= start || !excerpt.ends_with(MASK) {
+                excerpt.push_str(MASK);
+            }
+            rest = &rest[floor(rest, to)..];
+        }
+        push_shown(excerpt, rest);
+    }
+
+    /// Some bytes of the text, unless they are not shown.
+    pub(super) fn shown(&self, span: &Range<usize>) -> Cow<'t, str> {
+        let first = self.masks.partition_point(|mask| mask.end <= span.start);
+        if self.masks.get(first).is_some_and(|mask| mask.start < span.end) {
+            return Cow::Borrowed(MASK);
+        }
+        shown(self.slice(span))
+    }
+
+    /// Some bytes of the text, which may be secret.
     pub(super) fn slice(&self, span: &Range<usize>) -> &'t str {
         self.text.get(span.clone()).unwrap_or_default()
     }
@@ -202,6 +242,28 @@ mod tests {
     fn places_end_with_their_line() {
         let place = Source::new("a = [\n1]").place(&(4..8));
         assert_eq!((place.excerpt.as_str(), place.before, place.marked), ("a = [", 4, 1));
+    }
+
+    #[test]
+    fn what_is_masked_is_not_shown() {
+        let masked = |text, mask: Range<usize>, span| {
+            let place = Source::new(text).masked(std::iter::once(mask).collect()).place(&span);
+            (place.excerpt, place.before, place.marked)
+        };
+        let text = "a = \"secret\", b = 1\nmore";
+        assert_eq!(masked(text, 4..12, 4..12), ("a = ***, b = 1".to_owned(), 4, 3));
+        assert_eq!(masked(text, 4..12, 14..15), ("a = ***, b = 1".to_owned(), 9, 1));
+        assert_eq!(masked(text, 4..12, 0..1), ("a = ***, b = 1".to_owned(), 0, 1));
+        assert_eq!(masked(text, 4..12, 6..8), ("a = ***, b = 1".to_owned(), 7, 1));
+        assert_eq!(masked(text, 4..22, 0..1), ("a = ***".to_owned(), 0, 1));
+        assert_eq!(masked(text, 4..22, 22..23), ("***re".to_owned(), 3, 1));
+        assert_eq!(masked("é = 'é'", 5..9, 5..9), ("é = ***".to_owned(), 4, 3));
+
+        let source = Source::new(text).masked(std::iter::once(4..12).collect());
+        assert_eq!(
+            [source.shown(&(0..1)), source.shown(&(3..5)), source.shown(&(12..13))],
+            ["a", "***", ","]
+        );
     }
 
     #[test]

@@ -106,12 +106,11 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
 
     fn deserialize_seq<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
         if self.node.get_ref().is_table()
-            && let header = self.reader.source.slice(&self.node.span())
+            && let header = self.reader.source.shown(&self.node.span())
             && header.starts_with('[')
         {
-            let expected = shown(header);
             return Err(Failure::new(format!(
-                "expected an array, found a table: write `[{expected}]`"
+                "expected an array, found a table: write `[{header}]`"
             )));
         }
         self.visit(visitor)

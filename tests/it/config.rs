@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, error::Error, fmt::Write, path::Path};
 
-use mcp_composite::config::{Config, ConfigError};
+use mcp_composite::config::{Config, ConfigError, Transport};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
@@ -15,14 +15,31 @@ fn files_give_definitions_or_every_mistake() {
     }, {
         insta::glob!("../configs", "*.toml", |path| {
             let name = path.file_name().unwrap().to_str().unwrap();
-            let config = Config::from_toml_str(&std::fs::read_to_string(path).unwrap());
+            let text = std::fs::read_to_string(path).unwrap();
+            let config = Config::from_toml_str_with_env(&text, environment);
             assert_eq!(config.is_ok(), name.starts_with("valid"), "{name}: {config:?}");
             match config {
-                Ok(config) => insta::assert_snapshot!(format!("{:#?}", config.composite_tools())),
+                Ok(config) if config.backends().is_empty() => {
+                    insta::assert_snapshot!(format!("{:#?}", config.composite_tools()));
+                }
+                Ok(config) => insta::assert_snapshot!(format!("{config:#?}")),
                 Err(error) => insta::assert_snapshot!(told(&error)),
             }
         });
     });
+}
+
+/// The variables of the files.
+fn environment(name: &str) -> Option<String> {
+    let value = match name {
+        "BIN" => "/usr/bin",
+        "TOKEN" => "t0k3n",
+        "URL" => "http://localhost/${TOKEN}",
+        "LINES" => "one\ntwo",
+        "EMPTY" => "",
+        _ => return None,
+    };
+    Some(value.to_owned())
 }
 
 /// What is printed, and the path of each mistake.
@@ -37,7 +54,9 @@ fn told(error: &ConfigError) -> String {
 /// Each key of a file: a table that has it, and what it must have done.
 ///
 /// The values are such that a key that is read but not used is noticed.
-const KEYS: [(&str, &str, &str, &str); 26] = [
+const KEYS: [(&str, &str, &str, &str); 41] = [
+    ("", "backends", "", "BackendConfig"),
+    ("", "router", "", "RouterConfig"),
     ("", "composite_tools", "", "name: \"base\""),
     ("composite_tools", "name", "\"other\"", "name: \"other\""),
     ("composite_tools", "description", "\"another\"", "description: \"another\""),
@@ -64,6 +83,19 @@ const KEYS: [(&str, &str, &str, &str); 26] = [
     ("annotations", "destructiveHint", "true", "destructive_hint: Some(true)"),
     ("annotations", "idempotentHint", "true", "idempotent_hint: Some(true)"),
     ("annotations", "openWorldHint", "true", "open_world_hint: Some(true)"),
+    ("router", "separator", "\"/\"", "separator: \"/\""),
+    ("router", "conflicts", "\"manual\"", "conflicts: Manual"),
+    ("backends", "name", "\"other\"", "name: \"other\""),
+    ("backends", "transport", "\"http\"", "transport: Http("),
+    ("backends", "timeout", "\"7s\"", "timeout: Some(7s)"),
+    ("backends", "connect_timeout", "\"8s\"", "connect_timeout: Some(8s)"),
+    ("backends", "prefix", "\"other_\"", "prefix: \"other_\""),
+    ("backends", "command", "\"other\"", "command: \"other\""),
+    ("backends", "args", "[\"a\", \"b\"]", "args: […, …]"),
+    ("backends", "env", "{ A = \"b\" }", "env: {\"A\": …}"),
+    ("backends", "cwd", "\"/other\"", "cwd: Some(\"/other\")"),
+    ("backends", "url", "\"http://other\"", "url: \"http://other\""),
+    ("backends", "headers", "{ A = \"b\" }", "headers: {\"A\": …}"),
 ];
 
 #[test]
@@ -71,15 +103,15 @@ fn every_key_does_something() {
     for (table, key, value, effect) in &KEYS {
         let with = file(table, Some((key, value)));
         let config = Config::from_toml_str(&with).unwrap_or_else(|error| panic!("{error}"));
-        let definition = format!("{:?}", config.composite_tools());
+        let definition = format!("{config:?}");
         assert!(definition.contains(effect), "`{key}` of `{table}`: {definition}");
 
         let without = Config::from_toml_str(&file(table, None));
-        let definition = format!("{:?}", without.map(|config| config.composite_tools().to_vec()));
+        let definition = format!("{without:?}");
         assert!(table.is_empty() || !definition.contains(effect), "`{key}` is not what does it");
     }
 
-    for table in ["", "composite_tools", "targets", "annotations"] {
+    for table in ["", "composite_tools", "targets", "annotations", "router", "backends"] {
         let tried: BTreeSet<_> =
             KEYS.iter().filter(|row| row.0 == table).map(|row| row.1.to_owned()).collect();
         assert_eq!(tried, keys_of(table), "the keys of `{table}`");
@@ -88,6 +120,11 @@ fn every_key_does_something() {
 
 /// A file with one key more, or another value of it, in one of its tables.
 fn file(table: &str, entry: Option<(&str, &str)>) -> String {
+    match (table, entry) {
+        ("router", _) | ("", Some(("router", _))) => return format!("[router]\n{}", lines(entry)),
+        ("backends", _) | ("", Some(("backends", _))) => return backend(entry),
+        _ => (),
+    }
     let mut entries =
         vec![("name", "\"base\""), ("description", "\"base\""), ("tools", "[\"base\"]")];
     let inner = entry.map_or(String::new(), |(key, value)| format!("{key} = {value}"));
@@ -111,6 +148,22 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
     }
     let entries = entries.iter().map(|(key, value)| format!("{key} = {value}\n"));
     format!("[[composite_tools]]\n{}", entries.collect::<String>())
+}
+
+fn backend(entry: Option<(&str, &str)>) -> String {
+    let mut entries = match entry {
+        Some(("transport" | "url" | "headers", _)) => vec![("url", "\"http://base\"")],
+        _ => vec![("command", "\"base\"")],
+    };
+    entries.push(("name", "\"base\""));
+    entries.retain(|(key, _)| entry.is_none_or(|(name, _)| name != *key));
+    entries.extend(entry);
+    format!("[[backends]]\n{}", lines(entries))
+}
+
+fn lines<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {
+    let entries = entries.into_iter().filter(|(_, value)| !value.is_empty());
+    entries.map(|(key, value)| format!("{key} = {value}\n")).collect()
 }
 
 /// The keys that a mistake says a table can have.
@@ -200,11 +253,144 @@ fn what_follows_from_a_mistake_is_not_told() {
 }
 
 #[test]
+fn backends_have_the_values_of_the_environment() {
+    let text = include_str!("../configs/valid_backends.toml");
+    let config = Config::from_toml_str_with_env(text, environment).unwrap();
+    let [github, _, docs, jira] = config.backends() else { panic!("{config:?}") };
+
+    let Transport::Stdio(child) = github.transport() else { panic!("{github:?}") };
+    assert_eq!(child.command(), "/usr/bin/github-mcp");
+    assert_eq!(child.args(), ["--token", "t0k3n", "${literal}"]);
+    assert_eq!(child.env()["TOKEN"], "Bearer t0k3n");
+    assert_eq!(child.cwd(), Some("/srv"));
+    assert_eq!((github.timeout().as_secs(), github.connect_timeout().as_secs()), (30, 5));
+    assert_eq!((docs.timeout().as_secs(), docs.connect_timeout().as_secs()), (60, 30));
+
+    let Transport::Http(server) = docs.transport() else { panic!("{docs:?}") };
+    assert_eq!(server.headers()["X-Plain"], "as it is");
+    let said = docs.secrets().redact("t0k3n: me:pass, key=value, value, as it is, docs, d/");
+    assert_eq!(said, "***: ***, ***, ***, ***, docs, d/");
+
+    // What comes out of a variable is not looked at again.
+    let Transport::Http(server) = jira.transport() else { panic!("{jira:?}") };
+    assert_eq!(server.url(), "http://localhost/${TOKEN}");
+}
+
+#[test]
+fn targets_are_resolved_to_what_clients_see() {
+    let git = [("git", ""), ("git_hub", ""), ("docs", "prefix = \"d.\"")];
+    let main = [("git_hub", ""), ("main", "prefix = \"\"")];
+    let odd = [("git_hub", ""), ("a", "prefix = \"docs.\""), ("docs", "")];
+    let two = [("git_hub", ""), ("b", "")];
+    for (router, backends, target, name) in [
+        ("", &git[..], "git/search", Some("git_search")),
+        ("", &git, "git.search", Some("git_search")),
+        ("", &git, "git_search", Some("git_search")),
+        ("", &git, "git_hub/search", Some("git_hub_search")),
+        ("", &git, "git_hub_search", Some("git_hub_search")),
+        ("", &git, "git/a/b.c", Some("git_a/b.c")),
+        ("", &git, "git_all", Some("git_all")),
+        ("", &git, "docs/search", Some("d.search")),
+        ("", &git, "d.search", Some("d.search")),
+        ("", &git, "docs_search", None),
+        ("", &git, "outer", None),
+        ("", &git, "git", None),
+        ("", &git, "git/", None),
+        ("separator = '/'", &git, "git/search", Some("git/search")),
+        ("separator = '/'", &git, "git_search", None),
+        ("separator = '.'", &git, "git/search", Some("git.search")),
+        ("", &main, "anything", Some("anything")),
+        ("", &main, "main/search", Some("search")),
+        ("", &odd, "docs.search", Some("docs.search")),
+        ("", &odd, "docs/search", Some("docs_search")),
+        ("conflicts = 'priority'", &two, "b/search", Some("search")),
+        ("conflicts = 'manual'", &two, "c/search", Some("c/search")),
+        ("", &[], "git/search", Some("git/search")),
+    ] {
+        assert_eq!(resolved(router, backends, target).as_deref(), name, "{target} {router}");
+    }
+}
+
+/// What the target of a composite becomes in a file with backends.
+fn resolved(router: &str, backends: &[(&str, &str)], target: &str) -> Option<String> {
+    let mut text = format!("[router]\n{router}\n");
+    for (name, more) in backends {
+        writeln!(text, "[[backends]]\nname = '{name}'\ncommand = 'a'\n{more}").unwrap();
+    }
+    for (name, target) in [("outer", target), ("git_all", "git_hub.search")] {
+        let keys = format!("name = '{name}'\ndescription = 'd'\ntools = ['{target}']");
+        writeln!(text, "[[composite_tools]]\n{keys}").unwrap();
+    }
+    let config = Config::from_toml_str(&text).ok()?;
+    let definition = format!("{:?}", config.composite_tools()[0]);
+    let (_, tool) = definition.split_once("tool: \"")?;
+    Some(tool.split_once('"')?.0.to_owned())
+}
+
+/// What has `s3cret` in it where it is one, and a mistake.
+const SECRETS: [&str; 24] = [
+    "env = { A = \"s3cret\", B = 1 }",
+    "env = { A = \"s3cret\" }\nwrong = 1",
+    "env.A = \"s3cret\"\nenv.B = 1",
+    "env = { A = \"s3cret\", A = \"s3cret\" }",
+    "env = { A = s3cret }",
+    "env = { A = \"s3cret }",
+    "env = [\"A=s3cret\"]",
+    "env = \"A=s3cret\"",
+    "env = { \"A=s3cret\" = \"\" }",
+    "env = { A = \"\"\"\ns3cret\"\"\", B = 1 }",
+    "env.A = '''\na\ns3cret\n''' wrong",
+    "env.A = '''\ns3cret=\ns3cret=='''\nenv.B = '",
+    "[backends.env]\nA = \"s3cret\"\nA = \"s3cret\"",
+    "[backends.env]\nA = \"s3cret\" \"wrong\"",
+    "[backends.env]\nA = \"${UNSET} s3cret\"",
+    "[backends.env]\nA = \"${s3cret\"",
+    "[backends.envs]\nA = \"s3cret\"",
+    "args = [\"${UNSET}\", \"${VARIABLE}\", \"s3cret\"]",
+    "headers = { Accept = \"s3cret\", A = \"${VARIABLE}\\n\" }\nurl = \"${VARIABLE}\"",
+    "url = \"ftp://s3cret@host\"",
+    "transport = \"http\"\nheaders.\"Authorization: s3cret\" = \"\"\nurl = \"x:${VARIABLE}\"",
+    "password = \"s3cret\"",
+    "[[backend]]\nenv.A = \"s3cret\"\n[[composite_tools]]\nenv.A = \"s3cret\"",
+    "env = { A = \"s3cret\" }\n[[composite_tools]]\nheaders = { A = s3cret }",
+];
+
+#[test]
+fn secrets_are_never_told() {
+    let environment = |name: &str| (name == "VARIABLE").then(|| "s3cret".to_owned());
+    let told = |text: &str| match Config::from_toml_str_with_env(text, environment) {
+        Ok(config) => (true, format!("{config:?} {config:#?}")),
+        Err(error) => (false, format!("{error} {error:?} {error:#?} {:?}", error.mistakes())),
+    };
+    for text in SECRETS {
+        let file = format!("[[backends]]\nname = \"a\"\ncommand = \"b\"\n{text}\n");
+        let (valid, told) = told(&file);
+        assert!(!valid && !told.contains("s3cret"), "{file}{told}");
+    }
+    for text in [
+        "command = \"${VARIABLE}\"\nargs = [\"${VARIABLE}\", \"s3cret\"]\ncwd = \"${VARIABLE}\"",
+        "command = \"a\"\nenv = { A = \"s3cret\", B = \"x${VARIABLE}\" }",
+        "url = \"https://s3cret:s3cret@host/s3cret?s3cret=s3cret#s3cret\"",
+        "url = \"http://${VARIABLE}\"\nheaders = { A = \"s3cret\", B = \"x ${VARIABLE}\" }",
+    ] {
+        let file = format!("[[backends]]\nname = \"a\"\n{text}\n");
+        let (valid, told) = told(&file);
+        assert!(valid && !told.contains("s3cret"), "{file}{told}");
+    }
+}
+
+#[test]
 fn hostile_files_are_refused_in_time() {
     let composite = "[[composite_tools]]\nname = \"n\"\ndescription = \"d\"\n";
     let lines = |line: fn(usize) -> String, count| (0..count).map(line).collect::<String>();
     let valid = "[[composite_tools]]\nname = \"n\"\ndescription = \"d\"\ntools = [\"a\"]\n";
+    let backend = |at| format!("[[backends]]\nname = 'b{at}'\ncommand = 'c'\n");
     let files = [
+        lines(|_| "[[backends]]\nname = 1\n".to_owned(), 10_000),
+        format!("{}{}", lines(backend, 1_000), valid.repeat(1_000)),
+        format!("[[backends]]\nenv = {{ {} }}", lines(|key| format!("a{key} = '${{B}}',"), 9_999)),
+        format!("[[backends]]\ncommand = '{}'", "${".repeat(1 << 18)),
+        format!("[[backends]]\ncommand = '{}'", "${A}".repeat(1 << 17)),
         format!("{}{composite}tools = [{}]", valid.repeat(1_000), "1,".repeat(200)),
         "[".repeat(1 << 20),
         format!("a = {}", "[".repeat(1 << 20)),
@@ -284,4 +470,56 @@ proptest! {
             prop_assert!(!error.to_string().is_empty());
         }
     }
+    #[test]
+    fn no_change_of_a_file_tells_its_secrets(
+        at in 0..SECRET.len(),
+        length in 0..30_usize,
+        replacement in prop::sample::select(vec![
+            "", "1", "\"", "'''", "\"\"\"", "[", "]", "{", "}", "=", "\n", ",", "1979-05-27", "nan",
+            "[[backends]]", "[a]", "name", "\t", "# ", "${", "${A}", "env = ", "url.",
+        ]),
+    ) {
+        let end = (at + length).min(SECRET.len());
+        let text = format!("{}{replacement}{}", &SECRET[..at], &SECRET[end..]);
+        let told = match Config::from_toml_str_with_env(&text, |_| None) {
+            Ok(config) => format!("{config:?}"),
+            Err(error) => format!("{error}{error:?}"),
+        };
+        prop_assert!(!told.contains("s3cret"), "{}\n{}", text, told);
+    }
 }
+
+/// A file that is full of secrets; the comments keep changes from making one
+/// of them the value of another key.
+const SECRET: &str = r#"
+[router]
+separator = "/"
+# ............................................................
+[[backends]]
+name = "a"
+command = "b"
+# ............................................................
+args = ["s3cret", '--a=s3cret', """
+s3cret
+"""]
+env = { A = "s3cret", B = 's3cret', "C" = "s3cret" }
+# ............................................................
+[[backends]]
+name = "c"
+# ............................................................
+[backends.headers]
+A = "s3cret"
+B = '''
+s3cret'''
+# ............................................................
+[[backends]]
+name = "d"
+# ............................................................
+headers.A = "s3cret"
+url = "https://s3cret@host?s3cret"
+# ............................................................
+[[composite_tools]]
+name = "e"
+description = "f"
+tools = ["g"]
+"#;

@@ -1,0 +1,170 @@
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use super::{url, variables::Text};
+use crate::adapter::secrets::Secrets;
+
+/// How long a call may take, unless the backend says otherwise.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long connecting may take, unless the backend says otherwise.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// One server behind the stack.
+///
+/// Nothing prints what is secret of it: the values of `env` and `headers`, what
+/// came out of variables, and all of a URL but its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendConfig {
+    pub(super) name: String,
+    pub(super) transport: Transport,
+    pub(super) timeout: Option<Duration>,
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) prefix: String,
+    pub(super) secrets: Secrets,
+}
+
+/// How a backend is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// It is a child process, spoken to over its pipes.
+    Stdio(StdioConfig),
+    /// It is a server of streamable HTTP.
+    Http(HttpConfig),
+}
+
+/// A child process that is a backend.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StdioConfig {
+    pub(super) command: Text,
+    pub(super) args: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) cwd: Option<Text>,
+}
+
+/// A server of streamable HTTP that is a backend.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpConfig {
+    pub(super) url: Text,
+    pub(super) headers: BTreeMap<String, String>,
+}
+
+/// Prints as `…`.
+struct Hidden;
+
+// === impl BackendConfig ===
+
+impl BackendConfig {
+    /// Its name, which no other backend of the file has.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is reached.
+    #[must_use]
+    pub const fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// How long one call may take; 60 seconds by default.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(CALL_TIMEOUT)
+    }
+
+    /// How long connecting may take; 30 seconds by default.
+    #[must_use]
+    pub fn connect_timeout(&self) -> Duration {
+        self.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
+    }
+
+    /// What the names that clients see of it begin with: its own `prefix`, else
+    /// its name and the separator of the router. Empty unless names are kept
+    /// apart by prefixes.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// What must be taken out of every text about it.
+    #[must_use]
+    pub const fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+}
+
+// === impl StdioConfig ===
+
+impl StdioConfig {
+    /// The program.
+    #[must_use]
+    pub fn command(&self) -> &str {
+        &self.command.value
+    }
+
+    /// What it is called with.
+    #[must_use]
+    pub fn args(&self) -> &[String] {
+        &self.args
+    }
+
+    /// The variables that it gets besides those it inherits.
+    #[must_use]
+    pub const fn env(&self) -> &BTreeMap<String, String> {
+        &self.env
+    }
+
+    /// The folder it is started in.
+    #[must_use]
+    pub fn cwd(&self) -> Option<&str> {
+        self.cwd.as_ref().map(|cwd| cwd.value.as_str())
+    }
+}
+
+impl fmt::Debug for StdioConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StdioConfig")
+            .field("command", &self.command)
+            .field("args", &self.args.iter().map(|_| Hidden).collect::<Vec<_>>())
+            .field("env", &keys(&self.env))
+            .field("cwd", &self.cwd)
+            .finish()
+    }
+}
+
+// === impl HttpConfig ===
+
+impl HttpConfig {
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url.value
+    }
+
+    /// What is sent with every request.
+    #[must_use]
+    pub const fn headers(&self) -> &BTreeMap<String, String> {
+        &self.headers
+    }
+}
+
+impl fmt::Debug for HttpConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpConfig")
+            .field("url", &format_args!("{:?}", url::shown(&self.url.written)))
+            .field("headers", &keys(&self.headers))
+            .finish()
+    }
+}
+
+// === impl Hidden ===
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+fn keys(entries: &BTreeMap<String, String>) -> BTreeMap<&str, Hidden> {
+    entries.keys().map(|key| (key.as_str(), Hidden)).collect()
+}

@@ -1,0 +1,378 @@
+//! The section `[[backends]]`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Deserialize;
+
+use super::{
+    backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
+    duration::Duration,
+    header,
+    read::Reader,
+    router::{Conflicts, RouterConfig},
+    source::shown,
+    url::Url,
+    variables::{Environment, Text},
+};
+use crate::{adapter::secrets::Secrets, composite::Segment};
+
+/// The key of the section.
+const SECTION: &str = "backends";
+
+/// How long the name of a backend may be.
+const MAX_NAME: usize = 64;
+/// How long a prefix of its own may be.
+const MAX_PREFIX: usize = 64;
+
+/// One backend.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct BackendTable {
+    name: Option<String>,
+    transport: Option<TransportName>,
+    timeout: Option<Duration>,
+    connect_timeout: Option<Duration>,
+    prefix: Option<String>,
+    command: Option<String>,
+    args: Option<Vec<String>>,
+    env: Option<BTreeMap<String, String>>,
+    cwd: Option<String>,
+    url: Option<String>,
+    headers: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TransportName {
+    Stdio,
+    Http,
+}
+
+/// One backend that is being built, and where it stands.
+struct Builder<'b, 'a, 't> {
+    index: usize,
+    environment: Environment<'b>,
+    /// What was found to be secret so far.
+    secrets: Vec<String>,
+    reader: &'b mut Reader<'a, 't>,
+}
+
+/// Builds the section and reports what is wrong with it.
+///
+/// What it returns is only of use if nothing was.
+pub(super) fn build(
+    tables: Vec<BackendTable>,
+    router: &RouterConfig,
+    environment: Environment<'_>,
+    reader: &mut Reader<'_, '_>,
+) -> Vec<BackendConfig> {
+    let mut names = HashMap::new();
+    let mut prefixes = HashMap::new();
+    let mut backends = Vec::with_capacity(tables.len());
+    for (index, table) in tables.into_iter().enumerate() {
+        let mut builder = Builder { index, environment, secrets: Vec::new(), reader };
+        let own_prefix = table.prefix.is_some();
+        let Some(backend) = builder.build(table, router) else { continue };
+        if names.insert(backend.name.clone(), index).is_some() {
+            builder.report(["name"], format!("duplicate backend name `{}`", backend.name));
+        } else if router.conflicts() == Conflicts::Prefix
+            && let Some((other, other_own)) =
+                prefixes.insert(backend.prefix.clone(), (index, own_prefix))
+        {
+            // At least one of the two says so, since their names differ.
+            builder.index = if own_prefix || !other_own { index } else { other };
+            let prefix = &backend.prefix;
+            builder.report(["prefix"], format!("two backends have the prefix `{prefix}`"));
+        }
+        backends.push(backend);
+    }
+    backends
+}
+
+// === impl Builder ===
+
+impl Builder<'_, '_, '_> {
+    fn build(&mut self, table: BackendTable, router: &RouterConfig) -> Option<BackendConfig> {
+        let name = self.name(table.name.as_deref());
+        let prefix = self.prefix(table.prefix.as_deref(), name.as_deref(), router);
+        for (key, duration) in
+            [("timeout", table.timeout), ("connect_timeout", table.connect_timeout)]
+        {
+            if duration.is_some_and(|Duration(duration)| duration.is_zero()) {
+                self.report([key], format!("`{key}` is zero: expected more, or leave the key out"));
+            }
+        }
+        let (timeout, connect_timeout) = (table.timeout, table.connect_timeout);
+        let transport = self.transport(table);
+        Some(BackendConfig {
+            name: name?,
+            transport: transport?,
+            timeout: timeout.map(|Duration(timeout)| timeout),
+            connect_timeout: connect_timeout.map(|Duration(timeout)| timeout),
+            prefix,
+            secrets: Secrets::new(self.secrets.drain(..)),
+        })
+    }
+
+    fn name(&mut self, name: Option<&str>) -> Option<String> {
+        match name {
+            Some(name) if is_name(name) => return Some(name.to_owned()),
+            Some(name) => {
+                let message = format!(
+                    "illegal backend name {:?}: expected 1 to {MAX_NAME} of `A-Z`, `a-z`, `0-9`, `_` and `-`",
+                    shown(name)
+                );
+                self.report(["name"], message);
+            }
+            None => self.report(["name"], "missing key `name`"),
+        }
+        None
+    }
+
+    /// What the backend's names begin with.
+    fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
+        if router.conflicts() != Conflicts::Prefix {
+            if own.is_some() {
+                let conflicts = router.conflicts().name();
+                let message = format!("`prefix` has no meaning with `conflicts = \"{conflicts}\"`");
+                self.report(["prefix"], message);
+            }
+            return String::new();
+        }
+        let separator = router.separator();
+        match own {
+            Some(prefix) if is_prefix(prefix, separator) => prefix.to_owned(),
+            Some(prefix) => {
+                let message = format!(
+                    "illegal prefix {:?}: expected at most {MAX_PREFIX} of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and the separator `{separator}`",
+                    shown(prefix)
+                );
+                self.report(["prefix"], message);
+                String::new()
+            }
+            None => format!("{}{separator}", name.unwrap_or_default()),
+        }
+    }
+
+    fn transport(&mut self, table: BackendTable) -> Option<Transport> {
+        let name = match (table.transport, &table.command, &table.url) {
+            (Some(name), _, _) => name,
+            (None, Some(_), None) => TransportName::Stdio,
+            (None, None, Some(_)) => TransportName::Http,
+            (None, Some(_), Some(_)) => {
+                let message =
+                    "`command` starts a server and `url` is that of another: expected one of them";
+                self.report(["url"], message);
+                return None;
+            }
+            (None, None, None) => {
+                let mistaken = ["transport", "command", "url"]
+                    .into_iter()
+                    .any(|key| self.reader.has_fault_in(&self.at([key])));
+                if !mistaken {
+                    self.report(["command"], "missing key `command` or `url`");
+                }
+                return None;
+            }
+        };
+        let of_stdio = [
+            ("command", table.command.is_some()),
+            ("args", table.args.is_some()),
+            ("env", table.env.is_some()),
+            ("cwd", table.cwd.is_some()),
+        ];
+        let of_http = [("url", table.url.is_some()), ("headers", table.headers.is_some())];
+        match name {
+            TransportName::Stdio => {
+                self.refuse(&of_http, "http");
+                self.stdio(table).map(Transport::Stdio)
+            }
+            TransportName::Http => {
+                self.refuse(&of_stdio, "stdio");
+                self.http(table).map(Transport::Http)
+            }
+        }
+    }
+
+    /// Reports the keys that belong to the other transport.
+    fn refuse(&mut self, keys: &[(&str, bool)], transport: &str) {
+        for (key, given) in keys {
+            if *given {
+                self.report([*key], format!("`{key}` belongs to transport `{transport}`"));
+            }
+        }
+    }
+
+    fn stdio(&mut self, table: BackendTable) -> Option<StdioConfig> {
+        let command = match table.command {
+            Some(command) => self.filled("command", command),
+            None => {
+                self.report(["command"], "missing key `command`");
+                None
+            }
+        };
+        let args = table.args.unwrap_or_default().into_iter().enumerate();
+        let args = args
+            .filter_map(|(place, arg)| self.plain(&["args".into(), place.into()], arg))
+            .map(|arg| arg.value)
+            .collect();
+        let env = self.env(table.env.unwrap_or_default());
+        let cwd = table.cwd.and_then(|cwd| self.filled("cwd", cwd));
+        Some(StdioConfig { command: command?, args, env, cwd })
+    }
+
+    fn http(&mut self, table: BackendTable) -> Option<HttpConfig> {
+        let url = match table.url {
+            Some(url) => self.url(url),
+            None => {
+                self.report(["url"], "missing key `url`");
+                None
+            }
+        };
+        let has_user = url
+            .as_ref()
+            .and_then(|url| Url::parse(&url.value))
+            .is_some_and(|parts| parts.user.is_some());
+        let headers = self.headers(table.headers.unwrap_or_default(), has_user);
+        Some(HttpConfig { url: url?, headers })
+    }
+
+    fn url(&mut self, url: String) -> Option<Text> {
+        let url = self.filled("url", url)?;
+        if let Some(parts) = Url::parse(&url.value) {
+            self.secrets.extend(parts.secrets());
+            Some(url)
+        } else {
+            self.report(["url"], "no URL of a server: expected `http://` or `https://` and a host");
+            None
+        }
+    }
+
+    fn env(&mut self, entries: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::new();
+        let mut illegal = false;
+        for (name, value) in entries {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                illegal = true;
+            } else if let Some(Text { value, .. }) =
+                self.plain(&["env".into(), name.as_str().into()], value)
+            {
+                self.secrets.push(value.clone());
+                env.insert(name, value);
+            }
+        }
+        // Told last, since it stands for all of the table; and without the
+        // name, which may be `TOKEN=…` in one piece.
+        if illegal {
+            let message =
+                "illegal name of a variable: expected one without `=`, as in `NAME = \"value\"`";
+            self.report(["env"], message);
+        }
+        env
+    }
+
+    fn headers(
+        &mut self,
+        entries: BTreeMap<String, String>,
+        has_user: bool,
+    ) -> BTreeMap<String, String> {
+        let mut headers = BTreeMap::new();
+        let mut names = HashSet::new();
+        let mut illegal = false;
+        for (name, value) in entries {
+            if !header::is_name(&name) {
+                illegal = true;
+                continue;
+            }
+            let refused = if header::is_set_by_transport(&name) {
+                Some(format!("`{name}` is set by the transport"))
+            } else if has_user && name.eq_ignore_ascii_case("authorization") {
+                Some(format!("`{name}` and the user in `url` say the same: expected one of them"))
+            } else if !names.insert(name.to_ascii_lowercase()) {
+                Some(format!("duplicate header `{name}`: letter case makes no difference"))
+            } else {
+                None
+            };
+            if let Some(message) = refused {
+                self.report(["headers", &name], message);
+                continue;
+            }
+            let Some(text) = self.expand(&["headers".into(), name.as_str().into()], value) else {
+                continue;
+            };
+            if !header::is_value(&text.value) {
+                let message =
+                    format!("illegal value of header `{name}`: expected one line of text");
+                self.report(["headers", &name], message);
+            }
+            self.secrets.extend(header::credentials(&text.value).map(str::to_owned));
+            self.secrets.push(text.value.clone());
+            headers.insert(name, text.value);
+        }
+        // As with the names of variables.
+        if illegal {
+            let message = "illegal name of a header: expected letters, digits and `-`, as in `Name = \"value\"`";
+            self.report(["headers"], message);
+        }
+        headers
+    }
+
+    /// A string that must say something.
+    fn filled(&mut self, key: &'static str, written: String) -> Option<Text> {
+        let text = self.plain(&[key.into()], written)?;
+        if text.value.trim().is_empty() {
+            self.report([key], format!("`{key}` is blank"));
+            return None;
+        }
+        Some(text)
+    }
+
+    /// A string that the system can take.
+    fn plain(&mut self, path: &[Segment], written: String) -> Option<Text> {
+        let text = self.expand(path, written)?;
+        if text.value.contains('\0') {
+            let path = self.at(path.iter().cloned());
+            self.reader.report(&path, "expected no NUL character".to_owned());
+            return None;
+        }
+        Some(text)
+    }
+
+    /// A string with its variables replaced.
+    fn expand(&mut self, path: &[Segment], written: String) -> Option<Text> {
+        match Text::expand(written, self.environment) {
+            Ok(text) => {
+                self.secrets.extend(text.replaced.iter().cloned());
+                Some(text)
+            }
+            Err(message) => {
+                let path = self.at(path.iter().cloned());
+                self.reader.report(&path, message);
+                None
+            }
+        }
+    }
+
+    fn report<const N: usize>(&mut self, path: [&str; N], message: impl Into<String>) {
+        let path = self.at(path);
+        self.reader.report(&path, message.into());
+    }
+
+    /// The path of something in the backend.
+    fn at<P: Into<Segment>>(&self, path: impl IntoIterator<Item = P>) -> Vec<Segment> {
+        let backend = [SECTION.into(), self.index.into()];
+        backend.into_iter().chain(path.into_iter().map(Into::into)).collect()
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+fn is_prefix(prefix: &str, separator: &str) -> bool {
+    prefix.len() <= MAX_PREFIX
+        && prefix.bytes().all(|b| {
+            b.is_ascii_alphanumeric() || b"_-.".contains(&b) || separator.as_bytes().contains(&b)
+        })
+}

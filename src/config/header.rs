@@ -1,0 +1,38 @@
+/// Headers that rmcp's transport or its HTTP client sets, in lower case.
+const SET_BY_TRANSPORT: [&str; 10] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "transfer-encoding",
+];
+
+/// What the headers begin with that repeat arguments of a call.
+const MCP_PARAM: &str = "mcp-param-";
+
+/// Whether it is a token of HTTP.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+/// Whether a header can have this value.
+pub(super) fn is_value(value: &str) -> bool {
+    value.chars().all(|c| c == '\t' || !c.is_ascii_control())
+}
+
+pub(super) fn is_set_by_transport(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SET_BY_TRANSPORT.contains(&name.as_str()) || name.starts_with(MCP_PARAM)
+}
+
+/// What is secret of a value besides the whole: what follows the scheme of an
+/// `Authorization`.
+pub(super) fn credentials(value: &str) -> Option<&str> {
+    value.trim().split_once(' ').map(|(_, credentials)| credentials.trim())
+}

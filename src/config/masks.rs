@@ -1,0 +1,259 @@
+//! What is never shown of a file.
+//!
+//! The line of a mistake is shown, and the values of `env` and `headers` are
+//! secret. Where the parser understood the file it says where they are. Where
+//! it did not, all is hidden that could be one.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::read::Node;
+
+/// The sections that hold no secrets.
+const OPEN_SECTIONS: [&str; 2] = ["composite_tools", "router"];
+
+/// The keys of a backend that hold none.
+const OPEN_KEYS: [&str; 7] =
+    ["name", "transport", "timeout", "connect_timeout", "prefix", "command", "cwd"];
+
+/// The keys that hold secrets, wherever they stand: the header of the backend
+/// that they belong to may have been lost.
+const SECRET_KEYS: [&str; 4] = ["args", "env", "headers", "url"];
+
+/// The places of a file that are not shown, in order and apart from each other.
+///
+/// With a parser's `errors` it is not known what stands where.
+pub(super) fn masks(text: &str, root: &Node<'_>, errors: bool) -> Vec<Range<usize>> {
+    let mut masks = Vec::new();
+    if let DeValue::Table(root) = root.get_ref() {
+        sections(root, &mut masks);
+    }
+    if errors {
+        lines(text, &mut masks);
+    }
+    // What the parser made up has no place.
+    masks.retain(|mask| !mask.is_empty());
+    masks.sort_by_key(|mask| mask.start);
+    let mut apart: Vec<Range<usize>> = Vec::new();
+    for mask in masks {
+        match apart.last_mut() {
+            Some(last) if mask.start <= last.end => last.end = last.end.max(mask.end),
+            _ => apart.push(mask),
+        }
+    }
+    apart
+}
+
+// === What the parser understood ===
+
+fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
+    for (key, node) in root {
+        match key.get_ref().as_ref() {
+            "backends" => tables(node, masks, |key, node| {
+                // A command with its arguments in an array is no command.
+                !OPEN_KEYS.contains(&key) || matches!(node, DeValue::Array(_) | DeValue::Table(_))
+            }),
+            section if OPEN_SECTIONS.contains(&section) => {
+                tables(node, masks, |key, _| SECRET_KEYS.contains(&key));
+            }
+            _ => values(node, masks),
+        }
+    }
+}
+
+/// Hides the values of keys in one table or an array of tables.
+fn tables(node: &Node<'_>, masks: &mut Vec<Range<usize>>, hides: fn(&str, &DeValue<'_>) -> bool) {
+    match node.get_ref() {
+        DeValue::Table(table) => {
+            for (key, node) in table {
+                if hides(key.get_ref(), node.get_ref()) {
+                    values(node, masks);
+                }
+            }
+        }
+        DeValue::Array(array) => {
+            for node in array.iter() {
+                tables(node, masks, hides);
+            }
+        }
+        other if hides("", other) => values(node, masks),
+        _ => (),
+    }
+}
+
+/// Hides all values in a value.
+fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
+    match node.get_ref() {
+        DeValue::Table(table) => {
+            for (key, node) in table {
+                // One such as `"TOKEN=secret"` is more than a key.
+                if !is_word(key.get_ref()) {
+                    masks.push(key.span());
+                }
+                values(node, masks);
+            }
+        }
+        DeValue::Array(array) => {
+            for node in array.iter() {
+                values(node, masks);
+            }
+        }
+        _ => masks.push(node.span()),
+    }
+}
+
+// === What it did not ===
+
+/// Hides all that follows a key, unless the section is known to be open.
+fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
+    let mut open = false;
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let shown = match header(line) {
+            Some((section, end)) => {
+                open = OPEN_SECTIONS.contains(&section);
+                end
+            }
+            None if open && !is_suspicious(line) => line.len(),
+            None => {
+                open = false;
+                key(line)
+            }
+        };
+        let hidden = &line[shown..];
+        let from = start + shown + (hidden.len() - hidden.trim_start().len());
+        let to = start + line.trim_end().len();
+        if from < to {
+            masks.push(from..to);
+        }
+        start += line.len();
+    }
+}
+
+/// The section that a line begins, and where what says so ends.
+fn header(line: &str) -> Option<(&str, usize)> {
+    let trimmed = line.trim_start();
+    let inner = trimmed.strip_prefix('[')?;
+    let is_part = |c: char| is_word_character(c) || matches!(c, '.' | '[' | ']' | ' ' | '\t');
+    let end = inner.find(|c| !is_part(c)).unwrap_or(inner.len());
+    if !matches!(inner[end..].chars().next(), None | Some('#' | '\r' | '\n')) {
+        return None;
+    }
+    let name = inner.trim_start_matches(['[', ' ', '\t']);
+    let name = &name[..name.find(|c| !is_word_character(c)).unwrap_or(name.len())];
+    Some((name, line.len() - inner.len() + end))
+}
+
+/// Where the key of a line ends, behind its `=`; zero if it seems to have none.
+fn key(line: &str) -> usize {
+    let Some((key, value)) = line.split_once('=') else { return 0 };
+    let end = key.len() + 1;
+    let spaced = key.ends_with([' ', '\t']);
+    let value = value.trim();
+    // The end of something in base64 looks much like a key.
+    let is_padding = value.is_empty()
+        || value.starts_with(['=', ',', ')', ']', '}'])
+        || value.starts_with("\"\"\"")
+        || value.starts_with("'''");
+    if key.trim().split('.').all(is_word) && !value.starts_with('=') && (spaced || !is_padding) {
+        end
+    } else {
+        0
+    }
+}
+
+/// Whether what follows may belong to a backend, in spite of the section.
+fn is_suspicious(line: &str) -> bool {
+    let names_secret = line
+        .split(|c| !is_word_character(c))
+        .any(|word| SECRET_KEYS.iter().any(|key| word.eq_ignore_ascii_case(key)));
+    names_secret
+        || line.trim_start().starts_with('[')
+        || line.contains("[[")
+        || line.to_ascii_lowercase().contains("backend")
+}
+
+pub(super) fn is_word(text: &str) -> bool {
+    (1..=60).contains(&text.len()) && text.chars().all(is_word_character)
+}
+
+const fn is_word_character(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use toml::Spanned;
+
+    use super::*;
+
+    /// The text as it is shown.
+    fn shown(text: &str) -> String {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+        let mut shown = String::new();
+        let mut end = 0;
+        for mask in masks(text, &root, !errors.is_empty()) {
+            shown.push_str(&text[end..mask.start]);
+            shown.push_str("***");
+            end = mask.end;
+        }
+        shown + &text[end..]
+    }
+
+    #[test]
+    fn values_are_hidden_however_they_are_written() {
+        for (text, seen) in [
+            (
+                "[[backends]]\nname = 'a'\ncommand = ['s']\nargs = ['b', 1]\nenv = { T = 's', \"U=s\" = 's' }",
+                "[[backends]]\nname = 'a'\ncommand = [***]\nargs = [***, ***]\nenv = { T = ***, *** = *** }",
+            ),
+            (
+                "[[backends]]\n[backends.env]\nT = 's' # t",
+                "[[backends]]\n[backends.env]\nT = *** # t",
+            ),
+            (
+                "[[backends]]\nenv.T = 's'\nheaders.U = 1",
+                "[[backends]]\nenv.T = ***\nheaders.U = ***",
+            ),
+            ("[[backends]]\nenv.T = '''\ns\ns'''\nname = 1", "[[backends]]\nenv.T = ***\nname = 1"),
+            ("backends = [{ url = 's', name = 'a' }]", "backends = [{ url = ***, name = 'a' }]"),
+            ("[backends]\nenv = 's'\ntokn = ['s']", "[backends]\nenv = ***\ntokn = [***]"),
+            ("[backend]\nname = 'a'\nenv = 's'", "[backend]\nname = ***\nenv = ***"),
+            ("backends = 's'", "backends = ***"),
+            (
+                "[[composite_tools]]\nname = 'a'\nenv.T = 's'",
+                "[[composite_tools]]\nname = 'a'\nenv.T = ***",
+            ),
+            ("[router]\nseparator = '/'", "[router]\nseparator = '/'"),
+        ] {
+            assert_eq!(shown(text), seen);
+        }
+    }
+
+    #[test]
+    fn without_a_parser_all_is_hidden_that_may_be_secret() {
+        for (text, seen) in [
+            (
+                "[[backends]] # s\nname = 'a'\nenv = { T = s }\n[backends.env]\nT='s\n  s\nsss==\nsss=",
+                "[[backends]] ***\nname = ***\nenv = ***\n[backends.env]\nT=***\n  ***\n***\n***",
+            ),
+            (
+                "backends = [{ env = { T = s } }]\n[[composite_tools]]\nname = a\n['s'\nname = b",
+                "backends = ***\n[[composite_tools]]\nname = a\n***\nname = ***",
+            ),
+            (
+                "[composite_tools.targets]\r\ntool = a\r\nenv.T = 's\r\n",
+                "[composite_tools.targets]\r\ntool = a\r\nenv.T = ***\r\n",
+            ),
+            ("[[backends]]\nT = '''s\nss='''\ns = = s", "[[backends]]\nT = ***\n***"),
+            ("[[backends]]\nenv = {}\nenv = { T = 's' }", "[[backends]]\nenv = ***\nenv = ***"),
+            ("[[backends]\nT = 's'", "[[backends]\nT = ***"),
+            ("[router]\n\"\"\"[[backends]]\na = = b\ns", "[router]\n***\n***\n***"),
+            ("[router]\nargs = ['a', 's'\ns, s]", "[router]\nargs = ***\n***"),
+        ] {
+            assert_eq!(shown(text), seen);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The section `[router]`.
+
+use serde::Deserialize;
+
+use super::read::Reader;
+
+/// How long a separator may be.
+const MAX_SEPARATOR: usize = 8;
+
+/// How the backends of a file become one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterConfig {
+    separator: String,
+    conflicts: Conflicts,
+}
+
+/// How the names of several backends are kept apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Conflicts {
+    /// Every name begins with the prefix of its backend.
+    #[default]
+    Prefix,
+    /// Names are as they are; of two that are equal, the backend that stands
+    /// first in the file has it.
+    Priority,
+    /// Names are as they are; two that are equal are an error.
+    Manual,
+}
+
+/// The section.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RouterTable {
+    separator: Option<String>,
+    conflicts: Option<ConflictsName>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ConflictsName {
+    Prefix,
+    Priority,
+    Manual,
+}
+
+/// Builds the section and reports what is wrong with it.
+pub(super) fn build(table: RouterTable, reader: &mut Reader<'_, '_>) -> RouterConfig {
+    let mut router = RouterConfig {
+        conflicts: table.conflicts.map(Conflicts::from).unwrap_or_default(),
+        ..RouterConfig::default()
+    };
+    match table.separator {
+        Some(separator) if is_separator(&separator) => router.separator = separator,
+        Some(_) => {
+            let message = format!(
+                "illegal separator: expected 1 to {MAX_SEPARATOR} of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and `/`"
+            );
+            reader.report(&["router".into(), "separator".into()], message);
+        }
+        None => (),
+    }
+    router
+}
+
+fn is_separator(text: &str) -> bool {
+    (1..=MAX_SEPARATOR).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./".contains(&b))
+}
+
+// === impl RouterConfig ===
+
+impl RouterConfig {
+    /// What stands between the name of a backend and that of its tool.
+    #[must_use]
+    pub fn separator(&self) -> &str {
+        &self.separator
+    }
+
+    /// How the names of several backends are kept apart.
+    #[must_use]
+    pub const fn conflicts(&self) -> Conflicts {
+        self.conflicts
+    }
+}
+
+impl Default for RouterConfig {
+    fn default() -> Self {
+        Self { separator: "_".to_owned(), conflicts: Conflicts::default() }
+    }
+}
+
+// === impl Conflicts ===
+
+impl Conflicts {
+    /// The rule's name in a file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prefix => "prefix",
+            Self::Priority => "priority",
+            Self::Manual => "manual",
+        }
+    }
+}
+
+impl From<ConflictsName> for Conflicts {
+    fn from(name: ConflictsName) -> Self {
+        match name {
+            ConflictsName::Prefix => Self::Prefix,
+            ConflictsName::Priority => Self::Priority,
+            ConflictsName::Manual => Self::Manual,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+use std::net::Ipv6Addr;
+
+/// The parts of an address that matter here.
+#[derive(Debug)]
+pub(super) struct Url<'t> {
+    /// The user and password in it.
+    pub(super) user: Option<&'t str>,
+    /// What is behind the `?`.
+    pub(super) query: Option<&'t str>,
+}
+
+// === impl Url ===
+
+impl<'t> Url<'t> {
+    /// Takes an absolute URL of a web server apart; `None` if it is none.
+    pub(super) fn parse(text: &'t str) -> Option<Self> {
+        let (scheme, rest) = text.split_once("://")?;
+        if !["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
+            || text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\\')
+        {
+            return None;
+        }
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (user, server) = match authority.rsplit_once('@') {
+            Some((user, server)) => (Some(user), server),
+            None => (None, authority),
+        };
+        let (host, port) = match server.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, port) = bracketed.split_once(']')?;
+                host.parse::<Ipv6Addr>().ok()?;
+                (host, port)
+            }
+            None => server.split_at(server.find(':').unwrap_or(server.len())),
+        };
+        let legal_host = !host.is_empty()
+            && !host.contains(['<', '>', '"', '^', '|', '`', '{', '}', '@', '[', ']']);
+        let legal_port = match port.strip_prefix(':') {
+            Some(digits) => {
+                digits.bytes().all(|b| b.is_ascii_digit()) && digits.parse::<u16>().is_ok()
+            }
+            None => port.is_empty(),
+        };
+        let (path, _) = path.split_once('#').unwrap_or((path, ""));
+        let query = path.split_once('?').map(|(_, query)| query);
+        (legal_host && legal_port).then_some(Self { user, query })
+    }
+
+    /// What is secret in it, also without percent-encoding.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let mut secrets = Vec::new();
+        if let Some(user) = self.user {
+            secrets.push(user);
+            secrets.extend(user.split(':'));
+        }
+        if let Some(query) = self.query {
+            secrets.push(query);
+            secrets.extend(query.split('&').map(|pair| pair.split_once('=').map_or(pair, |p| p.1)));
+        }
+        let mut secrets: Vec<_> = secrets.into_iter().map(str::to_owned).collect();
+        for index in 0..secrets.len() {
+            let decoded = percent_decoded(&secrets[index]);
+            if decoded != secrets[index] {
+                secrets.push(decoded);
+            }
+        }
+        secrets
+    }
+}
+
+/// As much of a URL as is never secret: its scheme and its host.
+///
+/// Of one that has variables in it, this is called as it is written.
+pub(super) fn shown(written: &str) -> String {
+    let Some((scheme, rest)) = written.split_once("://") else {
+        return "…".to_owned();
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (user, server) = match authority.rsplit_once('@') {
+        Some((_, server)) => ("…@", server),
+        None => ("", authority),
+    };
+    // What looks like a host may be part of a password with a `/` in it.
+    if path.contains('@') {
+        return format!("{scheme}://…");
+    }
+    let path = if path.len() > 1 { "/…" } else { path };
+    format!("{scheme}://{user}{server}{path}")
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) if *first == b'%' => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_web_servers_are_urls() {
+        for url in [
+            "http://localhost",
+            "HTTPS://example.com:8443/mcp?a=b#c",
+            "http://user:pass@[::1]:80/mcp",
+            "https://bücher.example/",
+            "http://127.0.0.1:65535",
+            "http://a:/",
+        ] {
+            let legal = Url::parse(url).is_some();
+            assert_eq!(legal, url != "http://a:/", "{url}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_not() {
+        for url in [
+            "",
+            "http",
+            "http:",
+            "http://",
+            "http:///mcp",
+            "http://:80",
+            "http://user@",
+            "ws://host",
+            "/mcp",
+            "host:80",
+            "http:host",
+            "http://host:99999",
+            "http://host:80:80",
+            "http://host:x",
+            "http://host:+80",
+            "http://[::1",
+            "http://[host]",
+            "http://[::1]80",
+            "http://a b",
+            "http://a\n",
+            " http://a",
+            "http://a\\b",
+            "http://${HOST}",
+            "http://h/\u{0}",
+        ] {
+            assert!(Url::parse(url).is_none(), "{url}");
+        }
+    }
+
+    #[test]
+    fn users_and_queries_are_secret() {
+        let url = Url::parse("https://me:p%40ss@host/mcp?key=a%20b&flag#top").unwrap();
+        assert_eq!(
+            url.secrets(),
+            [
+                "me:p%40ss",
+                "me",
+                "p%40ss",
+                "key=a%20b&flag",
+                "a%20b",
+                "flag",
+                "me:p@ss",
+                "p@ss",
+                "key=a b&flag",
+                "a b"
+            ]
+        );
+        assert!(Url::parse("https://host/mcp").unwrap().secrets().is_empty());
+        assert_eq!(percent_decoded("%%41%4%zz%+1"), "%A%4%zz%+1");
+    }
+
+    #[test]
+    fn only_the_server_is_shown() {
+        for (written, seen) in [
+            ("https://host:80", "https://host:80"),
+            ("https://host/", "https://host/"),
+            ("https://host/mcp?key=1", "https://host/…"),
+            ("https://me:pass@host/mcp", "https://…@host/…"),
+            ("https://${USER}:pa/ss@host/", "https://…"),
+            ("https://${HOST}/mcp", "https://${HOST}/…"),
+            ("${URL}", "…"),
+            ("host?key=1", "…"),
+        ] {
+            assert_eq!(shown(written), seen, "{written}");
+        }
+    }
+}

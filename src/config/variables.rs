@@ -1,0 +1,144 @@
+use std::fmt;
+
+/// What the variables of `${VAR}` have for values.
+pub(super) type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
+
+/// A string of the file with its variables replaced.
+///
+/// Prints as it is written, since what variables hold may be secret.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Text {
+    pub(super) value: String,
+    pub(super) written: String,
+    /// What came out of variables.
+    pub(super) replaced: Vec<String>,
+}
+
+// === impl Text ===
+
+impl Text {
+    /// Replaces each `${VAR}`; `$${` is a literal `${`.
+    ///
+    /// What comes out of a variable is not looked at again. Fails with what is
+    /// wrong, which never quotes a value.
+    pub(super) fn expand(written: String, environment: Environment<'_>) -> Result<Self, String> {
+        let mut value = String::with_capacity(written.len());
+        let mut replaced = Vec::new();
+        let mut missing = Vec::new();
+        let mut rest = written.as_str();
+        while let Some(at) = rest.find('$') {
+            let (before, dollar) = rest.split_at(at);
+            value.push_str(before);
+            if let Some(after) = dollar.strip_prefix("$${") {
+                value.push_str("${");
+                rest = after;
+            } else if let Some(after) = dollar.strip_prefix("${") {
+                let Some((name, after)) = after.split_once('}') else {
+                    return Err("`${` without its `}`: write `$${` for a literal `${`".to_owned());
+                };
+                if !is_variable_name(name) {
+                    return Err("illegal name of a variable in `${…}`: expected letters, digits \
+                                and `_`, or write `$${` for a literal `${`"
+                        .to_owned());
+                }
+                match environment(name) {
+                    Some(variable) => {
+                        value.push_str(&variable);
+                        replaced.push(variable);
+                    }
+                    None => missing.push(format!("`{name}`")),
+                }
+                rest = after;
+            } else {
+                value.push('$');
+                rest = &dollar[1..];
+            }
+        }
+        value.push_str(rest);
+        match missing.as_slice() {
+            [] => Ok(Self { value, written, replaced }),
+            [name] => Err(format!("environment variable {name} is not set")),
+            _ => {
+                missing.dedup();
+                Err(format!("environment variables {} are not set", missing.join(", ")))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.written.fmt(f)
+    }
+}
+
+/// Whether a shell could have a variable of this name.
+fn is_variable_name(name: &str) -> bool {
+    (1..=128).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(written: &str) -> Result<String, String> {
+        let environment = |name: &str| match name {
+            "A" => Some("1".to_owned()),
+            "_b2" => Some("${A}$${A}$".to_owned()),
+            "EMPTY" => Some(String::new()),
+            _ => None,
+        };
+        Text::expand(written.to_owned(), &environment).map(|text| text.value)
+    }
+
+    #[test]
+    fn variables_are_replaced_once() {
+        for (written, value) in [
+            ("", ""),
+            ("a", "a"),
+            ("${A}", "1"),
+            ("a${A}b${A}c", "a1b1c"),
+            ("[${EMPTY}]", "[]"),
+            ("${_b2}", "${A}$${A}$"),
+            ("é${A}é", "é1é"),
+        ] {
+            assert_eq!(expand(written).as_deref(), Ok(value), "{written}");
+        }
+    }
+
+    #[test]
+    fn other_dollars_stay() {
+        for (written, value) in [
+            ("$", "$"),
+            ("$A $$ $5 a$", "$A $$ $5 a$"),
+            ("$${A}", "${A}"),
+            ("$$${A}", "$${A}"),
+            ("$${A}${A}", "${A}1"),
+            ("$${", "${"),
+            ("} {A}", "} {A}"),
+        ] {
+            assert_eq!(expand(written).as_deref(), Ok(value), "{written}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_values() {
+        for (written, message) in [
+            ("${NO}", "environment variable `NO` is not set"),
+            ("${NO}${A}${NO_2}", "environment variables `NO`, `NO_2` are not set"),
+            ("${A} ${A", "`${` without its `}`"),
+            ("${}", "illegal name"),
+            ("${2}", "illegal name"),
+            ("${A-B}", "illegal name"),
+            ("${A:-b}", "illegal name"),
+            ("${ A }", "illegal name"),
+            ("${${A}}", "illegal name"),
+            ("${é}", "illegal name"),
+        ] {
+            let error = expand(written).unwrap_err();
+            assert!(error.starts_with(message), "{written}: {error}");
+        }
+    }
+}
