@@ -134,6 +134,12 @@ impl CompositeTool {
         }
     }
 
+    /// The name that clients see.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Sets the title that people see.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {

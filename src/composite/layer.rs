@@ -92,6 +92,17 @@ impl CompositeLayer {
         self
     }
 
+    /// What was in the way of composites with the tools that there were, in words
+    /// for whoever runs the server: tools that are missing, and annotations that
+    /// claim more safety than the tools have.
+    ///
+    /// It is found out when tools are listed, logged once, and kept although the
+    /// tools may be there by now. At most 1000 are kept.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.told()
+    }
+
     /// Keeps what the layer knows of tools apart by a key of the request's
     /// context, for servers that show different tools to different callers.
     ///

@@ -1,5 +1,4 @@
 use std::{
-    collections::HashSet,
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -50,9 +49,12 @@ pub(super) struct ResolvedTarget {
     closed: bool,
 }
 
+/// How many complaints are remembered; what comes after is not logged.
+const MAX_COMPLAINTS: usize = 1_000;
+
 /// What was said about composites, so that it is said once.
 #[derive(Debug, Default)]
-pub(super) struct Complaints(Mutex<HashSet<String>>);
+pub(super) struct Complaints(Mutex<Vec<String>>);
 
 // === impl Resolved ===
 
@@ -227,9 +229,14 @@ impl Complaints {
     fn tell(&self, complaint: fmt::Arguments<'_>) {
         let complaint = complaint.to_string();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !told.contains(&complaint) {
+        if told.len() < MAX_COMPLAINTS && !told.contains(&complaint) {
             tracing::warn!("{complaint}");
-            told.insert(complaint);
+            told.push(complaint);
         }
+    }
+
+    /// All that was said so far.
+    pub(super) fn told(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -141,6 +141,13 @@ impl HttpConfig {
         &self.url.value
     }
 
+    /// Whether it is reached through TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        // The scheme was checked when it was read; letter case does not count.
+        self.url().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
+    }
+
     /// What is sent with every request.
     #[must_use]
     pub const fn headers(&self) -> &BTreeMap<String, String> {

@@ -9,12 +9,15 @@ use super::{
     duration::Duration,
     header,
     read::Reader,
-    router::{Conflicts, RouterConfig},
+    router::RouterConfig,
     source::shown,
     url::Url,
     variables::{Environment, Text},
 };
-use crate::{adapter::secrets::Secrets, composite::Segment};
+use crate::{
+    adapter::{Secrets, router::Conflicts},
+    composite::Segment,
+};
 
 /// The key of the section.
 const SECTION: &str = "backends";
@@ -133,7 +136,7 @@ impl Builder<'_, '_, '_> {
     fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
         if router.conflicts() != Conflicts::Prefix {
             if own.is_some() {
-                let conflicts = router.conflicts().name();
+                let conflicts = router.conflicts().as_str();
                 let message = format!("`prefix` has no meaning with `conflicts = \"{conflicts}\"`");
                 self.report(["prefix"], message);
             }

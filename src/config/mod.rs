@@ -165,6 +165,8 @@
 mod backend;
 mod backends;
 mod composite_tools;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod connect;
 mod duration;
 mod error;
 mod failure;
@@ -180,9 +182,11 @@ mod url;
 mod value;
 mod variables;
 
+#[cfg(any(feature = "stdio", feature = "http"))]
+pub use self::connect::{Backends, ConnectError};
 pub use self::{
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     error::{ConfigError, Mistake},
     file::Config,
-    router::{Conflicts, RouterConfig},
+    router::RouterConfig,
 };

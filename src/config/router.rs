@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::read::Reader;
+use crate::adapter::router::Conflicts;
 
 /// How long a separator may be.
 const MAX_SEPARATOR: usize = 8;
@@ -12,20 +13,6 @@ const MAX_SEPARATOR: usize = 8;
 pub struct RouterConfig {
     separator: String,
     conflicts: Conflicts,
-}
-
-/// How the names of several backends are kept apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Conflicts {
-    /// Every name begins with the prefix of its backend.
-    #[default]
-    Prefix,
-    /// Names are as they are; of two that are equal, the backend that stands
-    /// first in the file has it.
-    Priority,
-    /// Names are as they are; two that are equal are an error.
-    Manual,
 }
 
 /// The section.
@@ -90,19 +77,7 @@ impl Default for RouterConfig {
     }
 }
 
-// === impl Conflicts ===
-
-impl Conflicts {
-    /// The rule's name in a file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Prefix => "prefix",
-            Self::Priority => "priority",
-            Self::Manual => "manual",
-        }
-    }
-}
+// === impl ConflictsName ===
 
 impl From<ConflictsName> for Conflicts {
     fn from(name: ConflictsName) -> Self {

@@ -167,7 +167,7 @@ async fn stay_connected(
         never = serve => match never {},
     };
     // Before it is closed, which may take a while: nobody else is to use it.
-    let next = if stop.is_cancelled() { State::Closed } else { State::Connecting };
+    let next = if stop.is_cancelled() { State::Down } else { State::Connecting };
     remote.state.send_replace(next);
     connection.gone.cancel();
     if !has_ended {

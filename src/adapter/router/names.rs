@@ -42,7 +42,7 @@ pub(super) struct BackendNames {
 
 impl Conflicts {
     /// How a configuration file spells it.
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Prefix => "prefix",
             Self::Priority => "priority",

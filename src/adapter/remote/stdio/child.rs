@@ -182,7 +182,8 @@ fn log(line: &[u8], remote: &Remote, last_line: &LastWords) {
     let line = line.trim_end();
     if !line.is_empty() {
         let line = remote.tell(line);
-        tracing::info!(backend = &*remote.name, line, "a backend says");
+        // Older servers have much to say about the question whether they are newer.
+        tracing::debug!(backend = &*remote.name, line, "a backend says");
         last_line.set(line);
     }
 }

@@ -11,8 +11,8 @@
 //! - *The end.* Its input is closed; after three seconds it gets `SIGTERM`, and
 //!   three seconds later it is killed. If we are killed ourselves, its input is
 //!   closed as well.
-//! - *What it says* on its standard error is logged, line by line, and the last
-//!   line is told when it ends by itself.
+//! - *What it says* on its standard error is logged, line by line, at the level
+//!   `DEBUG`, and the last line is told when it ends by itself.
 //! - *What it sends* may be 16 MiB for each message. The call that a longer answer
 //!   belongs to fails, and nothing of it is kept.
 //!

@@ -1,0 +1,98 @@
+//! What clients would see, and what is wrong.
+
+use std::{error::Error, fmt::Write as _, io};
+
+use futures::future::join_all;
+use mcp_composite::{
+    composite::CompositeLayer,
+    config::{Backends, Config},
+    message::Request,
+};
+use rmcp::model::Tool;
+use serde::Serialize;
+use tower::{Layer, ServiceExt};
+
+/// Connects everything, prints it, and fails if anything is wrong.
+pub(crate) async fn check(
+    config: &Config,
+    backends: &Backends,
+    layer: &CompositeLayer,
+    mut out: impl io::Write,
+) -> Result<(), Box<dyn Error>> {
+    let mut mistakes = Vec::new();
+    let mut text = String::from("backends\n");
+    let connected = join_all(backends.remotes().iter().map(|remote| remote.connected())).await;
+    for (remote, connected) in backends.remotes().iter().zip(connected) {
+        let name = remote.name();
+        match (connected, remote.server_info()) {
+            (Err(trouble), _) => {
+                writeln!(text, "  {name}: not connected")?;
+                mistakes.push(format!("backend `{name}` is not connected: {trouble}"));
+            }
+            (Ok(()), info) => {
+                let info = info.as_deref();
+                let server = info.and_then(|info| info.server_info.as_ref());
+                let server = server.map(|server| format!("{} {}, ", server.name, server.version));
+                let protocol = info.map_or("?", |info| info.protocol_version.as_str());
+                writeln!(text, "  {name}: {}MCP {protocol}", server.unwrap_or_default())?;
+            }
+        }
+    }
+
+    let tools = list(backends, layer).await?;
+    let composites = config.composite_tools();
+    let (composites, tools): (Vec<_>, Vec<_>) = tools
+        .iter()
+        .partition(|tool| composites.iter().any(|composite| composite.name() == tool.name));
+    writeln!(text, "\ntools")?;
+    for tool in tools {
+        describe(tool, &mut text)?;
+    }
+    writeln!(text, "\ncomposites")?;
+    for tool in composites {
+        describe(tool, &mut text)?;
+    }
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+
+    mistakes.extend(backends.router().problems().iter().map(ToString::to_string));
+    mistakes.extend(layer.complaints());
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes.join("\n").into()) }
+}
+
+/// All tools that clients would see.
+async fn list(backends: &Backends, layer: &CompositeLayer) -> Result<Vec<Tool>, Box<dyn Error>> {
+    let stack = layer.layer(backends.router().clone());
+    let mut tools = Vec::new();
+    let mut cursor = None;
+    loop {
+        let reply = stack.clone().oneshot(Request::list_tools_from(cursor)).await?;
+        let page = reply.tools().ok_or("`tools/list` was answered with something else")?;
+        tools.extend(page.tools.iter().cloned());
+        cursor = page.next_cursor.clone();
+        if cursor.is_none() {
+            return Ok(tools);
+        }
+    }
+}
+
+fn describe(tool: &Tool, text: &mut String) -> Result<(), Box<dyn Error>> {
+    writeln!(text, "  {}", tool.name)?;
+    if let Some(description) = tool.description.as_deref().and_then(|text| text.lines().next()) {
+        writeln!(text, "    {description}")?;
+    }
+    line("input", Some(&*tool.input_schema), text)?;
+    line("output", tool.output_schema.as_deref(), text)?;
+    line("annotations", tool.annotations.as_ref(), text)
+}
+
+fn line(
+    what: &str,
+    value: Option<&impl Serialize>,
+    text: &mut String,
+) -> Result<(), Box<dyn Error>> {
+    if let Some(value) = value {
+        writeln!(text, "    {what}: {}", serde_json::to_string(value)?)?;
+    }
+    Ok(())
+}
