@@ -16,7 +16,7 @@ lint:
 
 # Run unit, integration and doc tests.
 test:
-    cargo test
+    cargo test --all-features
 
 # Build the docs with broken links denied.
 doc:
@@ -26,6 +26,9 @@ doc:
 features:
     cargo check --no-default-features
     cargo check --no-default-features --features config
+    cargo check --no-default-features --features remote
+    cargo check --features stdio
+    cargo check --features http
     cargo test --no-default-features --lib
 
 # Run the examples that end by themselves.

@@ -51,18 +51,24 @@
 //! - [`CompositeLayer`](composite::CompositeLayer) adds composites to
 //!   `tools/list`, and runs them on `tools/call`. A run owns its branches:
 //!   dropping the call stops them all.
-//! - The [`adapter`]s make a Tower service of an rmcp server, and an rmcp server
-//!   of a Tower service.
-//! - [`config`] reads composites from TOML, and tells every mistake at its line.
+//! - The [`adapter`]s make a Tower service of an rmcp server, here or at the other
+//!   end of a [connection](adapter::remote), one service of [several](adapter::router),
+//!   and an rmcp server of a Tower service.
+//! - [`config`] reads backends and composites from TOML, and tells every mistake at
+//!   its line.
 //!
 //! # Features
 //!
-//! `config`, on by default: composites from a TOML file.
+//! - `config`, on by default: composites and backends from a TOML file.
+//! - `remote`: servers at the other end of any transport that you set up.
+//! - `stdio`: servers that are child processes.
+//! - `http`: servers over streamable HTTP; `tls`: and over `https`.
 //!
 //! # Runtime
 //!
-//! Calling a composite needs Tokio with its time enabled. Everything else that
-//! passes a layer needs no runtime, or one with its time enabled.
+//! Calling a composite needs Tokio with its time enabled, and so do remote servers,
+//! from the beginning. Everything else that passes a layer needs no runtime, or one
+//! with its time enabled.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
