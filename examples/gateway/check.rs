@@ -4,6 +4,7 @@ use std::{error::Error, fmt::Write as _, io};
 
 use futures::future::join_all;
 use mcp_composite::{
+    adapter::router::Problem,
     composite::CompositeLayer,
     config::{Backends, Config},
     message::Request,
@@ -19,7 +20,7 @@ pub(crate) async fn check(
     layer: &CompositeLayer,
     mut out: impl io::Write,
 ) -> Result<(), Box<dyn Error>> {
-    let mut mistakes = Vec::new();
+    let (mut mistakes, mut absent) = (Vec::new(), Vec::new());
     let mut text = String::from("backends\n");
     let connected = join_all(backends.remotes().iter().map(|remote| remote.connected())).await;
     for (remote, connected) in backends.remotes().iter().zip(connected) {
@@ -27,6 +28,7 @@ pub(crate) async fn check(
         match (connected, remote.server_info()) {
             (Err(trouble), _) => {
                 writeln!(text, "  {name}: not connected")?;
+                absent.push(name);
                 mistakes.push(format!("backend `{name}` is not connected: {trouble}"));
             }
             (Ok(()), info) => {
@@ -55,7 +57,13 @@ pub(crate) async fn check(
     out.write_all(text.as_bytes())?;
     out.flush()?;
 
-    mistakes.extend(backends.router().problems().iter().map(ToString::to_string));
+    // That a backend which is not connected does not list anything was said.
+    let problems = backends.router().problems();
+    let problems = problems.iter().filter(|problem| match problem {
+        Problem::NotListed { backend, .. } => !absent.contains(&&**backend),
+        _ => true,
+    });
+    mistakes.extend(problems.map(ToString::to_string));
     mistakes.extend(layer.complaints());
     if mistakes.is_empty() { Ok(()) } else { Err(mistakes.join("\n").into()) }
 }

@@ -58,11 +58,8 @@ enum Mode {
 }
 
 fn main() -> ExitCode {
-    let filter =
-        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,rmcp=warn"));
-    tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter).init();
-
     let result = Arguments::parse(std::env::args().skip(1)).and_then(|arguments| {
+        arguments.mode.log();
         let runtime = tokio::runtime::Runtime::new()?;
         let result = runtime.block_on(run(arguments));
         // Standard input is read by a thread that nobody can wake up.
@@ -155,6 +152,19 @@ fn stop_on_signals() -> io::Result<CancellationToken> {
         stopped.cancel();
     });
     Ok(stop)
+}
+
+impl Mode {
+    /// Logs to standard error what `RUST_LOG` says, or else what one wants to know.
+    fn log(&self) {
+        let default = match self {
+            Self::Stdio | Self::Http(_) => "info,rmcp=warn",
+            // It tells the same itself.
+            Self::Check => "off",
+        };
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
+        tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter).init();
+    }
 }
 
 impl Arguments {

@@ -149,7 +149,7 @@ impl<I: Item> Merged<I> {
     ) {
         let (kind, named) = (I::KIND, I::KIND.is_named());
         let name = if named { names.expose(place, item.key()) } else { item.key().to_owned() };
-        if named && !names.is_legal(&name) {
+        if named && (item.key().is_empty() || !names.is_legal(&name)) {
             let backend = names.of(place).clone();
             self.complain(Problem::IllegalName { backend, kind, name });
             return;
