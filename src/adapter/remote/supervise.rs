@@ -33,6 +33,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A connection that lived so long was a good one: if it is lost, it is made
 /// again at once.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
+/// How long to wait for the end of a connection that nobody wants any more.
+const LONGEST_END: Duration = Duration::from_secs(20);
 /// How long to wait before listening again to a server that ended it.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
@@ -171,9 +173,11 @@ async fn stay_connected(
     remote.state.send_replace(next);
     connection.gone.cancel();
     if !has_ended {
-        // A child process has ended when this has.
+        // A child process has ended when this has. Some transports take their time.
         end.cancel();
-        let _ = ended.await;
+        if timeout(LONGEST_END, ended).await.is_err() {
+            tracing::warn!(backend = &*remote.name, "a connection does not end");
+        }
     }
 }
 

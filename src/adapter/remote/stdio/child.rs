@@ -1,4 +1,4 @@
-use std::{io, process::ExitStatus, sync::Arc, time::Duration};
+use std::{io, pin::pin, process::ExitStatus, sync::Arc, time::Duration};
 
 use process_wrap::tokio::ChildWrapper;
 use rmcp::{
@@ -13,6 +13,7 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Remote, long_lines::LongLines};
 use crate::adapter::remote::last_words::LastWords;
@@ -21,6 +22,9 @@ use crate::adapter::remote::last_words::LastWords;
 const GRACE: Duration = Duration::from_secs(3);
 /// How long to wait for what a child leaves behind when its output has ended.
 const LEGACY: Duration = Duration::from_millis(500);
+/// How long a child may take to read a message. A busy one has room for small
+/// ones in its pipe, so this is for those that do not read at all.
+const DEAF_AFTER: Duration = Duration::from_secs(120);
 /// The number of `SIGTERM`, which POSIX fixes.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
@@ -31,6 +35,9 @@ const LINE_KEPT: usize = 1024;
 pub(super) struct ChildTransport {
     pipes: AsyncRwTransport<RoleClient, LongLines<ChildStdout>, ChildStdin>,
     process: Arc<Process>,
+    /// Cancelled when the child does not take what it is sent. What is sent to it
+    /// waits in memory, given up or not.
+    deaf: CancellationToken,
 }
 
 /// A child process. Dropped, it is killed.
@@ -71,7 +78,11 @@ impl ChildTransport {
             last_line,
             last_words,
         };
-        Ok(Self { pipes: AsyncRwTransport::new(stdout, stdin), process: Arc::new(process) })
+        Ok(Self {
+            pipes: AsyncRwTransport::new(stdout, stdin),
+            process: Arc::new(process),
+            deaf: CancellationToken::new(),
+        })
     }
 
     pub(super) const fn process(&self) -> &Arc<Process> {
@@ -122,19 +133,23 @@ impl Transport<RoleClient> for ChildTransport {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        self.pipes.send(item)
+        heard(self.pipes.send(item), self.deaf.clone())
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let received = self.pipes.receive().await;
-        if received.is_none() {
-            self.process.hear_last_words().await;
+        match self.deaf.run_until_cancelled(self.pipes.receive()).await {
+            Some(None) => self.process.hear_last_words().await,
+            Some(received) => return received,
+            None => self.process.last_words.or("it does not read its input"),
         }
-        received
+        None
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.pipes.close().await?;
+        // A message that the child does not read is in the way.
+        if let Ok(closed) = timeout(GRACE, self.pipes.close()).await {
+            closed?;
+        }
         self.process.end().await
     }
 }
@@ -150,6 +165,16 @@ impl Drop for Child {
             tracing::debug!(%error, "a child could not be killed");
         }
     }
+}
+
+/// Waits until something is sent, and tells when that takes too long.
+async fn heard<F: Future>(sent: F, deaf: CancellationToken) -> F::Output {
+    let mut sent = pin!(sent);
+    if let Ok(sent) = timeout(DEAF_AFTER, &mut sent).await {
+        return sent;
+    }
+    deaf.cancel();
+    sent.await
 }
 
 /// Logs what a child says on its standard error, and remembers the last line.
@@ -197,5 +222,23 @@ fn told(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("it exited with status {code}"),
         None => "it exited".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_child_that_does_not_read_is_deaf_after_a_while() {
+        let deaf = CancellationToken::new();
+        heard(std::future::ready(()), deaf.clone()).await;
+        let late = tokio::time::sleep(DEAF_AFTER - Duration::from_secs(1));
+        heard(late, deaf.clone()).await;
+        assert!(!deaf.is_cancelled());
+
+        let never = heard(std::future::pending::<()>(), deaf.clone());
+        assert!(timeout(DEAF_AFTER * 2, never).await.is_err());
+        assert!(deaf.is_cancelled());
     }
 }

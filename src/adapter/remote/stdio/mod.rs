@@ -13,6 +13,8 @@
 //!   closed as well.
 //! - *What it says* on its standard error is logged, line by line, at the level
 //!   `DEBUG`, and the last line is told when it ends by itself.
+//! - *What it is sent* it must read: one that does not for two minutes is ended, and
+//!   started again.
 //! - *What it sends* may be 16 MiB for each message. The call that a longer answer
 //!   belongs to fails, and nothing of it is kept.
 //!
