@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
+#[cfg(all(feature = "config", feature = "stdio"))]
+mod backends;
 mod changes;
 #[cfg(feature = "config")]
 mod config;

@@ -37,7 +37,7 @@ use tower::{Layer, ServiceExt as _};
 use tower_service::Service;
 
 use crate::{
-    programs::{example, is_running},
+    programs::{example, is_running, until},
     support::{capture_logs, soon},
 };
 
@@ -73,16 +73,6 @@ fn structured(reply: &Reply) -> &Value {
 
 async fn pid(remote: &RemoteService) -> u64 {
     structured(&call(remote, "pid", json!({})).await)["pid"].as_u64().unwrap()
-}
-
-/// Waits, in real time, for something that a process does.
-async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    soon(async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
 }
 
 async fn tools(remote: &RemoteService) -> Vec<String> {
