@@ -75,6 +75,10 @@
 //! Where the line of a mistake is shown, `***` stands for all that may be
 //! secret; if the file is no TOML, that is nearly everything.
 //!
+//! `Config::connect` connects the backends, and puts a
+//! [`Router`](crate::adapter::Router) over them. It exists with the features
+//! `stdio` and `http`, and so do the transports.
+//!
 //! With backends, a target of a composite is one of these:
 //!
 //! - the name of another composite;
