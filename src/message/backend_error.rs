@@ -26,6 +26,11 @@ pub enum BackendErrorKind {
     TimedOut,
     /// It has more to do than it takes on.
     Overloaded,
+    /// It does not know the method.
+    ///
+    /// Not a JSON-RPC error of that code, which a client would take for being
+    /// about the server that it talks to.
+    Unsupported,
     /// Anything else.
     Failed,
 }
@@ -85,6 +90,9 @@ impl fmt::Display for BackendError {
             }
             BackendErrorKind::TimedOut => write!(f, "backend `{backend}` did not answer in time"),
             BackendErrorKind::Overloaded => write!(f, "backend `{backend}` is overloaded"),
+            BackendErrorKind::Unsupported => {
+                write!(f, "backend `{backend}` does not support this method")
+            }
             BackendErrorKind::Failed => write!(f, "backend `{backend}` could not answer"),
         }
     }

@@ -355,9 +355,9 @@ async fn what_a_server_says_of_its_connection_is_not_passed_on() {
     let remote = far().child_process(misbehaving(&["good"]));
     let custom = rmcp::model::CustomRequest::new("com.example/unheard", None);
     let request = Request::new(custom, message::Context::default());
-    let error = soon(remote.oneshot(request)).await.unwrap().error().unwrap().into_owned();
-    assert_eq!(error.code, ErrorCode::INTERNAL_ERROR);
-    assert_eq!(error.message, "backend `far` does not support this method");
+    let error = soon(remote.oneshot(request)).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Unsupported);
+    assert_eq!(error.to_string(), "backend `far` does not support this method");
 }
 
 #[tokio::test]

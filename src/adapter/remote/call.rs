@@ -125,6 +125,9 @@ impl Connection {
                 tracing::warn!(backend = &*self.backend, method, "a backend's answer is no result");
                 Ok(self.error("gave an invalid answer").into())
             }
+            Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => {
+                Err(BackendError::new(self.backend.clone(), BackendErrorKind::Unsupported))
+            }
             Err(ServiceError::McpError(error)) => Ok(self.translate(error).into()),
             Err(error) => Err(self.failure(error)),
         }
@@ -180,11 +183,10 @@ impl Connection {
     /// Puts a server's JSON-RPC error into words for a caller.
     ///
     /// What the server says about our connection to it would be read as being
-    /// about the caller's connection to us: `-32601` and `-32020` to `-32022` are
-    /// HTTP errors there, and version negotiation.
+    /// about the caller's connection to us: `-32020` to `-32022` are HTTP errors
+    /// there, and version negotiation.
     fn translate(&self, error: ErrorData) -> ErrorData {
         match error.code {
-            ErrorCode::METHOD_NOT_FOUND => self.error("does not support this method"),
             ErrorCode::HEADER_MISMATCH
             | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
             | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
