@@ -1,6 +1,8 @@
 use std::{
     fmt,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -8,6 +10,10 @@ use rmcp::{
     Peer, RoleServer,
     model::{ProgressNotificationParam, ProgressToken},
 };
+use tokio::{sync::Notify, time::timeout};
+
+/// How long an answer waits for the progress before it.
+const LAST_WORD: Duration = Duration::from_millis(100);
 
 /// Where the progress of one request is told.
 ///
@@ -38,6 +44,8 @@ struct Client {
     token: ProgressToken,
     peer: Peer<RoleServer>,
     state: Mutex<Told>,
+    /// Notified when nobody tells the client anything any more.
+    told: Notify,
 }
 
 /// What a client was told.
@@ -61,7 +69,12 @@ pub(crate) struct Parts {
 impl Progress {
     /// The progress of a request that came from this client with this token.
     pub(crate) fn new(token: ProgressToken, peer: Peer<RoleServer>) -> Self {
-        Self(Stream::Client(Arc::new(Client { token, peer, state: Mutex::default() })))
+        Self(Stream::Client(Arc::new(Client {
+            token,
+            peer,
+            state: Mutex::default(),
+            told: Notify::new(),
+        })))
     }
 
     /// Tells how far the request is, in any unit, and of how many if that is known.
@@ -87,12 +100,22 @@ impl Progress {
         Arc::new(Parts { whole: self.clone(), done })
     }
 
-    /// Ends the stream, since the request was answered.
-    pub(crate) fn end(&self) {
-        if let Stream::Client(client) = &self.0 {
-            let mut told = client.state();
-            told.over = true;
-            told.waiting = None;
+    /// Ends the stream, since the request was answered. Waits a moment for what
+    /// the client is being told, which would come after the answer otherwise.
+    pub(crate) async fn end(&self) {
+        let Stream::Client(client) = &self.0 else { return };
+        let told = client.told.notified();
+        let mut told = pin!(told);
+        // Waits from now on, so that it is not missed.
+        told.as_mut().enable();
+        let is_telling = {
+            let mut state = client.state();
+            state.over = true;
+            state.waiting = None;
+            state.telling
+        };
+        if is_telling {
+            let _ = timeout(LAST_WORD, told).await;
         }
     }
 }
@@ -125,6 +148,8 @@ impl Client {
                 return;
             }
             told.telling = true;
+            // Whoever was told something else was given up, and this is further on.
+            told.waiting = None;
             params
         });
         let mut turn = Turn(Some(self));
@@ -143,17 +168,19 @@ impl Client {
 }
 
 /// The right to tell a client something; who is dropped while it waits for the
-/// client passes it on.
+/// client leaves it to the next.
 struct Turn<'c>(Option<&'c Client>);
 
 impl Turn<'_> {
     /// What comes next, or the end of the turn.
     fn next(&mut self) -> Option<ProgressNotificationParam> {
-        let mut told = self.0?.state();
+        let client = self.0?;
+        let mut told = client.state();
         let next = told.waiting.take();
         if next.is_none() {
             // With the lock held, so that nobody leaves a word and goes.
             told.telling = false;
+            client.told.notify_waiters();
             self.0 = None;
         }
         next
@@ -164,6 +191,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(client) = self.0 {
             client.state().telling = false;
+            client.told.notify_waiters();
         }
     }
 }

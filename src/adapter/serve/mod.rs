@@ -178,7 +178,7 @@ where
         let (cancelled, answered) = (pin!(cancellation.cancelled()), pin!(answered));
         let answered = future::select(cancelled, answered).await;
         if let Some(progress) = progress {
-            progress.end();
+            progress.end().await;
         }
         match answered {
             // rmcp sends no response to a cancelled request.
