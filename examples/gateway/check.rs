@@ -7,11 +7,15 @@ use mcp_composite::{
     adapter::router::Problem,
     composite::CompositeLayer,
     config::{Backends, Config},
-    message::Request,
+    message::{BackendError, Context, Request},
 };
-use rmcp::model::Tool;
+use rmcp::model::{
+    ClientRequest, ListPromptsRequest, ListResourceTemplatesRequest, ListResourcesRequest, Tool,
+};
 use serde::Serialize;
 use tower::{Layer, ServiceExt};
+
+use crate::log::Redacted;
 
 /// Connects everything, prints it, and fails if anything is wrong.
 pub(crate) async fn check(
@@ -54,18 +58,40 @@ pub(crate) async fn check(
     for tool in composites {
         describe(tool, &mut text)?;
     }
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-
-    // That a backend which is not connected does not list anything was said.
-    let problems = backends.router().problems();
-    let problems = problems.iter().filter(|problem| match problem {
-        Problem::NotListed { backend, .. } => !absent.contains(&&**backend),
-        _ => true,
-    });
-    mistakes.extend(problems.map(ToString::to_string));
+    list_the_rest(backends).await?;
+    let mut remarks = Vec::new();
+    for problem in backends.router().problems() {
+        match &problem {
+            // That one which is not connected does not list anything was said.
+            Problem::NotListed { backend, .. } if absent.contains(&&**backend) => (),
+            // What `conflicts = "priority"` is for.
+            Problem::Shadowed { .. } => remarks.push(problem.to_string()),
+            _ => mistakes.push(problem.to_string()),
+        }
+    }
     mistakes.extend(layer.complaints());
-    if mistakes.is_empty() { Ok(()) } else { Err(mistakes.join("\n").into()) }
+    if !remarks.is_empty() {
+        writeln!(text, "\nremarks\n  {}", remarks.join("\n  "))?;
+    }
+
+    let redacted = Redacted::of(config);
+    out.write_all(redacted.text(&text).as_bytes())?;
+    out.flush()?;
+    if mistakes.is_empty() { Ok(()) } else { Err(redacted.text(&mistakes.join("\n")).into()) }
+}
+
+/// Lists what else clients can list, since what is wrong with it is found so.
+async fn list_the_rest(backends: &Backends) -> Result<(), BackendError> {
+    let requests: [ClientRequest; 3] = [
+        ListPromptsRequest::default().into(),
+        ListResourcesRequest::default().into(),
+        ListResourceTemplatesRequest::default().into(),
+    ];
+    for request in requests {
+        let request = Request::new(request, Context::default());
+        backends.router().clone().oneshot(request).await?;
+    }
+    Ok(())
 }
 
 /// All tools that clients would see.

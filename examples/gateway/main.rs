@@ -15,23 +15,28 @@
 //! schemas and annotations, and fails if anything is wrong.
 
 mod check;
+mod log;
 
 use std::{
     error::Error,
+    future::IntoFuture,
     io::{self, Write},
     net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
+    time::Duration,
 };
 
+use futures::future::join_all;
 use mcp_composite::{
-    adapter::{Router, ServeService},
+    adapter::{RemoteService, Router, ServeService},
     composite::{Composite, CompositeLayer},
     config::{Backends, Config},
 };
 use rmcp::{
     ServiceExt,
     model::{Implementation, ServerCapabilities, ServerConfig},
+    service::ServerInitializeError,
     transport::{
         StreamableHttpServerConfig, StreamableHttpService, stdio,
         streamable_http_server::session::local::LocalSessionManager,
@@ -40,6 +45,11 @@ use rmcp::{
 use tokio_util::sync::CancellationToken;
 use tower::Layer;
 use tracing_subscriber::EnvFilter;
+
+/// How long clients wait at the beginning for backends that are slow to start.
+const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long clients of HTTP may take to end.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 const USAGE: &str = "usage: gateway FILE.toml [--http ADDRESS:PORT | --check]";
 
@@ -58,10 +68,11 @@ enum Mode {
 }
 
 fn main() -> ExitCode {
-    let result = Arguments::parse(std::env::args().skip(1)).and_then(|arguments| {
-        arguments.mode.log();
+    let result = Arguments::parse(std::env::args().skip(1)).and_then(|Arguments { file, mode }| {
+        let config = Config::load(file)?;
+        mode.log(log::Redacted::of(&config));
         let runtime = tokio::runtime::Runtime::new()?;
-        let result = runtime.block_on(run(arguments));
+        let result = runtime.block_on(run(&config, mode));
         // Standard input is read by a thread that nobody can wake up.
         runtime.shutdown_background();
         result
@@ -76,22 +87,35 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(Arguments { file, mode }: Arguments) -> Result<(), Box<dyn Error>> {
+async fn run(config: &Config, mode: Mode) -> Result<(), Box<dyn Error>> {
     // From the beginning, so that no child process is left behind.
     let stop = stop_on_signals()?;
-    let config = Config::load(file)?;
     let backends = config.connect()?;
     let layer = config.composite_layer().epoch(backends.changes().tools().clone());
     let served = match mode {
-        Mode::Stdio => serve_stdio(server(&backends, &layer), &stop).await,
-        Mode::Http(address) => serve_http(server(&backends, &layer), address, &stop).await,
         Mode::Check => {
-            let check = check::check(&config, &backends, &layer, io::stdout());
-            stop.run_until_cancelled(check).await.unwrap_or(Ok(()))
+            let check = check::check(config, &backends, &layer, io::stdout());
+            stop.run_until_cancelled(check).await.unwrap_or_else(|| Err("interrupted".into()))
+        }
+        Mode::Stdio => {
+            wait_for(&backends, &stop).await;
+            serve_stdio(server(&backends, &layer), &stop).await
+        }
+        Mode::Http(address) => {
+            wait_for(&backends, &stop).await;
+            serve_http(server(&backends, &layer), address, &stop).await
         }
     };
     backends.close().await;
     served
+}
+
+/// Waits a moment for the backends. Older clients are told only once what the
+/// server has, and many of them do not care that tools come later.
+async fn wait_for(backends: &Backends, stop: &CancellationToken) {
+    let connected = join_all(backends.remotes().iter().map(RemoteService::connected));
+    let connected = tokio::time::timeout(FIRST_PATIENCE, connected);
+    let _ = stop.run_until_cancelled(connected).await;
 }
 
 /// The composites over the backends, as one server.
@@ -105,9 +129,12 @@ fn server(backends: &Backends, layer: &CompositeLayer) -> Server {
 
 async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box<dyn Error>> {
     let served = async {
-        let running = server.serve_with_ct(stdio(), stop.clone()).await?;
-        running.waiting().await?;
-        Ok(())
+        match server.serve_with_ct(stdio(), stop.clone()).await {
+            Ok(running) => running.waiting().await.map(drop).map_err(Into::into),
+            // The client has gone without a word.
+            Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     };
     // A client may never say a word, and is stopped all the same.
     stop.run_until_cancelled(served).await.unwrap_or(Ok(()))
@@ -127,8 +154,16 @@ async fn serve_http(
     let listener = tokio::net::TcpListener::bind(address).await?;
     tracing::info!("serving http://{}/mcp", listener.local_addr()?);
     let app = axum::Router::new().nest_service("/mcp", service);
-    axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned()).await?;
-    Ok(())
+    let served = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
+    // A client that is slow to send, or to take, must not keep us.
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(LAST_PATIENCE).await;
+    };
+    tokio::select! {
+        served = served.into_future() => Ok(served?),
+        () = late => Ok(()),
+    }
 }
 
 /// A token that is cancelled when somebody wants this process to end.
@@ -150,20 +185,24 @@ fn stop_on_signals() -> io::Result<CancellationToken> {
         }
         tracing::info!("stops");
         stopped.cancel();
+        // Whoever asks again means it.
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(1);
+        }
     });
     Ok(stop)
 }
 
 impl Mode {
     /// Logs to standard error what `RUST_LOG` says, or else what one wants to know.
-    fn log(&self) {
+    fn log(&self, writer: log::Redacted) {
         let default = match self {
             Self::Stdio | Self::Http(_) => "info,rmcp=warn",
             // It tells the same itself.
             Self::Check => "off",
         };
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
-        tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter).init();
+        tracing_subscriber::fmt().with_writer(writer).with_env_filter(filter).init();
     }
 }
 
