@@ -73,6 +73,12 @@ impl BackendError {
         &self.backend
     }
 
+    /// Whether there is no connection to it, or no longer.
+    #[cfg(feature = "remote")]
+    pub(crate) const fn is_of_connection(&self) -> bool {
+        matches!(self.kind, BackendErrorKind::NotConnected | BackendErrorKind::ConnectionLost)
+    }
+
     /// What became of it.
     #[must_use]
     pub const fn kind(&self) -> BackendErrorKind {

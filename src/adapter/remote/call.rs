@@ -2,10 +2,8 @@
 
 use std::{
     collections::HashMap,
-    error::Error,
-    io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -25,11 +23,12 @@ use serde_json::{Map, Value};
 use tokio::{runtime::Handle, task::coop::unconstrained};
 use tokio_util::sync::CancellationToken;
 
-use super::{state::Remote, supervise::Session};
-use crate::{
-    changes::Changes,
-    message::{BackendError, BackendErrorKind, Context, Progress, Reply, Request, expected},
+use super::{
+    state::Remote,
+    supervise::Session,
+    tell::{About, ends_session, unsent},
 };
+use crate::message::{BackendError, BackendErrorKind, Context, Progress, Reply, Request, expected};
 
 /// What travels in `_meta` from caller to server whoever the two are: the trace.
 ///
@@ -45,7 +44,7 @@ const RELAYED: [&str; 3] = ["elicitation", "sampling", "roots"];
 
 /// A connection to a server.
 pub(super) struct Connection {
-    pub(super) backend: Arc<str>,
+    about: About,
     pub(super) peer: Peer<RoleClient>,
     /// Whether the server speaks 2026-07-28 or later.
     pub(super) modern: bool,
@@ -54,7 +53,8 @@ pub(super) struct Connection {
     pub(super) routes: Arc<Routes>,
     /// The keys of `_meta` that are passed on beside the trace.
     passed_meta: Arc<[String]>,
-    changes: Changes,
+    /// Weak, since it has the connection.
+    remote: Weak<Remote>,
     /// Whether a request could not be sent and none was answered since, as over
     /// HTTP, where a server can end and come back without ending a connection.
     has_failed: AtomicBool,
@@ -79,26 +79,26 @@ struct Pending<'c> {
 // === impl Connection ===
 
 impl Connection {
-    pub(super) fn new(remote: &Remote, session: &Session, gone: CancellationToken) -> Self {
+    pub(super) fn new(remote: &Arc<Remote>, session: &Session, gone: CancellationToken) -> Self {
         Self::over(remote, session.peer().clone(), session.service().routes().clone(), gone)
     }
 
     /// A connection over a peer that somebody else keeps.
     pub(super) fn over(
-        remote: &Remote,
+        remote: &Arc<Remote>,
         peer: Peer<RoleClient>,
         routes: Arc<Routes>,
         gone: CancellationToken,
     ) -> Self {
         let modern = peer.peer_info().is_some_and(|info| is_modern(&info.protocol_version));
         Self {
-            backend: remote.name.clone(),
+            about: remote.about.clone(),
             peer,
             modern,
             gone,
             routes,
             passed_meta: remote.passed_meta.clone(),
-            changes: remote.changes.clone(),
+            remote: Arc::downgrade(remote),
             has_failed: AtomicBool::new(false),
         }
     }
@@ -113,7 +113,7 @@ impl Connection {
         let answer = pending.answer().await;
         drop(pending);
 
-        if !matches!(answer, Err(ServiceError::TransportSend(_))) {
+        if matches!(answer, Ok(_) | Err(ServiceError::McpError(_))) {
             self.has_come_back();
         }
         match answer {
@@ -122,14 +122,18 @@ impl Connection {
                 Ok(result.into())
             }
             Ok(_) => {
-                tracing::warn!(backend = &*self.backend, method, "a backend's answer is no result");
+                tracing::warn!(
+                    backend = &*self.about.name,
+                    method,
+                    "a backend's answer is no result"
+                );
                 Ok(self.error("gave an invalid answer").into())
             }
             Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => {
-                Err(BackendError::new(self.backend.clone(), BackendErrorKind::Unsupported))
+                Err(BackendError::new(self.about.name.clone(), BackendErrorKind::Unsupported))
             }
             Err(ServiceError::McpError(error)) => Ok(self.translate(error).into()),
-            Err(error) => Err(self.failure(error)),
+            Err(error) => Err(self.failure(&error)),
         }
     }
 
@@ -153,7 +157,7 @@ impl Connection {
         };
         match sent {
             Ok(handle) => Ok(Pending { connection: self, handle, answered: false }),
-            Err(error) => Err(self.failure(error)),
+            Err(error) => Err(self.failure(&error)),
         }
     }
 
@@ -185,14 +189,16 @@ impl Connection {
     /// What the server says about our connection to it would be read as being
     /// about the caller's connection to us: `-32020` to `-32022` are HTTP errors
     /// there, and version negotiation.
-    fn translate(&self, error: ErrorData) -> ErrorData {
+    fn translate(&self, mut error: ErrorData) -> ErrorData {
+        self.about.redact_error(&mut error);
         match error.code {
             ErrorCode::HEADER_MISMATCH
             | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
             | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
             | ErrorCode::PARSE_ERROR
             | ErrorCode::INVALID_REQUEST => {
-                tracing::warn!(backend = &*self.backend, %error, "a backend refused a request");
+                let error = self.about.tell(&error.message);
+                tracing::warn!(backend = &*self.about.name, error, "a backend refused a request");
                 self.error("refused the request")
             }
             _ => error,
@@ -201,28 +207,35 @@ impl Connection {
 
     /// Tells that everything may have changed, if the server was away.
     fn has_come_back(&self) {
-        if self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
+        if self.has_failed.load(Ordering::Relaxed)
+            && self.has_failed.swap(false, Ordering::Relaxed)
+            && let Some(remote) = self.remote.upgrade()
         {
-            self.changes.tools().bump();
-            self.changes.prompts().bump();
-            self.changes.resources().bump();
+            remote.tools_changed();
+            remote.changes.prompts().bump();
+            remote.changes.resources().bump();
         }
     }
 
     fn error(&self, what: &str) -> ErrorData {
-        ErrorData::internal_error(format!("backend `{}` {what}", self.backend), None)
+        ErrorData::internal_error(format!("backend `{}` {what}", self.about.name), None)
     }
 
-    fn failure(&self, error: ServiceError) -> BackendError {
-        let kind = match &error {
+    fn failure(&self, error: &ServiceError) -> BackendError {
+        let kind = match error {
             ServiceError::TransportClosed => BackendErrorKind::ConnectionLost,
-            ServiceError::TransportSend(_) => {
-                self.has_failed.store(true, Ordering::Relaxed);
-                unsent(&error)
+            ServiceError::TransportSend(_) if ends_session(error) => {
+                self.gone.cancel();
+                BackendErrorKind::ConnectionLost
             }
+            ServiceError::TransportSend(_) => unsent(error),
             _ => BackendErrorKind::Failed,
         };
-        BackendError::new(self.backend.clone(), kind).with_source(error)
+        if kind == BackendErrorKind::NotConnected {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        let reason = self.about.tell_error(error);
+        BackendError::new(self.about.name.clone(), kind).with_source(reason)
     }
 }
 
@@ -259,7 +272,7 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
     let params = CancelledNotificationParam::new(Some(id), Some("the caller gave up".to_owned()));
     let mut notify = Box::pin(async move {
         if let Err(error) = peer.notify_cancelled(params).await {
-            tracing::debug!(%error, "a request could not be cancelled");
+            drop(error);
         }
     });
     // The first poll puts the message into the connection's queue, whatever the
@@ -287,19 +300,6 @@ impl Routes {
     }
 }
 
-/// What became of a server to which a request could not be sent.
-fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
-    let mut source = Some(error);
-    while let Some(error) = source {
-        match error.downcast_ref().map(io::Error::kind) {
-            Some(io::ErrorKind::BrokenPipe) => return BackendErrorKind::ConnectionLost,
-            Some(io::ErrorKind::ConnectionRefused) => return BackendErrorKind::NotConnected,
-            _ => source = error.source(),
-        }
-    }
-    BackendErrorKind::Failed
-}
-
 /// Whether a protocol version is 2026-07-28 or later.
 pub(super) fn is_modern(version: &ProtocolVersion) -> bool {
     // ISO dates compare as text.
@@ -319,6 +319,7 @@ fn forget_server(result: &mut ServerResult) {
         ServerResult::GetPromptResult(result) => &mut result.meta,
         ServerResult::ReadResourceResult(result) => &mut result.meta,
         ServerResult::CompleteResult(result) => &mut result.meta,
+        ServerResult::InputRequiredResult(result) => &mut result.meta,
         _ => return,
     };
     if let Some(map) = meta

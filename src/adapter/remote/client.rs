@@ -59,7 +59,7 @@ impl ClientHandler for Client {
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.remote.changes.tools().bump();
+        self.remote.tools_changed();
     }
 
     async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
@@ -83,7 +83,7 @@ impl ClientHandler for Client {
         params: LoggingMessageNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        let data = self.remote.tell(&params.data.to_string());
-        tracing::debug!(backend = &*self.remote.name, level = ?params.level, data, "a backend logs");
+        let data = self.remote.about.tell(&params.data.to_string());
+        tracing::debug!(backend = &*self.remote.about.name, level = ?params.level, data, "a backend logs");
     }
 }

@@ -1,20 +1,21 @@
 //! Servers over [streamable HTTP].
 //!
-//! rmcp does the HTTP: sessions of older servers, which are made again when the
-//! server has forgotten them, redirects within the same origin, and a bound of
-//! 16 MiB for each message. `https` needs the feature `tls`.
+//! rmcp does the HTTP: sessions of older servers, redirects within the same
+//! origin, and a bound of 16 MiB for each message. `https` needs the feature `tls`.
 //!
 //! A connection over HTTP does not break when the server goes away: each request
-//! that cannot reach it fails, and the first that does again makes the
-//! [`Changes`](crate::changes::Changes) outdated.
+//! fails for which no connection can be made, and the first that is answered again
+//! makes the [`Changes`](crate::changes::Changes) outdated. A session that the
+//! server does not know any more is a lost connection.
 //!
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
-use std::collections::HashMap;
+use std::{collections::HashMap, error::Error};
 
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::{
-    StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
+    StreamableHttpClientTransport,
+    streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError},
 };
 
 use super::{RemoteBuilder, RemoteService};
@@ -63,11 +64,29 @@ impl RemoteBuilder {
             .collect();
         let config = StreamableHttpClientTransportConfig::with_uri(url)
             .custom_headers(headers)
-            .max_concurrent_requests(CONCURRENT_REQUESTS);
+            .max_concurrent_requests(CONCURRENT_REQUESTS)
+            .reinit_on_expired_session(false);
         self.transport(move || {
             // The client of each connection starts with its transport.
             let transport = StreamableHttpClientTransport::from_config(config.clone());
             async move { Ok::<_, std::convert::Infallible>(transport) }
         })
     }
+}
+
+/// What led to an error of rmcp's transport, which does not say so itself.
+pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    match error.downcast_ref()? {
+        StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),
+        _ => None,
+    }
+}
+
+/// Whether an error says that the server does not know our session any more, as
+/// an older one does that was started again.
+///
+/// rmcp could make a new session in silence, but then nobody would know that the
+/// server's tools may be others, and nobody would subscribe again.
+pub(super) fn is_end_of_session(error: &(dyn Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }

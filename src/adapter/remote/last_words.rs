@@ -8,6 +8,7 @@ pub(super) struct LastWords(Arc<Mutex<Option<String>>>);
 // === impl LastWords ===
 
 impl LastWords {
+    /// Says something better than what was said.
     #[cfg(feature = "stdio")]
     pub(super) fn set(&self, words: String) {
         *self.words() = Some(words);

@@ -22,8 +22,8 @@
 //!   says that something has changed, or is back with other tools, the
 //!   [`Changes`] are told.
 //! - *Losses.* A lost connection is made again at once if it was good for ten
-//!   seconds, else after half a second, then after twice as long each time, and
-//!   at least once a minute. Requests are never sent twice.
+//!   seconds, else after half a second to a second, then after twice as long each
+//!   time, up to one or two minutes. Requests are never sent twice.
 //!
 //! The server is not given any of the client's capabilities, so it can ask for
 //! nothing while it works on a call, and its log messages are logged here.
@@ -78,6 +78,7 @@ mod state;
 #[cfg(feature = "stdio")]
 pub mod stdio;
 mod supervise;
+mod tell;
 mod watched;
 
 use std::{
@@ -105,7 +106,8 @@ use tower_service::Service;
 use self::{
     call::{Connection, Routes},
     state::{Remote, State},
-    supervise::{Attempt, Open, Session, supervise},
+    supervise::{Attempt, Closes, Open, Session, supervise},
+    tell::About,
     watched::Watched,
 };
 use crate::{
@@ -130,11 +132,10 @@ pub struct RemoteService(Arc<Owner>);
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RemoteBuilder {
-    name: Arc<str>,
+    about: About,
     connect_timeout: Duration,
     passed_meta: Vec<String>,
     changes: Changes,
-    secrets: Secrets,
 }
 
 /// The answer of a [`RemoteService`].
@@ -154,11 +155,10 @@ impl RemoteService {
     /// Sets up a server; the name is the one that errors call it by.
     pub fn builder(name: impl Into<Arc<str>>) -> RemoteBuilder {
         RemoteBuilder {
-            name: name.into(),
+            about: About { name: name.into(), secrets: Secrets::default() },
             connect_timeout: CONNECT_TIMEOUT,
             passed_meta: Vec::new(),
             changes: Changes::default(),
-            secrets: Secrets::default(),
         }
     }
 
@@ -172,16 +172,17 @@ impl RemoteService {
         let remote = Arc::new(Self::builder(name).into_remote());
         let info = peer.peer_info();
         let routes = Arc::<Routes>::default();
-        let connection = Connection::over(&remote, peer, routes, CancellationToken::new());
+        let stop = CancellationToken::new();
+        let connection = Connection::over(&remote, peer, routes, stop.clone());
         remote.connected(info);
         remote.state.send_replace(State::Connected(Arc::new(connection)));
-        Self(Arc::new(Owner { remote, stop: CancellationToken::new(), supervisor: JoinSet::new() }))
+        Self(Arc::new(Owner { remote, stop, supervisor: JoinSet::new() }))
     }
 
     /// The name of the server.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.remote.name
+        &self.0.remote.about.name
     }
 
     /// What the server said of itself when it was last connected.
@@ -218,7 +219,7 @@ impl RemoteService {
     ///
     /// Calls on their way fail, as do later ones. Returns when the process has
     /// ended: it has three seconds to end by itself, three more after `SIGTERM`,
-    /// and is killed then.
+    /// and is killed then. One that is not connected yet is killed at once.
     pub async fn close(&self) {
         self.0.stop.cancel();
         let state = &self.0.remote.state;
@@ -233,7 +234,7 @@ impl RemoteService {
         let remote = Arc::new(remote);
         let stop = CancellationToken::new();
         let mut supervisor = JoinSet::new();
-        supervisor.spawn(supervise(remote.clone(), open, stop.clone()));
+        supervisor.spawn(supervise(Closes(remote.clone()), open, stop.clone()));
         Self(Arc::new(Owner { remote, stop, supervisor }))
     }
 }
@@ -287,7 +288,7 @@ impl RemoteBuilder {
 
     /// Keeps values out of what is logged and told about the server.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
-        self.secrets = secrets;
+        self.about.secrets = secrets;
         self
     }
 
@@ -314,8 +315,8 @@ impl RemoteBuilder {
     }
 
     fn into_remote(self) -> Remote {
-        let Self { name, connect_timeout, passed_meta, changes, secrets } = self;
-        Remote::new(name, connect_timeout, passed_meta.into(), secrets, changes)
+        let Self { about, connect_timeout, passed_meta, changes } = self;
+        Remote::new(about, connect_timeout, passed_meta.into(), changes)
     }
 }
 
@@ -378,11 +379,21 @@ impl Remote {
             }
             ClientRequest::SubscribeRequest(SubscribeRequest { params, .. }) => {
                 let uri = params.uri.clone();
-                let reply = self.subscription(request).await?;
-                if reply.error().is_none() {
-                    self.subscribed(&uri);
+                // Before it is known to work: a connection that is made meanwhile
+                // takes it up as well.
+                self.subscribed(&uri);
+                let reply = self.subscription(request).await;
+                match &reply {
+                    Ok(reply) if reply.error().is_none() => (),
+                    // It stands until there is a connection again.
+                    Err(error) if error.is_of_connection() => {
+                        return Ok(ServerResult::EmptyResult(EmptyResult {}).into());
+                    }
+                    _ => {
+                        self.unsubscribed(&uri);
+                    }
                 }
-                Ok(reply)
+                reply
             }
             ClientRequest::UnsubscribeRequest(UnsubscribeRequest { params, .. }) => {
                 if self.unsubscribed(&params.uri) {

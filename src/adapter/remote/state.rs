@@ -1,6 +1,5 @@
 use std::{
     collections::HashMap,
-    error::Error,
     hash::{DefaultHasher, Hash, Hasher},
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,23 +9,18 @@ use std::{
 use rmcp::model::ServerPeerInfo;
 use tokio::sync::{Notify, watch};
 
-use super::call::Connection;
+use super::{call::Connection, tell::About};
 use crate::{
-    adapter::secrets::Secrets,
     catalog::Tools,
     changes::Changes,
     message::{BackendError, BackendErrorKind},
 };
 
-/// How much of a text that comes from a server is logged.
-const TOLD: usize = 512;
-
 /// What a remote server is to all who know it.
 pub(super) struct Remote {
-    pub(super) name: Arc<str>,
+    pub(super) about: About,
     pub(super) connect_timeout: Duration,
     pub(super) passed_meta: Arc<[String]>,
-    pub(super) secrets: Secrets,
     pub(super) changes: Changes,
     pub(super) state: watch::Sender<State>,
     /// Told when other resources are to be listened to.
@@ -62,17 +56,15 @@ struct Known {
 
 impl Remote {
     pub(super) fn new(
-        name: Arc<str>,
+        about: About,
         connect_timeout: Duration,
         passed_meta: Arc<[String]>,
-        secrets: Secrets,
         changes: Changes,
     ) -> Self {
         Self {
-            name,
+            about,
             connect_timeout,
             passed_meta,
-            secrets,
             changes,
             state: watch::Sender::new(State::Connecting),
             listen_again: Notify::new(),
@@ -90,7 +82,7 @@ impl Remote {
         match state {
             State::Connected(connection) => Ok(connection),
             State::Connecting | State::Down | State::Closed => {
-                Err(BackendError::new(self.name.clone(), BackendErrorKind::NotConnected))
+                Err(BackendError::new(self.about.name.clone(), BackendErrorKind::NotConnected))
             }
         }
     }
@@ -116,7 +108,7 @@ impl Remote {
 
     /// Remembers why there is no connection, and logs what is not logged yet.
     pub(super) fn trouble(&self, trouble: String) {
-        let backend = &*self.name;
+        let backend = &*self.about.name;
         let mut known = self.known();
         if known.trouble.as_ref() == Some(&trouble) {
             tracing::debug!(backend, trouble, "a backend is still not connected");
@@ -143,6 +135,14 @@ impl Remote {
         mem::replace(&mut self.known().tools, fingerprint) != fingerprint
     }
 
+    /// Tells that the tools have changed.
+    pub(super) fn tools_changed(&self) {
+        // What they were when the server was connected counts no more: if it comes
+        // back with those, that is a change.
+        self.known().tools = None;
+        self.changes.tools().bump();
+    }
+
     /// The resources that somebody listens to, in no order.
     pub(super) fn subscriptions(&self) -> Vec<String> {
         self.known().subscriptions.keys().cloned().collect()
@@ -165,36 +165,6 @@ impl Remote {
             self.listen_again.notify_one();
         }
         is_last
-    }
-
-    /// A text from or about the server as it may be logged: without secrets,
-    /// control characters and end.
-    pub(super) fn tell(&self, text: &str) -> String {
-        let text = self.secrets.redact(text);
-        let mut told: String = text
-            .chars()
-            .take(TOLD)
-            .map(|character| if character.is_control() { ' ' } else { character })
-            .collect();
-        if told.len() < text.len() {
-            told.push('…');
-        }
-        told
-    }
-
-    /// An error with all that led to it.
-    pub(super) fn tell_error(&self, error: &(dyn Error + 'static)) -> String {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Many errors repeat their source.
-            if !text.contains(&cause_text) {
-                text = format!("{text}: {cause_text}");
-            }
-            source = cause.source();
-        }
-        self.tell(&text)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

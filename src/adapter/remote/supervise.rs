@@ -3,7 +3,7 @@
 use std::{convert::Infallible, future, pin::pin, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use rmcp::{
     RoleClient, ServiceError,
     model::{
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
 use super::{
-    call::{Connection, is_modern, subscribe},
+    call::{Connection, subscribe},
     client::Client,
     last_words::LastWords,
     state::{Remote, State},
@@ -35,8 +35,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// How long to wait for the end of a connection that nobody wants any more.
 const LONGEST_END: Duration = Duration::from_secs(20);
-/// How long to wait before listening again to a server that ended it.
+/// How long to wait before listening again to a server that ended it; it doubles.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long to wait at most.
+const LISTEN_AGAIN_WITHIN: Duration = Duration::from_secs(300);
 
 /// Makes a connection, each time anew.
 pub(super) type Open =
@@ -70,37 +72,38 @@ struct Trouble {
 }
 
 /// Says that nobody will try again, however the supervisor ends.
-struct Closes<'r>(&'r Remote);
+pub(super) struct Closes(pub(super) Arc<Remote>);
+
+/// A connection that was just made.
+struct Made {
+    session: Session,
+    gone: CancellationToken,
+    last_words: LastWords,
+}
 
 /// Keeps a server connected until it is told to stop.
-pub(super) async fn supervise(remote: Arc<Remote>, open: Open, stop: CancellationToken) {
-    let _closes = Closes(&remote);
+pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToken) {
+    let remote = &closes.0;
     let mut opening = Opening::Ask;
-    let mut waits = waits();
+    let mut waits = waits(FIRST_WAIT, LONGEST_WAIT);
     loop {
         remote.state.send_replace(State::Connecting);
-        let last_words = LastWords::default();
-        let attempt = connect(&remote, &open, opening, last_words.clone());
+        let attempt = connect(remote, &open, &mut opening);
         let Some(attempt) = stop.run_until_cancelled(attempt).await else { break };
         match attempt {
-            Ok((session, gone)) => {
-                opening = Opening::of(&session);
-                let since = Instant::now();
-                stay_connected(&remote, session, gone, &stop).await;
+            Ok(Made { session, gone, last_words }) => {
+                let good_since = stay_connected(remote, session, gone, &stop).await;
                 if stop.is_cancelled() {
                     break;
                 }
                 let end = last_words.take().unwrap_or_default();
-                remote.trouble(format!("the connection was lost: {}", remote.tell(&end)));
-                if since.elapsed() >= GOOD_AFTER {
-                    waits = self::waits();
+                remote.trouble(format!("the connection was lost: {}", remote.about.tell(&end)));
+                if good_since.is_some_and(|since| since.elapsed() >= GOOD_AFTER) {
+                    waits = self::waits(FIRST_WAIT, LONGEST_WAIT);
                     continue;
                 }
             }
-            Err(trouble) => {
-                remote.trouble(trouble.text);
-                opening = opening.after(trouble.misunderstood);
-            }
+            Err(trouble) => remote.trouble(trouble.text),
         }
         remote.state.send_replace(State::Down);
         let wait = waits.next().unwrap_or(LONGEST_WAIT);
@@ -112,23 +115,39 @@ pub(super) async fn supervise(remote: Arc<Remote>, open: Open, stop: Cancellatio
 
 /// How long to wait between attempts; not the same for all, so that those who
 /// have lost the same server do not come back at the same time.
-fn waits() -> ExponentialBackoff {
+fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
     ExponentialBuilder::new()
-        .with_min_delay(FIRST_WAIT)
-        .with_max_delay(LONGEST_WAIT)
+        .with_min_delay(first)
+        .with_max_delay(longest)
         .with_jitter()
         .without_max_times()
         .build()
 }
 
-/// Makes one attempt to connect.
+/// Makes one attempt to connect, and another one if the server did not understand
+/// how we began. Remembers how to begin the next time.
+///
+/// Some older servers end, or never answer, when they are asked something before
+/// they are initialized.
 async fn connect(
     remote: &Arc<Remote>,
     open: &Open,
-    opening: Opening,
-    last_words: LastWords,
-) -> Result<(Session, CancellationToken), Trouble> {
-    let gone = CancellationToken::new();
+    opening: &mut Opening,
+) -> Result<Made, Trouble> {
+    match begin(remote, open, *opening).await {
+        Err(trouble) if trouble.misunderstood => {
+            let other = opening.other();
+            let made = begin(remote, open, other).await;
+            // Next time a server that understands neither may be another one.
+            *opening = if made.is_ok() { other } else { Opening::Ask };
+            made.map_err(|_| trouble)
+        }
+        made => made,
+    }
+}
+
+async fn begin(remote: &Arc<Remote>, open: &Open, opening: Opening) -> Result<Made, Trouble> {
+    let (gone, last_words) = (CancellationToken::new(), LastWords::default());
     let opened = open(Attempt {
         client: Client::new(remote.clone()),
         lifecycle: opening.lifecycle(),
@@ -137,30 +156,44 @@ async fn connect(
     });
     let patience = remote.connect_timeout;
     let (text, misunderstood) = match timeout(patience, opened).await {
-        Ok(Ok(session)) => return Ok((session, gone)),
-        Ok(Err(error)) => (remote.tell_error(&*error), error.is::<ClientInitializeError>()),
+        Ok(Ok(session)) => return Ok(Made { session, gone, last_words }),
+        Ok(Err(error)) => {
+            let misunderstood = error.downcast_ref().is_some_and(is_misunderstanding);
+            (remote.about.tell_error(&*error), misunderstood)
+        }
         Err(_) => (format!("it did not answer within {patience:?}"), true),
     };
     let text = match last_words.take() {
-        Some(words) => format!("{text}; {}", remote.tell(&words)),
+        Some(words) => format!("{text}; {}", remote.about.tell(&words)),
         None => text,
     };
     Err(Trouble { text, misunderstood })
 }
 
-/// Serves a connection until it is lost or nobody wants it any more.
+/// Whether there was a server, but not one that was to be spoken to so.
+fn is_misunderstanding(error: &ClientInitializeError) -> bool {
+    use ClientInitializeError::{Cancelled, LegacyFallbackFailed, TransportError};
+    !matches!(error, TransportError { .. } | LegacyFallbackFailed { .. } | Cancelled)
+}
+
+/// Serves a connection until it is lost or nobody wants it any more; says since
+/// when it was good, if it ever was.
 async fn stay_connected(
-    remote: &Remote,
+    remote: &Arc<Remote>,
     session: Session,
     gone: CancellationToken,
     stop: &CancellationToken,
-) {
+) -> Option<Instant> {
     let connection = Arc::new(Connection::new(remote, &session, gone.clone()));
     let end = session.cancellation_token();
     let mut ended = pin!(session.waiting());
+    let mut good_since = None;
     let serve = async {
         welcome(remote, &connection).await;
-        listen(remote, &connection).await
+        good_since = Some(Instant::now());
+        let ((), never) =
+            tokio::join!(subscribe_again(remote, &connection), listen(remote, &connection));
+        never
     };
     let has_ended = tokio::select! {
         () = stop.cancelled() => false,
@@ -176,9 +209,10 @@ async fn stay_connected(
         // A child process has ended when this has. Some transports take their time.
         end.cancel();
         if timeout(LONGEST_END, ended).await.is_err() {
-            tracing::warn!(backend = &*remote.name, "a connection does not end");
+            tracing::warn!(backend = &*remote.about.name, "a connection does not end");
         }
     }
+    good_since
 }
 
 /// Takes up a new connection: lists its tools and makes it known.
@@ -189,38 +223,13 @@ async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     let info = connection.peer.peer_info();
     let capabilities = info.as_ref().map(|info| &info.capabilities);
     let has_tools = capabilities.is_none_or(|capabilities| capabilities.tools.is_some());
-    let mut changed = true;
-    if has_tools {
-        let service = connection.clone();
-        let service = service_fn(move |request| {
-            let connection = service.clone();
-            async move { connection.call(request).await }
-        });
-        match catalog::list_all(service, Context::default()).await {
-            Ok(tools) => changed = remote.has_changed(&tools),
-            Err(error) => {
-                let error = remote.tell_error(&error);
-                tracing::warn!(
-                    backend = &*remote.name,
-                    error,
-                    "the tools of a backend are not known"
-                );
-            }
-        }
-    }
-    if !connection.modern {
-        for uri in remote.subscriptions() {
-            let request = Request::new(subscribe(uri), Context::default());
-            if let Err(error) = connection.call(request).await {
-                tracing::debug!(%error, "a resource is not listened to any more");
-            }
-        }
-    }
+    let changed = !has_tools || lists_others(remote, connection).await;
 
     let server = info.as_ref().and_then(|info| info.server_info.as_ref());
     tracing::info!(
-        backend = &*remote.name,
-        server = server.map(|server| remote.tell(&format!("{} {}", server.name, server.version))),
+        backend = &*remote.about.name,
+        server =
+            server.map(|server| remote.about.tell(&format!("{} {}", server.name, server.version))),
         protocol = info.as_ref().map(|info| info.protocol_version.as_str()),
         "connected a backend"
     );
@@ -233,12 +242,51 @@ async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     remote.changes.resources().bump();
 }
 
+/// Lists the tools; says whether they are others than before.
+async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
+    let connection = connection.clone();
+    let service = service_fn(move |request| {
+        let connection = connection.clone();
+        async move { connection.call(request).await }
+    });
+    match catalog::list_all(service, Context::default()).await {
+        Ok(tools) => remote.has_changed(&tools),
+        Err(error) => {
+            let error = remote.about.tell_error(&error);
+            let backend = &*remote.about.name;
+            tracing::warn!(backend, error, "the tools of a backend are not known");
+            true
+        }
+    }
+}
+
+/// Tells an older server again what it was asked to tell before.
+async fn subscribe_again(remote: &Remote, connection: &Connection) {
+    if connection.modern {
+        return;
+    }
+    let subscribe = |uri| async move {
+        let request = Request::new(subscribe(uri), Context::default());
+        let subscribed = timeout(remote.connect_timeout, connection.call(request)).await;
+        if !matches!(subscribed, Ok(Ok(reply)) if reply.error().is_none()) {
+            tracing::debug!(
+                backend = &*remote.about.name,
+                "a resource is not listened to any more"
+            );
+        }
+    };
+    join_all(remote.subscriptions().into_iter().map(subscribe)).await;
+}
+
 /// Listens to what changes at a server that must be asked to tell.
-async fn listen(remote: &Remote, connection: &Connection) -> Infallible {
+async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     if !connection.modern {
         return future::pending().await;
     }
     let mut listening: Option<Subscription> = None;
+    let mut waits = waits(LISTEN_AGAIN_AFTER, LISTEN_AGAIN_WITHIN);
+    // Whether something may have changed while nobody listened.
+    let mut missed = false;
     loop {
         let filter = wanted(connection, remote.subscriptions());
         if filter == SubscriptionFilter::default() {
@@ -246,26 +294,46 @@ async fn listen(remote: &Remote, connection: &Connection) -> Infallible {
             remote.listen_again.notified().await;
             continue;
         }
-        let listened = timeout(remote.connect_timeout, connection.peer.listen(filter)).await;
-        match listened {
+        let asked = connection.peer.listen(filter.clone());
+        match timeout(remote.connect_timeout, asked).await {
             Ok(Ok(subscription)) => {
                 // The one before ends only now, so that nothing is missed.
                 let subscription = listening.insert(subscription);
-                if follow(remote, subscription).await {
+                if missed {
+                    catch_up(remote, connection, &filter).await;
+                }
+                let since = Instant::now();
+                missed = !follow(remote, subscription).await;
+                if !missed {
                     continue;
+                }
+                if since.elapsed() >= LISTEN_AGAIN_WITHIN {
+                    waits = self::waits(LISTEN_AGAIN_AFTER, LISTEN_AGAIN_WITHIN);
                 }
             }
             Ok(Err(ServiceError::McpError(error))) if error.code == ErrorCode::METHOD_NOT_FOUND => {
                 return future::pending().await;
             }
-            Ok(Err(error)) => tracing::debug!(%error, "a backend cannot be listened to"),
+            Ok(Err(error)) => {
+                let (backend, error) = (&*remote.about.name, remote.about.tell_error(&error));
+                tracing::debug!(backend, error, "a backend cannot be listened to");
+            }
             Err(_) => tracing::debug!("a backend does not say whether it can be listened to"),
         }
         listening = None;
-        sleep(LISTEN_AGAIN_AFTER).await;
-        // Whatever was missed meanwhile.
+        sleep(waits.next().unwrap_or(LISTEN_AGAIN_WITHIN)).await;
+    }
+}
+
+/// Tells what may have changed while nobody listened.
+async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &SubscriptionFilter) {
+    if filter.tools_list_changed.is_some() && lists_others(remote, connection).await {
         remote.changes.tools().bump();
+    }
+    if filter.prompts_list_changed.is_some() {
         remote.changes.prompts().bump();
+    }
+    if filter.resources_list_changed.is_some() {
         remote.changes.resources().bump();
     }
 }
@@ -297,7 +365,7 @@ async fn follow(remote: &Remote, subscription: &mut Subscription) -> bool {
         };
         match next {
             Ok(Some(ServerNotification::ToolListChangedNotification(_))) => {
-                remote.changes.tools().bump();
+                remote.tools_changed();
             }
             Ok(Some(ServerNotification::PromptListChangedNotification(_))) => {
                 remote.changes.prompts().bump();
@@ -316,7 +384,7 @@ async fn follow(remote: &Remote, subscription: &mut Subscription) -> bool {
 
 // === impl Closes ===
 
-impl Drop for Closes<'_> {
+impl Drop for Closes {
     fn drop(&mut self) {
         self.0.state.send_replace(State::Closed);
     }
@@ -325,24 +393,10 @@ impl Drop for Closes<'_> {
 // === impl Opening ===
 
 impl Opening {
-    /// How a connection began.
-    fn of(session: &Session) -> Self {
-        let info = session.peer().peer_info();
-        match info.is_some_and(|info| is_modern(&info.protocol_version)) {
-            true => Self::Ask,
-            false => Self::Initialize,
-        }
-    }
-
-    /// How to begin after an attempt failed.
-    fn after(self, misunderstood: bool) -> Self {
+    const fn other(self) -> Self {
         match self {
-            // Some older servers end, or never answer, when they are asked something
-            // before they are initialized.
-            Self::Ask if misunderstood => Self::Initialize,
-            // The server may be another one by now.
-            Self::Initialize if misunderstood => Self::Ask,
-            same => same,
+            Self::Ask => Self::Initialize,
+            Self::Initialize => Self::Ask,
         }
     }
 

@@ -1,18 +1,26 @@
+use std::{pin::pin, task::Poll};
+
+use futures::poll;
 use rmcp::{
     RoleClient,
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::last_words::LastWords;
 
-/// A transport that says at once when nothing will come over it any more.
+/// A transport that says at once when nothing will come over it any more, and
+/// that sends in order.
 ///
 /// rmcp tells those who wait for an answer only when the transport is closed,
-/// and closing a child process may take seconds.
+/// and closing a child process may take seconds. It sends each message in a task
+/// of its own, so that a cancellation could overtake the request it cancels.
 pub(super) struct Watched<T> {
     transport: T,
+    /// Ends when the message before is on its way.
+    before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
     last_words: LastWords,
 }
@@ -21,7 +29,7 @@ pub(super) struct Watched<T> {
 
 impl<T> Watched<T> {
     pub(super) const fn new(transport: T, gone: CancellationToken, last_words: LastWords) -> Self {
-        Self { transport, gone, last_words }
+        Self { transport, before: None, gone, last_words }
     }
 }
 
@@ -32,7 +40,23 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.transport.send(item)
+        let (after, next) = oneshot::channel();
+        let before = self.before.replace(next);
+        let sent = self.transport.send(item);
+        async move {
+            if let Some(before) = before {
+                // It fails when that is on its way, or given up.
+                let _ = before.await;
+            }
+            let mut sent = pin!(sent);
+            // Once polled it has its place in the queue of the transport.
+            let polled = poll!(&mut sent);
+            drop::<oneshot::Sender<()>>(after);
+            match polled {
+                Poll::Ready(sent) => sent,
+                Poll::Pending => sent.await,
+            }
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {

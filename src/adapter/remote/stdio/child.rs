@@ -1,4 +1,13 @@
-use std::{io, pin::pin, process::ExitStatus, sync::Arc, time::Duration};
+use std::{
+    io,
+    pin::pin,
+    process::ExitStatus,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use process_wrap::tokio::ChildWrapper;
 use rmcp::{
@@ -6,6 +15,7 @@ use rmcp::{
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::{Transport, async_rw::AsyncRwTransport},
 };
+use serde::Serialize;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::{ChildStdin, ChildStdout},
@@ -25,18 +35,22 @@ const LEGACY: Duration = Duration::from_millis(500);
 /// How long a child may take to read a message. A busy one has room for small
 /// ones in its pipe, so this is for those that do not read at all.
 const DEAF_AFTER: Duration = Duration::from_secs(120);
+/// How many bytes may wait for a child to read them.
+const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// The number of `SIGTERM`, which POSIX fixes.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
-/// How much of a line of its standard error is kept.
-const LINE_KEPT: usize = 1024;
+/// How much of a line of its standard error is kept: far more than is told, so
+/// that no secret in it is cut in two.
+const LINE_KEPT: usize = 64 * 1024;
 
 /// The pipes of a child process.
 pub(super) struct ChildTransport {
     pipes: AsyncRwTransport<RoleClient, LongLines<ChildStdout>, ChildStdin>,
     process: Arc<Process>,
-    /// Cancelled when the child does not take what it is sent. What is sent to it
-    /// waits in memory, given up or not.
+    /// How many bytes wait for the child to read them, given up or not.
+    unread: Arc<AtomicUsize>,
+    /// Cancelled when it does not read them.
     deaf: CancellationToken,
 }
 
@@ -47,6 +61,8 @@ pub(super) struct Process {
     errors: Mutex<JoinSet<()>>,
     last_line: LastWords,
     last_words: LastWords,
+    /// Whether it has closed its output by itself.
+    has_left: AtomicBool,
 }
 
 /// A child that is killed with its whole group when it is dropped.
@@ -71,16 +87,18 @@ impl ChildTransport {
         let last_line = LastWords::default();
         let mut errors = JoinSet::new();
         errors.spawn(read_errors(stderr, remote.clone(), last_line.clone()));
-        let stdout = LongLines::new(stdout, remote.name.clone());
+        let stdout = LongLines::new(stdout, remote.about.name.clone());
         let process = Process {
             child: Mutex::new(Child { process: child, has_ended: false }),
             errors: Mutex::new(errors),
             last_line,
             last_words,
+            has_left: AtomicBool::new(false),
         };
         Ok(Self {
             pipes: AsyncRwTransport::new(stdout, stdin),
             process: Arc::new(process),
+            unread: Arc::default(),
             deaf: CancellationToken::new(),
         })
     }
@@ -103,18 +121,20 @@ impl Process {
         if let Some(line) = self.last_line.take() {
             words = format!("{words}, after saying `{line}`");
         }
-        self.last_words.or(&words);
+        self.last_words.set(words);
     }
 
     /// Ends a child whose input was closed.
     async fn end(&self) -> io::Result<()> {
+        if self.has_left.load(Ordering::Relaxed) {
+            self.hear_last_words().await;
+        }
         let mut child = self.child.lock().await;
         let process = &mut child.process;
-        let mut has_ended = timeout(GRACE, process.wait()).await.is_ok();
+        let has_ended = timeout(GRACE, process.wait()).await.is_ok();
         #[cfg(unix)]
-        if !has_ended && process.signal(SIGTERM).is_ok() {
-            has_ended = timeout(GRACE, process.wait()).await.is_ok();
-        }
+        let has_ended = has_ended
+            || process.signal(SIGTERM).is_ok() && timeout(GRACE, process.wait()).await.is_ok();
         // Whoever it has started may still be there, so this is for all of them.
         let killed = process.start_kill();
         if !has_ended {
@@ -133,12 +153,20 @@ impl Transport<RoleClient> for ChildTransport {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        heard(self.pipes.send(item), self.deaf.clone())
+        let bytes = Bytes::of(&item, &self.unread);
+        if bytes.are_too_many() {
+            self.deaf.cancel();
+        }
+        let sent = heard(self.pipes.send(item), self.deaf.clone());
+        async move {
+            let _bytes = bytes;
+            sent.await
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         match self.deaf.run_until_cancelled(self.pipes.receive()).await {
-            Some(None) => self.process.hear_last_words().await,
+            Some(None) => self.process.has_left.store(true, Ordering::Relaxed),
             Some(received) => return received,
             None => self.process.last_words.or("it does not read its input"),
         }
@@ -164,6 +192,49 @@ impl Drop for Child {
         {
             tracing::debug!(%error, "a child could not be killed");
         }
+    }
+}
+
+/// The bytes of a message, as long as it waits to be sent.
+struct Bytes {
+    count: usize,
+    /// Whether there were others before it.
+    others: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl Bytes {
+    fn of(message: &impl Serialize, all: &Arc<AtomicUsize>) -> Self {
+        let mut counted = Counted(0);
+        // Nothing can fail: it is written again, and then for good.
+        let _ = serde_json::to_writer(&mut counted, message);
+        let others = all.fetch_add(counted.0, Ordering::Relaxed);
+        Self { count: counted.0, others, all: all.clone() }
+    }
+
+    /// A single message may be as long as it likes.
+    const fn are_too_many(&self) -> bool {
+        self.others > 0 && self.others + self.count > MAX_UNREAD
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+/// Counts what is written.
+struct Counted(usize);
+
+impl io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -206,9 +277,9 @@ fn log(line: &[u8], remote: &Remote, last_line: &LastWords) {
     let line = String::from_utf8_lossy(line);
     let line = line.trim_end();
     if !line.is_empty() {
-        let line = remote.tell(line);
+        let line = remote.about.tell(line);
         // Older servers have much to say about the question whether they are newer.
-        tracing::debug!(backend = &*remote.name, line, "a backend says");
+        tracing::debug!(backend = &*remote.about.name, line, "a backend says");
         last_line.set(line);
     }
 }
@@ -228,6 +299,18 @@ fn told(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_message_is_never_too_many_bytes_and_many_are() {
+        let all = Arc::default();
+        let one = Bytes::of(&"x".repeat(MAX_UNREAD), &all);
+        assert!(!one.are_too_many());
+        let two = Bytes::of(&"y", &all);
+        assert!(two.are_too_many());
+        drop((one, two));
+        assert!(!Bytes::of(&"y", &all).are_too_many());
+        assert_eq!(all.load(Ordering::Relaxed), 0);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_child_that_does_not_read_is_deaf_after_a_while() {

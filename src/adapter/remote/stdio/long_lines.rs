@@ -134,15 +134,15 @@ fn error(id: u64, backend: &str) -> Vec<u8> {
 /// Ours are numbers. A server that lies about it harms only calls to itself.
 fn answered(head: &[u8], tail: &[u8]) -> Option<u64> {
     let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
-    // A request of the server's own has an id of its own.
-    if head.contains(r#""method""#) {
-        return None;
-    }
     let outside = [r#""result""#, r#""error""#]
         .into_iter()
         .filter_map(|key| head.find(key))
         .min()
         .map_or(&*head, |content| &head[..content]);
+    // A request of the server's own has an id of its own.
+    if outside.contains(r#""method""#) {
+        return None;
+    }
     let (_, after) = outside.split_once(r#""id""#).or_else(|| {
         let (before, after) = tail.rsplit_once(r#""id""#)?;
         // Nothing but the version may follow, else it is in the content.
@@ -185,6 +185,7 @@ mod tests {
             format!(r#"{{"jsonrpc":"2.0","id":7,"result":"{}"}}"#, long()),
             format!(r#"{{"result":"{}","jsonrpc":"2.0","id": 7}}"#, long()),
             format!(r#"{{"result":"{}","id":7,"jsonrpc":"2.0"}}"#, long()),
+            format!(r#"{{"id":7,"result":{{"method":"GET","body":"{}"}}}}"#, long()),
         ] {
             let out = read(format!("one\n{line}\ntwo\n").as_bytes()).await;
             let lines: Vec<_> = out.lines().collect();

@@ -1,6 +1,6 @@
 //! Servers that are child processes, spoken to [over their pipes].
 //!
-//! A [`ChildProcess`] is started for each connection, and runs in a process
+//! A [`ChildProcess`] is started for each connection. On Unix it runs in a process
 //! group of its own, so that a wrapper such as `npx` ends with the server it has
 //! started, and so that it does not get the `Ctrl-C` of our terminal before we do.
 //!
@@ -8,13 +8,13 @@
 //!   give to a server (`HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER`; on
 //!   Windows, those it cannot do without) and those that are set for it. The
 //!   tokens of other servers in our own environment are none of its business.
-//! - *The end.* Its input is closed; after three seconds it gets `SIGTERM`, and
-//!   three seconds later it is killed. If we are killed ourselves, its input is
+//! - *The end.* Its input is closed; after three seconds it gets `SIGTERM` (on
+//!   Unix), and three seconds later it is killed. If we are killed ourselves, its input is
 //!   closed as well.
 //! - *What it says* on its standard error is logged, line by line, at the level
 //!   `DEBUG`, and the last line is told when it ends by itself.
-//! - *What it is sent* it must read: one that does not for two minutes is ended, and
-//!   started again.
+//! - *What it is sent* it must read: one that does not for two minutes, or for 64 MiB
+//!   of it, is ended and started again.
 //! - *What it sends* may be 16 MiB for each message. The call that a longer answer
 //!   belongs to fails, and nothing of it is kept.
 //!
@@ -159,7 +159,7 @@ impl RemoteBuilder {
     #[must_use]
     pub fn child_process(mut self, process: ChildProcess) -> RemoteService {
         let values = process.environment.iter().map(|(_, value)| value.to_string_lossy());
-        self.secrets = self.secrets.and(&Secrets::new(values.map(Into::into)));
+        self.about.secrets = self.about.secrets.and(&Secrets::new(values.map(Into::into)));
         let process = Arc::new(process);
         let open = move |attempt: Attempt| {
             let process = process.clone();
