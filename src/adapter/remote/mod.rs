@@ -23,7 +23,10 @@
 //!   [`Changes`] are told.
 //! - *Losses.* A lost connection is made again at once if it was good for ten
 //!   seconds, else after half a second to a second, then after twice as long each
-//!   time, up to one or two minutes. Requests are never sent twice.
+//!   time, up to one or two minutes. Requests are never sent twice. A server that
+//!   refuses something without saying what, as many over HTTP do that have
+//!   forgotten a session, is asked whether it still answers; if not, the connection
+//!   is lost.
 //!
 //! The server is not given any of the client's capabilities, so it can ask for
 //! nothing while it works on a call, and its log messages are logged here.
@@ -355,8 +358,9 @@ impl Attempt {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let transport = Watched::new(transport.into_transport(), self.gone, self.last_words);
-        Ok(self.client.serve_with_lifecycle(transport, self.lifecycle).await?)
+        let Self { client, lifecycle, last_words, gone, doubt } = self;
+        let transport = Watched::new(transport.into_transport(), gone, doubt, last_words);
+        Ok(client.serve_with_lifecycle(transport, lifecycle).await?)
     }
 }
 

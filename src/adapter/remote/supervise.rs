@@ -7,11 +7,15 @@ use futures::future::{BoxFuture, join_all};
 use rmcp::{
     RoleClient, ServiceError,
     model::{
-        ErrorCode, ProtocolVersion, ServerCapabilities, ServerNotification, SubscriptionFilter,
+        ErrorCode, PingRequest, ProtocolVersion, ServerCapabilities, ServerNotification,
+        SubscriptionFilter,
     },
     service::{ClientInitializeError, ClientLifecycleMode, RunningService, Subscription},
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
@@ -35,6 +39,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// How long to wait for the end of a connection that nobody wants any more.
 const LONGEST_END: Duration = Duration::from_secs(20);
+/// How long a server may take to say that it still answers.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait before listening again to a server that ended it; it doubles.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long to wait at most.
@@ -50,6 +56,7 @@ pub(super) struct Attempt {
     pub(super) lifecycle: ClientLifecycleMode,
     pub(super) last_words: LastWords,
     pub(super) gone: CancellationToken,
+    pub(super) doubt: Arc<Notify>,
 }
 
 /// rmcp's side of a connection.
@@ -78,6 +85,7 @@ pub(super) struct Closes(pub(super) Arc<Remote>);
 struct Made {
     session: Session,
     gone: CancellationToken,
+    doubt: Arc<Notify>,
     last_words: LastWords,
 }
 
@@ -91,11 +99,13 @@ pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToke
         let attempt = connect(remote, &open, &mut opening);
         let Some(attempt) = stop.run_until_cancelled(attempt).await else { break };
         match attempt {
-            Ok(Made { session, gone, last_words }) => {
-                let good_since = stay_connected(remote, session, gone, &stop).await;
+            Ok(made) => {
+                let last_words = made.last_words.clone();
+                let good_since = stay_connected(remote, made, &stop).await;
                 if stop.is_cancelled() {
                     break;
                 }
+                last_words.or("the server does not answer any more");
                 let end = last_words.take().unwrap_or_default();
                 remote.trouble(format!("the connection was lost: {}", remote.about.tell(&end)));
                 if good_since.is_some_and(|since| since.elapsed() >= GOOD_AFTER) {
@@ -148,15 +158,17 @@ async fn connect(
 
 async fn begin(remote: &Arc<Remote>, open: &Open, opening: Opening) -> Result<Made, Trouble> {
     let (gone, last_words) = (CancellationToken::new(), LastWords::default());
+    let doubt = Arc::<Notify>::default();
     let opened = open(Attempt {
         client: Client::new(remote.clone()),
         lifecycle: opening.lifecycle(),
         last_words: last_words.clone(),
         gone: gone.clone(),
+        doubt: doubt.clone(),
     });
     let patience = remote.connect_timeout;
     let (text, misunderstood) = match timeout(patience, opened).await {
-        Ok(Ok(session)) => return Ok(Made { session, gone, last_words }),
+        Ok(Ok(session)) => return Ok(Made { session, gone, doubt, last_words }),
         Ok(Err(error)) => {
             let misunderstood = error.downcast_ref().is_some_and(is_misunderstanding);
             (remote.about.tell_error(&*error), misunderstood)
@@ -180,10 +192,10 @@ fn is_misunderstanding(error: &ClientInitializeError) -> bool {
 /// when it was good, if it ever was.
 async fn stay_connected(
     remote: &Arc<Remote>,
-    session: Session,
-    gone: CancellationToken,
+    made: Made,
     stop: &CancellationToken,
 ) -> Option<Instant> {
+    let Made { session, gone, doubt, .. } = made;
     let connection = Arc::new(Connection::new(remote, &session, gone.clone()));
     let end = session.cancellation_token();
     let mut ended = pin!(session.waiting());
@@ -198,6 +210,7 @@ async fn stay_connected(
     let has_ended = tokio::select! {
         () = stop.cancelled() => false,
         () = gone.cancelled() => false,
+        () = silence(&connection, &doubt) => false,
         _ = &mut ended => true,
         never = serve => match never {},
     };
@@ -213,6 +226,26 @@ async fn stay_connected(
         }
     }
     good_since
+}
+
+/// Returns when a server refuses something without saying what, and then does
+/// not answer any more.
+///
+/// So do servers over HTTP that have forgotten a session, if they are built like
+/// the examples of TypeScript's SDK: rmcp expects another status.
+async fn silence(connection: &Connection, doubt: &Notify) {
+    if connection.modern {
+        // There are no sessions, and there is no ping.
+        return future::pending().await;
+    }
+    loop {
+        doubt.notified().await;
+        let ping = connection.peer.send_request(PingRequest::default().into());
+        match timeout(PING_TIMEOUT, ping).await {
+            Ok(Ok(_) | Err(ServiceError::McpError(_))) => (),
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
 }
 
 /// Takes up a new connection: lists its tools and makes it known.

@@ -1,12 +1,13 @@
-use std::{pin::pin, task::Poll};
+use std::{pin::pin, sync::Arc, task::Poll};
 
 use futures::poll;
 use rmcp::{
     RoleClient,
+    model::JsonRpcMessage,
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::last_words::LastWords;
@@ -22,14 +23,22 @@ pub(super) struct Watched<T> {
     /// Ends when the message before is on its way.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
+    /// Told when the server refuses something without saying what, which rmcp
+    /// cannot tell whoever waits for it.
+    doubt: Arc<Notify>,
     last_words: LastWords,
 }
 
 // === impl Watched ===
 
 impl<T> Watched<T> {
-    pub(super) const fn new(transport: T, gone: CancellationToken, last_words: LastWords) -> Self {
-        Self { transport, before: None, gone, last_words }
+    pub(super) const fn new(
+        transport: T,
+        gone: CancellationToken,
+        doubt: Arc<Notify>,
+        last_words: LastWords,
+    ) -> Self {
+        Self { transport, before: None, gone, doubt, last_words }
     }
 }
 
@@ -61,9 +70,13 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let received = self.transport.receive().await;
-        if received.is_none() {
-            self.last_words.or("the server closed it");
-            self.gone.cancel();
+        match &received {
+            None => {
+                self.last_words.or("the server closed it");
+                self.gone.cancel();
+            }
+            Some(JsonRpcMessage::Error(error)) if error.id.is_none() => self.doubt.notify_one(),
+            Some(_) => (),
         }
         received
     }
