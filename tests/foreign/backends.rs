@@ -1,0 +1,56 @@
+//! What stands in the files of gateways.
+
+use std::path::Path;
+
+use crate::support::{Folder, example, installed};
+
+/// A backend that is a child process, with further keys.
+pub(crate) fn child(name: &str, command: &[&str], more: &str) -> String {
+    let (command, arguments) = command.split_first().unwrap();
+    format!("[[backends]]\nname = {name:?}\ncommand = {command:?}\nargs = {arguments:?}\n{more}\n")
+}
+
+pub(crate) fn misbehaving(name: &str, behaviour: &str) -> String {
+    child(name, &[&example("misbehaving"), behaviour], "")
+}
+
+/// One that writes what it receives to a file.
+pub(crate) fn logging(name: &str, behaviour: &str, log: &Path) -> String {
+    let log = format!("env = {{ MISBEHAVING_LOG = {log:?} }}");
+    child(name, &[&example("misbehaving"), behaviour], &log)
+}
+
+/// The server that has everything there was before 2026-07-28.
+pub(crate) fn everything() -> String {
+    child("everything", &["node", &everything_program(), "stdio"], "")
+}
+
+pub(crate) fn everything_program() -> String {
+    in_installed("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+pub(crate) fn files(folder: &Folder) -> String {
+    let server = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js";
+    let folder = folder.path("");
+    child("files", &["node", &in_installed(server), folder.to_str().unwrap()], "")
+}
+
+pub(crate) fn time() -> String {
+    child("time", &[&in_installed("python/bin/mcp-server-time"), "--local-timezone", "UTC"], "")
+}
+
+pub(crate) fn sqlite(folder: &Folder) -> String {
+    let (server, file) = (in_installed("python-v1/bin/mcp-server-sqlite"), folder.path("data.db"));
+    child("sqlite", &[&server, "--db-path", file.to_str().unwrap()], "")
+}
+
+fn in_installed(path: &str) -> String {
+    installed().join(path).into_os_string().into_string().unwrap()
+}
+
+/// A composite that calls each of these with its own arguments.
+pub(crate) fn fan_out(name: &str, tools: &[&str]) -> String {
+    format!(
+        "[[composite_tools]]\nname = {name:?}\ndescription = \"All at once\"\ntools = {tools:?}\n"
+    )
+}

@@ -1,0 +1,59 @@
+//! A server that is lost while others work.
+
+use serde_json::{Value, json};
+
+use crate::{
+    backends::{fan_out, logging},
+    gateway::{BOTH, Wire},
+    processes::signal,
+    support::{Folder, received, until},
+};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+#[test]
+fn a_server_that_is_killed_fails_its_own_branch_and_comes_back() {
+    for era in BOTH {
+        let folder = Folder::new();
+        let logs = NAMES.map(|name| folder.path(name));
+        let behaviours = ["good", "modern", "good", "modern"];
+        let mut sections: Vec<_> =
+            (0..4).map(|place| logging(NAMES[place], behaviours[place], &logs[place])).collect();
+        sections.push(fan_out("all", &["a/slow", "b/slow", "c/slow", "d/slow"]));
+        let mut wire = Wire::start(&folder.config(&sections), era);
+        let before = wire.tools();
+        assert_eq!(before.len(), 4 * 14 + 1);
+
+        let pid = wire.call("c_pid", &json!({}))["structuredContent"]["pid"].as_u64().unwrap();
+        let all = wire.start_call("all", &json!({ "ms": 2000 }));
+        until("calls of all", || logs.iter().all(|log| calls_of_slow(&received(log)) == 1));
+        signal(pid, "KILL");
+        assert_eq!(wire.tools(), before);
+        let mut all = wire.answer(all);
+        let all = all["result"].take();
+        assert_eq!(all["isError"], true);
+        for name in NAMES {
+            let branch = &all["structuredContent"]["branches"][format!("{name}_slow")];
+            if name == "c" {
+                assert_eq!(branch["status"], "failed");
+                let message = "the connection to backend `c` was lost before it answered";
+                assert_eq!(branch["error"]["message"], message);
+            } else {
+                assert_eq!(branch["output"], "at last", "{name}: {branch}");
+            }
+        }
+        let told = "branch `c_slow` (tool `c_slow`) failed: the connection to backend `c` was lost before it answered";
+        assert_eq!(all["content"][2]["text"], told);
+
+        until("a connection", || wire.call("c_pid", &json!({}))["isError"] != true);
+        let again = wire.call("all", &json!({ "ms": 1 }));
+        assert_eq!(again["isError"], false, "{again}");
+        assert_eq!(wire.tools(), before);
+        // Nobody sends anything twice.
+        assert!(logs.iter().all(|log| calls_of_slow(&received(log)) == 2));
+    }
+}
+
+fn calls_of_slow(received: &[Value]) -> usize {
+    received.iter().filter(|message| message["params"]["name"] == "slow").count()
+}

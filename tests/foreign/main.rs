@@ -1,0 +1,23 @@
+//! The gateway between servers and clients that others wrote, as processes of
+//! their own, over real pipes and sockets.
+//!
+//! `cargo test --all-features --test foreign` installs them and shows it. It
+//! needs Node, npm and Python; see `README.md` here.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
+mod backends;
+mod changes;
+mod check;
+mod clients;
+mod ending;
+mod eras;
+mod gateway;
+mod http_backend;
+mod losses;
+mod processes;
+#[path = "../it/programs.rs"]
+mod programs;
+mod progress;
+mod servers;
+mod support;

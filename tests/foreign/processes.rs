@@ -1,0 +1,170 @@
+//! Processes that tests start, and that end with them.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, mpsc},
+    thread::{self, JoinHandle},
+};
+
+use serde_json::Value;
+
+use crate::{
+    programs::is_running,
+    support::{LIMIT, until},
+};
+
+/// A process that is killed when this value is dropped.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    /// What it writes to standard error, and all that it starts.
+    pub(crate) errors: Lines,
+    reader: JoinHandle<()>,
+}
+
+/// Lines that another process has written so far.
+#[derive(Clone, Default)]
+pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
+
+/// The numbers of all processes that this one has started, and that those have.
+pub(crate) fn descendants(process: u64) -> Vec<u64> {
+    let mut children = HashMap::<u64, Vec<u64>>::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let name = entry.unwrap().file_name();
+        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        // It may be gone by now.
+        let status = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+        // After the name, which may have anything in it: the state, and the parent.
+        let rest = status.rsplit_once(") ").map(|(_, rest)| rest);
+        let Some(parent) = rest.and_then(|rest| rest.split(' ').nth(1)) else { continue };
+        children.entry(parent.parse().unwrap()).or_default().push(number);
+    }
+    let mut found = Vec::new();
+    let mut open = vec![process];
+    while let Some(process) = open.pop() {
+        let started = children.remove(&process).unwrap_or_default();
+        found.extend(&started);
+        open.extend(started);
+    }
+    found
+}
+
+/// Waits until none of these processes is there any more.
+#[track_caller]
+pub(crate) fn until_gone(processes: &[u64]) {
+    until(&format!("the end of {processes:?}"), || processes.iter().all(|&one| !is_running(one)));
+}
+
+/// Sends a signal, such as `TERM`.
+pub(crate) fn signal(process: u64, signal: &str) {
+    let status = Command::new("kill").args(["-s", signal, &process.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Sends on each line that is JSON, as it comes.
+pub(crate) fn json_lines(source: impl Read + Send + 'static) -> mpsc::Receiver<Value> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(source).lines() {
+            let Ok(line) = line else { return };
+            let value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+            if sender.send(value).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+// === impl Process ===
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let errors = Lines::default();
+        let (lines, stderr) = (errors.clone(), child.stderr.take().unwrap());
+        let reader = thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.0.lock().unwrap().push(line);
+            }
+        });
+        Self { child, errors, reader }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.child.id().into()
+    }
+
+    /// How it ends, by itself.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the end of a process", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    /// All that it has written to standard error in its life.
+    #[track_caller]
+    pub(crate) fn last_words(&self) -> String {
+        until("the end of standard error", || self.reader.is_finished());
+        self.errors.text()
+    }
+
+    /// Ends it without a chance to do anything about it.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    #[expect(clippy::print_stderr, reason = "what a test that fails wants to know")]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.errors.text());
+        }
+        // It has no chance to end its own, some of which would stay.
+        let started = descendants(self.number());
+        // It may have ended before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for process in started {
+            let number = process.to_string();
+            let mut kill = Command::new("kill");
+            let _ = kill.args(["-s", "KILL", &number]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+// === impl Lines ===
+
+impl Lines {
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().unwrap().join("\n")
+    }
+
+    /// The rest of the first line with this text in it, once it is there.
+    #[track_caller]
+    pub(crate) fn after(&self, text: &str) -> String {
+        let mut found = None;
+        until(&format!("a line with `{text}`"), || {
+            let lines = self.0.lock().unwrap();
+            let mut rests =
+                lines.iter().filter_map(|line| Some(line.split_once(text)?.1.to_owned()));
+            found = rests.next();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+}
+
+/// The next of what comes through a channel.
+#[track_caller]
+pub(crate) fn next(source: &mpsc::Receiver<Value>) -> Value {
+    source.recv_timeout(LIMIT).expect("should have come by now")
+}

@@ -1,0 +1,54 @@
+//! Progress of servers, as clients that others wrote are told it.
+
+use serde_json::{Value, json};
+
+use crate::{
+    backends::{everything, misbehaving},
+    clients::{Client, by_command},
+    gateway::Gateway,
+    support::{Folder, machine},
+};
+
+const COMPOSITE: &str = r#"
+[[composite_tools]]
+name = "work"
+description = "Takes its time"
+targets = [
+    { id = "theirs", tool = "everything/trigger-long-running-operation", arguments = { duration = 1, steps = 4 } },
+    { id = "ours", tool = "near/progress", arguments = { steps = 4, ms = 150 } },
+]
+"#;
+
+#[test]
+fn a_client_is_told_the_progress_of_all_targets_as_one() {
+    let _machine = machine();
+    let folder = Folder::new();
+    let near = misbehaving("near", "modern");
+    let file = folder.config(&[everything(), near, COMPOSITE.to_owned()]);
+    let gateway = Gateway::start(&file);
+    let over_stdio = by_command(&file);
+    for (client, connect) in [
+        (Client::TypeScript1, &over_stdio),
+        (Client::TypeScript1, &gateway.connect()),
+        (Client::TypeScript2, &over_stdio),
+        (Client::TypeScript2, &gateway.connect()),
+        (Client::Python, &gateway.connect()),
+    ] {
+        let call = json!({ "call_tool": { "name": "work", "progress": true } });
+        // What is not told under the client's own token never gets here.
+        let steps = client.perform(json!({ "connect": connect, "steps": [call] }));
+        let result = &steps[1]["result"];
+        assert_eq!(result["isError"], false, "{result}");
+        let told = steps[1]["progress"].as_array().unwrap();
+        let values: Vec<_> = told.iter().map(|told| told["progress"].as_f64().unwrap()).collect();
+        assert!(values.is_sorted_by(|one, next| one < next), "{client:?}: {told:?}");
+        // The last step of a server may be overtaken by its answer.
+        assert!(*values.last().unwrap() >= 1.5, "{client:?}: {told:?}");
+        assert!(told.iter().all(|told| told["total"].as_f64() == Some(2.0)), "{told:?}");
+        let of = |branch: &str| {
+            let said = |told: &&Value| told["message"].as_str().unwrap().starts_with(branch);
+            told.iter().filter(said).count()
+        };
+        assert!(of("theirs") > 1 && of("ours") > 1, "{client:?}: {told:?}");
+    }
+}

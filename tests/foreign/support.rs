@@ -1,0 +1,109 @@
+//! Files, patience, and the programs that are under test.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Mutex, MutexGuard, Once, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::programs;
+
+/// How long anything may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder for one test; it goes with this value.
+pub(crate) struct Folder(PathBuf);
+
+/// Where `install.sh` has installed what others wrote.
+pub(crate) fn installed() -> &'static Path {
+    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let status = Command::new(sources().join("install.sh")).status().unwrap();
+        assert!(status.success(), "install.sh: {status}");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/foreign")
+    })
+}
+
+/// Where the clients are.
+pub(crate) fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign")
+}
+
+/// The path of an example, as its source is now: asked for this test alone,
+/// cargo builds no examples.
+pub(crate) fn example(name: &str) -> String {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let build = ["build", "--all-features", "--example", "gateway", "--example", "misbehaving"];
+        let status = Command::new(env!("CARGO")).args(build).status().unwrap();
+        assert!(status.success());
+    });
+    programs::example(name).into_os_string().into_string().unwrap()
+}
+
+/// Held by a test that starts many programs: a small machine would be too slow
+/// for two of them at once.
+pub(crate) fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for something that another process does.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "should have come by now: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a server in `tests/misbehaving` has received so far.
+pub(crate) fn received(log: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+// === impl Folder ===
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mcp-composite-foreign-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Writes the file of a gateway.
+    pub(crate) fn config(&self, sections: &[String]) -> PathBuf {
+        self.write("gateway.toml", &sections.join("\n"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left in the folder for temporary files harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
