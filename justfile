@@ -3,7 +3,7 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: fmt-check lint test doc features examples
+check: fmt-check lint test doc features examples foreign
 
 # Check formatting.
 fmt-check:
@@ -34,6 +34,11 @@ features:
 # Run the examples that end by themselves.
 examples:
     cargo run --example search_all
+
+# Test with servers and clients that others wrote; needs Node, npm and Python.
+foreign:
+    tests/foreign/install.sh
+    cargo test --all-features --test foreign
 
 # Time the fan-out; `just bench fan_out/8` for one group.
 bench *filter:
