@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
 use crate::{
-    programs::{example, is_running, until},
-    support::{Era, connect, soon},
+    programs::{example, is_running},
+    support::{Era, connect, soon, until},
 };
 
 /// A backend that behaves in some way.

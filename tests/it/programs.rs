@@ -25,14 +25,3 @@ pub(crate) fn is_running(process: u64) -> bool {
     let state = status.rsplit_once(") ").map(|(_, rest)| rest.starts_with(['Z', 'X']));
     state == Some(false)
 }
-
-/// Waits, in real time, for something that a process does.
-#[cfg(feature = "stdio")]
-pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    crate::support::soon(async {
-        while !is_so().await {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    })
-    .await;
-}

@@ -4,7 +4,10 @@
 use std::{
     path::PathBuf,
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -24,11 +27,12 @@ use rmcp::{
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
         ErrorCode, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-        ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig, Tool,
+        ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig, SubscriptionFilter,
+        Tool,
     },
     service::{
         ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions,
-        RequestContext,
+        RequestContext, SubscriptionContext,
     },
 };
 use serde_json::{Value, json};
@@ -37,8 +41,8 @@ use tower::{Layer, ServiceExt as _};
 use tower_service::Service;
 
 use crate::{
-    programs::{example, is_running, until},
-    support::{capture_logs, soon},
+    programs::{example, is_running},
+    support::{capture_logs, soon, until},
 };
 
 /// A file to which a server writes what it receives; it goes with this value.
@@ -429,6 +433,19 @@ async fn the_same_tools_after_a_loss_are_no_change() {
     soon(bumps.bumped()).await;
 }
 
+#[tokio::test]
+async fn a_server_that_comes_back_without_a_tool_it_had_added_has_changed() {
+    let changes = Changes::default();
+    let remote = far().changes(changes.clone()).child_process(misbehaving(&["good"]));
+    soon(remote.connected()).await.unwrap();
+    let mut bumps = changes.tools().watch();
+    call(&remote, "add_tool", json!({ "name": "new" })).await;
+    soon(bumps.bumped()).await;
+    let _ = soon(remote.clone().oneshot(request("die", &json!({})))).await;
+    soon(bumps.bumped()).await;
+    assert!(!tools(&remote).await.contains(&"new".to_owned()));
+}
+
 fn kill(process: u64) {
     let killed = std::process::Command::new("kill").args(["-9", &process.to_string()]).status();
     assert!(killed.unwrap().success());
@@ -481,7 +498,7 @@ async fn a_server_that_does_not_survive_a_newer_question_is_asked_the_older_one(
     for behaviour in ["dies-on-discover", "ignores-discover"] {
         let remote =
             far().connect_timeout(Duration::from_secs(1)).child_process(misbehaving(&[behaviour]));
-        until(async || remote.connected().await.is_ok()).await;
+        assert_eq!(soon(remote.connected()).await, Ok(()));
         assert_eq!(text(&call(&remote, "echo", json!({ "text": "hello" })).await), "hello");
     }
 }
@@ -589,6 +606,59 @@ async fn changes_are_told() {
     }
 }
 
+/// A newer server whose streams end as soon as they begin.
+#[derive(Clone, Default)]
+struct ShortOfBreath {
+    streams: Arc<AtomicUsize>,
+}
+
+impl ServerHandler for ShortOfBreath {
+    fn get_info(&self) -> ServerConfig {
+        let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
+        ServerConfig::new(tools.build())
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::default())
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, _: SubscriptionContext) -> Result<(), ErrorData> {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_its_streams_is_no_server_that_changes() {
+    let server = ShortOfBreath::default();
+    let streams = server.streams.clone();
+    let changes = Changes::default();
+    let remote = far().changes(changes.clone()).transport(move || {
+        let (near, there) = tokio::io::duplex(65536);
+        let server = server.clone();
+        let serving = async move { server.serve(there).await.unwrap().waiting().await };
+        tokio::runtime::Handle::current().spawn(serving);
+        async { Ok::<_, std::io::Error>(near) }
+    });
+    soon(remote.connected()).await.unwrap();
+    let mut bumps = changes.tools().watch();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let streams = streams.load(Ordering::Relaxed);
+    assert!((5..50).contains(&streams), "{streams} streams in an hour");
+    assert!(poll!(pin!(bumps.bumped())).is_pending());
+}
+
 #[tokio::test]
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
 async fn updates_of_a_resource_are_told_also_after_a_loss() {
@@ -644,6 +714,43 @@ async fn a_child_gets_its_own_environment_and_not_ours() {
 }
 
 #[tokio::test]
+async fn a_secret_in_what_a_server_answers_goes_no_further() {
+    struct Indiscreet;
+
+    impl ServerHandler for Indiscreet {
+        async fn call_tool(
+            &self,
+            call: CallToolRequestParams,
+            _: RequestContext<RoleServer>,
+        ) -> Result<CallToolResponse, ErrorData> {
+            let code = if call.name == "bad" { ErrorCode::INVALID_REQUEST } else { ErrorCode(-1) };
+            Err(ErrorData::new(code, "the token is hidden-value", Some(json!(["hidden-value"]))))
+        }
+    }
+
+    let (logged, _logs) = capture_logs();
+    let secrets = Secrets::new(["hidden-value".to_owned()]);
+    let remote = far().secrets(secrets).transport(|| {
+        let (near, there) = tokio::io::duplex(65536);
+        let serving = async { Indiscreet.serve(there).await.unwrap().waiting().await };
+        tokio::runtime::Handle::current().spawn(serving);
+        async { Ok::<_, std::io::Error>(near) }
+    });
+    soon(remote.connected()).await.unwrap();
+    // From here on, since the server of this test logs what it answers.
+    let mut told = Vec::new();
+    for tool in ["bad", "other"] {
+        told.push(call(&remote, tool, json!({})).await.error().unwrap().into_owned());
+    }
+    let told = format!("{told:?}");
+    assert!(told.contains("the token is ***") && !told.contains("hidden-value"), "{told}");
+    let logged = logged.text();
+    let ours = logged.lines().filter(|line| line.contains("mcp_composite"));
+    assert!(ours.clone().any(|line| line.contains("the token is ***")), "{logged}");
+    assert!(!ours.clone().any(|line| line.contains("hidden-value")), "{logged}");
+}
+
+#[tokio::test]
 async fn secrets_are_neither_logged_nor_told() {
     let (logged, _logs) = capture_logs();
     let script = "echo \"my token is $TOKEN\" >&2; exit 1";
@@ -661,7 +768,6 @@ async fn secrets_are_neither_logged_nor_told() {
 
 impl Received {
     fn new() -> Self {
-        use std::sync::atomic::{AtomicUsize, Ordering};
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("mcp-composite-received-{}-{count}", std::process::id());

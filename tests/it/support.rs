@@ -132,6 +132,17 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), work).await.expect("should have come by now")
 }
 
+/// Waits, in real time, for something that a process does.
+#[cfg(feature = "stdio")]
+pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    soon(async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
 // === impl Log ===
 
 impl Log {

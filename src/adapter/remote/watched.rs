@@ -85,3 +85,75 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
         self.transport.close()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Mutex};
+
+    use futures::FutureExt;
+    use rmcp::model::{ClientJsonRpcMessage, PingRequest, RequestId};
+
+    use super::*;
+
+    /// A transport that notes what it is sent.
+    #[derive(Clone, Default)]
+    struct Noted(Arc<Mutex<Vec<RequestId>>>);
+
+    impl Transport<RoleClient> for Noted {
+        type Error = Infallible;
+
+        fn send(
+            &mut self,
+            item: TxJsonRpcMessage<RoleClient>,
+        ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+            let noted = self.0.clone();
+            async move {
+                if let JsonRpcMessage::Request(request) = item {
+                    noted.lock().unwrap().push(request.id);
+                }
+                Ok(())
+            }
+        }
+
+        async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+            None
+        }
+
+        async fn close(&mut self) -> Result<(), Infallible> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_are_sent_in_order_whichever_task_runs_first() {
+        let noted = Noted::default();
+        let gone = CancellationToken::new();
+        let last_words = LastWords::default();
+        let mut watched = Watched::new(noted.clone(), gone, Arc::default(), last_words);
+        let mut pings = (1..=4).map(|id| {
+            let id = RequestId::Number(id);
+            let ping = ClientJsonRpcMessage::request(PingRequest::default().into(), id);
+            watched.send(ping).boxed()
+        });
+        let mut next = || pings.next().unwrap();
+        let (mut first, mut second, third, mut fourth) = (next(), next(), next(), next());
+        assert!(poll!(&mut second).is_pending());
+        assert!(poll!(&mut first).is_ready());
+        assert!(poll!(&mut second).is_ready());
+        // One that is given up does not hold up the others.
+        assert!(poll!(&mut fourth).is_pending());
+        drop(third);
+        assert!(poll!(&mut fourth).is_ready());
+        assert_eq!(*noted.0.lock().unwrap(), [1, 2, 4].map(RequestId::Number));
+    }
+
+    #[tokio::test]
+    async fn the_end_is_told_at_once() {
+        let (gone, last_words) = (CancellationToken::new(), LastWords::default());
+        let noted = Noted::default();
+        let mut watched = Watched::new(noted, gone.clone(), Arc::default(), last_words.clone());
+        assert!(watched.receive().await.is_none());
+        assert!(gone.is_cancelled());
+        assert_eq!(last_words.take().unwrap(), "the server closed it");
+    }
+}
