@@ -5,6 +5,8 @@ mod describing;
 mod listing;
 mod naming;
 mod outages;
+#[cfg(feature = "remote")]
+mod remote;
 
 use std::{
     collections::HashSet,
@@ -14,7 +16,7 @@ use std::{
 
 use mcp_composite::{
     adapter::router::{Backend, Router},
-    message::{Context, Reply, Request},
+    message::{BackendError, BackendErrorKind, Context, Reply, Request},
 };
 use rmcp::model::{
     CallToolResult, ClientRequest, ErrorData, GetPromptResult, ListPromptsResult,
@@ -39,6 +41,8 @@ struct Has {
     templates: Vec<String>,
     /// The methods that it does not know.
     lacks: HashSet<&'static str>,
+    /// How it says that it does not know a method.
+    says_so: SaysSo,
     page_size: Option<usize>,
     delay: Duration,
     down: bool,
@@ -47,6 +51,21 @@ struct Has {
     answer: Option<CallToolResult>,
     asked: Vec<String>,
 }
+
+/// How a server says that it does not know a method.
+#[derive(Clone, Copy, Debug, Default)]
+enum SaysSo {
+    #[default]
+    Replying,
+    /// As a remote server does.
+    Failing,
+    /// As a remote server does that stands behind something else.
+    FailingWithin,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("something is in between")]
+struct Between(#[source] BackendError);
 
 // === impl Server ===
 
@@ -96,7 +115,12 @@ impl Server {
                 return Ok(ErrorData::internal_error("not now", None).into());
             }
             if has.lacks.contains(&*method) {
-                return Ok(Reply::method_not_found(method));
+                let error = BackendError::new("far", BackendErrorKind::Unsupported);
+                return match has.says_so {
+                    SaysSo::Replying => Ok(Reply::method_not_found(method)),
+                    SaysSo::Failing => Err(error.into()),
+                    SaysSo::FailingWithin => Err(Between(error).into()),
+                };
             }
             Ok(has.reply(request.message(), subject.unwrap_or_default()))
         })

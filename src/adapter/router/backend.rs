@@ -1,14 +1,15 @@
 use std::{
+    error::Error,
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use futures::future::{BoxFuture, FutureExt, TryFutureExt};
+use futures::future::{BoxFuture, FutureExt};
 use rmcp::model::ServerConfig;
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
-use crate::message::{Reply, Request};
+use crate::message::{BackendError, BackendErrorKind, Reply, Request};
 
 /// One backend of a [`Router`](super::Router).
 #[must_use]
@@ -25,6 +26,8 @@ pub(super) type Description = Arc<dyn Fn() -> Option<ServerConfig> + Send + Sync
 /// A Tower service whose type does not matter any more.
 pub(super) trait Answer: Send + Sync {
     /// Answers a request on a clone of the service, as soon as that is ready.
+    ///
+    /// A method that the backend does not know is always told in the reply.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>>;
 }
 
@@ -93,6 +96,23 @@ where
 {
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>> {
         let service = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        service.oneshot(request).map_err(Into::into).boxed()
+        let answer = service.oneshot(request);
+        answer.map(|answer| answer.or_else(|error| reply_to(error.into()))).boxed()
     }
+}
+
+/// The reply that an error stands for, if it stands for one.
+fn reply_to(error: BoxError) -> Result<Reply, BoxError> {
+    let mut source: Option<&(dyn Error + 'static)> = Some(&*error);
+    while let Some(told) = source {
+        if let Some(told) = told.downcast_ref::<BackendError>() {
+            return match told.kind() {
+                // Clients never see it, so it need not name the method.
+                BackendErrorKind::Unsupported => Ok(Reply::method_not_found("")),
+                _ => Err(error),
+            };
+        }
+        source = told.source();
+    }
+    Err(error)
 }

@@ -19,7 +19,7 @@ use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::{Service, ServiceExt, limit::ConcurrencyLimit, service_fn, timeout::Timeout};
 use tower_test::mock;
 
-use super::{Server, ask, call, error_of, router, tools};
+use super::{SaysSo, Server, ask, call, error_of, router, tools};
 use crate::support::Full;
 
 fn bare(conflicts: Conflicts, backends: [Backend; 2]) -> Router {
@@ -122,12 +122,45 @@ async fn prompts_and_completions_go_to_their_backend() {
     let nobodys = complete(json!({ "type": "ref/resource", "uri": "c:{x}" }));
     let unknown = Some((-32602, "unknown resource template `c:{x}`".to_owned()));
     assert_eq!(error_of(&router, "completion/complete", nobodys).await, unknown);
+}
 
-    // What a backend does not do is no business of the client.
-    b.with(|has| has.lacks.extend(["prompts/get", "completion/complete"]));
-    assert_eq!(error_of(&router, "completion/complete", prompt).await, None);
-    let unknown = Some((-32602, "unknown prompt `b_p`".to_owned()));
-    assert_eq!(error_of(&router, "prompts/get", json!({ "name": "b_p" })).await, unknown);
+#[tokio::test(start_paused = true)]
+async fn what_a_backend_does_not_do_is_no_business_of_the_client() {
+    let methods = [
+        "tools/call",
+        "prompts/get",
+        "completion/complete",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    ];
+    for says_so in [SaysSo::Replying, SaysSo::Failing, SaysSo::FailingWithin] {
+        let server = Server::default().set(|has| {
+            has.lacks.extend(methods);
+            has.says_so = says_so;
+        });
+        let router = router([server.backend("b")]);
+        assert_eq!(call(&router, "b_x").await, Some((-32602, "unknown tool `b_x`".into())));
+        let unknown = Some((-32602, "unknown prompt `b_p`".to_owned()));
+        assert_eq!(error_of(&router, "prompts/get", json!({ "name": "b_p" })).await, unknown);
+        let reply = ask(
+            &router,
+            "completion/complete",
+            json!({
+                "ref": { "type": "ref/prompt", "name": "b_p" },
+                "argument": { "name": "x", "value": "" },
+            }),
+        )
+        .await;
+        let nothing = serde_json::to_value(reply.into_result().unwrap()).unwrap();
+        assert_eq!(nothing["completion"]["values"], json!([]));
+        assert_eq!(read(&router, "x:1").await, Some((-32002, "resource not found".into())));
+        for method in ["resources/subscribe", "resources/unsubscribe"] {
+            let refused = Some((-32602, "the resource `x:1` cannot be subscribed to".to_owned()));
+            assert_eq!(error_of(&router, method, json!({ "uri": "x:1" })).await, refused);
+        }
+        assert_eq!(server.asked().len(), methods.len(), "{says_so:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

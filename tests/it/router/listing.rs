@@ -15,8 +15,8 @@ use rmcp::model::{CacheScope, ListToolsResult};
 use serde_json::json;
 use tower::{ServiceExt, service_fn};
 
-use super::{Server, ask, error_of, names, problems, router, tools};
-use crate::scripted::search_tool;
+use super::{SaysSo, Server, ask, error_of, names, problems, router, tools};
+use crate::{scripted::search_tool, support::capture_logs};
 
 /// Lists all pages: the names on each.
 async fn pages(router: &Router) -> Vec<Vec<String>> {
@@ -149,20 +149,31 @@ async fn prompts_resources_and_templates_are_put_together_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_does_not_know_the_method_has_none_until_something_changes() {
-    let a = Server::tools(&["x"]).set(|has| {
-        has.prompts = vec!["p".into()];
-        has.lacks.insert("prompts/list");
-    });
-    let router = router([a.backend("a")]);
-    for _ in 0..3 {
-        assert_eq!(names(&router, "prompts/list").await, [""; 0]);
-    }
-    assert_eq!(a.asked(), ["prompts/list -"]);
-    assert_eq!(problems(&router), [""; 0]);
+    for says_so in [SaysSo::Replying, SaysSo::Failing, SaysSo::FailingWithin] {
+        let (logged, _guard) = capture_logs();
+        let a = Server::tools(&["x"]).set(|has| {
+            has.prompts = vec!["p".into()];
+            has.lacks.insert("prompts/list");
+            has.says_so = says_so;
+        });
+        let router = router([
+            a.backend("a"),
+            Server::default().set(|has| has.prompts = vec!["q".into()]).backend("b"),
+        ]);
+        for _ in 0..3 {
+            let reply = ask(&router, "prompts/list", json!({})).await;
+            let list = serde_json::to_value(reply.into_result().unwrap()).unwrap();
+            assert_eq!(list["prompts"][0]["name"], "b_q");
+            assert_eq!(list["prompts"].as_array().unwrap().len(), 1);
+        }
+        assert_eq!(a.asked(), ["prompts/list -"], "{says_so:?}");
+        assert_eq!(problems(&router), [""; 0]);
+        assert!(!logged.text().contains("WARN"), "{}", logged.text());
 
-    a.with(|has| has.lacks.clear());
-    router.changes().prompts().bump();
-    assert_eq!(names(&router, "prompts/list").await, ["a_p"]);
+        a.with(|has| has.lacks.clear());
+        router.changes().prompts().bump();
+        assert_eq!(names(&router, "prompts/list").await, ["a_p", "b_q"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
