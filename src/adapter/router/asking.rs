@@ -98,8 +98,12 @@ fn failure(error: &BoxError) -> ListError {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        // Many an error repeats what its source says.
+        let told = error.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
         source = error.source();
     }
     ListError::Service(text)

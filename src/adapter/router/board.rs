@@ -277,7 +277,7 @@ impl<I> Slot<I> {
     fn problem(&self, names: &Names, place: usize, kind: ItemKind) -> Option<Problem> {
         let reason = match self.outage.as_ref()? {
             Outage::Late(waited) => format!("it did not answer within {waited:?}"),
-            Outage::Failed(reason) => super::shown::Shown(reason).to_string(),
+            Outage::Failed(reason) => super::shown::Reason(reason).to_string(),
         };
         Some(Problem::NotListed { backend: names.of(place).clone(), kind, reason })
     }
