@@ -14,8 +14,8 @@ const CUT: &str = " […]";
 /// Adds to a description what the backends say of themselves.
 pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig {
     let described: Vec<_> = shared.backends.iter().map(|backend| backend.describe()).collect();
-    // A client never asks for what was not declared, and a list that is empty
-    // harms nobody.
+    // A client never asks for what was not declared, and many are told only once,
+    // before any backend is connected. To be answered with nothing harms nobody.
     let unknown = described.iter().any(Option::is_none);
     let known = || described.iter().flatten().map(|described| &described.capabilities);
     let resources = || known().filter_map(|capabilities| capabilities.resources.as_ref());
@@ -32,11 +32,11 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
     if unknown || resources().next().is_some() {
         let mut declared = ResourcesCapability::default();
         declared.list_changed = Some(true);
-        declared.subscribe =
-            resources().any(|resources| resources.subscribe == Some(true)).then_some(true);
+        let subscribed = resources().any(|resources| resources.subscribe == Some(true));
+        declared.subscribe = (unknown || subscribed).then_some(true);
         capabilities.resources = Some(declared);
     }
-    if known().any(|capabilities| capabilities.completions.is_some()) {
+    if unknown || known().any(|capabilities| capabilities.completions.is_some()) {
         capabilities.completions = Some(JsonObject::new());
     }
 

@@ -67,7 +67,12 @@ fn while_a_backend_is_not_known_what_it_may_have_is_declared() {
     let changing = json!({ "listChanged": true });
     assert_eq!(
         capabilities(),
-        json!({ "tools": changing, "prompts": changing, "resources": changing })
+        json!({
+            "tools": changing,
+            "prompts": changing,
+            "resources": { "listChanged": true, "subscribe": true },
+            "completions": {},
+        })
     );
     *late.lock().unwrap() = Some(tools);
     assert_eq!(capabilities(), json!({ "tools": changing }));
