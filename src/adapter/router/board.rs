@@ -1,5 +1,5 @@
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -9,13 +9,21 @@ use tokio::time::Instant;
 use super::{
     asking::{ListError, Listed},
     item::{Item, ItemKind},
-    merged::{Merged, Route},
+    merged::{Merged, Route, are_the_same},
     names::Names,
     problem::Problem,
+    shown::Reason,
 };
 
 /// How many lists of several pages are kept for those who ask page by page.
 const MAX_EARLIER: usize = 4;
+/// How long after news of a backend others are told of the next; after those it
+/// is twice as long, and so on.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// How long it is at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How long a backend must have had no news to begin with the first pause again.
+const QUIET: Duration = Duration::from_secs(300);
 
 /// What is known of all backends about one kind of item.
 pub(super) struct Board<I> {
@@ -35,13 +43,39 @@ struct State<I> {
 /// What is known of one backend.
 struct Slot<I> {
     known: Option<Arc<Listed<I>>>,
+    /// The epoch at which it was asked for what is known of it.
+    heard: Option<u64>,
     /// When it said that it has no such method.
     lacks: Option<When>,
     outage: Option<Outage>,
+    /// Whether lists do not wait for it, since it has not answered after one did.
+    late: bool,
+    /// The latest epoch of a list that did not wait for it.
+    used: u64,
     /// Whether it is being asked in the background.
     asked: bool,
     /// Whether somebody was given a list without what it will answer.
     owed: bool,
+    news: News,
+}
+
+/// When others are told of news, so that a backend that never says the same
+/// thing twice does not keep everybody busy.
+#[derive(Debug, Default)]
+struct News {
+    /// When they were told last, or will be.
+    told: Option<Instant>,
+    pause: Duration,
+}
+
+/// In what two lists of a backend differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    Nothing,
+    /// In their order, or in how long they may be kept.
+    Form,
+    /// In what is listed.
+    Content,
 }
 
 /// When a backend was asked.
@@ -54,9 +88,11 @@ pub(super) struct When {
 
 /// Why the last list of a backend is not known.
 #[derive(Debug)]
-enum Outage {
-    /// It was not waited for any longer.
+pub(super) enum Outage {
+    /// It was not waited for any longer than this.
     Late(Duration),
+    /// Whoever asked for the list did not wait for it.
+    GivenUp,
     Failed(String),
 }
 
@@ -78,8 +114,8 @@ pub(super) struct Learnt<I> {
     pub(super) source: Option<Arc<Listed<I>>>,
     /// Whether that is what the backend has now.
     pub(super) fresh: bool,
-    /// Whether others must be told of it.
-    pub(super) news: bool,
+    /// After how long others must be told of it, if at all.
+    pub(super) news: Option<Duration>,
     /// What went wrong, if that is new.
     pub(super) problem: Option<Problem>,
 }
@@ -102,38 +138,62 @@ impl<I: Item> Board<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
         if offered == Some(false) {
-            *slot = Slot { asked: slot.asked, ..Slot::default() };
+            let (asked, heard, news) = (slot.asked, slot.heard, std::mem::take(&mut slot.news));
+            *slot = Slot { asked, heard, news, ..Slot::default() };
             return Turn::Skip;
         }
         if slot.lacks == Some(when) {
             return Turn::Skip;
         }
-        match slot.outage {
-            Some(Outage::Late(_)) => Turn::Use { known: slot.known.clone(), asked: slot.asked },
-            _ => Turn::Ask,
+        if !slot.late {
+            return Turn::Ask;
         }
+        slot.used = slot.used.max(when.epoch);
+        Turn::Use { known: slot.known.clone(), asked: slot.asked }
     }
 
-    /// Gives up waiting for a backend; the problem, if it is new.
+    /// Gives up waiting for a backend: what is known of it, and the problem, if it
+    /// is new.
+    ///
+    /// It is not late if it has answered somebody who asked after a change.
     pub(super) fn late(
         &self,
         names: &Names,
         place: usize,
-        waited: Duration,
+        when: When,
+        outage: Outage,
     ) -> (Option<Arc<Listed<I>>>, Option<Problem>) {
         let mut state = self.state();
         let slot = &mut state.slots[place];
+        if slot.knows_better(when) {
+            return (slot.known.clone(), None);
+        }
+        slot.late = true;
+        slot.used = slot.used.max(when.epoch);
         let known = slot.known.clone();
-        (known, slot.fail(names, place, I::KIND, Outage::Late(waited)))
+        (known, slot.fail(names, place, I::KIND, outage))
     }
 
-    /// Whether a backend is asked in the background from now on; not if it was.
+    /// Whether a backend is asked in the background from now on; not if it was, or
+    /// if nobody is without its answer.
     pub(super) fn ask_in_background(&self, place: usize) -> bool {
-        !std::mem::replace(&mut self.state().slots[place].asked, true)
+        let mut state = self.state();
+        let slot = &mut state.slots[place];
+        slot.late && !std::mem::replace(&mut slot.asked, true)
     }
 
     pub(super) fn asked_in_background(&self, place: usize) {
         self.state().slots[place].asked = false;
+    }
+
+    /// Whether a backend must be asked once more in the background: there was a
+    /// change since it was asked at this time, and lists that did not wait for it
+    /// lack what it is. If not, it is not asked any more.
+    pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
+        let mut state = self.state();
+        let slot = &mut state.slots[place];
+        slot.asked = slot.late && when.epoch < slot.used;
+        slot.asked
     }
 
     /// Takes note of what a backend answered.
@@ -144,40 +204,53 @@ impl<I: Item> Board<I> {
         when: When,
         answer: Result<Listed<I>, ListError>,
     ) -> Learnt<I> {
-        let before = self.state().slots[place].known.clone();
         let lacks = matches!(answer, Err(ListError::NoSuchMethod)).then_some(when);
         let listed = match answer {
-            Ok(listed) => Some(listed),
+            Ok(listed) => Some(Arc::new(listed)),
             Err(ListError::NoSuchMethod) => None,
             Err(error) => {
                 let mut state = self.state();
                 let slot = &mut state.slots[place];
+                if slot.knows_better(when) {
+                    return slot.learnt(None);
+                }
                 let outage = Outage::Failed(error.to_string());
                 let problem = slot.fail(names, place, I::KIND, outage);
-                return Learnt { source: slot.known.clone(), fresh: false, news: false, problem };
+                return Learnt { problem, ..slot.learnt(None) };
             }
         };
-        // Compared without the lock, since it may be a lot. What has not changed
-        // stays the same value, so that nothing has to be put together again.
-        let same = match (&before, &listed) {
-            (Some(before), Some(listed)) => before.is_like(listed),
-            (Some(before), None) => before.items.is_empty(),
-            (None, Some(listed)) => listed.items.is_empty(),
-            (None, None) => true,
+        let (mut state, difference) = loop {
+            let before = self.state().slots[place].known.clone();
+            // Compared without the lock, since it may be a lot; somebody may have
+            // learnt something else meanwhile.
+            let difference = Difference::between(before.as_deref(), listed.as_deref());
+            let state = self.state();
+            if are_the_same(&[before], std::slice::from_ref(&state.slots[place].known)) {
+                break (state, difference);
+            }
         };
-        let source = match (before, listed) {
-            (Some(before), Some(_)) if same => Some(before),
-            (_, listed) => listed.map(Arc::new),
-        };
-        let mut state = self.state();
         let slot = &mut state.slots[place];
-        if slot.outage.take().is_some() {
-            tracing::info!("backend `{}` lists its {}s again", names.of(place), I::KIND);
+        if slot.knows_better(when) {
+            return slot.learnt(None);
         }
-        slot.known.clone_from(&source);
+        slot.heard = Some(when.epoch);
         slot.lacks = lacks;
-        let owed = std::mem::take(&mut slot.owed);
-        Learnt { source, fresh: true, news: owed && !same, problem: None }
+        // What has not changed stays the same value, so that nothing has to be put
+        // together again.
+        if difference != Difference::Nothing {
+            slot.known = listed;
+        }
+        let is_news = slot.owed && difference == Difference::Content;
+        let news = if is_news { slot.news.tell(Instant::now()) } else { None };
+        // Else it will be asked once more.
+        if when.epoch >= slot.used {
+            slot.late = false;
+            slot.owed = false;
+            if slot.outage.take().is_some() {
+                tracing::info!("backend `{}` lists its {}s again", names.of(place), I::KIND);
+            }
+        }
+        Learnt { fresh: true, ..slot.learnt(news) }
     }
 
     /// Puts together what is known; what has become a problem by it.
@@ -270,14 +343,31 @@ impl<I> Slot<I> {
         outage: Outage,
     ) -> Option<Problem> {
         self.owed = true;
-        let begins = self.outage.replace(outage).is_none();
-        self.problem(names, place, kind).filter(|_| begins)
+        let is_news = match (&self.outage, &outage) {
+            (None, _) => true,
+            // Why it fails says more than that it is slow.
+            (Some(Outage::Late(_) | Outage::GivenUp), Outage::Failed(_)) => true,
+            _ => false,
+        };
+        self.outage = Some(outage);
+        self.problem(names, place, kind).filter(|_| is_news)
+    }
+
+    /// Whether what is known was asked for later.
+    fn knows_better(&self, when: When) -> bool {
+        self.heard > Some(when.epoch)
+    }
+
+    /// What is known, which is what the backend has unless it does not answer.
+    fn learnt(&self, news: Option<Duration>) -> Learnt<I> {
+        Learnt { source: self.known.clone(), fresh: self.outage.is_none(), news, problem: None }
     }
 
     fn problem(&self, names: &Names, place: usize, kind: ItemKind) -> Option<Problem> {
         let reason = match self.outage.as_ref()? {
             Outage::Late(waited) => format!("it did not answer within {waited:?}"),
-            Outage::Failed(reason) => super::shown::Reason(reason).to_string(),
+            Outage::GivenUp => "it did not answer before the client gave up".to_owned(),
+            Outage::Failed(reason) => Reason(reason).to_string(),
         };
         Some(Problem::NotListed { backend: names.of(place).clone(), kind, reason })
     }
@@ -285,8 +375,62 @@ impl<I> Slot<I> {
 
 impl<I> Default for Slot<I> {
     fn default() -> Self {
-        Self { known: None, lacks: None, outage: None, asked: false, owed: false }
+        Self {
+            known: None,
+            heard: None,
+            lacks: None,
+            outage: None,
+            late: false,
+            used: 0,
+            asked: false,
+            owed: false,
+            news: News::default(),
+        }
     }
+}
+
+// === impl News ===
+
+impl News {
+    /// How long to wait until others are told; nothing if they will be anyway.
+    fn tell(&mut self, now: Instant) -> Option<Duration> {
+        let at = match self.told {
+            Some(told) if told > now => return None,
+            Some(told) if now - told < QUIET => now.max(told + self.pause),
+            _ => {
+                self.pause = Duration::ZERO;
+                now
+            }
+        };
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.told = Some(at);
+        Some(at - now)
+    }
+}
+
+// === impl Difference ===
+
+impl Difference {
+    fn between<I: Item>(before: Option<&Listed<I>>, now: Option<&Listed<I>>) -> Self {
+        let old = before.map_or(&[][..], |listed| &listed.items);
+        let new = now.map_or(&[][..], |listed| &listed.items);
+        let is_same = match (before, now) {
+            (Some(before), Some(now)) => before.is_like(now),
+            (before, now) => before.is_none() && now.is_none(),
+        };
+        if is_same {
+            Self::Nothing
+        } else if old == new || by_key(old) == by_key(new) {
+            Self::Form
+        } else {
+            Self::Content
+        }
+    }
+}
+
+/// What clients see of items: of several with one key the first.
+fn by_key<I: Item>(items: &[I]) -> HashMap<&str, &I> {
+    items.iter().rev().map(|item| (item.key(), item)).collect()
 }
 
 // === impl Listed ===
@@ -296,5 +440,27 @@ impl<I: PartialEq> Listed<I> {
         self.ttl_ms == other.ttl_ms
             && self.cache_scope == other.cache_scope
             && self.items == other.items
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_news_there_are_the_less_often_they_are_told() {
+        let mut news = News::default();
+        let mut now = Instant::now();
+        let mut tell = |after: u64| {
+            now += Duration::from_secs(after);
+            news.tell(now).map(|wait| wait.as_secs())
+        };
+        assert_eq!([tell(0), tell(0), tell(0)], [Some(0), Some(1), None]);
+        // That was told after a second, so the next is after three.
+        assert_eq!([tell(2), tell(0), tell(10)], [Some(1), None, Some(0)]);
+        let waits: Vec<_> = std::iter::repeat_with(|| tell(60)).take(5).collect();
+        assert_eq!(waits, [Some(0); 5], "it is never longer than a minute");
+        assert_eq!([tell(0), tell(61)], [Some(60), Some(59)]);
+        assert_eq!([tell(400), tell(0)], [Some(0), Some(1)], "it was quiet");
     }
 }

@@ -1,6 +1,7 @@
 use std::{
     collections::HashSet,
     marker::PhantomData,
+    mem,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError, Weak},
     task::{Context as TaskContext, Poll},
@@ -18,7 +19,7 @@ use tracing::Instrument;
 use super::{
     asking::{self, ListError, Listed},
     backend::Backend,
-    board::{Board, Turn, When},
+    board::{Board, Outage, Turn, When},
     handed_out::HandedOut,
     item::Item,
     merged::{Cursor, Merged, Route},
@@ -35,6 +36,9 @@ use crate::{
 const LATEST: Duration = Duration::from_secs(60);
 /// How long it is not looked again for something that nobody has.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long a list must have waited for a backend, so that it is late when
+/// whoever wanted the list gives up.
+const WAITED_ENOUGH: Duration = Duration::from_secs(1);
 /// How many different problems are logged.
 const MAX_TOLD: usize = 1_000;
 
@@ -47,7 +51,7 @@ pub(super) struct Shared {
     pub(super) boards: Boards,
     pub(super) handed_out: HandedOut,
     told: Mutex<HashSet<Problem>>,
-    /// Those who ask slow backends; they end with the router.
+    /// Those who ask slow backends and tell of them; they end with the router.
     background: Mutex<JoinSet<()>>,
 }
 
@@ -76,7 +80,18 @@ pub(super) enum Way {
 struct Asking<I> {
     place: usize,
     when: When,
+    context: Context,
     answer: BoxFuture<'static, Result<Listed<I>, ListError>>,
+}
+
+/// The backends that a list waits for. If whoever wanted it gives up, they are
+/// waited for in the background: else a list that somebody never has the time to
+/// wait for would never come.
+struct Awaited<'s, I: Item> {
+    shared: &'s Arc<Shared>,
+    /// Without a runtime there is neither a clock nor a background.
+    background: Option<(Handle, Instant)>,
+    asking: FuturesUnordered<Asking<I>>,
 }
 
 /// Notes the end of a task in the background, also of one that was aborted with
@@ -84,6 +99,7 @@ struct Asking<I> {
 struct Asked<I: Item> {
     shared: Weak<Shared>,
     place: usize,
+    ended: bool,
     kind: PhantomData<I>,
 }
 
@@ -153,11 +169,14 @@ impl Shared {
     /// Asks all backends at once for what they have.
     async fn list<I: Item>(self: &Arc<Self>, context: &Context) -> View<I> {
         let board = I::board(&self.boards);
-        // Without a runtime there is neither a clock nor a background.
         let runtime = Handle::try_current().ok();
         let mut sources: Vec<Option<Arc<Listed<I>>>> = vec![None; self.backends.len()];
         let mut complete = true;
-        let mut asking = FuturesUnordered::new();
+        let mut awaited = Awaited {
+            shared: self,
+            background: runtime.clone().map(|runtime| (runtime, Instant::now())),
+            asking: FuturesUnordered::new(),
+        };
         for (place, source) in sources.iter_mut().enumerate() {
             let (offered, when) = self.now::<I>(place);
             match (board.turn(place, offered, when), &runtime) {
@@ -170,12 +189,12 @@ impl Shared {
                     complete = false;
                 }
                 (Turn::Ask | Turn::Use { .. }, _) => {
-                    asking.push(self.ask::<I>(place, when, context));
+                    awaited.asking.push(self.ask::<I>(place, when, context));
                 }
             }
         }
         let answers = async {
-            while let Some((place, when, answer)) = asking.next().await {
+            while let Some((place, when, answer)) = awaited.asking.next().await {
                 let (source, fresh) = self.learn::<I>(place, when, answer);
                 sources[place] = source;
                 complete &= fresh;
@@ -185,13 +204,11 @@ impl Shared {
             Some(_) => drop(tokio::time::timeout(self.patience, answers).await),
             None => answers.await,
         }
-        for late in asking {
+        for late in mem::take(&mut awaited.asking) {
             let Some(runtime) = &runtime else { continue };
-            let (known, problem) = board.late(&self.names, late.place, self.patience);
-            problem.iter().for_each(|problem| tracing::warn!("{problem}"));
-            sources[late.place] = known;
+            let place = late.place;
+            sources[place] = self.give_up(late, Outage::Late(self.patience), runtime);
             complete = false;
-            self.ask_in_background(late, runtime);
         }
         self.update::<I>();
         View { merged: board.view(&self.names, sources), complete }
@@ -210,14 +227,19 @@ impl Shared {
         // when the request is over.
         let mut context = context.branch(self.names.of(place).clone(), None);
         context.cancellation = None;
+        self.ask_as(place, when, context)
+    }
+
+    fn ask_as<I: Item>(&self, place: usize, when: When, context: Context) -> Asking<I> {
         let service = self.backends[place].service.clone();
-        Asking { place, when, answer: asking::list_all(service, context).boxed() }
+        let answer = asking::list_all(service, context.clone()).boxed();
+        Asking { place, when, context, answer }
     }
 
     /// Takes note of an answer: what to list of the backend, and whether that is
     /// what it has now.
     fn learn<I: Item>(
-        &self,
+        self: &Arc<Self>,
         place: usize,
         when: When,
         answer: Result<Listed<I>, ListError>,
@@ -225,11 +247,26 @@ impl Shared {
         let learnt = I::board(&self.boards).learn(&self.names, place, when, answer);
         // Each outage is told, also if there was one like it before.
         learnt.problem.iter().for_each(|problem| tracing::warn!("{problem}"));
-        if learnt.news {
+        if let Some(after) = learnt.news {
             self.update::<I>();
-            I::epoch(&self.changes).bump();
+            self.tell::<I>(after);
         }
         (learnt.source, learnt.fresh)
+    }
+
+    /// Tells others that there is something else to list.
+    fn tell<I: Item>(&self, after: Duration) {
+        let epoch = I::epoch(&self.changes).clone();
+        match Handle::try_current() {
+            Ok(runtime) if !after.is_zero() => {
+                let tell = async move {
+                    tokio::time::sleep(after).await;
+                    epoch.bump();
+                };
+                self.spawn(tell, &runtime);
+            }
+            _ => epoch.bump(),
+        }
     }
 
     /// Puts together what is known, and tells what is wrong with it.
@@ -244,26 +281,54 @@ impl Shared {
         }
     }
 
+    /// Stops to wait for a backend: what is known of it.
+    fn give_up<I: Item>(
+        self: &Arc<Self>,
+        late: Asking<I>,
+        outage: Outage,
+        runtime: &Handle,
+    ) -> Option<Arc<Listed<I>>> {
+        let board = I::board(&self.boards);
+        let (known, problem) = board.late(&self.names, late.place, late.when, outage);
+        problem.iter().for_each(|problem| tracing::warn!("{problem}"));
+        self.ask_in_background(late, runtime);
+        known
+    }
+
     /// Waits for a backend without anybody who waits.
-    fn ask_in_background<I: Item>(self: &Arc<Self>, asking: Asking<I>, runtime: &Handle) {
+    fn ask_in_background<I: Item>(self: &Arc<Self>, mut asking: Asking<I>, runtime: &Handle) {
         let place = asking.place;
         if !I::board(&self.boards).ask_in_background(place) {
             return;
         }
         // Only a weak reference, so that the router owns the task and not the
         // task the router.
-        let asked = Asked::<I> { shared: Arc::downgrade(self), place, kind: PhantomData };
+        let shared = Arc::downgrade(self);
+        let asked = Asked::<I> { shared, place, ended: false, kind: PhantomData };
         let wait = async move {
-            let answer = tokio::time::timeout(LATEST, asking).await;
-            if let (Ok((place, when, answer)), Some(shared)) = (answer, asked.shared.upgrade()) {
-                let _ = shared.learn::<I>(place, when, answer);
-                shared.update::<I>();
+            loop {
+                let answer = tokio::time::timeout(LATEST, &mut asking).await;
+                let Some(shared) = asked.shared.upgrade() else { break };
+                if let Ok((place, when, answer)) = answer {
+                    let _ = shared.learn::<I>(place, when, answer);
+                    shared.update::<I>();
+                }
+                if !I::board(&shared.boards).ask_once_more(place, asking.when) {
+                    asked.end();
+                    break;
+                }
+                let (_, when) = shared.now::<I>(place);
+                asking = shared.ask_as(place, when, asking.context);
             }
-            drop(asked);
         };
+        self.spawn(wait, runtime);
+    }
+
+    /// Does something that ends with the router.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
         let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         while background.try_join_next().is_some() {}
-        background.spawn_on(wait.in_current_span(), runtime);
+        background.spawn_on(work.in_current_span(), runtime);
     }
 
     /// Lists what there is, since something is asked for that is not known.
@@ -357,11 +422,33 @@ impl<I> Future for Asking<I> {
     }
 }
 
+// === impl Awaited ===
+
+impl<I: Item> Drop for Awaited<'_, I> {
+    fn drop(&mut self) {
+        let Some((runtime, since)) = &self.background else { return };
+        // Who gives up at once says nothing about the backends.
+        if since.elapsed() < WAITED_ENOUGH.min(self.shared.patience) {
+            return;
+        }
+        for late in mem::take(&mut self.asking) {
+            let _ = self.shared.give_up(late, Outage::GivenUp, runtime);
+        }
+    }
+}
+
 // === impl Asked ===
+
+impl<I: Item> Asked<I> {
+    /// The end was noted already; somebody else may be asking since.
+    fn end(mut self) {
+        self.ended = true;
+    }
+}
 
 impl<I: Item> Drop for Asked<I> {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
+        if let Some(shared) = self.shared.upgrade().filter(|_| !self.ended) {
             I::board(&shared.boards).asked_in_background(self.place);
         }
     }

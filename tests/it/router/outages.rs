@@ -1,13 +1,21 @@
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use mcp_composite::{
     adapter::router::{Backend, Router},
     composite::{CompositeLayer, CompositeTool},
-    message::{Reply, Request},
+    message::{BackendError, BackendErrorKind, Reply, Request},
 };
+use rmcp::model::{ListToolsResult, Tool};
 use serde_json::json;
 use tokio::time::Instant;
-use tower::{Layer, ServiceExt};
+use tower::{BoxError, Layer, ServiceExt, service_fn, timeout::Timeout};
 
 use super::{Server, ask, call, names, problems, router, tools};
 use crate::{
@@ -19,6 +27,47 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn slow(names: &[&str], seconds: u32) -> Server {
     Server::tools(names).set(|has| has.delay = SECOND * seconds)
+}
+
+/// What a backend says when it is asked for the n-th time, and after how long.
+///
+/// Also counts how often it was asked. What it says it knows from the beginning.
+fn script<F>(name: &str, says: F) -> (Backend, Arc<AtomicUsize>)
+where
+    F: Fn(usize) -> (u64, Option<Vec<Tool>>) + Clone + Send + Sync + 'static,
+{
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let service = service_fn(move |_: Request| {
+        let (delay, tools) = says(count.fetch_add(1, Ordering::Relaxed));
+        async move {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            let tools = tools.ok_or("connection refused")?;
+            Ok::<Reply, BoxError>(ListToolsResult::with_all_items(tools).into())
+        }
+    });
+    (Backend::new(name, service), asked)
+}
+
+fn tools_named(names: &[&str]) -> Option<Vec<Tool>> {
+    Some(names.iter().map(|name| search_tool(name)).collect())
+}
+
+/// How often clients are told to list again within ten minutes, if they do so
+/// each time.
+async fn told_again(router: &Router) -> usize {
+    let mut changed = router.changes().tools().watch();
+    let mut count = 0;
+    tools(router).await;
+    let _ = tokio::time::timeout(SECOND * 600, async {
+        loop {
+            changed.bumped().await;
+            count += 1;
+            tools(router).await;
+        }
+    })
+    .await;
+    count
 }
 
 /// How long a list takes.
@@ -128,10 +177,213 @@ async fn a_backend_that_never_answers_is_asked_again_in_the_background() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_changes_while_a_backend_is_waited_for_is_not_lost() {
+    let (late, asked) = script("a", |count| match count {
+        0 => (0, tools_named(&["v1"])),
+        1 => (8_000, tools_named(&["v1"])),
+        2 => (1_000, tools_named(&["v2"])),
+        _ => (0, tools_named(&["v2"])),
+    });
+    let router = router([late]);
+    assert_eq!(tools(&router).await, ["a_v1"]);
+    assert_eq!(time_of(&router).await, SECOND * 5);
+
+    tokio::time::sleep(SECOND).await;
+    router.changes().tools().bump();
+    assert_eq!(tools(&router).await, ["a_v1"], "the client lists again, and gets what is known");
+    let mut changed = router.changes().tools().watch();
+    soon(changed.bumped()).await;
+    assert_eq!(tools(&router).await, ["a_v2"]);
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    assert_eq!(problems(&router), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_before_a_backend_that_is_waited_for_fails_is_not_lost() {
+    let (late, _) = script("a", |count| match count {
+        0 => (8_000, None),
+        _ => (1_000, tools_named(&["v2"])),
+    });
+    let router = router([late]);
+    assert_eq!(time_of(&router).await, SECOND * 5);
+    router.changes().tools().bump();
+    assert_eq!(tools(&router).await, [""; 0]);
+    let mut changed = router.changes().tools().watch();
+    soon(changed.bumped()).await;
+    assert_eq!(tools(&router).await, ["a_v2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_late_backends_come_to_rest() {
+    let late = |name: &str, delay| {
+        let own = format!("{name}1");
+        script(name, move |_| (delay, tools_named(&[&own])))
+    };
+    let ((a, asked_a), (b, asked_b)) = (late("a", 7_000), late("b", 8_000));
+    let router = router([a, b]);
+    let mut changed = router.changes().tools().watch();
+    tools(&router).await;
+    // Until nobody is late any more, they are asked in the background alone.
+    while !problems(&router).is_empty() {
+        if tokio::time::timeout(SECOND, changed.bumped()).await.is_ok() {
+            tools(&router).await;
+        }
+    }
+    let (a, b) = (asked_a.load(Ordering::Relaxed), asked_b.load(Ordering::Relaxed));
+    assert!(a <= 5 && b <= 5, "{a} and {b}");
+    assert!(told_again(&router).await <= 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_answer_does_not_replace_a_newer_one() {
+    let (slow, _) = script("a", |count| match count {
+        0 => (4_000, tools_named(&["v1"])),
+        1 => (1_000, tools_named(&["v2"])),
+        _ => (0, None),
+    });
+    let router = router([slow]);
+    let newer = async {
+        tokio::time::sleep(SECOND).await;
+        router.changes().tools().bump();
+        tools(&router).await
+    };
+    let (older, newer) = futures::join!(tools(&router), newer);
+    assert_eq!(newer, ["a_v2"]);
+    assert_eq!(older, ["a_v2"], "it is known by then");
+    assert_eq!(tools(&router).await, ["a_v2"], "it stays known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_has_answered_since_is_not_late() {
+    let (slow, asked) = script("a", |count| match count {
+        0 => (8_000, tools_named(&["v1"])),
+        _ => (1_000, tools_named(&["v2"])),
+    });
+    let router = router([slow]);
+    let newer = async {
+        tokio::time::sleep(SECOND).await;
+        router.changes().tools().bump();
+        tools(&router).await
+    };
+    let (older, newer) = futures::join!(tools(&router), newer);
+    assert_eq!([older, newer], [["a_v2"], ["a_v2"]]);
+    assert_eq!(problems(&router), [""; 0]);
+    assert_eq!(time_of(&router).await, SECOND);
+    tokio::time::sleep(SECOND * 10).await;
+    assert_eq!(tools(&router).await, ["a_v2"]);
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_order_in_which_a_late_backend_lists_is_no_news() {
+    let (late, _) = script("a", |count| {
+        let names = if count.is_multiple_of(2) { ["x", "y"] } else { ["y", "x"] };
+        (5_500, tools_named(&names))
+    });
+    let router = router([late]);
+    assert_eq!(told_again(&router).await, 1);
+    // A tool that looks different is news.
+    let (late, _) = script("a", |count| {
+        let mut tools = tools_named(&["x"]).unwrap();
+        tools[0].description = Some(if count == 0 { "old" } else { "new" }.into());
+        (5_500, Some(tools))
+    });
+    let router = super::router([late]);
+    assert_eq!(told_again(&router).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_backend_that_always_says_something_else_is_told_ever_less_often() {
+    let says = |count: usize| (5_500, tools_named(&[&format!("t{count}")]));
+    let (late, asked) = script("a", says);
+    let router = router([late]);
+    let count = told_again(&router).await;
+    assert!((8..20).contains(&count), "{count} times");
+    // What was kept back is told in the end.
+    let mut changed = router.changes().tools().watch();
+    let _ = tokio::time::timeout(SECOND * 120, changed.bumped()).await;
+    tools(&router).await;
+    assert!(asked.load(Ordering::Relaxed) >= count);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_an_answer_ends_that_a_backend_is_not_waited_for() {
+    let (logged, _guard) = capture_logs();
+    let (late, asked) = script("a", |count| match count {
+        0 | 1 => (30_000, None),
+        _ => (10_000, tools_named(&["x"])),
+    });
+    let router = router([late]);
+    assert_eq!(time_of(&router).await, SECOND * 5);
+    tokio::time::sleep(SECOND * 26).await;
+    let told = "backend `a` does not list its tools: connection refused";
+    assert_eq!(problems(&router), [told], "the better of two reasons");
+    assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
+
+    assert_eq!(time_of(&router).await, Duration::ZERO);
+    assert_eq!(problems(&router), [told]);
+    tokio::time::sleep(SECOND * 31).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    let mut changed = router.changes().tools().watch();
+    assert_eq!(time_of(&router).await, Duration::ZERO);
+    soon(changed.bumped()).await;
+    assert_eq!(problems(&router), [""; 0]);
+    assert_eq!(logged.text().matches("does not list").count(), 2, "{}", logged.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_an_outage_is_told_in_full_and_once() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}: connection refused")]
+    struct Outer(String, #[source] Inner);
+    #[derive(Debug, thiserror::Error)]
+    #[error("connection refused")]
+    struct Inner;
+
+    let service = service_fn(async |_: Request| {
+        let request = format!("error sending request for url (http://{}/mcp)", "a".repeat(200));
+        let error = BackendError::new("far", BackendErrorKind::NotConnected);
+        Err::<Reply, _>(error.with_source(Outer(request, Inner)))
+    });
+    let router = router([Backend::new("far", service)]);
+    tools(&router).await;
+    let told = problems(&router).remove(0);
+    assert!(told.starts_with("backend `far` does not list its tools: backend `far` is not"));
+    assert!(told.ends_with("/mcp): connection refused"), "{told}");
+    assert_eq!(told.matches("connection refused").count(), 1, "{told}");
+
+    let endless = service_fn(async |_: Request| Err::<Reply, _>("x".repeat(1_000)));
+    let router = super::router([Backend::new("far", endless)]);
+    tools(&router).await;
+    let told = problems(&router).remove(0);
+    assert!(told.ends_with(&format!(": {}…", "x".repeat(512))), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_before_the_router_does_gets_a_list_the_next_time() {
+    let (fast, late) = (Server::tools(&["x"]), slow(&["y"], 20));
+    let router = router([fast.backend("fast"), late.backend("late")]);
+    let mut changed = router.changes().tools().watch();
+    let hasty = Timeout::new(router.clone(), SECOND * 3);
+    assert!(hasty.clone().oneshot(Request::list_tools()).await.is_err());
+    let told =
+        "backend `late` does not list its tools: it did not answer before the client gave up";
+    assert_eq!(problems(&router), [told]);
+
+    assert_eq!(time_of(&router).await, Duration::ZERO);
+    let reply = hasty.oneshot(Request::list_tools()).await.unwrap();
+    assert_eq!(reply.tools().unwrap().tools.len(), 1);
+    soon(changed.bumped()).await;
+    assert_eq!(late.asked().len(), 1, "it is still the first question");
+    late.with(|has| has.delay = Duration::ZERO);
+    assert_eq!(tools(&router).await, ["fast_x", "late_y"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_waited_for_in_the_background_ends_with_the_router() {
     let alive = Arc::new(());
     let held = alive.clone();
-    let service = tower::service_fn(move |_: Request| {
+    let service = service_fn(move |_: Request| {
         let held = held.clone();
         async move {
             let _held = held;
@@ -148,7 +400,7 @@ async fn what_is_waited_for_in_the_background_ends_with_the_router() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_panics_while_it_lists_spoils_nothing() {
-    let service = tower::service_fn(async |request: Request| {
+    let service = service_fn(async |request: Request| {
         assert!(!request.lists_tools(), "the password is hunter2");
         Ok::<_, Infallible>(Reply::method_not_found("x"))
     });
@@ -158,7 +410,7 @@ async fn a_backend_that_panics_while_it_lists_spoils_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_dropped_drops_its_questions() {
+async fn a_list_that_is_dropped_soon_drops_its_questions() {
     let late = slow(&["y"], 3);
     let router = router([late.backend("late")]);
     let mut list = Box::pin(router.clone().oneshot(Request::list_tools()));
