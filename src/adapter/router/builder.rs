@@ -41,6 +41,9 @@ impl RouterBuilder {
     }
 
     /// Sets how long a list waits for a backend: 5 seconds, if not set.
+    ///
+    /// Whoever waits for less than that under a timeout of their own gets no list
+    /// the first time that a backend is slow, and what is known the next time.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self

@@ -12,6 +12,9 @@
 //! | `Priority` | keep their names | is the first backend's |
 //! | `Manual` | keep their names | is left out, until somebody renames it |
 //!
+//! With `Priority`, a backend counts once it has listed what it has: until then
+//! the next one that offers a name has it. Who needs it otherwise uses prefixes.
+//!
 //! A prefix is the name of the backend and the separator, unless the backend
 //! has [its own](Backend::prefix). URIs are never rewritten. What is left out,
 //! or has a name that clients do not take, is logged once and told by
@@ -25,18 +28,26 @@
 //!
 //! - One that fails keeps what was last known of it.
 //! - So does one that takes longer than the router's
-//!   [patience](RouterBuilder::patience). It is waited for in the background, and
-//!   further lists do not wait for it until it has answered. If it has something
-//!   else than what was listed meanwhile, the router tells its
-//!   [`Changes`].
+//!   [patience](RouterBuilder::patience), or than the client waits, if that is a
+//!   second at least. It is waited for in the background, and further lists do
+//!   not wait for it until it has told what it has: to fail is no answer. If it
+//!   has something else than what was listed meanwhile, the router tells its
+//!   [`Changes`]: at once the first time, then at most once a second, and ever
+//!   less often, down to once a minute, as long as it has something else again
+//!   and again. What it was asked for before a change is asked for again.
 //! - One that [says](Backend::description) that it has no prompts is not asked
-//!   for them; one that does not know the method has none.
+//!   for them. One that does not know the method has none, and is asked again
+//!   when the [`Changes`] tell that something has changed, or when it begins to
+//!   say what it has. A reply of that code says so, and so does a
+//!   [`BackendError`] of the kind [`Unsupported`], by itself or as the source of
+//!   another error.
 //!
 //! What is remembered of a backend is remembered for all clients. Let backends
 //! that show different tools to different clients have routers of their own.
 //!
-//! A list has pages of 1000 items. A cursor is refused when the list that it
-//! belongs to has changed meanwhile.
+//! A list has pages of 1000 items. The last four lists of several pages are
+//! kept, so that whoever began one can read it to its end. The cursor of any
+//! other is refused, unless the list has the same names in the same order now.
 //!
 //! # Calls
 //!
@@ -50,10 +61,12 @@
 //! or a prompt, else at the only backend that has resources.
 //!
 //! A backend that cannot answer fails its own calls with a [`BackendError`] that
-//! names it. The router itself is always ready, and a call waits until its
-//! backend is.
+//! names it. One that does not know the method refuses what it was asked for as
+//! unknown, and completes to nothing. The router itself is always ready, and a
+//! call waits until its backend is.
 //!
-//! Tasks, log levels and custom requests are method not found.
+//! Tasks, log levels, skills, directories of resources and custom requests are
+//! method not found.
 //!
 //! # Examples
 //!
@@ -100,6 +113,7 @@
 //! ```
 //!
 //! [`BackendError`]: crate::message::BackendError
+//! [`Unsupported`]: crate::message::BackendErrorKind::Unsupported
 
 mod asking;
 mod backend;
@@ -152,8 +166,13 @@ impl Router {
     /// Adds to a server's description what its backends say of themselves: what
     /// any of them has, and the instructions of each, under its name.
     ///
-    /// As long as one has not said anything, tools, prompts and resources are
-    /// declared. Logging, tasks and extensions of backends never are.
+    /// As long as one has not said anything, all that a router can do is declared:
+    /// tools, prompts, resources that can be subscribed to, and completions.
+    /// Logging, tasks and extensions of backends never are.
+    ///
+    /// What a client of 2025-11-25 was told at `initialize` holds for its
+    /// connection, whatever is known of the backends later. Instructions of a
+    /// backend that was not known then never reach it.
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         describe::describe(&self.shared, base)

@@ -13,7 +13,8 @@ pub enum Conflicts {
     /// The first backend has a resource that several offer.
     #[default]
     Prefix,
-    /// Names stay as they are, and the first backend has what several offer.
+    /// Names stay as they are, and the first backend that has listed it has what
+    /// several offer.
     Priority,
     /// Names stay as they are, and what several backends offer is left out
     /// until somebody renames it.
