@@ -65,9 +65,11 @@
 //! ```
 //!
 //! `${VAR}` in `command`, `args`, `cwd`, `url`, and the values of `env` and
-//! `headers` is replaced by a variable of the environment; `$${` is a literal
-//! `${`. What comes out of a variable is data: it is not looked at again. A
-//! variable that is not set is a mistake, an empty one is not.
+//! `headers` is replaced by a variable of the environment. Directly before a `{`
+//! each `$$` is a literal `$`, so `$${VAR}` is the text `${VAR}`, and `$$${VAR}`
+//! is a `$` and the variable; elsewhere a `$` is only that. What comes out of a
+//! variable is data: it is not looked at again. A variable that is not set is a
+//! mistake, an empty one is not.
 //!
 //! The values of `env` and `headers`, the user and query of a `url`, and what
 //! comes out of variables are secret. No mistake and no `Debug` output tells

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 /// What the variables of `${VAR}` have for values.
 pub(super) type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
@@ -17,7 +17,8 @@ pub(super) struct Text {
 // === impl Text ===
 
 impl Text {
-    /// Replaces each `${VAR}`; `$${` is a literal `${`.
+    /// Replaces each `${VAR}`. Directly before a `{` each `$$` is a literal `$`;
+    /// elsewhere a `$` is only that.
     ///
     /// What comes out of a variable is not looked at again. Fails with what is
     /// wrong, which never quotes a value.
@@ -25,15 +26,21 @@ impl Text {
         let mut value = String::with_capacity(written.len());
         let mut replaced = Vec::new();
         let mut missing = Vec::new();
+        let mut known_missing = HashSet::new();
         let mut rest = written.as_str();
         while let Some(at) = rest.find('$') {
-            let (before, dollar) = rest.split_at(at);
+            let (before, dollars) = rest.split_at(at);
             value.push_str(before);
-            if let Some(after) = dollar.strip_prefix("$${") {
-                value.push_str("${");
-                rest = after;
-            } else if let Some(after) = dollar.strip_prefix("${") {
-                let Some((name, after)) = after.split_once('}') else {
+            let after = dollars.trim_start_matches('$');
+            let count = dollars.len() - after.len();
+            rest = after;
+            if !after.starts_with('{') {
+                value.push_str(&dollars[..count]);
+                continue;
+            }
+            value.push_str(&dollars[..count / 2]);
+            if count % 2 == 1 {
+                let Some((name, after)) = after[1..].split_once('}') else {
                     return Err("`${` without its `}`: write `$${` for a literal `${`".to_owned());
                 };
                 if !is_variable_name(name) {
@@ -46,22 +53,17 @@ impl Text {
                         value.push_str(&variable);
                         replaced.push(variable);
                     }
-                    None => missing.push(format!("`{name}`")),
+                    None if known_missing.insert(name) => missing.push(format!("`{name}`")),
+                    None => (),
                 }
                 rest = after;
-            } else {
-                value.push('$');
-                rest = &dollar[1..];
             }
         }
         value.push_str(rest);
         match missing.as_slice() {
             [] => Ok(Self { value, written, replaced }),
             [name] => Err(format!("environment variable {name} is not set")),
-            _ => {
-                missing.dedup();
-                Err(format!("environment variables {} are not set", missing.join(", ")))
-            }
+            _ => Err(format!("environment variables {} are not set", missing.join(", "))),
         }
     }
 }
@@ -114,11 +116,23 @@ mod tests {
             ("$", "$"),
             ("$A $$ $5 a$", "$A $$ $5 a$"),
             ("$${A}", "${A}"),
-            ("$$${A}", "$${A}"),
+            ("$$$${A}", "$${A}"),
             ("$${A}${A}", "${A}1"),
             ("$${", "${"),
+            ("$$$$", "$$$$"),
+            ("$$ {A}", "$$ {A}"),
+            ("{$$}", "{$$}"),
             ("} {A}", "} {A}"),
         ] {
+            assert_eq!(expand(written).as_deref(), Ok(value), "{written}");
+        }
+    }
+
+    #[test]
+    fn dollars_before_a_variable_are_written_twice() {
+        for (written, value) in
+            [("$$${A}", "$1"), ("$$$$${A}", "$$1"), ("US$$${A}$", "US$1$"), ("${A}$${A}", "1${A}")]
+        {
             assert_eq!(expand(written).as_deref(), Ok(value), "{written}");
         }
     }
@@ -128,6 +142,8 @@ mod tests {
         for (written, message) in [
             ("${NO}", "environment variable `NO` is not set"),
             ("${NO}${A}${NO_2}", "environment variables `NO`, `NO_2` are not set"),
+            ("${NO}${A}${NO}", "environment variable `NO` is not set"),
+            ("${NO_2}${NO}${NO_2}", "environment variables `NO_2`, `NO` are not set"),
             ("${A} ${A", "`${` without its `}`"),
             ("${}", "illegal name"),
             ("${2}", "illegal name"),
