@@ -15,14 +15,13 @@ use super::{
     },
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     input,
+    names::{MAX_SEPARATOR, is_separator, is_tool_name},
 };
 use crate::{
     engine::plan::{Arguments, Plan, Step, Stop},
     expr::{Expression, PathSegment, ReferenceError},
 };
 
-/// How long a tool's name may be.
-const MAX_NAME: usize = 128;
 /// How long an id may be.
 const MAX_ID: usize = 64;
 
@@ -102,12 +101,20 @@ enum Visit {
 impl Program {
     /// Checks all definitions, alone and against each other.
     ///
-    /// Their names may have `separator` in them.
+    /// Their names may have the `separator` in them, if there is one.
     pub(super) fn compile(
         definitions: Vec<CompositeTool>,
-        separator: &str,
+        separator: Option<&str>,
     ) -> Result<Self, DefinitionErrors> {
         let mut mistakes = Mistakes { errors: Vec::new() };
+        if let Some(separator) = separator
+            && !is_separator(separator)
+        {
+            let separator = separator.to_owned();
+            let kind = Kind::IllegalSeparator { separator, max: MAX_SEPARATOR };
+            mistakes.errors.push(DefinitionError::new(String::new(), Vec::new(), kind));
+        }
+        let separator = separator.unwrap_or_default();
         let mut places = HashMap::new();
         for (index, definition) in definitions.iter().enumerate() {
             if places.contains_key(&definition.name) {
@@ -134,8 +141,9 @@ impl Program {
         let callees_first = order(&compiled, &mut mistakes);
         if !mistakes.errors.is_empty() {
             mistakes.errors.sort_by_key(|error| match error.path().first() {
-                Some(Segment::Index(index)) => *index,
-                _ => usize::MAX,
+                Some(Segment::Index(index)) => Some(*index),
+                // What is wrong with all of them comes first.
+                _ => None,
             });
             return Err(DefinitionErrors::new(mistakes.errors));
         }
@@ -436,18 +444,6 @@ fn ids(targets: &[Target], at: &mut Place<'_>) -> Vec<Arc<str>> {
         .iter()
         .map(|target| target.id.clone().unwrap_or_else(|| unique(&target.tool)).into())
         .collect()
-}
-
-/// Whether `name`, between its separators, keeps the protocol's rule for tool
-/// names ([SEP-986]).
-///
-/// [SEP-986]: https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-names
-fn is_tool_name(name: &str, separator: &str) -> bool {
-    let is_legal = |part: &str| {
-        part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
-    };
-    (1..=MAX_NAME).contains(&name.len())
-        && (is_legal(name) || !separator.is_empty() && name.split(separator).all(is_legal))
 }
 
 fn is_id(id: &str) -> bool {

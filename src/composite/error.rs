@@ -1,5 +1,6 @@
 use std::fmt;
 
+use super::names::is_plain;
 use crate::expr::ReferenceError;
 
 /// Every mistake in a set of composite definitions.
@@ -46,6 +47,16 @@ pub enum DefinitionErrorKind {
         name: String,
         /// What may stand in names besides what the protocol allows; or empty.
         separator: String,
+    },
+    /// The separator is empty, too long, or has characters that none may have.
+    #[error(
+        "illegal separator {separator:?}: expected 1 to {max} visible ASCII characters, such as `/`"
+    )]
+    IllegalSeparator {
+        /// The separator.
+        separator: String,
+        /// How long it may be.
+        max: usize,
     },
     /// Two composites have one name.
     #[error("duplicate composite name `{name}`")]
@@ -191,14 +202,16 @@ impl DefinitionError {
         Self { composite, path, kind }
     }
 
-    /// The name of the composite, as it was given.
+    /// The name of the composite, as it was given; empty if what is wrong is in
+    /// none of them.
     #[must_use]
     pub fn composite(&self) -> &str {
         &self.composite
     }
 
     /// Where the mistake is: the composite's place among the definitions, then
-    /// the keys, as in the TOML form of the long `targets`.
+    /// the keys, as in the TOML form of the long `targets`. Empty if it is in
+    /// none of them.
     #[must_use]
     pub fn path(&self) -> &[Segment] {
         &self.path
@@ -213,6 +226,9 @@ impl DefinitionError {
 
 impl fmt::Display for DefinitionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            return self.kind.fmt(f);
+        }
         write!(f, "composite `{}`", self.composite)?;
         // The first segment is the place of the composite, which its name tells better.
         match self.path.get(1..).unwrap_or_default() {
@@ -266,7 +282,7 @@ impl fmt::Display for DisplayPath<'_> {
 }
 
 /// How much of a key is printed.
-const MAX_KEY: usize = 60;
+const MAX_KEY: usize = 64;
 
 /// Whether a key needs no quotes in TOML.
 fn is_bare(key: &str) -> bool {
@@ -287,10 +303,9 @@ impl fmt::Display for Chain<'_> {
 impl fmt::Display for Characters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("`A-Z`, `a-z`, `0-9`, `_`, `-`")?;
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         match self.separator {
             plain if plain.chars().all(is_plain) => f.write_str(" and `.`"),
-            separator => write!(f, ", `.` and `{separator}`"),
+            separator => write!(f, ", `.`, and `{separator}` between them"),
         }
     }
 }

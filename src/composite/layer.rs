@@ -44,12 +44,15 @@ impl CompositeLayer {
     pub fn new(
         composites: impl IntoIterator<Item = CompositeTool>,
     ) -> Result<Self, DefinitionErrors> {
-        Self::with_separator(composites, "")
+        Self::build(composites, None)
     }
 
-    /// Like [`new`](Self::new), but the names of composites may also have
-    /// `separator` in them, for a router that puts a `/` between the name of a
-    /// server and that of its tool.
+    /// Like [`new`](Self::new), but the names of composites may also have the
+    /// characters of `separator` in them, for a router that puts a `/` between
+    /// the name of a server and that of its tool.
+    ///
+    /// With one that tools' names cannot have otherwise, no part of a name is
+    /// empty: `all/` and `all//search` are illegal.
     ///
     /// ```
     /// use mcp_composite::composite::{CompositeLayer, CompositeTool};
@@ -61,10 +64,18 @@ impl CompositeLayer {
     ///
     /// # Errors
     ///
-    /// Returns every mistake as [`new`](Self::new) does.
+    /// Returns every mistake as [`new`](Self::new) does, and a separator that is
+    /// not 1 to 8 visible ASCII characters.
     pub fn with_separator(
         composites: impl IntoIterator<Item = CompositeTool>,
         separator: &str,
+    ) -> Result<Self, DefinitionErrors> {
+        Self::build(composites, Some(separator))
+    }
+
+    fn build(
+        composites: impl IntoIterator<Item = CompositeTool>,
+        separator: Option<&str>,
     ) -> Result<Self, DefinitionErrors> {
         Ok(Self {
             program: Arc::new(Program::compile(composites.into_iter().collect(), separator)?),

@@ -119,6 +119,7 @@ mod error;
 mod input;
 mod layer;
 mod listing;
+mod names;
 mod resolve;
 mod run;
 mod schema;

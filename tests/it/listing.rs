@@ -557,3 +557,53 @@ async fn missing_tools_and_claims_are_logged_once() {
         "{text}"
     );
 }
+
+#[test]
+fn names_are_made_of_letters_and_the_separator() {
+    let longest = "n".repeat(128);
+    for (separator, legal, illegal) in [
+        (
+            "/",
+            &["a", "a/b", "a/b/c", "_a", ".", &longest][..],
+            &["/", "//", "a/", "/a", "a//b"][..],
+        ),
+        ("//", &["a//b", "a/b"], &["//", "a//", "a///b", "a////b", "/a", "a/"]),
+        ("::", &["a::b", "a:b"], &["a::", ":a", "a/b"]),
+        ("_", &["_", "a_", "__a", "a__b"], &["a/b", ""]),
+        ("a!", &["a", "xa!y", "x!y"], &["x!", "!", "a!"]),
+    ] {
+        let with = |name: &str| {
+            let composite = CompositeTool::fan_out(name, "A tool", ["t"]);
+            CompositeLayer::with_separator([composite], separator)
+        };
+        for name in legal {
+            assert!(with(name).is_ok(), "{name:?} with {separator:?}");
+        }
+        for name in illegal {
+            let error = with(name).unwrap_err().to_string();
+            let expected = format!("composite `{name}` at `name`: illegal tool name {name:?}: ");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+    let composite = CompositeTool::fan_out("a//b", "A tool", ["t"]);
+    assert_eq!(
+        CompositeLayer::with_separator([composite], "/").unwrap_err().to_string(),
+        "composite `a//b` at `name`: illegal tool name \"a//b\": expected 1 to 128 of `A-Z`, \
+         `a-z`, `0-9`, `_`, `-`, `.`, and `/` between them",
+    );
+}
+
+#[test]
+fn a_separator_that_no_router_takes_is_refused() {
+    for separator in ["", " ", "\n", "a b", "é", "123456789"] {
+        let composite = CompositeTool::fan_out("a", "A tool", ["t"]);
+        let errors = CompositeLayer::with_separator([composite], separator).unwrap_err();
+        let message = format!(
+            "illegal separator {separator:?}: expected 1 to 8 visible ASCII characters, such as `/`"
+        );
+        assert_eq!(errors.to_string(), message);
+        let error = errors.iter().next().unwrap();
+        assert_eq!((error.composite(), error.path()), ("", &[][..]));
+    }
+    assert!(CompositeLayer::with_separator([], "12345678").is_ok());
+}
