@@ -12,7 +12,8 @@ const MASK: &str = "***";
 /// Texts that must not be told, and takes them out of others.
 ///
 /// It is what a failure of a server, or a line that it logs, is put through
-/// before anybody sees it. A clone shares the texts.
+/// before anybody sees it. A clone shares the texts. Which ones a backend of a
+/// file has is told by `BackendConfig::secrets`.
 ///
 /// # Limits
 ///

@@ -10,8 +10,9 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One server behind the stack.
 ///
-/// Nothing prints what is secret of it: the values of `env` and `headers`, what
-/// came out of variables, and all of a URL but its server.
+/// Its `Debug` output tells nothing that is secret of it: not the values of
+/// `args`, `env` and `headers`, not what came out of variables, and of a URL
+/// only the server. Its [`secrets`](Self::secrets) take that out of other texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
     pub(super) name: String,
@@ -87,6 +88,12 @@ impl BackendConfig {
     }
 
     /// What must be taken out of every text about it.
+    ///
+    /// That is what came out of variables; the values of `env` and `headers`, and
+    /// what follows the first word of a header; and of a URL its user, path,
+    /// query and fragment as a whole, the name and the password of the user, the
+    /// values of the query, and each part of the path that has a digit and at
+    /// least 8 characters, as tokens have. Arguments are not among them.
     #[must_use]
     pub const fn secrets(&self) -> &Secrets {
         &self.secrets

@@ -71,7 +71,7 @@
 //! variable is data: it is not looked at again. A variable that is not set is a
 //! mistake, an empty one is not.
 //!
-//! The values of `env` and `headers`, the user and query of a `url`, and what
+//! The values of `env` and `headers`, all of a `url` but its server, and what
 //! comes out of variables are secret. No mistake and no `Debug` output tells
 //! them, and [`BackendConfig::secrets`] takes them out of what a backend says.
 //! Where the line of a mistake is shown, `***` stands for all that may be

@@ -5,9 +5,15 @@ use std::net::Ipv6Addr;
 pub(super) struct Url<'t> {
     /// The user and password in it.
     pub(super) user: Option<&'t str>,
+    path: &'t str,
     /// What is behind the `?`.
-    pub(super) query: Option<&'t str>,
+    query: Option<&'t str>,
+    /// What is behind the `#`.
+    fragment: Option<&'t str>,
 }
+
+/// How long a part of a path is, at least, that may be a token.
+const MIN_TOKEN: usize = 8;
 
 // === impl Url ===
 
@@ -41,12 +47,13 @@ impl<'t> Url<'t> {
             }
             None => port.is_empty(),
         };
-        let (path, _) = path.split_once('#').unwrap_or((path, ""));
-        let query = path.split_once('?').map(|(_, query)| query);
-        (legal_host && legal_port).then_some(Self { user, query })
+        let (path, fragment) = split(path, '#');
+        let (path, query) = split(path, '?');
+        (legal_host && legal_port).then_some(Self { user, path, query, fragment })
     }
 
-    /// What is secret in it, also without percent-encoding.
+    /// What is secret in it, also without percent-encoding: all but the server,
+    /// each part as one text, and what may be secret within it.
     pub(super) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         if let Some(user) = self.user {
@@ -57,6 +64,13 @@ impl<'t> Url<'t> {
             secrets.push(query);
             secrets.extend(query.split('&').map(|pair| pair.split_once('=').map_or(pair, |p| p.1)));
         }
+        // Many links of hosted servers have a token in their path. Its other
+        // parts are words that say nothing alone.
+        if self.path.len() > 1 {
+            secrets.push(self.path);
+            secrets.extend(self.path.split('/').filter(|part| may_be_token(part)));
+        }
+        secrets.extend(self.fragment);
         let mut secrets: Vec<_> = secrets.into_iter().map(str::to_owned).collect();
         for index in 0..secrets.len() {
             let decoded = percent_decoded(&secrets[index]);
@@ -66,6 +80,18 @@ impl<'t> Url<'t> {
         }
         secrets
     }
+}
+
+/// What is before the first `mark`, and what is behind it.
+fn split(text: &str, mark: char) -> (&str, Option<&str>) {
+    match text.split_once(mark) {
+        Some((before, behind)) => (before, Some(behind)),
+        None => (text, None),
+    }
+}
+
+fn may_be_token(part: &str) -> bool {
+    part.chars().count() >= MIN_TOKEN && part.contains(|c: char| c.is_ascii_digit())
 }
 
 /// As much of a URL as is never secret: its scheme and its host.
@@ -160,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn users_and_queries_are_secret() {
+    fn all_but_the_server_is_secret() {
         let url = Url::parse("https://me:p%40ss@host/mcp?key=a%20b&flag#top").unwrap();
         assert_eq!(
             url.secrets(),
@@ -171,13 +197,25 @@ mod tests {
                 "key=a%20b&flag",
                 "a%20b",
                 "flag",
+                "/mcp",
+                "top",
                 "me:p@ss",
                 "p@ss",
                 "key=a b&flag",
                 "a b"
             ]
         );
-        assert!(Url::parse("https://host/mcp").unwrap().secrets().is_empty());
+        let secrets = |url| Url::parse(url).unwrap().secrets();
+        assert_eq!(
+            secrets("https://host/api/t0kens/t0ken12/12345678%2f/to-k-ens"),
+            [
+                "/api/t0kens/t0ken12/12345678%2f/to-k-ens",
+                "12345678%2f",
+                "/api/t0kens/t0ken12/12345678//to-k-ens",
+                "12345678/"
+            ]
+        );
+        assert!(secrets("https://host").is_empty());
         assert_eq!(percent_decoded("%%41%4%zz%+1"), "%A%4%zz%+1");
     }
 

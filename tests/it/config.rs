@@ -327,6 +327,16 @@ fn resolved(router: &str, backends: &[(&str, &str)], target: &str) -> Option<Str
     Some(tool.split_once('"')?.0.to_owned())
 }
 
+#[test]
+fn links_with_a_token_in_their_path_are_secret() {
+    let text = "[[backends]]\nname = 'a'\nurl = 'https://host/api/s/t0kenOfMine/mcp?a=b1#top-most'";
+    let config = Config::from_toml_str(text).unwrap();
+    let said = config.backends()[0].secrets().redact(
+        "https://host/api/s/t0kenOfMine/mcp: /s/t0kenOfMine, /api/s/t0kenOfMine/mcp?a=b1, api, #top-most",
+    );
+    assert_eq!(said, "https://host***: /s/***, ***?***, api, #***");
+}
+
 /// What has `s3cret` in it where it is one, and a mistake.
 const SECRETS: [&str; 24] = [
     "env = { A = \"s3cret\", B = 1 }",
