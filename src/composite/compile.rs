@@ -312,7 +312,7 @@ impl Compiled {
             let route = match places.get(&target.tool) {
                 // A composite of its own name means the tool behind it, so that
                 // a tool can be wrapped under its own name.
-                Some(&callee) if target.tool != name => Route::Composite(callee),
+                Some(&callee) if target.tool != name && !target.behind => Route::Composite(callee),
                 _ => Route::Inner,
             };
             let optional = target.optional.unwrap_or(false);

@@ -60,6 +60,8 @@ pub struct CompositeTool {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub(crate) tool: String,
+    /// Whether no composite of that name is meant.
+    pub(crate) behind: bool,
     pub(crate) id: Option<String>,
     pub(crate) arguments: Option<serde_json::Value>,
     pub(crate) timeout: Option<Duration>,
@@ -222,8 +224,23 @@ impl CompositeTool {
 
 impl Target {
     /// Calls `tool` with the arguments of the composite.
+    ///
+    /// A composite of the layer goes before a tool behind it of the same name.
     pub fn new(tool: impl Into<String>) -> Self {
-        Self { tool: tool.into(), id: None, arguments: None, timeout: None, optional: None }
+        Self {
+            tool: tool.into(),
+            behind: false,
+            id: None,
+            arguments: None,
+            timeout: None,
+            optional: None,
+        }
+    }
+
+    /// Like [`new`](Self::new), but `tool` is one behind the layer even if a
+    /// composite wraps it under its own name.
+    pub fn behind(tool: impl Into<String>) -> Self {
+        Self { behind: true, ..Self::new(tool) }
     }
 
     /// Sets the name of the branch; the tool's name by default.

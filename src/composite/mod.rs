@@ -62,7 +62,8 @@
 //!
 //! A target may be another composite, up to 8 deep; its run counts in the
 //! [`Limits`] and the time of the call it is part of. A composite that calls a
-//! tool of its own name means the tool behind it.
+//! tool of its own name means the tool behind it, and so does
+//! [`Target::behind`] whatever composites there are.
 //!
 //! # What targets see
 //!

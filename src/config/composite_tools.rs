@@ -4,8 +4,11 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use serde::Deserialize;
 
 use super::{
-    BackendConfig, RouterConfig, duration::Duration, error::MAX_MISTAKES, read::Reader,
-    targets::Targets,
+    BackendConfig, RouterConfig,
+    duration::Duration,
+    error::MAX_MISTAKES,
+    read::Reader,
+    targets::{Meaning, Targets},
 };
 use crate::composite::{
     CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Order, Segment, Strategy,
@@ -137,14 +140,22 @@ fn resolve(
     let mut told = 0;
     for (index, tool) in tools.iter_mut().enumerate() {
         for (place, target) in tool.targets.iter_mut().enumerate() {
-            if let Some(name) = targets.resolve(&target.tool, &tool.name) {
-                target.tool = name;
-            } else if known && told < MAX_MISTAKES && !target.tool.trim().is_empty() {
-                told += 1;
-                let path = ["targets".into(), place.into(), "tool".into()];
-                let path = spellings.get(index).map(|spelling| spelling.apply(&path));
-                reader.report(&at(index, &path.unwrap_or_default()), targets.unknown(&target.tool));
-            }
+            let mistaken = known && told < MAX_MISTAKES && !target.tool.trim().is_empty();
+            let message = match targets.resolve(&target.tool, &tool.name) {
+                Meaning::Named => continue,
+                Meaning::Tool(name) => {
+                    target.tool = name;
+                    target.behind = true;
+                    continue;
+                }
+                _ if !mistaken => continue,
+                Meaning::Bare(name) => targets.bare(&target.tool, name),
+                Meaning::Unknown => targets.unknown(&target.tool),
+            };
+            told += 1;
+            let path = ["targets".into(), place.into(), "tool".into()];
+            let path = spellings.get(index).map(|spelling| spelling.apply(&path));
+            reader.report(&at(index, &path.unwrap_or_default()), message);
         }
     }
 }

@@ -91,9 +91,16 @@
 //! It is read in this order, but where it is spelled like a backend and also
 //! begins with a prefix, the longer of the two is meant, and the prefix if they
 //! are equally long. What a target is called from then on is the name that
-//! clients see. One that can be none of these is a mistake. With `conflicts =
-//! "priority"` or `"manual"` tools have no prefix, so any name can be one.
-//! Without backends every name stays as it is.
+//! clients see. One that can be none of these is a mistake. Without backends
+//! every name stays as it is.
+//!
+//! What is spelled like a backend is its tool also where a composite wraps it
+//! under the name that clients see; that name is the composite's. If the two
+//! spellings are one, as with the separator `/`, `github.search` is the tool.
+//!
+//! With `conflicts = "priority"` or `"manual"` tools have no prefix, so any name
+//! can be one, and is of the backend that it is routed to. Of several backends
+//! none can be named there, so what is spelled like one is a mistake.
 //!
 //! # Mistakes
 //!

@@ -3,6 +3,7 @@ use std::collections::HashSet;
 use super::{
     backend::BackendConfig, failure::one_of, near::nearest, router::RouterConfig, source::shown,
 };
+use crate::adapter::router::Conflicts;
 
 /// How many backends a message names.
 const MAX_NAMED: usize = 8;
@@ -15,16 +16,27 @@ pub(super) struct Targets<'f> {
     pub(super) router: &'f RouterConfig,
 }
 
+/// What a composite means by a target.
+pub(super) enum Meaning<'t> {
+    /// What has this name, as clients see it: a composite, else a tool.
+    Named,
+    /// The tool of a backend, by the name that clients see of it.
+    Tool(String),
+    /// This tool of one backend, which has no name that says which one.
+    Bare(&'t str),
+    /// Nothing that there can be.
+    Unknown,
+}
+
 // === impl Targets ===
 
 impl Targets<'_> {
-    /// The name, as clients see it, of the target that a composite writes;
-    /// `None` if it can be no tool.
-    pub(super) fn resolve(&self, written: &str, composite: &str) -> Option<String> {
+    /// What the target is that a composite writes.
+    pub(super) fn resolve<'t>(&self, written: &'t str, composite: &str) -> Meaning<'t> {
         // A composite of its own name means the tool behind it.
         let is_composite = written != composite && self.names.contains(written);
         if self.backends.is_empty() || is_composite {
-            return Some(written.to_owned());
+            return Meaning::Named;
         }
         let spelled = self
             .backends
@@ -45,11 +57,32 @@ impl Targets<'_> {
             // The longer one says more: `git_hub/search` is no tool of `git`,
             // though it begins with `git_`.
             (Some((length, backend, tool)), prefixed) if prefixed.is_none_or(|p| p < length) => {
-                Some(format!("{}{tool}", backend.prefix))
+                // A bare name would be called on another backend that has it.
+                if self.router.conflicts() != Conflicts::Prefix && self.backends.len() > 1 {
+                    return Meaning::Bare(tool);
+                }
+                Meaning::Tool(format!("{}{tool}", backend.prefix))
             }
-            (_, Some(_)) => Some(written.to_owned()),
-            (_, None) => None,
+            (_, Some(_)) => Meaning::Named,
+            (_, None) => Meaning::Unknown,
         }
+    }
+
+    /// What is wrong with a target of one backend among several whose names
+    /// have no prefix.
+    pub(super) fn bare(&self, written: &str, tool: &str) -> String {
+        let conflicts = self.router.conflicts();
+        let owner = match conflicts {
+            Conflicts::Manual => "the tool of the one backend",
+            _ => "the tool of the first backend",
+        };
+        format!(
+            "`{}` names a backend, but names have no prefix with `conflicts = \"{}\"`: expected \
+             `{}`, {owner} that has it",
+            shown(written),
+            conflicts.as_str(),
+            shown(tool),
+        )
     }
 
     /// What is wrong with a target that can be no tool.

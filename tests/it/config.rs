@@ -2,7 +2,11 @@ use std::{collections::BTreeSet, error::Error, fmt::Write, path::Path};
 
 use mcp_composite::config::{Config, ConfigError, Transport};
 use proptest::prelude::*;
+use serde_json::json;
 use tokio::time::Instant;
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::{Server, call};
 
 const VALID: &str = include_str!("../configs/valid_full.toml");
 
@@ -282,6 +286,7 @@ fn targets_are_resolved_to_what_clients_see() {
     let main = [("git_hub", ""), ("main", "prefix = \"\"")];
     let odd = [("git_hub", ""), ("a", "prefix = \"docs.\""), ("docs", "")];
     let two = [("git_hub", ""), ("b", "")];
+    let one = [("git_hub", "")];
     for (router, backends, target, name) in [
         ("", &git[..], "git/search", Some("git_search")),
         ("", &git, "git.search", Some("git_search")),
@@ -303,7 +308,12 @@ fn targets_are_resolved_to_what_clients_see() {
         ("", &main, "main/search", Some("search")),
         ("", &odd, "docs.search", Some("docs.search")),
         ("", &odd, "docs/search", Some("docs_search")),
-        ("conflicts = 'priority'", &two, "b/search", Some("search")),
+        // Which of the two it is of would be forgotten.
+        ("conflicts = 'priority'", &two, "b/search", None),
+        ("conflicts = 'manual'", &two, "b.search", None),
+        ("conflicts = 'priority'", &two, "search", Some("search")),
+        ("conflicts = 'priority'", &one, "git_hub/search", Some("search")),
+        ("conflicts = 'manual'", &one, "git_hub.search", Some("search")),
         ("conflicts = 'manual'", &two, "c/search", Some("c/search")),
         ("", &[], "git/search", Some("git/search")),
     ] {
@@ -321,10 +331,53 @@ fn resolved(router: &str, backends: &[(&str, &str)], target: &str) -> Option<Str
         let keys = format!("name = '{name}'\ndescription = 'd'\ntools = ['{target}']");
         writeln!(text, "[[composite_tools]]\n{keys}").unwrap();
     }
+    // What is mistaken with bare names is of no interest in the other composite.
+    let text = match (router.contains("conflicts"), backends.len()) {
+        (true, 2..) => text.replace("git_hub.search", "search"),
+        _ => text,
+    };
     let config = Config::from_toml_str(&text).ok()?;
     let definition = format!("{:?}", config.composite_tools()[0]);
     let (_, tool) = definition.split_once("tool: \"")?;
     Some(tool.split_once('"')?.0.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_of_a_backend_is_never_a_composite_that_wraps_it() {
+    let server = Server::new().says("github_search", "the tool");
+    for (wrapper, helper, called) in [
+        // Written one in the other, they are no circle, since the tool is meant.
+        (r#"["github/search", "helper"]"#, "github/search", "the tool"),
+        (r#"["github/search"]"#, "github.search", "the tool"),
+        (r#"["github/search", "github/search"]"#, "github/search", "the tool"),
+        // As clients see it, it is the wrapper.
+        (r#"["github/search", "github/search"]"#, "github_search", "the tool the tool"),
+    ] {
+        let text = format!(
+            r#"
+[[backends]]
+name = "github"
+command = "a"
+
+[[composite_tools]]
+name = "github_search"
+description = "The tool, and more"
+tools = {wrapper}
+
+[[composite_tools]]
+name = "helper"
+description = "The tool alone"
+report = false
+tools = ["{helper}"]
+"#
+        );
+        let config = Config::from_toml_str(&text).unwrap_or_else(|error| panic!("{error}"));
+        let service = config.composite_layer().layer(server.clone());
+        let reply = service.oneshot(call("helper", json!({}))).await.unwrap();
+        let content = &reply.tool_result().unwrap().content;
+        let texts: Vec<_> = content.iter().map(|block| &*block.as_text().unwrap().text).collect();
+        assert_eq!(texts.join(" "), called, "{text}");
+    }
 }
 
 #[test]
