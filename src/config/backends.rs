@@ -8,6 +8,7 @@ use super::{
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     duration::Duration,
     header,
+    masks::is_word,
     read::Reader,
     router::RouterConfig,
     source::shown,
@@ -292,7 +293,7 @@ impl Builder<'_, '_, '_> {
             } else if has_user && name.eq_ignore_ascii_case("authorization") {
                 Some(format!("`{name}` and the user in `url` say the same: expected one of them"))
             } else if !names.insert(name.to_ascii_lowercase()) {
-                Some(format!("duplicate header `{name}`: letter case makes no difference"))
+                Some(format!("duplicate header{}: letter case makes no difference", named(&name)))
             } else {
                 None
             };
@@ -304,8 +305,8 @@ impl Builder<'_, '_, '_> {
                 continue;
             };
             if !header::is_value(&text.value) {
-                let message =
-                    format!("illegal value of header `{name}`: expected one line of text");
+                let named = named(&name);
+                let message = format!("illegal value of header{named}: expected one line of text");
                 self.report(["headers", &name], message);
             }
             self.secrets.extend(header::credentials(&text.value).map(str::to_owned));
@@ -366,6 +367,11 @@ impl Builder<'_, '_, '_> {
         let backend = [SECTION.into(), self.index.into()];
         backend.into_iter().chain(path.into_iter().map(Into::into)).collect()
     }
+}
+
+/// The name of a header, unless it may be more than a name.
+fn named(header: &str) -> String {
+    if is_word(header) { format!(" `{header}`") } else { String::new() }
 }
 
 fn is_name(name: &str) -> bool {

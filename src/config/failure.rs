@@ -3,6 +3,7 @@ use std::{fmt, ops::Range};
 use serde::de::{self, Expected, Unexpected};
 
 use super::{
+    masks::is_word,
     near::nearest,
     read::{Node, address},
     source::shown,
@@ -105,14 +106,18 @@ fn words(expected: &dyn Expected) -> String {
     }
 }
 
+/// A word that is not known. One that is no plain word is not told, since it
+/// may be a secret in the wrong place.
 pub(super) fn unknown(what: &str, word: &str, expected: &[&str]) -> String {
-    let word_shown = shown(word);
     let hint = match (nearest(word, expected), expected) {
         (Some(near), [_]) => format!("did you mean `{near}`?"),
         (Some(near), _) => format!("did you mean `{near}`? expected {}", one_of(expected)),
         (None, _) => format!("expected {}", one_of(expected)),
     };
-    format!("unknown {what} `{word_shown}`: {hint}")
+    match is_word(word) {
+        true => format!("unknown {what} `{word}`: {hint}"),
+        false => format!("unknown {what}: {hint}"),
+    }
 }
 
 pub(super) fn one_of(words: &[&str]) -> String {

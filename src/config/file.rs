@@ -86,7 +86,10 @@ impl Config {
         let mut reader = Reader::new(&source, &root);
 
         let config = if reader.parsed(&errors) { Self::read(&mut reader, &env) } else { None };
-        match (config, reader.finish()) {
+        let masks = reader.take_masks();
+        let finished = reader.finish();
+        let source = source.masked(masks);
+        match (config, finished) {
             (Some(config), (faults, true)) if faults.is_empty() => Ok(config),
             (_, (faults, complete)) => Err(ConfigError::mistaken(&source, faults, complete)),
         }

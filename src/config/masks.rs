@@ -2,13 +2,18 @@
 //!
 //! The line of a mistake is shown, and the values of `env` and `headers` are
 //! secret. Where the parser understood the file it says where they are. Where
-//! it did not, all is hidden that could be one.
+//! it did not, all is hidden that could be one. A key that does not exist may
+//! be one in the wrong place, unless it is a plain word.
 
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
 use super::read::Node;
+use crate::composite::Segment;
+
+/// How long a key is, at most, that is a plain word.
+const MAX_WORD: usize = 64;
 
 /// The sections that hold no secrets.
 const OPEN_SECTIONS: [&str; 2] = ["composite_tools", "router"];
@@ -32,6 +37,11 @@ pub(super) fn masks(text: &str, root: &Node<'_>, errors: bool) -> Vec<Range<usiz
     if errors {
         lines(text, &mut masks);
     }
+    apart(masks)
+}
+
+/// The places in order and apart from each other.
+pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
     // What the parser made up has no place.
     masks.retain(|mask| !mask.is_empty());
     masks.sort_by_key(|mask| mask.start);
@@ -43,6 +53,23 @@ pub(super) fn masks(text: &str, root: &Node<'_>, errors: bool) -> Vec<Range<usiz
         }
     }
     apart
+}
+
+/// The path without keys that may be secret: the `unknown` one that it ends
+/// with, and what a backend has that is no plain word.
+pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
+    let is_secret = |key: &str| SECRET_KEYS.contains(&key);
+    let is_open = match path.first() {
+        Some(Segment::Key(section)) => OPEN_SECTIONS.contains(&section.as_str()),
+        _ => false,
+    } && !path.iter().any(|part| matches!(part, Segment::Key(key) if is_secret(key)));
+    let masked = path.iter().enumerate().map(|(place, segment)| match segment {
+        Segment::Key(key) if !is_word(key) && (!is_open || unknown && place + 1 == path.len()) => {
+            Segment::Key("…".to_owned())
+        }
+        segment => segment.clone(),
+    });
+    masked.collect()
 }
 
 // === What the parser understood ===
@@ -83,7 +110,7 @@ fn tables(node: &Node<'_>, masks: &mut Vec<Range<usize>>, hides: fn(&str, &DeVal
 }
 
 /// Hides all values in a value.
-fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
+pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     match node.get_ref() {
         DeValue::Table(table) => {
             for (key, node) in table {
@@ -175,7 +202,7 @@ fn is_suspicious(line: &str) -> bool {
 }
 
 pub(super) fn is_word(text: &str) -> bool {
-    (1..=60).contains(&text.len()) && text.chars().all(is_word_character)
+    (1..=MAX_WORD).contains(&text.len()) && text.chars().all(is_word_character)
 }
 
 const fn is_word_character(character: char) -> bool {

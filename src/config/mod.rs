@@ -75,7 +75,9 @@
 //! comes out of variables are secret. No mistake and no `Debug` output tells
 //! them, and [`BackendConfig::secrets`] takes them out of what a backend says.
 //! Where the line of a mistake is shown, `***` stands for all that may be
-//! secret; if the file is no TOML, that is nearly everything.
+//! secret; if the file is no TOML, that is nearly everything. A key that does
+//! not exist is told if it is a plain word, of at most 64 letters, digits, `_`
+//! and `-`; another may be something that slipped out of a value.
 //!
 //! `Config::connect` connects the backends, and puts a
 //! [`Router`](crate::adapter::Router) over them. It exists with the features

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    mem,
     ops::Range,
     ptr,
 };
@@ -19,7 +20,7 @@ use toml::{
 use super::{
     error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
-    masks::is_word,
+    masks::{is_word, masked_path, values},
     near::nearest,
     source::Source,
     value::Value,
@@ -43,6 +44,8 @@ pub(super) struct Reader<'a, 't> {
     faults: Vec<Fault>,
     /// The paths of the faults, and of what is missing because of them.
     told: BTreeSet<String>,
+    /// The places of keys that are not shown, since they are no words.
+    masks: Vec<Range<usize>>,
     complete: bool,
 }
 
@@ -65,6 +68,7 @@ impl<'a, 't> Reader<'a, 't> {
             path: Vec::new(),
             faults: Vec::new(),
             told: BTreeSet::new(),
+            masks: Vec::new(),
             complete: true,
         }
     }
@@ -79,9 +83,13 @@ impl<'a, 't> Reader<'a, 't> {
             let span = error.span().unwrap_or(0..0);
             let message = match error.message() {
                 // The first of the two is kept and everything else is in its place.
-                DUPLICATE => match self.source.slice(&span) {
-                    key if readable && is_word(key) => format!("duplicate key `{key}`"),
-                    _ => format!("duplicate key `{}`", self.source.shown(&span)),
+                DUPLICATE => match self.source.slice(&span).trim_matches(['"', '\'']) {
+                    key if is_word(key) && readable => format!("duplicate key `{key}`"),
+                    key if is_word(key) => format!("duplicate key `{}`", self.source.shown(&span)),
+                    _ => {
+                        self.masks.push(span.clone());
+                        DUPLICATE.to_owned()
+                    }
                 },
                 message => message.replacen(", expected ", ": expected ", 1),
             };
@@ -131,8 +139,8 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     fn push(&mut self, path: &[Segment], message: String, span: Range<usize>) {
-        let path = DisplayPath(path).to_string();
-        self.told.insert(path.clone());
+        self.told.insert(DisplayPath(path).to_string());
+        let path = DisplayPath(&masked_path(path, false)).to_string();
         self.faults.push(Fault { path, message, span });
     }
 
@@ -216,7 +224,13 @@ impl<'a, 't> Reader<'a, 't> {
                 path.pop();
             }
             path.push(Segment::Key(key.get_ref().to_string()));
-            self.push(&path, message, key.span());
+            self.told.insert(DisplayPath(&path).to_string());
+            let path = DisplayPath(&masked_path(&path, true)).to_string();
+            self.faults.push(Fault { path, message, span: key.span() });
+            if !is_word(key.get_ref()) {
+                self.masks.push(key.span());
+                values(node, &mut self.masks);
+            }
         }
     }
 
@@ -232,6 +246,11 @@ impl<'a, 't> Reader<'a, 't> {
         let result = result.map_err(|failure| failure.of(&self.path, node));
         self.path.pop();
         result
+    }
+
+    /// The places that are not shown besides those of the source.
+    pub(super) fn take_masks(&mut self) -> Vec<Range<usize>> {
+        mem::take(&mut self.masks)
     }
 
     /// All mistakes and whether the whole file was looked at.

@@ -1,5 +1,7 @@
 use std::{borrow::Cow, ops::Range};
 
+use super::masks::apart;
+
 /// How many characters of a line are shown before the place of a mistake.
 const BEFORE: usize = 60;
 /// How many characters of a line are shown in all.
@@ -39,10 +41,10 @@ impl<'t> Source<'t> {
         Self { text, starts: std::iter::once(0).chain(starts).collect(), masks: Vec::new() }
     }
 
-    /// Shows `***` in the place of some parts, which are in order and apart
-    /// from each other.
+    /// Shows `***` in the place of these parts too.
     pub(super) fn masked(mut self, masks: Vec<Range<usize>>) -> Self {
-        self.masks = masks;
+        self.masks.extend(masks);
+        self.masks = apart(self.masks);
         self
     }
 

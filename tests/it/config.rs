@@ -391,7 +391,7 @@ fn links_with_a_token_in_their_path_are_secret() {
 }
 
 /// What has `s3cret` in it where it is one, and a mistake.
-const SECRETS: [&str; 24] = [
+const SECRETS: [&str; 35] = [
     "env = { A = \"s3cret\", B = 1 }",
     "env = { A = \"s3cret\" }\nwrong = 1",
     "env.A = \"s3cret\"\nenv.B = 1",
@@ -416,6 +416,17 @@ const SECRETS: [&str; 24] = [
     "password = \"s3cret\"",
     "[[backend]]\nenv.A = \"s3cret\"\n[[composite_tools]]\nenv.A = \"s3cret\"",
     "env = { A = \"s3cret\" }\n[[composite_tools]]\nheaders = { A = s3cret }",
+    "\"Authorization: Bearer s3cret\" = \"x\"",
+    "\"Authorization: Bearer s3cret\" = 1\n\"Authorization: Bearer s3cret\" = 2",
+    "\"Authorization: Bearer s3cret\".A = 1\n\"A: s3cret\".\"B: s3cret\" = 1",
+    "env.\"TOKEN=s3cret\" = 1",
+    "env.\"TOKEN s3cret\" = \"\\u0000\"",
+    "headers.\"Authorization: s3cret\" = 1",
+    "transport = { \"TOKEN=s3cret\" = 1 }",
+    "[\"Authorization: s3cret\"]",
+    "[[\"Authorization: s3cret\"]]\n\"TOKEN=s3cret\" = 1",
+    "[[composite_tools]]\n\"TOKEN=s3cret\" = 1\n\"TOKEN=s3cret\" = 1",
+    "[[composite_tools]]\ntargets = [{ \"TOKEN=s3cret\" = 1, 'A: s3cret'.'B: s3cret' = 2 }]",
 ];
 
 #[test]
@@ -439,6 +450,29 @@ fn secrets_are_never_told() {
         let file = format!("[[backends]]\nname = \"a\"\n{text}\n");
         let (valid, told) = told(&file);
         assert!(valid && !told.contains("s3cret"), "{file}{told}");
+    }
+}
+
+#[test]
+fn a_key_that_is_no_word_is_not_told() {
+    let told = |text: &str| {
+        let error = Config::from_toml_str(&format!("[[backends]]\n{text}")).unwrap_err();
+        let mistakes = error.mistakes().iter();
+        let mistakes = mistakes.map(|mistake| {
+            let message = mistake.message().split(':').next().unwrap_or_default();
+            (mistake.path().to_owned(), message.to_owned())
+        });
+        (mistakes.last().unwrap(), error.to_string())
+    };
+    let word = "a".repeat(64);
+    let (mistake, printed) = told(&format!("{word} = 1"));
+    assert_eq!(mistake, (format!("backends[0].{word}"), format!("unknown key `{word}`")));
+    assert!(printed.contains(&format!("2 | {word}")), "{printed}");
+
+    for key in ["\"Authorization: Bearer hunter2\"", "'a b'", "\"\"", &"a".repeat(65)] {
+        let (mistake, printed) = told(&format!("{key} = 1"));
+        assert_eq!(mistake, ("backends[0].\"…\"".to_owned(), "unknown key".to_owned()));
+        assert!(printed.contains("\n2 | *** = ***\n  | ^^^"), "{printed}");
     }
 }
 
