@@ -90,10 +90,10 @@ impl BackendConfig {
     /// What must be taken out of every text about it.
     ///
     /// That is what came out of variables; the values of `env` and `headers`, and
-    /// what follows the first word of a header; and of a URL its user, path,
-    /// query and fragment as a whole, the name and the password of the user, the
-    /// values of the query, and each part of the path that has a digit and at
-    /// least 8 characters, as tokens have. Arguments are not among them.
+    /// what follows the first word of a header; and of a URL its user, query and
+    /// fragment as a whole, the name and the password of the user, the values of
+    /// the query, and each part of the path that may be a token: of at least 8
+    /// characters with a digit among them, or of 20. Arguments are not among them.
     #[must_use]
     pub const fn secrets(&self) -> &Secrets {
         &self.secrets

@@ -12,8 +12,10 @@ pub(super) struct Url<'t> {
     fragment: Option<&'t str>,
 }
 
-/// How long a part of a path is, at least, that may be a token.
+/// How long a part of a path is, at least, that has a digit and may be a token.
 const MIN_TOKEN: usize = 8;
+/// How long it is if it has none.
+const MIN_TOKEN_OF_LETTERS: usize = 20;
 
 // === impl Url ===
 
@@ -52,8 +54,9 @@ impl<'t> Url<'t> {
         (legal_host && legal_port).then_some(Self { user, path, query, fragment })
     }
 
-    /// What is secret in it, also without percent-encoding: all but the server,
-    /// each part as one text, and what may be secret within it.
+    /// What is secret in it, also without percent-encoding: user, query and
+    /// fragment as one text each and what may be secret within them, and what may
+    /// be a token in the path.
     pub(super) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         if let Some(user) = self.user {
@@ -64,12 +67,9 @@ impl<'t> Url<'t> {
             secrets.push(query);
             secrets.extend(query.split('&').map(|pair| pair.split_once('=').map_or(pair, |p| p.1)));
         }
-        // Many links of hosted servers have a token in their path. Its other
-        // parts are words that say nothing alone.
-        if self.path.len() > 1 {
-            secrets.push(self.path);
-            secrets.extend(self.path.split('/').filter(|part| may_be_token(part)));
-        }
+        // Many links of hosted servers have a token in their path. Its other parts
+        // are words such as `mcp`, which stand in many texts.
+        secrets.extend(self.path.split('/').filter(|part| may_be_token(part)));
         secrets.extend(self.fragment);
         let mut secrets: Vec<_> = secrets.into_iter().map(str::to_owned).collect();
         for index in 0..secrets.len() {
@@ -91,7 +91,8 @@ fn split(text: &str, mark: char) -> (&str, Option<&str>) {
 }
 
 fn may_be_token(part: &str) -> bool {
-    part.chars().count() >= MIN_TOKEN && part.contains(|c: char| c.is_ascii_digit())
+    let has_digit = part.contains(|c: char| c.is_ascii_digit());
+    part.chars().count() >= if has_digit { MIN_TOKEN } else { MIN_TOKEN_OF_LETTERS }
 }
 
 /// As much of a URL as is never secret: its scheme and its host.
@@ -197,7 +198,6 @@ mod tests {
                 "key=a%20b&flag",
                 "a%20b",
                 "flag",
-                "/mcp",
                 "top",
                 "me:p@ss",
                 "p@ss",
@@ -208,13 +208,10 @@ mod tests {
         let secrets = |url| Url::parse(url).unwrap().secrets();
         assert_eq!(
             secrets("https://host/api/t0kens/t0ken12/12345678%2f/to-k-ens"),
-            [
-                "/api/t0kens/t0ken12/12345678%2f/to-k-ens",
-                "12345678%2f",
-                "/api/t0kens/t0ken12/12345678//to-k-ens",
-                "12345678/"
-            ]
+            ["12345678%2f", "12345678/"]
         );
+        let letters = "https://host/abcdefghijklmnopqrst/abcdefghijklmnopqrs";
+        assert_eq!(secrets(letters), ["abcdefghijklmnopqrst"]);
         assert!(secrets("https://host").is_empty());
         assert_eq!(percent_decoded("%%41%4%zz%+1"), "%A%4%zz%+1");
     }
