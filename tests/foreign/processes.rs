@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    programs::is_running,
+    programs::{self, is_running},
     support::{LIMIT, until},
 };
 
@@ -58,9 +58,9 @@ pub(crate) fn until_gone(processes: &[u64]) {
 }
 
 /// Sends a signal, such as `TERM`.
+#[track_caller]
 pub(crate) fn signal(process: u64, signal: &str) {
-    let status = Command::new("kill").args(["-s", signal, &process.to_string()]).status().unwrap();
-    assert!(status.success());
+    assert!(programs::signal(process, signal));
 }
 
 /// Sends on each line that is JSON, as it comes.
@@ -134,9 +134,7 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
         for process in started {
-            let number = process.to_string();
-            let mut kill = Command::new("kill");
-            let _ = kill.args(["-s", "KILL", &number]).stderr(Stdio::null()).status();
+            programs::signal(process, "KILL");
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
 use crate::{
-    programs::{example, is_running},
+    programs::{example, is_running, signal},
     support::{Era, connect, soon, until},
 };
 
@@ -157,8 +157,7 @@ async fn a_backend_that_is_killed_costs_one_branch_and_comes_back() {
             calls["count"].as_u64() > Some(2)
         })
         .await;
-        let killed = std::process::Command::new("kill").args(["-9", &victim.to_string()]).status();
-        assert!(killed.unwrap().success());
+        assert!(signal(victim, "KILL"));
         list().await
     };
     let (reply, during) = soon(async { tokio::join!(run, kill) }).await;

@@ -25,3 +25,11 @@ pub(crate) fn is_running(process: u64) -> bool {
     let state = status.rsplit_once(") ").map(|(_, rest)| rest.starts_with(['Z', 'X']));
     state == Some(false)
 }
+
+/// Sends a process a signal, such as `TERM`; says whether there is one.
+#[cfg(feature = "stdio")]
+pub(crate) fn signal(process: u64, signal: &str) -> bool {
+    // Every shell can, but not every machine has a program for it.
+    let command = format!("kill -s {signal} {process} 2>&1");
+    Command::new("sh").args(["-c", &command]).output().unwrap().status.success()
+}

@@ -41,7 +41,7 @@ use tower::{Layer, ServiceExt as _};
 use tower_service::Service;
 
 use crate::{
-    programs::{example, is_running},
+    programs::{example, is_running, signal},
     support::{capture_logs, soon, until},
 };
 
@@ -409,7 +409,7 @@ async fn a_server_that_is_killed_says_by_what() {
     let mut hanging = remote.clone().oneshot(request("hang", &json!({})));
     assert!(poll!(&mut hanging).is_pending());
     until(async || structured(&call(&remote, "calls", json!({})).await)["count"] != 2).await;
-    kill(first);
+    assert!(signal(first, "KILL"));
     let error = soon(hanging).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::ConnectionLost);
     until(async || logged.text().contains("it was ended by signal 9")).await;
@@ -444,11 +444,6 @@ async fn a_server_that_comes_back_without_a_tool_it_had_added_has_changed() {
     let _ = soon(remote.clone().oneshot(request("die", &json!({})))).await;
     soon(bumps.bumped()).await;
     assert!(!tools(&remote).await.contains(&"new".to_owned()));
-}
-
-fn kill(process: u64) {
-    let killed = std::process::Command::new("kill").args(["-9", &process.to_string()]).status();
-    assert!(killed.unwrap().success());
 }
 
 // === Servers that do not get that far ===
