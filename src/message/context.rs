@@ -109,17 +109,21 @@ impl Context {
     /// declared capabilities (no branch may ask it for anything on its own).
     /// Its own progress is a part of that of the request.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
-        let mut meta = self.meta.clone();
-        if !meta.is_empty() {
-            meta.remove(PROGRESS_TOKEN);
-            if let Some(capabilities) = meta.get_mut(CLIENT_CAPABILITIES) {
-                *capabilities = Value::Object(Map::new());
-            }
-        }
+        // Copied without what stays behind: most clients give a progress token and
+        // nothing else, and an empty map costs nothing.
+        let meta: Map<String, Value> = self
+            .meta
+            .iter()
+            .filter(|(key, _)| *key != PROGRESS_TOKEN)
+            .map(|(key, value)| match &**key {
+                CLIENT_CAPABILITIES => (key.clone(), Value::Object(Map::new())),
+                _ => (key.clone(), value.clone()),
+            })
+            .collect();
         Self {
             id: self.id(),
             branch: Some(branch),
-            meta,
+            meta: meta.into(),
             extensions: self.extensions.clone(),
             cancellation: self.cancellation.clone(),
             peer: None,

@@ -51,6 +51,8 @@ pub(super) struct Connection {
     /// Cancelled as soon as nothing will come over it any more.
     pub(super) gone: CancellationToken,
     pub(super) routes: Arc<Routes>,
+    /// Whether our end says that nothing can be asked for.
+    declares_nothing: bool,
     /// The keys of `_meta` that are passed on beside the trace.
     passed_meta: Arc<[String]>,
     /// Weak, since it has the connection.
@@ -80,7 +82,9 @@ struct Pending<'c> {
 
 impl Connection {
     pub(super) fn new(remote: &Arc<Remote>, session: &Session, gone: CancellationToken) -> Self {
-        Self::over(remote, session.peer().clone(), session.service().routes().clone(), gone)
+        let routes = session.service().routes().clone();
+        let declares_nothing = true;
+        Self { declares_nothing, ..Self::over(remote, session.peer().clone(), routes, gone) }
     }
 
     /// A connection over a peer that somebody else keeps.
@@ -97,6 +101,7 @@ impl Connection {
             modern,
             gone,
             routes,
+            declares_nothing: false,
             passed_meta: remote.passed_meta.clone(),
             remote: Arc::downgrade(remote),
             has_failed: AtomicBool::new(false),
@@ -176,10 +181,14 @@ impl Connection {
         if self.modern
             && let Some(Value::Object(capabilities)) = from.get(CLIENT_CAPABILITIES)
         {
-            let relayed = RELAYED
+            let relayed: Map<_, _> = RELAYED
                 .into_iter()
-                .filter_map(|key| Some((key.to_owned(), capabilities.get(key)?.clone())));
-            meta.insert(CLIENT_CAPABILITIES.to_owned(), Value::Object(relayed.collect()));
+                .filter_map(|key| Some((key.to_owned(), capabilities.get(key)?.clone())))
+                .collect();
+            // rmcp copies all that is given to it, and says so of our end by itself.
+            if !(relayed.is_empty() && self.declares_nothing) {
+                meta.insert(CLIENT_CAPABILITIES.to_owned(), Value::Object(relayed));
+            }
         }
         if meta.is_empty() { None } else { Some(RequestMetaObject::from(meta)) }
     }

@@ -2,14 +2,17 @@
 
 use std::{any::Any, error::Error, panic::AssertUnwindSafe};
 
-use futures::future::FutureExt;
+use futures::future::{FutureExt, TryFutureExt};
 use rmcp::model::ErrorData;
 
 use crate::message::Cause;
 
 /// Turns a panic into an error, since rmcp would leave the request unanswered.
-pub(super) async fn caught<T>(method: &str, work: impl Future<Output = T>) -> Result<T, ErrorData> {
-    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| {
+pub(super) fn caught<T>(
+    method: &str,
+    work: impl Future<Output = T>,
+) -> impl Future<Output = Result<T, ErrorData>> {
+    AssertUnwindSafe(work).catch_unwind().map_err(move |panic| {
         tracing::error!(method, panic = panic_text(&*panic), "panicked while answering a request");
         internal_error()
     })

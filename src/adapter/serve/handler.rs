@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use futures::future;
+use futures::future::{self, FutureExt};
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
 use rmcp::model::{SetLevelRequest, SetLevelRequestParams, SubscribeRequest, UnsubscribeRequest};
 use rmcp::{
@@ -275,14 +275,13 @@ where
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let streamed = match &self.changing {
+            // Boxed, since it would make the task of every request larger.
+            Some(changing) => self.stream(changing, context).boxed(),
+            None => self.shared.aside.listen(context),
+        };
         // A request as well, so a panic would leave it unanswered.
-        caught("subscriptions/listen", async {
-            match &self.changing {
-                Some(changing) => self.stream(changing, context).await,
-                None => self.shared.aside.listen(context).await,
-            }
-        })
-        .await?
+        caught("subscriptions/listen", streamed).await?
     }
 
     async fn on_cancelled(
