@@ -44,6 +44,10 @@ foreign:
 bench *filter:
     cargo bench --bench fan_out -- {{filter}}
 
+# Time remote servers, and measure the gateway at rest.
+bench-remote *filter:
+    cargo bench --all-features --bench remote -- {{filter}}
+
 # Time the same fan-outs beside mcp-proxy.
 peers *filter:
     cargo bench --manifest-path benches/peers/Cargo.toml -- {{filter}}

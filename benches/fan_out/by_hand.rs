@@ -8,22 +8,20 @@
 use std::{convert::Infallible, iter::repeat_n, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use mcp_composite::{
-    composite::{BRANCH, TRACE},
-    message::{Context, Reply, Request, ToolAnswer},
-};
+use mcp_composite::message::{Context, Reply, Request, ToolAnswer};
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock,
-    JsonObject, MetaObject,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject,
 };
-use serde_json::{Map, Value, json};
 use tokio::{
     task::JoinSet,
     time::{Instant, timeout},
 };
 use tower::ServiceExt;
 
-use super::Leaf;
+use super::{
+    Leaf,
+    answer::{Branch, Failure, answer, text},
+};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -103,69 +101,7 @@ pub(crate) async fn same_answer(
         branches[index] = Some(Branch { result, started, ended });
     }
 
-    let mut succeeded = true;
-    let mut content = Vec::with_capacity(targets.len());
-    let mut reports = Map::new();
-    let mut trace = Vec::with_capacity(targets.len());
-    for (tool, branch) in targets.iter().zip(branches.into_iter().flatten()) {
-        let Branch { result, started, ended } = branch;
-        let status = result.as_ref().map_or_else(|failure| failure.status, |_| "completed");
-        let error = result
-            .as_ref()
-            .err()
-            .map(|failure| json!({ "kind": failure.kind, "message": failure.message }));
-        if report {
-            let mut traced = json!({
-                "step": tool,
-                "status": status,
-                "started_ms": milliseconds(started - begun),
-                "duration_ms": milliseconds(ended - started),
-            });
-            if let Some(error) = &error {
-                traced["error"] = error.clone();
-            }
-            trace.push(traced);
-            let mut reported = json!({ "status": status });
-            if let Some(output) = result.as_ref().ok().and_then(output) {
-                reported["output"] = output;
-            }
-            if let Some(error) = error {
-                reported["error"] = error;
-            }
-            reports.insert(tool.clone(), reported);
-        }
-        match result {
-            Ok(result) => {
-                content.extend(result.content.into_iter().map(|block| attributed(block, tool)));
-            }
-            Err(Failure { message, .. }) => {
-                succeeded = false;
-                let text = format!("branch `{tool}` (tool `{tool}`) failed: {message}");
-                content.push(attributed(ContentBlock::text(text), tool));
-            }
-        }
-    }
-
-    let mut answer = CallToolResult::success(content);
-    answer.is_error = Some(!succeeded);
-    // Not with `json!`, which would clone them.
-    answer.structured_content =
-        report.then(|| Map::from_iter([("branches".to_owned(), reports.into())]).into());
-    answer.meta =
-        report.then(|| MetaObject(Map::from_iter([(TRACE.to_owned(), Value::Array(trace))])));
-    Ok(answer.into())
-}
-
-struct Branch {
-    result: Result<CallToolResult, Failure>,
-    started: Instant,
-    ended: Instant,
-}
-
-struct Failure {
-    status: &'static str,
-    kind: &'static str,
-    message: String,
+    Ok(answer(&targets, branches.into_iter().flatten(), begun, report).into())
 }
 
 /// The request for each target; the last one takes the arguments, the others
@@ -205,36 +141,4 @@ fn tool_result(reply: Reply) -> Result<CallToolResult, Failure> {
         ToolAnswer::Error(error) => Err(failed("protocol", error.message.into_owned())),
         _ => Err(failed("protocol", "the tool's answer is not the result of a tool".to_owned())),
     }
-}
-
-fn output(result: &CallToolResult) -> Option<Value> {
-    result.structured_content.clone().or_else(|| text(result).map(Value::String))
-}
-
-fn text(result: &CallToolResult) -> Option<String> {
-    let mut texts = result.content.iter().filter_map(|block| block.as_text());
-    let mut text = texts.next()?.text.clone();
-    for more in texts {
-        text.push('\n');
-        text.push_str(&more.text);
-    }
-    Some(text)
-}
-
-fn attributed(mut block: ContentBlock, tool: &str) -> ContentBlock {
-    let meta = match &mut block {
-        ContentBlock::Text(text) => &mut text.meta,
-        ContentBlock::Image(image) => &mut image.meta,
-        ContentBlock::Audio(audio) => &mut audio.meta,
-        ContentBlock::Resource(resource) => &mut resource.meta,
-        ContentBlock::ResourceLink(link) => &mut link.meta,
-        _ => return block,
-    };
-    let meta = meta.get_or_insert_default();
-    meta.insert(BRANCH.to_owned(), tool.into());
-    block
-}
-
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

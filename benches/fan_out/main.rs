@@ -13,6 +13,7 @@
 //! the ratio of the medians and that of the fastest samples disagree, run the
 //! group again. Allocations do not vary.
 
+mod answer;
 mod by_hand;
 mod counting;
 mod measure;
