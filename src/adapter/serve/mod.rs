@@ -234,7 +234,7 @@ where
     /// Boxed, and of combinators, which keep the request once: rmcp makes a task
     /// for each request that has room for the largest of all methods, and an
     /// `async` block in another keeps room for what it was given twice. That was
-    /// 19 KiB for each request, which took longer than all of the layers.
+    /// 19 KiB for each request.
     fn answer<'a>(
         &'a self,
         method: &'a str,
