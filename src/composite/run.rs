@@ -28,7 +28,7 @@ use crate::{
         plan::Arguments,
         run::Run,
     },
-    message::{BackendErrorKind, Cause, Context, Refusal, Reply, Request, ToolAnswer},
+    message::{BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer},
 };
 
 /// Calls composites and their targets.
@@ -78,7 +78,10 @@ where
         let program = self.program.clone();
         let compiled = &program.composites[composite];
         let Some(available) = self.known.derived().available(composite) else {
-            return Err(Refusal::Unavailable { tool: compiled.name.to_string().into() });
+            return Err(Refusal::Unavailable {
+                kind: ItemKind::Tool,
+                name: compiled.name.to_string().into(),
+            });
         };
         let Checked { arguments, defaulted } = available.input.check(&compiled.name, arguments)?;
         let defaulted = if available.derived { defaulted } else { Vec::new() };
@@ -128,7 +131,8 @@ where
                 let available = known.derived().available(self.composite);
                 let target = available.map(|available| &available.targets[step]);
                 let Some(target) = target.filter(|target| target.exists()) else {
-                    let refusal = Refusal::UnknownTool { tool: tool.to_string().into() };
+                    let refusal =
+                        Refusal::Unknown { kind: ItemKind::Tool, name: tool.to_string().into() };
                     let missing = Err(StepError::protocol(refusal.to_error()));
                     return Either::Right(future::ready(missing).boxed());
                 };

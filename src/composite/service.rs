@@ -17,7 +17,7 @@ use crate::{
     catalog::{AtHand, Catalog, Known, Needs},
     engine::limits::Limits,
     intercept::{Informed, future::InformedFuture},
-    message::{Refusal, Reply, Request},
+    message::{ItemKind, Refusal, Reply, Request},
 };
 
 /// Middleware that [`CompositeLayer`] puts in front of a service.
@@ -118,8 +118,8 @@ where
             let program = rule.program.clone();
             let known = known(&catalog, composite, rule, inner.clone(), listing_context).await;
             let Some(known) = known else {
-                let tool = program.composites[composite].name.to_string();
-                return Refusal::Unavailable { tool: tool.into() }.into();
+                let name = program.composites[composite].name.to_string();
+                return Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into();
             };
             let runner = Runner { program, known, inner };
             match runner.run(composite, arguments, request.context(), limits).await {

@@ -46,20 +46,24 @@ mod cause;
 mod context;
 #[cfg(feature = "remote")]
 mod expected;
+mod items;
 mod progress;
 mod refusal;
 mod reply;
 mod request;
 pub(crate) mod size;
+mod subject;
 
 #[cfg(feature = "remote")]
 pub(crate) use self::expected::expected;
 pub use self::{
     backend_error::{BackendError, BackendErrorKind},
     context::Context,
+    items::ItemMut,
     progress::Progress,
     refusal::{Refusal, Violation},
     reply::{Reply, ToolAnswer},
     request::Request,
+    subject::{ItemKind, Subject},
 };
 pub(crate) use self::{cause::Cause, progress::Parts};

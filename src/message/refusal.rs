@@ -3,36 +3,52 @@ use std::{borrow::Cow, fmt};
 use rmcp::model::ErrorData;
 use serde_json::json;
 
+use super::ItemKind;
+
 /// How many violations of a schema an answer tells.
 const VIOLATIONS_TOLD: usize = 8;
 
-/// A call that was refused before it reached a tool.
+/// A request that was refused before it reached what it asks for.
 ///
 /// Refusals keep their type on the way out, so that a layer that renames tools
 /// or arguments can put them into the words of its client; they become JSON-RPC
 /// errors at the edge. All of them are `-32602`, as the [specification] wants it
-/// for unknown tools and malformed calls.
+/// for unknown tools and malformed calls, but for an unknown resource, which is
+/// `-32002`.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No tool of this name, or none that this client may know of.
-    UnknownTool {
-        /// The name that was called.
-        tool: Cow<'static, str>,
+    /// Nothing of this name, or nothing that this client may know of.
+    Unknown {
+        /// What was asked for.
+        kind: ItemKind,
+        /// The name or URI that it was asked for by.
+        name: Cow<'static, str>,
     },
-    /// The tool exists, but cannot run at the moment.
+    /// It exists, but cannot be used at the moment.
     Unavailable {
-        /// The name that was called.
-        tool: Cow<'static, str>,
+        /// What was asked for.
+        kind: ItemKind,
+        /// The name or URI that it was asked for by.
+        name: Cow<'static, str>,
     },
     /// The arguments do not fit the tool's input schema.
     InvalidArguments {
-        /// The name that was called.
+        /// The name of the tool that was called.
         tool: Cow<'static, str>,
         /// What does not fit; never empty.
         violations: Vec<Violation>,
+    },
+    /// The request is larger than a limit allows.
+    OverLimit {
+        /// What there is too much of, such as `bytes`.
+        unit: &'static str,
+        /// How much is allowed.
+        limit: usize,
+        /// The name of the setting.
+        setting: &'static str,
     },
 }
 
@@ -51,23 +67,35 @@ pub struct Violation {
 // === impl Refusal ===
 
 impl Refusal {
-    /// The name of the tool that was called.
+    /// What was asked for, if the refusal tells it.
     #[must_use]
-    pub fn tool(&self) -> &str {
+    pub const fn kind(&self) -> Option<ItemKind> {
         match self {
-            Self::UnknownTool { tool }
-            | Self::Unavailable { tool }
-            | Self::InvalidArguments { tool, .. } => tool,
+            Self::Unknown { kind, .. } | Self::Unavailable { kind, .. } => Some(*kind),
+            Self::InvalidArguments { .. } => Some(ItemKind::Tool),
+            Self::OverLimit { .. } => None,
         }
     }
 
-    /// The name of the tool that was called, to put it into the words of the
-    /// client.
-    pub const fn tool_mut(&mut self) -> &mut Cow<'static, str> {
+    /// The name or URI of what was asked for, if the refusal tells it.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
         match self {
-            Self::UnknownTool { tool }
-            | Self::Unavailable { tool }
-            | Self::InvalidArguments { tool, .. } => tool,
+            Self::Unknown { name, .. }
+            | Self::Unavailable { name, .. }
+            | Self::InvalidArguments { tool: name, .. } => Some(name),
+            Self::OverLimit { .. } => None,
+        }
+    }
+
+    /// The name or URI of what was asked for, to put it into the words of the
+    /// client.
+    pub const fn name_mut(&mut self) -> Option<&mut Cow<'static, str>> {
+        match self {
+            Self::Unknown { name, .. }
+            | Self::Unavailable { name, .. }
+            | Self::InvalidArguments { tool: name, .. } => Some(name),
+            Self::OverLimit { .. } => None,
         }
     }
 
@@ -82,7 +110,11 @@ impl Refusal {
                     .map(|violation| json!({ "path": violation.path, "message": violation.message }))
                     .collect::<Vec<_>>(),
             })),
-            Self::UnknownTool { .. } | Self::Unavailable { .. } => None,
+            Self::Unknown { kind: ItemKind::Resource, name } => {
+                let data = json!({ "uri": name });
+                return ErrorData::resource_not_found("resource not found", Some(data));
+            }
+            Self::Unknown { .. } | Self::Unavailable { .. } | Self::OverLimit { .. } => None,
         };
         ErrorData::invalid_params(self.to_string(), data)
     }
@@ -91,8 +123,10 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownTool { tool } => write!(f, "unknown tool `{tool}`"),
-            Self::Unavailable { tool } => write!(f, "tool `{tool}` is not available at the moment"),
+            Self::Unknown { kind, name } => write!(f, "unknown {kind} `{name}`"),
+            Self::Unavailable { kind, name } => {
+                write!(f, "{kind} `{name}` is not available at the moment")
+            }
             Self::InvalidArguments { tool, violations } => {
                 write!(f, "invalid arguments for `{tool}`: ")?;
                 for (index, violation) in violations.iter().take(VIOLATIONS_TOLD).enumerate() {
@@ -103,6 +137,9 @@ impl fmt::Display for Refusal {
                     Some(more @ 1..) => write!(f, "; and {more} more"),
                     _ => Ok(()),
                 }
+            }
+            Self::OverLimit { unit, limit, setting } => {
+                write!(f, "the request has more than {limit} {unit} (`{setting}`)")
             }
         }
     }

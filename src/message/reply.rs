@@ -5,7 +5,7 @@ use rmcp::model::{
     ServerResult,
 };
 
-use super::Refusal;
+use super::{ItemKind, Refusal};
 
 /// What a server answers: a result, a JSON-RPC error or a typed refusal.
 #[derive(Clone, Debug)]
@@ -48,7 +48,13 @@ pub enum ToolAnswer {
 impl Reply {
     /// No tool of this name, or none that the client may know of.
     pub fn unknown_tool(tool: impl Into<Cow<'static, str>>) -> Self {
-        Refusal::UnknownTool { tool: tool.into() }.into()
+        Self::unknown(ItemKind::Tool, tool)
+    }
+
+    /// Nothing of this kind and name or URI, or nothing that the client may know
+    /// of.
+    pub fn unknown(kind: ItemKind, name: impl Into<Cow<'static, str>>) -> Self {
+        Refusal::Unknown { kind, name: name.into() }.into()
     }
 
     /// No such method here.

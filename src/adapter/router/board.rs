@@ -8,12 +8,13 @@ use tokio::time::Instant;
 
 use super::{
     asking::{ListError, Listed},
-    item::{Item, ItemKind},
+    item::Item,
     merged::{Merged, Route, are_the_same},
     names::Names,
     problem::Problem,
     shown::Reason,
 };
+use crate::message::ItemKind;
 
 /// How many lists of several pages are kept for those who ask page by page.
 const MAX_EARLIER: usize = 4;

@@ -1,5 +1,3 @@
-use std::fmt;
-
 use rmcp::model::{
     CacheScope, ClientRequest, Extensions, ListPromptsRequest, ListPromptsResult,
     ListResourceTemplatesRequest, ListResourceTemplatesResult, ListResourcesRequest,
@@ -11,22 +9,8 @@ use serde::Serialize;
 use super::{board::Board, shared::Boards};
 use crate::{
     changes::{Changes, Epoch},
-    message::Reply,
+    message::{ItemKind, Reply},
 };
-
-/// What backends list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ItemKind {
-    /// Tools.
-    Tool,
-    /// Prompts.
-    Prompt,
-    /// Resources.
-    Resource,
-    /// Templates of the URIs of resources.
-    ResourceTemplate,
-}
 
 /// Something that backends list, and that all is done with alike.
 pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
@@ -137,23 +121,3 @@ item!(
         self.uri_template.split('{').next().filter(|literal| !literal.is_empty())
     }
 );
-
-// === impl ItemKind ===
-
-impl ItemKind {
-    /// Whether clients see it under a name, and not under a URI.
-    pub(super) const fn is_named(self) -> bool {
-        matches!(self, Self::Tool | Self::Prompt)
-    }
-}
-
-impl fmt::Display for ItemKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tool => "tool",
-            Self::Prompt => "prompt",
-            Self::Resource => "resource",
-            Self::ResourceTemplate => "resource template",
-        })
-    }
-}

@@ -139,7 +139,6 @@ pub use self::{
     backend::Backend,
     builder::RouterBuilder,
     error::{RouterError, RouterMistake, RouterMistakeKind},
-    item::ItemKind,
     names::Conflicts,
     problem::Problem,
     service::ResponseFuture,

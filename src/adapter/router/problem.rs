@@ -1,6 +1,7 @@
 use std::{fmt, sync::Arc};
 
-use super::{item::ItemKind, shown::Shown};
+use super::shown::Shown;
+use crate::message::ItemKind;
 
 /// What an operator must know about the backends of a router.
 ///

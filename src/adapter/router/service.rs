@@ -11,34 +11,18 @@ use rmcp::model::{
     ClientRequest, CompleteResult, CompletionInfo, ErrorCode, ErrorData, Prompt, Reference,
     Resource, ResourceTemplate, ServerResult, Tool,
 };
-use serde_json::json;
 use tower::BoxError;
 use tower_service::Service;
 
 use super::{
     Router,
-    item::ItemKind,
     names::Names,
     shared::{Shared, Way},
 };
-use crate::message::{BackendError, BackendErrorKind, Refusal, Reply, Request};
-
-/// What a request asks for.
-#[derive(Clone, Copy)]
-enum Wanted<'r> {
-    Tool(&'r str),
-    Prompt(&'r str),
-    Resource(&'r str),
-    /// A completion for a template of resources.
-    Template(&'r str),
-    List(ItemKind, Option<&'r String>),
-    Pong,
-    /// Something that a router does not do.
-    Other,
-}
+use crate::message::{BackendError, BackendErrorKind, ItemKind, Refusal, Reply, Request, Subject};
 
 /// What a backend was asked for, as the client named it.
-enum Subject {
+enum Wanted {
     Tool(Cow<'static, str>),
     Prompt(String),
     Resource(String),
@@ -63,7 +47,7 @@ struct Sent {
     reply: BoxFuture<'static, Result<Reply, BoxError>>,
     shared: Arc<Shared>,
     place: usize,
-    subject: Subject,
+    wanted: Wanted,
 }
 
 // === impl Router ===
@@ -80,25 +64,33 @@ impl Service<Request> for Router {
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let wanted = Wanted::by(request.message());
-        ResponseFuture(match (wanted, wanted.way(&self.shared)) {
-            (Wanted::List(kind, _), _) => {
-                State::Working(list(self.shared.clone(), kind, request).map(Ok).boxed())
+        let shared = self.shared.clone();
+        ResponseFuture(match request.subject() {
+            Subject::Item(kind, name) if !reads_directory(&request) => {
+                match shared.way(kind, name) {
+                    Way::To(place) => State::Sent(Sent::new(shared, place, request)),
+                    Way::Look => State::Working(look(shared, request).boxed()),
+                    Way::Contested => State::Answered(Some(refuse(kind, name, true))),
+                    Way::Nowhere => State::Answered(Some(refuse(kind, name, false))),
+                }
             }
-            (Wanted::Pong, _) => State::Answered(Some(ServerResult::empty(()).into())),
-            (Wanted::Other, _) => {
-                State::Answered(Some(Reply::method_not_found(request.method().to_owned())))
+            Subject::List(kind, _) => State::Working(list(shared, kind, request).map(Ok).boxed()),
+            _ if matches!(request.message(), ClientRequest::PingRequest(_)) => {
+                State::Answered(Some(ServerResult::empty(()).into()))
             }
-            (_, Way::To(place)) => State::Sent(Sent::new(self.shared.clone(), place, request)),
-            (_, Way::Look) => State::Working(look(self.shared.clone(), request).boxed()),
-            (_, way @ (Way::Contested | Way::Nowhere)) => State::Answered(Some(wanted.refuse(way))),
+            _ => State::Answered(Some(Reply::method_not_found(request.method().to_owned()))),
         })
     }
 }
 
+/// It is about a resource, but a router does not know how to do it.
+fn reads_directory(request: &Request) -> bool {
+    matches!(request.message(), ClientRequest::ReadResourceDirectoryRequest(_))
+}
+
 async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
-    let cursor = match Wanted::by(request.message()) {
-        Wanted::List(_, cursor) => cursor.cloned(),
+    let cursor = match request.subject() {
+        Subject::List(_, cursor) => cursor.map(str::to_owned),
         _ => None,
     };
     let context = request.context();
@@ -112,118 +104,62 @@ async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
 
 /// Finds out whose it is, and sends the request there.
 async fn look(shared: Arc<Shared>, request: Request) -> Result<Reply, BackendError> {
-    let wanted = Wanted::by(request.message());
-    match wanted {
-        Wanted::Tool(_) => shared.look::<Tool>(request.context()).await,
-        Wanted::Prompt(_) => shared.look::<Prompt>(request.context()).await,
-        _ => shared.look_for_resources(request.context()).await,
+    let Subject::Item(kind, name) = request.subject() else {
+        return Ok(Reply::method_not_found(request.method().to_owned()));
+    };
+    match kind {
+        ItemKind::Tool => shared.look::<Tool>(request.context()).await,
+        ItemKind::Prompt => shared.look::<Prompt>(request.context()).await,
+        ItemKind::Resource | ItemKind::ResourceTemplate => {
+            shared.look_for_resources(request.context()).await;
+        }
     }
-    match wanted.way(&shared) {
+    match shared.way(kind, name) {
         Way::To(place) => Sent::new(shared, place, request).await,
-        way => Ok(wanted.refuse(way)),
+        way => Ok(refuse(kind, name, way == Way::Contested)),
     }
 }
 
-// === impl Wanted ===
-
-impl<'r> Wanted<'r> {
-    fn by(message: &'r ClientRequest) -> Self {
-        use ClientRequest as Message;
-
-        match message {
-            Message::CallToolRequest(call) => Self::Tool(&call.params.name),
-            Message::GetPromptRequest(get) => Self::Prompt(&get.params.name),
-            Message::ReadResourceRequest(read) => Self::Resource(&read.params.uri),
-            Message::SubscribeRequest(subscribe) => Self::Resource(&subscribe.params.uri),
-            Message::UnsubscribeRequest(unsubscribe) => Self::Resource(&unsubscribe.params.uri),
-            Message::CompleteRequest(complete) => match &complete.params.r#ref {
-                Reference::Prompt(prompt) => Self::Prompt(&prompt.name),
-                Reference::Resource(template) => Self::Template(&template.uri),
-                _ => Self::Other,
-            },
-            Message::ListToolsRequest(list) => Self::list(ItemKind::Tool, list.params.as_ref()),
-            Message::ListPromptsRequest(list) => Self::list(ItemKind::Prompt, list.params.as_ref()),
-            Message::ListResourcesRequest(list) => {
-                Self::list(ItemKind::Resource, list.params.as_ref())
-            }
-            Message::ListResourceTemplatesRequest(list) => {
-                Self::list(ItemKind::ResourceTemplate, list.params.as_ref())
-            }
-            Message::PingRequest(_) => Self::Pong,
-            _ => Self::Other,
-        }
-    }
-
-    fn list(kind: ItemKind, params: Option<&'r rmcp::model::PaginatedRequestParams>) -> Self {
-        Self::List(kind, params.and_then(|params| params.cursor.as_ref()))
-    }
-
-    fn way(self, shared: &Shared) -> Way {
-        match self {
-            Self::Tool(name) => shared.way_to_name::<Tool>(name),
-            Self::Prompt(name) => shared.way_to_name::<Prompt>(name),
-            Self::Resource(uri) | Self::Template(uri) => shared.way_to_resource(uri),
-            Self::List(..) | Self::Pong | Self::Other => Way::Nowhere,
-        }
-    }
-
-    /// The answer to who asks for what leads nowhere.
-    fn refuse(self, way: Way) -> Reply {
-        match (self, way) {
-            (Self::Tool(name), Way::Contested) => {
-                Refusal::Unavailable { tool: name.to_owned().into() }.into()
-            }
-            (Self::Tool(name), _) => Reply::unknown_tool(name.to_owned()),
-            (Self::Prompt(name), Way::Contested) => {
-                let message = format!("prompt `{name}` is not available at the moment");
-                ErrorData::invalid_params(message, None).into()
-            }
-            (Self::Prompt(name), _) => unknown_prompt(name),
-            (Self::Template(uri), _) => {
-                ErrorData::invalid_params(format!("unknown resource template `{uri}`"), None).into()
-            }
-            (Self::Resource(uri), _) => unknown_resource(uri),
-            (Self::List(..) | Self::Pong | Self::Other, _) => {
-                ErrorData::internal_error("internal error", None).into()
-            }
-        }
-    }
+/// What a refusal speaks of, if its name has a prefix above.
+fn named(reply: &mut Reply) -> Option<&mut Cow<'static, str>> {
+    let refusal = reply.refusal_mut()?;
+    refusal.kind()?.is_named().then_some(())?;
+    refusal.name_mut()
 }
 
-fn unknown_prompt(name: &str) -> Reply {
-    ErrorData::invalid_params(format!("unknown prompt `{name}`"), None).into()
-}
-
-fn unknown_resource(uri: &str) -> Reply {
-    ErrorData::resource_not_found("resource not found", Some(json!({ "uri": uri }))).into()
+/// The answer to who asks for what leads nowhere.
+fn refuse(kind: ItemKind, name: &str, contested: bool) -> Reply {
+    let name = name.to_owned();
+    // A resource that two have is that of the first.
+    if contested && kind.is_named() {
+        return Refusal::Unavailable { kind, name: name.into() }.into();
+    }
+    Reply::unknown(kind, name)
 }
 
 // === impl Sent ===
 
 impl Sent {
     fn new(shared: Arc<Shared>, place: usize, mut request: Request) -> Self {
-        let subject = Subject::translate(&shared.names, place, request.message_mut());
+        let wanted = Wanted::translate(&shared.names, place, request.message_mut());
         let reply = shared.backends[place].service.answer(request);
-        Self { reply, shared, place, subject }
+        Self { reply, shared, place, wanted }
     }
 
     /// Puts a reply into the words of the client.
     fn put(&mut self, reply: &mut Reply) {
-        let Self { shared, place, subject, .. } = self;
+        let Self { shared, place, wanted, .. } = self;
         if let Some(result) = reply.result() {
             shared.handed_out.note(*place, result);
-        } else if let Some(refusal) = reply.refusal_mut() {
-            let tool = refusal.tool_mut();
-            *tool = match subject {
-                Subject::Tool(name) if shared.names.own(*place, name) == Some(tool) => {
-                    mem::take(name)
-                }
-                _ => shared.names.expose(*place, tool).into(),
+        } else if let Some(name) = named(reply) {
+            *name = match wanted {
+                Wanted::Tool(own) if shared.names.own(*place, own) == Some(name) => mem::take(own),
+                _ => shared.names.expose(*place, name).into(),
             };
         } else if let Some(code) = reply.error().map(|error| error.code) {
             match code.0 {
                 // The client has asked this server, which has the method.
-                _ if code == ErrorCode::METHOD_NOT_FOUND => *reply = subject.refuse(),
+                _ if code == ErrorCode::METHOD_NOT_FOUND => *reply = wanted.refuse(),
                 // What a backend finds wrong with our connection to it.
                 -32022..=-32020 => {
                     let name = shared.names.of(*place);
@@ -252,9 +188,9 @@ impl Future for Sent {
     }
 }
 
-// === impl Subject ===
+// === impl Wanted ===
 
-impl Subject {
+impl Wanted {
     /// Puts a request into the words of its backend.
     fn translate(names: &Names, place: usize, message: &mut ClientRequest) -> Self {
         use ClientRequest as Message;
@@ -292,8 +228,8 @@ impl Subject {
     fn refuse(&mut self) -> Reply {
         match self {
             Self::Tool(name) => Reply::unknown_tool(mem::take(name)),
-            Self::Prompt(name) => unknown_prompt(name),
-            Self::Resource(uri) => unknown_resource(uri),
+            Self::Prompt(name) => Reply::unknown(ItemKind::Prompt, mem::take(name)),
+            Self::Resource(uri) => Reply::unknown(ItemKind::Resource, mem::take(uri)),
             Self::Subscription(uri) => {
                 let message = format!("the resource `{uri}` cannot be subscribed to");
                 ErrorData::invalid_params(message, None).into()

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     changes::Changes,
-    message::{Context, Reply},
+    message::{Context, ItemKind, Reply},
 };
 
 /// How long a backend that was too slow is waited for in the background, until
@@ -347,8 +347,17 @@ impl Shared {
         future::join(self.look::<Resource>(context), self.look::<ResourceTemplate>(context)).await;
     }
 
+    /// Where a request about an item goes.
+    pub(super) fn way(&self, kind: ItemKind, name: &str) -> Way {
+        match kind {
+            ItemKind::Tool => self.way_to_name::<Tool>(name),
+            ItemKind::Prompt => self.way_to_name::<Prompt>(name),
+            ItemKind::Resource | ItemKind::ResourceTemplate => self.way_to_resource(name),
+        }
+    }
+
     /// Where a request about something with a name goes.
-    pub(super) fn way_to_name<I: Item>(&self, name: &str) -> Way {
+    fn way_to_name<I: Item>(&self, name: &str) -> Way {
         match I::board(&self.boards).route(name) {
             Some(Route::To(place)) => Way::To(place),
             Some(Route::Contested) => Way::Contested,
@@ -366,7 +375,7 @@ impl Shared {
     }
 
     /// Where a request about a resource, or a template of resources, goes.
-    pub(super) fn way_to_resource(&self, uri: &str) -> Way {
+    fn way_to_resource(&self, uri: &str) -> Way {
         let boards = &self.boards;
         match boards.resources.route(uri).or_else(|| boards.templates.route(uri)) {
             Some(Route::To(place)) => return Way::To(place),

@@ -11,7 +11,7 @@ use mcp_composite::{
         HandlerService,
         router::{Backend, Conflicts, Router},
     },
-    message::{BackendErrorKind, Refusal, Reply, Request, Violation},
+    message::{BackendErrorKind, ItemKind, Refusal, Reply, Request, Violation},
 };
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 use serde_json::{Value, json};
@@ -54,8 +54,8 @@ async fn refusals_of_all_kinds_name_what_the_client_called() {
         let violations = vec![Violation { path: "/q".into(), message: "no".into() }];
         Ok::<Reply, Infallible>(
             match &*tool {
-                "away" => Refusal::Unavailable { tool },
-                "nested" => Refusal::UnknownTool { tool: "inner".into() },
+                "away" => Refusal::Unavailable { kind: ItemKind::Tool, name: tool },
+                "nested" => Refusal::Unknown { kind: ItemKind::Tool, name: "inner".into() },
                 _ => Refusal::InvalidArguments { tool, violations },
             }
             .into(),

@@ -1,0 +1,85 @@
+use rmcp::model::{Prompt, Resource, ResourceTemplate, ServerResult, Tool};
+
+use super::{ItemKind, Reply};
+
+/// An item of a list, to look at or to rewrite.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ItemMut<'r> {
+    /// A tool.
+    Tool(&'r mut Tool),
+    /// A prompt.
+    Prompt(&'r mut Prompt),
+    /// A resource.
+    Resource(&'r mut Resource),
+    /// A template of the URIs of resources.
+    ResourceTemplate(&'r mut ResourceTemplate),
+}
+
+// === impl ItemMut ===
+
+impl ItemMut<'_> {
+    /// What it is.
+    #[must_use]
+    pub const fn kind(&self) -> ItemKind {
+        match self {
+            Self::Tool(_) => ItemKind::Tool,
+            Self::Prompt(_) => ItemKind::Prompt,
+            Self::Resource(_) => ItemKind::Resource,
+            Self::ResourceTemplate(_) => ItemKind::ResourceTemplate,
+        }
+    }
+
+    /// The name or URI by which clients ask for it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Tool(tool) => &tool.name,
+            Self::Prompt(prompt) => &prompt.name,
+            Self::Resource(resource) => &resource.uri,
+            Self::ResourceTemplate(template) => &template.uri_template,
+        }
+    }
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// Keeps the items of a list that `keep` wants, and lets it rewrite them; does
+    /// nothing if the reply is no list.
+    ///
+    /// A directory of resources is a list of resources.
+    pub fn retain_items(&mut self, mut keep: impl FnMut(ItemMut<'_>) -> bool) {
+        match self.result_mut() {
+            Some(ServerResult::ListToolsResult(list)) => {
+                list.tools.retain_mut(|tool| keep(ItemMut::Tool(tool)));
+            }
+            Some(ServerResult::ListPromptsResult(list)) => {
+                list.prompts.retain_mut(|prompt| keep(ItemMut::Prompt(prompt)));
+            }
+            Some(ServerResult::ListResourcesResult(list)) => {
+                list.resources.retain_mut(|resource| keep(ItemMut::Resource(resource)));
+            }
+            Some(ServerResult::ListResourceTemplatesResult(list)) => {
+                let templates = &mut list.resource_templates;
+                templates.retain_mut(|template| keep(ItemMut::ResourceTemplate(template)));
+            }
+            _ => (),
+        }
+    }
+
+    /// Whether the reply is the last page of a list, and of what.
+    #[must_use]
+    pub fn ends_list(&self) -> Option<ItemKind> {
+        let (kind, cursor) = match self.result()? {
+            ServerResult::ListToolsResult(list) => (ItemKind::Tool, &list.next_cursor),
+            ServerResult::ListPromptsResult(list) => (ItemKind::Prompt, &list.next_cursor),
+            ServerResult::ListResourcesResult(list) => (ItemKind::Resource, &list.next_cursor),
+            ServerResult::ListResourceTemplatesResult(list) => {
+                (ItemKind::ResourceTemplate, &list.next_cursor)
+            }
+            _ => return None,
+        };
+        cursor.is_none().then_some(kind)
+    }
+}

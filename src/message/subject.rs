@@ -1,0 +1,138 @@
+use std::fmt;
+
+use rmcp::model::{ClientRequest, PaginatedRequestParams, Reference};
+
+use super::Request;
+
+/// What servers list, and clients ask for by name or URI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ItemKind {
+    /// Tools.
+    Tool,
+    /// Prompts.
+    Prompt,
+    /// Resources.
+    Resource,
+    /// Templates of the URIs of resources.
+    ResourceTemplate,
+}
+
+/// What a [`Request`] is about, as its client names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Subject<'r> {
+    /// One item, by its name or URI: a call, a `get`, a `read`, a subscription or
+    /// its end, or a completion.
+    Item(ItemKind, &'r str),
+    /// The list of all items of a kind, from a cursor.
+    List(ItemKind, Option<&'r str>),
+    /// Anything else.
+    Other,
+}
+
+// === impl ItemKind ===
+
+impl ItemKind {
+    /// Whether clients see it under a name, and not under a URI.
+    pub(crate) const fn is_named(self) -> bool {
+        matches!(self, Self::Tool | Self::Prompt)
+    }
+}
+
+impl fmt::Display for ItemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::ResourceTemplate => "resource template",
+        })
+    }
+}
+
+// === impl Subject ===
+
+impl<'r> Subject<'r> {
+    fn of(message: &'r ClientRequest) -> Self {
+        use ClientRequest as Message;
+
+        match message {
+            Message::CallToolRequest(call) => Self::Item(ItemKind::Tool, &call.params.name),
+            Message::GetPromptRequest(get) => Self::Item(ItemKind::Prompt, &get.params.name),
+            Message::ReadResourceRequest(read) => Self::Item(ItemKind::Resource, &read.params.uri),
+            Message::ReadResourceDirectoryRequest(read) => {
+                Self::Item(ItemKind::Resource, &read.params.uri)
+            }
+            Message::SubscribeRequest(subscribe) => {
+                Self::Item(ItemKind::Resource, &subscribe.params.uri)
+            }
+            Message::UnsubscribeRequest(unsubscribe) => {
+                Self::Item(ItemKind::Resource, &unsubscribe.params.uri)
+            }
+            Message::CompleteRequest(complete) => match &complete.params.r#ref {
+                Reference::Prompt(prompt) => Self::Item(ItemKind::Prompt, &prompt.name),
+                Reference::Resource(template) => {
+                    Self::Item(ItemKind::ResourceTemplate, &template.uri)
+                }
+                _ => Self::Other,
+            },
+            Message::ListToolsRequest(list) => Self::list(ItemKind::Tool, list.params.as_ref()),
+            Message::ListPromptsRequest(list) => Self::list(ItemKind::Prompt, list.params.as_ref()),
+            Message::ListResourcesRequest(list) => {
+                Self::list(ItemKind::Resource, list.params.as_ref())
+            }
+            Message::ListResourceTemplatesRequest(list) => {
+                Self::list(ItemKind::ResourceTemplate, list.params.as_ref())
+            }
+            _ => Self::Other,
+        }
+    }
+
+    fn list(kind: ItemKind, params: Option<&'r PaginatedRequestParams>) -> Self {
+        Self::List(kind, params.and_then(|params| params.cursor.as_deref()))
+    }
+}
+
+// === impl Request ===
+
+impl Request {
+    /// What the request is about.
+    #[must_use]
+    pub fn subject(&self) -> Subject<'_> {
+        Subject::of(self.message())
+    }
+
+    /// Makes the request be about another item of the same kind; does nothing if
+    /// it is not about one.
+    ///
+    /// ```
+    /// use mcp_composite::message::{ItemKind, Request, Subject};
+    ///
+    /// let mut request = Request::call_tool("search");
+    /// request.set_subject("github_search");
+    /// assert_eq!(request.subject(), Subject::Item(ItemKind::Tool, "github_search"));
+    /// ```
+    pub fn set_subject(&mut self, name: impl Into<String>) {
+        use ClientRequest as Message;
+
+        let subject = match self.message_mut() {
+            Message::CallToolRequest(call) => {
+                call.params.name = name.into().into();
+                return;
+            }
+            Message::GetPromptRequest(get) => &mut get.params.name,
+            Message::ReadResourceRequest(read) => &mut read.params.uri,
+            Message::ReadResourceDirectoryRequest(read) => &mut read.params.uri,
+            Message::SubscribeRequest(subscribe) => &mut subscribe.params.uri,
+            Message::UnsubscribeRequest(unsubscribe) => &mut unsubscribe.params.uri,
+            Message::CompleteRequest(complete) => match &mut complete.params.r#ref {
+                Reference::Prompt(prompt) => &mut prompt.name,
+                Reference::Resource(template) => &mut template.uri,
+                _ => return,
+            },
+            _ => return,
+        };
+        *subject = name.into();
+    }
+}
