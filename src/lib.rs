@@ -80,6 +80,8 @@ pub mod message;
 
 pub mod changes;
 
+pub mod pattern;
+
 pub mod intercept;
 
 pub mod catalog;
@@ -93,7 +95,11 @@ pub mod adapter;
 #[cfg(feature = "config")]
 pub mod config;
 
+mod complaints;
+
 mod engine;
+
+mod near;
 
 #[cfg(all(doctest, feature = "config"))]
 #[doc = include_str!("../README.md")]

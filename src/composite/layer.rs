@@ -2,11 +2,11 @@ use std::{fmt, sync::Arc};
 
 use tower_layer::Layer;
 
-use super::{
-    Composite, compile::Program, definition::CompositeTool, error::DefinitionErrors,
-    resolve::Complaints,
+use super::{Composite, compile::Program, definition::CompositeTool, error::DefinitionErrors};
+use crate::{
+    catalog::VaryBy, changes::Epoch, complaints::Complaints, engine::limits::Limits,
+    message::Context,
 };
-use crate::{catalog::VaryBy, changes::Epoch, engine::limits::Limits, message::Context};
 
 /// Adds composite tools to the service it wraps.
 ///
@@ -20,7 +20,7 @@ use crate::{catalog::VaryBy, changes::Epoch, engine::limits::Limits, message::Co
 #[derive(Clone)]
 pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
-    pub(super) complaints: Arc<Complaints>,
+    pub(super) complaints: Complaints,
     pub(super) limits: Limits,
     pub(super) epoch: Epoch,
     pub(super) vary_by: Option<VaryBy>,
@@ -79,7 +79,7 @@ impl CompositeLayer {
     ) -> Result<Self, DefinitionErrors> {
         Ok(Self {
             program: Arc::new(Program::compile(composites.into_iter().collect(), separator)?),
-            complaints: Arc::default(),
+            complaints: Complaints::default(),
             limits: Limits::default(),
             epoch: Epoch::default(),
             vary_by: None,

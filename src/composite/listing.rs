@@ -1,11 +1,9 @@
 use std::{ops::ControlFlow, sync::Arc};
 
-use super::{
-    compile::Program,
-    resolve::{Complaints, Resolved},
-};
+use super::{compile::Program, resolve::Resolved};
 use crate::{
     catalog::{Known, Needs, Tools},
+    complaints::Complaints,
     intercept::InterceptInformed,
     message::{Reply, Request},
 };
@@ -14,7 +12,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
-    pub(super) complaints: Arc<Complaints>,
+    pub(super) complaints: Complaints,
 }
 
 // === impl Listing ===

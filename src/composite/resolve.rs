@@ -1,7 +1,4 @@
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
@@ -10,7 +7,7 @@ use super::{
     input::Input,
     schema::{self, Source},
 };
-use crate::catalog::Tools;
+use crate::{catalog::Tools, complaints::Complaints};
 
 /// What becomes of a program's composites with the tools that there are.
 #[derive(Debug)]
@@ -48,13 +45,6 @@ pub(super) struct ResolvedTarget {
     /// Whether the tool refuses what its schema does not name.
     closed: bool,
 }
-
-/// How many complaints are remembered; what comes after is not logged.
-const MAX_COMPLAINTS: usize = 1_000;
-
-/// What was said about composites, so that it is said once.
-#[derive(Debug, Default)]
-pub(super) struct Complaints(Mutex<Vec<String>>);
 
 // === impl Resolved ===
 
@@ -219,24 +209,5 @@ impl ResolvedTarget {
                 }
             }
         }
-    }
-}
-
-// === impl Complaints ===
-
-impl Complaints {
-    /// Logs a complaint, unless it was.
-    fn tell(&self, complaint: fmt::Arguments<'_>) {
-        let complaint = complaint.to_string();
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < MAX_COMPLAINTS && !told.contains(&complaint) {
-            tracing::warn!("{complaint}");
-            told.push(complaint);
-        }
-    }
-
-    /// All that was said so far.
-    pub(super) fn told(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -4,11 +4,10 @@ use serde::de::{self, Expected, Unexpected};
 
 use super::{
     masks::is_word,
-    near::nearest,
     read::{Node, address},
     source::shown,
 };
-use crate::composite::Segment;
+use crate::{composite::Segment, near::nearest};
 
 /// Why a value cannot be used.
 #[derive(Debug)]

@@ -188,7 +188,6 @@ mod failure;
 mod file;
 mod header;
 mod masks;
-mod near;
 mod read;
 mod router;
 mod source;

@@ -21,11 +21,13 @@ use super::{
     error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
     masks::{is_word, masked_path, values},
-    near::nearest,
     source::Source,
     value::Value,
 };
-use crate::composite::{DisplayPath, Segment};
+use crate::{
+    composite::{DisplayPath, Segment},
+    near::nearest,
+};
 
 /// A value of the file and where it stands.
 pub(super) type Node<'t> = Spanned<DeValue<'t>>;

@@ -1,9 +1,7 @@
 use std::collections::HashSet;
 
-use super::{
-    backend::BackendConfig, failure::one_of, near::nearest, router::RouterConfig, source::shown,
-};
-use crate::adapter::router::Conflicts;
+use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::shown};
+use crate::{adapter::router::Conflicts, near::nearest};
 
 /// How many backends a message names.
 const MAX_NAMED: usize = 8;

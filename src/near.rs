@@ -1,5 +1,7 @@
+//! The near miss: what somebody most likely meant.
+
 /// The candidate that `word` is most likely a slip of, if there is one.
-pub(super) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     // The distance takes time with the product of both lengths, and nothing
     // that is this long is a slip of a key.
     if word.chars().count() > 64 {

@@ -1,0 +1,303 @@
+//! Which names a rule speaks of.
+//!
+//! A name or URI is matched by
+//!
+//! - the same text;
+//! - a glob: `*` is any run of characters, `/` included, `?` any single one,
+//!   `[a-z]` one of these, `[!a-z]` one of the others, `{a,b}` either, and `\*` is
+//!   a star;
+//! - after `re:`, a [regular expression](regex::bytes#syntax) that the whole name
+//!   must match.
+//!
+//! A glob also matches the text that it is written as, so that the template
+//! `db://{table}` can be named. Letter case counts. `?` and `[…]` stand for one
+//! byte, which makes no difference in names of tools and in URIs: they are ASCII.
+//!
+//! # Examples
+//!
+//! ```
+//! use mcp_composite::pattern::Selection;
+//!
+//! let tools = Selection::default().allow(["get_*", "re:list_(all|some)"])?.deny(["get_secret"])?;
+//! assert!(tools.selects("get_issue") && tools.selects("list_all"));
+//! assert!(!tools.selects("get_secret") && !tools.selects("list_allowed") && !tools.selects("drop"));
+//!
+//! let error = Selection::default().deny(["ok", "re:(", "["]).unwrap_err();
+//! assert_eq!(error.mistakes().len(), 2);
+//! assert_eq!(error.mistakes()[1].to_string(), "`[` is no pattern: unclosed character class; missing ']'");
+//! # Ok::<(), mcp_composite::pattern::PatternError>(())
+//! ```
+
+mod unmatched;
+
+use std::{collections::HashSet, fmt, sync::Arc};
+
+use globset::GlobBuilder;
+use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
+
+pub(crate) use self::unmatched::Unmatched;
+
+/// What a pattern begins with that is a regular expression.
+const REGEX: &str = "re:";
+
+/// Names that are matched by any of some patterns, compiled into one matcher.
+///
+/// To ask takes no longer for more exact names.
+#[derive(Clone, Default)]
+pub struct Patterns(Arc<Compiled>);
+
+#[derive(Default)]
+struct Compiled {
+    /// As they were written.
+    written: Vec<String>,
+    exact: HashSet<String>,
+    /// Of those that are more than a text, in their order.
+    others: RegexSet,
+    /// Where they stand among all.
+    places: Vec<usize>,
+}
+
+/// Which names a rule lets through: those that it allows, or all, without those
+/// that it denies.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    allow: Option<Patterns>,
+    deny: Patterns,
+}
+
+/// Patterns that do not compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternError(Vec<PatternMistake>);
+
+/// One pattern that does not compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternMistake {
+    index: usize,
+    pattern: String,
+    reason: String,
+}
+
+// === impl Patterns ===
+
+impl Patterns {
+    /// Compiles patterns.
+    ///
+    /// # Errors
+    ///
+    /// Returns every pattern that is blank, no glob or no regular expression.
+    pub fn new<P: Into<String>>(
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<Self, PatternError> {
+        let mut compiled = Compiled::default();
+        let mut expressions = Vec::new();
+        let mut mistakes = Vec::new();
+        for (index, pattern) in patterns.into_iter().enumerate() {
+            let pattern = pattern.into();
+            match expression(&pattern) {
+                Ok(None) => {
+                    compiled.exact.insert(pattern.clone());
+                }
+                Ok(Some(expression)) => {
+                    // A template of URIs has braces.
+                    if !pattern.starts_with(REGEX) {
+                        compiled.exact.insert(pattern.clone());
+                    }
+                    expressions.push(expression);
+                    compiled.places.push(index);
+                }
+                Err(reason) => {
+                    mistakes.push(PatternMistake { index, pattern: pattern.clone(), reason });
+                }
+            }
+            compiled.written.push(pattern);
+        }
+        if !mistakes.is_empty() {
+            return Err(PatternError(mistakes));
+        }
+        // A name may hold any character, also the end of a line.
+        compiled.others = RegexSetBuilder::new(expressions)
+            .dot_matches_new_line(true)
+            .build()
+            .map_err(|error| PatternError::of_all(&compiled.written, &error))?;
+        Ok(Self(Arc::new(compiled)))
+    }
+
+    /// Whether any of the patterns matches the name.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        self.0.exact.contains(name) || self.0.others.is_match(name.as_bytes())
+    }
+
+    /// Whether there are no patterns.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.written.is_empty()
+    }
+
+    /// The patterns as they were written, in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.written.iter().map(String::as_str)
+    }
+
+    /// Which of the patterns match the name, by their places.
+    pub(crate) fn which<'p>(&'p self, name: &'p str) -> impl Iterator<Item = usize> + 'p {
+        let compiled = &*self.0;
+        let exact = compiled.exact.contains(name);
+        let exact = compiled.written.iter().enumerate().filter(move |(_, p)| exact && *p == name);
+        let others = compiled.others.matches(name.as_bytes()).into_iter();
+        exact.map(|(place, _)| place).chain(others.map(|place| compiled.places[place]))
+    }
+}
+
+/// The regular expression that a pattern stands for, if it is more than a text.
+fn expression(pattern: &str) -> Result<Option<String>, String> {
+    if pattern.trim().is_empty() {
+        return Err("it is blank".to_owned());
+    }
+    let expression = if let Some(expression) = pattern.strip_prefix(REGEX) {
+        let anchored = format!("^(?:{expression})$");
+        // Alone too, so that `)|(` does not get out of the group.
+        for expression in [expression, &anchored] {
+            Regex::new(expression).map_err(|error| last_line(&error))?;
+        }
+        anchored
+    } else if pattern.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+        let glob = GlobBuilder::new(pattern)
+            .literal_separator(false)
+            .backslash_escape(true)
+            .empty_alternates(true)
+            .build();
+        glob.map_err(|error| error.kind().to_string())?.regex().to_owned()
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(expression))
+}
+
+/// What is wrong, without the expression and the arrow that points into it.
+fn last_line(error: &regex::Error) -> String {
+    let told = error.to_string();
+    let last = told.lines().last().unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
+}
+
+impl fmt::Debug for Patterns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+// === impl Selection ===
+
+impl Selection {
+    /// Allows only what one of these patterns matches.
+    ///
+    /// # Errors
+    ///
+    /// Returns every pattern that does not compile.
+    pub fn allow<P: Into<String>>(
+        mut self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<Self, PatternError> {
+        self.allow = Some(Patterns::new(patterns)?);
+        Ok(self)
+    }
+
+    /// Denies what one of these patterns matches, whatever is allowed.
+    ///
+    /// # Errors
+    ///
+    /// Returns every pattern that does not compile.
+    pub fn deny<P: Into<String>>(
+        mut self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<Self, PatternError> {
+        self.deny = Patterns::new(patterns)?;
+        Ok(self)
+    }
+
+    /// Whether the rule lets the name through.
+    #[must_use]
+    pub fn selects(&self, name: &str) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.matches(name))
+            && (self.deny.is_empty() || !self.deny.matches(name))
+    }
+
+    /// Whether the rule lets every name through.
+    #[must_use]
+    pub fn selects_all(&self) -> bool {
+        self.allow.is_none() && self.deny.is_empty()
+    }
+
+    /// What is allowed, unless that is everything.
+    #[must_use]
+    pub const fn allowed(&self) -> Option<&Patterns> {
+        self.allow.as_ref()
+    }
+
+    /// What is denied.
+    #[must_use]
+    pub const fn denied(&self) -> &Patterns {
+        &self.deny
+    }
+}
+
+// === impl PatternError ===
+
+impl PatternError {
+    /// All patterns are too large together.
+    fn of_all(written: &[String], error: &regex::Error) -> Self {
+        let reason = format!("all patterns together are too large: {}", last_line(error));
+        let pattern = written.last().cloned().unwrap_or_default();
+        let index = written.len().saturating_sub(1);
+        Self(vec![PatternMistake { index, pattern, reason }])
+    }
+
+    /// The patterns that do not compile, in their order; never empty.
+    #[must_use]
+    pub fn mistakes(&self) -> &[PatternMistake] {
+        &self.0
+    }
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, mistake) in self.0.iter().enumerate() {
+            if place > 0 {
+                f.write_str("\n")?;
+            }
+            mistake.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+// === impl PatternMistake ===
+
+impl PatternMistake {
+    /// Which of the patterns it is, from zero.
+    #[must_use]
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// What is wrong with it.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl fmt::Display for PatternMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no pattern: {}", self.pattern, self.reason)
+    }
+}
