@@ -4,9 +4,11 @@ use std::{
 };
 
 use super::{
+    include::Texts,
     read::Fault,
     source::{Place, Source},
 };
+use crate::composite::{DisplayPath, Segment};
 
 /// How many mistakes are told at once.
 pub(super) const MAX_MISTAKES: usize = 100;
@@ -59,24 +61,25 @@ impl ConfigError {
     }
 
     /// Puts the faults in the order of the file and finds their lines.
-    pub(super) fn mistaken(source: &Source<'_>, mut faults: Vec<Fault>, complete: bool) -> Self {
+    pub(super) fn mistaken(
+        texts: &Texts,
+        source: &Source<'_>,
+        before: &[usize],
+        mut faults: Vec<Fault>,
+        complete: bool,
+    ) -> Self {
         faults.sort_by_key(|fault| fault.span.start);
         let untold = faults.len().saturating_sub(MAX_MISTAKES);
         let mistakes = faults
             .into_iter()
             .take(MAX_MISTAKES)
-            .map(|fault| Mistake {
-                path: fault.path,
-                message: fault.message,
-                place: source.place(&fault.span),
+            .map(|Fault { path, message, span }| {
+                let path = own_path(path, before[source.file_of(&span)]);
+                Mistake { path, message, place: source.place(&span) }
             })
             .collect();
-        Self { file: None, kind: ErrorKind::Mistaken { mistakes, untold, complete } }
-    }
-
-    pub(super) fn in_file(mut self, file: PathBuf) -> Self {
-        self.file = Some(file);
-        self
+        let file = texts.files[0].path.clone();
+        Self { file, kind: ErrorKind::Mistaken { mistakes, untold, complete } }
     }
 
     /// All mistakes in the order of the file, at most 100; none if the file
@@ -98,7 +101,8 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file().unwrap_or_else(|| Path::new("<string>")).display();
+        let main = self.file().unwrap_or(Path::new("<string>"));
+        let file = main.display();
         let (mistakes, untold, complete) = match &self.kind {
             ErrorKind::Unreadable(_) => return write!(f, "cannot read `{file}`"),
             ErrorKind::Mistaken { mistakes, untold, complete } => (mistakes, *untold, *complete),
@@ -107,8 +111,12 @@ impl fmt::Display for ConfigError {
         let least = if complete { "" } else { "at least " };
         let plural = if found == 1 { "" } else { "s" };
         write!(f, "{least}{found} mistake{plural} in {file}")?;
+        if mistakes.iter().any(|mistake| mistake.file() != self.file()) {
+            f.write_str(" and what it includes")?;
+        }
         for mistake in mistakes {
-            let Place { line, column, excerpt, before, marked } = &mistake.place;
+            let Place { file: own, line, column, excerpt, before, marked } = &mistake.place;
+            let file = own.as_deref().unwrap_or(main).display();
             let gutter = line.to_string().len();
             write!(f, "\n\nerror: {}", mistake.message)?;
             write!(f, "\n{:gutter$}--> {file}:{line}:{column}", "")?;
@@ -133,16 +141,31 @@ impl std::error::Error for ConfigError {
     }
 }
 
+/// The path in the file that a composite stands in, which has this many before
+/// its own.
+fn own_path(mut path: Vec<Segment>, before: usize) -> String {
+    if let [Segment::Key(_), Segment::Index(index), ..] = path.as_mut_slice() {
+        *index = index.saturating_sub(before);
+    }
+    DisplayPath(&path).to_string()
+}
+
 // === impl Mistake ===
 
 impl Mistake {
-    /// The keys that lead to the mistake, such as
+    /// The keys of its file that lead to the mistake, such as
     /// `composite_tools[1].targets[0].timeout`.
     ///
     /// Empty if the text is no TOML.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The file, unless the configuration came from a string.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.place.file.as_deref()
     }
 
     /// The line, from one.

@@ -1,28 +1,24 @@
 use std::{env, fs, path::Path};
 
-use serde::Deserialize;
-use toml::{
-    Spanned,
-    de::{DeTable, DeValue},
-};
-
 use super::{
     BackendConfig, ConfigError, RouterConfig,
     backends::{self, BackendTable},
     composite_tools::{self, CompositeToolTable},
-    masks::masks,
+    include::{self, Parsed, Sources, Texts},
     read::Reader,
     router::{self, RouterTable},
     source::Source,
     variables::Environment,
 };
 use crate::composite::{CompositeLayer, CompositeTool};
+use serde::Deserialize;
 
 /// What a file configures.
 ///
 /// See the [module docs](crate::config) for an example.
 #[derive(Clone, Debug)]
 pub struct Config {
+    sources: Sources,
     backends: Vec<BackendConfig>,
     router: RouterConfig,
     composite_tools: Vec<CompositeTool>,
@@ -32,7 +28,8 @@ pub struct Config {
 /// The sections of a file.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct File {
+struct FileTable {
+    include: Vec<String>,
     backends: Vec<BackendTable>,
     router: RouterTable,
     composite_tools: Vec<CompositeToolTable>,
@@ -41,16 +38,32 @@ struct File {
 // === impl Config ===
 
 impl Config {
-    /// Reads the file at `path`.
+    /// Reads the file at `path`, and those that it includes, with the variables
+    /// of this process.
+    ///
+    /// A variable that is no UTF-8 counts as one that is not set.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or every mistake in it as
     /// [`from_toml_str`](Self::from_toml_str) does.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        Self::load_with_env(path, |name| env::var(name).ok())
+    }
+
+    /// Reads the file at `path`, and those that it includes, with `env` in the
+    /// place of the variables of this process.
+    ///
+    /// # Errors
+    ///
+    /// Returns errors as [`load`](Self::load) does.
+    pub fn load_with_env(
+        path: impl AsRef<Path>,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         match fs::read_to_string(path) {
-            Ok(text) => Self::from_toml_str(&text).map_err(|error| error.in_file(path.to_owned())),
+            Ok(text) => Self::from_texts(&Texts::gather(&text, Some(path)), &env),
             Err(error) => Err(ConfigError::unreadable(path.to_owned(), error)),
         }
     }
@@ -80,28 +93,60 @@ impl Config {
         text: &str,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        let (table, errors) = DeTable::parse_recoverable(text);
-        let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
-        let source = Source::new(text).masked(masks(text, &root, !errors.is_empty()));
-        let mut reader = Reader::new(&source, &root);
+        Self::from_texts(&Texts::gather(text, None), &env)
+    }
 
-        let config = if reader.parsed(&errors) { Self::read(&mut reader, &env) } else { None };
+    fn from_texts(texts: &Texts, environment: Environment<'_>) -> Result<Self, ConfigError> {
+        let Parsed { root, errors, masks, faults, before } = texts.parse();
+        let source = Source::of_files(&texts.text, texts.files.clone()).masked(masks);
+        let mut reader = Reader::new(&source, &root);
+        let mut readable = true;
+        for (start, errors) in &errors {
+            readable &= reader.parsed(errors, *start);
+        }
+        let config = if readable {
+            reader.found(faults);
+            Self::read(&mut reader, texts, environment)
+        } else {
+            None
+        };
         let masks = reader.take_masks();
         let finished = reader.finish();
         let source = source.masked(masks);
         match (config, finished) {
             (Some(config), (faults, true)) if faults.is_empty() => Ok(config),
-            (_, (faults, complete)) => Err(ConfigError::mistaken(&source, faults, complete)),
+            (_, (faults, complete)) => {
+                Err(ConfigError::mistaken(texts, &source, &before, faults, complete))
+            }
         }
     }
 
-    fn read(reader: &mut Reader<'_, '_>, environment: Environment<'_>) -> Option<Self> {
-        let file: File = reader.read();
+    fn read(
+        reader: &mut Reader<'_, '_>,
+        texts: &Texts,
+        environment: Environment<'_>,
+    ) -> Option<Self> {
+        let file: FileTable = reader.read();
+        for (place, message) in &texts.mistakes {
+            reader.report(&[include::KEY.into(), (*place).into()], message.clone());
+        }
         let router = router::build(file.router, reader);
         let backends = backends::build(file.backends, &router, environment, reader);
         let (composite_tools, layer) =
             composite_tools::build(file.composite_tools, &backends, &router, reader);
-        Some(Self { backends, router, composite_tools, composite_layer: layer? })
+        Some(Self {
+            sources: texts.sources.clone(),
+            backends,
+            router,
+            composite_tools,
+            composite_layer: layer?,
+        })
+    }
+
+    /// Which files it was read from.
+    #[must_use]
+    pub const fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// The servers behind the stack, in the order of the file.

@@ -16,7 +16,7 @@ use crate::composite::Segment;
 const MAX_WORD: usize = 64;
 
 /// The sections that hold no secrets.
-const OPEN_SECTIONS: [&str; 2] = ["composite_tools", "router"];
+const OPEN_SECTIONS: [&str; 3] = ["composite_tools", "include", "router"];
 
 /// The keys of a backend that hold none.
 const OPEN_KEYS: [&str; 7] =
@@ -29,11 +29,9 @@ const SECRET_KEYS: [&str; 4] = ["args", "env", "headers", "url"];
 /// The places of a file that are not shown, in order and apart from each other.
 ///
 /// With a parser's `errors` it is not known what stands where.
-pub(super) fn masks(text: &str, root: &Node<'_>, errors: bool) -> Vec<Range<usize>> {
+pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<usize>> {
     let mut masks = Vec::new();
-    if let DeValue::Table(root) = root.get_ref() {
-        sections(root, &mut masks);
-    }
+    sections(root, &mut masks);
     if errors {
         lines(text, &mut masks);
     }
@@ -211,17 +209,14 @@ const fn is_word_character(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use toml::Spanned;
-
     use super::*;
 
     /// The text as it is shown.
     fn shown(text: &str) -> String {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
         let mut shown = String::new();
         let mut end = 0;
-        for mask in masks(text, &root, !errors.is_empty()) {
+        for mask in masks(text, table.get_ref(), !errors.is_empty()) {
             shown.push_str(&text[end..mask.start]);
             shown.push_str("***");
             end = mask.end;

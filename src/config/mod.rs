@@ -104,6 +104,19 @@
 //! can be one, and is of the backend that it is routed to. Of several backends
 //! none can be named there, so what is spelled like one is a mistake.
 //!
+//! # Several files
+//!
+//! ```toml
+//! include = ["workflows/*.toml"]               # relative to this file
+//! ```
+//!
+//! adds the composites of other files behind those of this one, file by file in
+//! the order of `include`, and of their names for a pattern. They hold
+//! `[[composite_tools]]` and nothing else, and their targets can be whatever those
+//! of this file can be. A file that is found twice is read once; a pattern that
+//! finds none is no mistake, a path is. [`Config::sources`] tells when one of them
+//! has changed.
+//!
 //! # Mistakes
 //!
 //! A file is accepted as a whole or not at all. What is wrong with it is told
@@ -187,6 +200,7 @@ mod error;
 mod failure;
 mod file;
 mod header;
+mod include;
 mod masks;
 mod read;
 mod router;
@@ -202,5 +216,6 @@ pub use self::{
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     error::{ConfigError, Mistake},
     file::Config,
+    include::{Sources, Stamp},
     router::RouterConfig,
 };

@@ -52,8 +52,9 @@ pub(super) struct Reader<'a, 't> {
 }
 
 /// A mistake and which bytes of the file it is about.
+#[derive(Debug)]
 pub(super) struct Fault {
-    pub(super) path: String,
+    pub(super) path: Vec<Segment>,
     pub(super) message: String,
     pub(super) span: Range<usize>,
 }
@@ -75,14 +76,15 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Takes over what the parser found. Whether what it made of the text can
-    /// be read nevertheless.
-    pub(super) fn parsed(&mut self, errors: &[toml::de::Error]) -> bool {
+    /// Takes over what the parser found in the text that begins at `start`.
+    /// Whether what it made of the text can be read nevertheless.
+    pub(super) fn parsed(&mut self, errors: &[toml::de::Error], start: usize) -> bool {
         const DUPLICATE: &str = "duplicate key";
         // Only then is what the parser takes for a key surely one.
         let readable = errors.iter().all(|error| error.message() == DUPLICATE);
         for error in errors {
             let span = error.span().unwrap_or(0..0);
+            let span = span.start + start..span.end + start;
             let message = match error.message() {
                 // The first of the two is kept and everything else is in its place.
                 DUPLICATE => match self.source.slice(&span).trim_matches(['"', '\'']) {
@@ -95,9 +97,14 @@ impl<'a, 't> Reader<'a, 't> {
                 },
                 message => message.replacen(", expected ", ": expected ", 1),
             };
-            self.faults.push(Fault { path: String::new(), message, span });
+            self.faults.push(Fault { path: Vec::new(), message, span });
         }
         readable
+    }
+
+    /// Takes over what was found wrong before.
+    pub(super) fn found(&mut self, faults: Vec<Fault>) {
+        self.faults.extend(faults);
     }
 
     /// Reads the whole file; nothing of it if there are too many mistakes.
@@ -142,8 +149,7 @@ impl<'a, 't> Reader<'a, 't> {
 
     fn push(&mut self, path: &[Segment], message: String, span: Range<usize>) {
         self.told.insert(DisplayPath(path).to_string());
-        let path = DisplayPath(&masked_path(path, false)).to_string();
-        self.faults.push(Fault { path, message, span });
+        self.faults.push(Fault { path: masked_path(path, false), message, span });
     }
 
     /// Reports a mistake in what was read, unless it only follows from another.
@@ -227,7 +233,7 @@ impl<'a, 't> Reader<'a, 't> {
             }
             path.push(Segment::Key(key.get_ref().to_string()));
             self.told.insert(DisplayPath(&path).to_string());
-            let path = DisplayPath(&masked_path(&path, true)).to_string();
+            let path = masked_path(&path, true);
             self.faults.push(Fault { path, message, span: key.span() });
             if !is_word(key.get_ref()) {
                 self.masks.push(key.span());

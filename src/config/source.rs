@@ -1,6 +1,6 @@
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, path::PathBuf};
 
-use super::masks::apart;
+use super::{include::File, masks::apart};
 
 /// How many characters of a line are shown before the place of a mistake.
 const BEFORE: usize = 60;
@@ -13,6 +13,8 @@ const MASK: &str = "***";
 /// A text and where its lines begin.
 pub(super) struct Source<'t> {
     text: &'t str,
+    /// Of what files it was put together; there is one at least.
+    files: Vec<File>,
     starts: Vec<usize>,
     /// What is not shown, in order and apart from each other.
     masks: Vec<Range<usize>>,
@@ -21,6 +23,8 @@ pub(super) struct Source<'t> {
 /// The place of a mistake and the line it stands in, ready to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
+    /// Which file, if it was one.
+    pub(super) file: Option<PathBuf>,
     /// From one.
     pub(super) line: usize,
     /// From one, in characters.
@@ -36,9 +40,20 @@ pub(super) struct Place {
 // === impl Source ===
 
 impl<'t> Source<'t> {
+    #[cfg(test)]
     pub(super) fn new(text: &'t str) -> Self {
+        Self::of_files(text, vec![File { path: None, start: 0 }])
+    }
+
+    pub(super) fn of_files(text: &'t str, files: Vec<File>) -> Self {
         let starts = text.match_indices('\n').map(|(end, _)| end + 1);
-        Self { text, starts: std::iter::once(0).chain(starts).collect(), masks: Vec::new() }
+        let starts = std::iter::once(0).chain(starts).collect();
+        Self { text, files, starts, masks: Vec::new() }
+    }
+
+    /// Which of the files some bytes are of.
+    pub(super) fn file_of(&self, span: &Range<usize>) -> usize {
+        self.files.partition_point(|file| file.start <= span.start).saturating_sub(1)
     }
 
     /// Shows `***` in the place of these parts too.
@@ -50,13 +65,15 @@ impl<'t> Source<'t> {
 
     /// The place of some bytes of the text, up to the end of their first line.
     pub(super) fn place(&self, span: &Range<usize>) -> Place {
-        let line = self.starts.partition_point(|start| *start <= span.start).saturating_sub(1);
+        let file = &self.files[self.file_of(span)];
+        let line_at = |byte| self.starts.partition_point(|start| *start <= byte).saturating_sub(1);
+        let (top, line) = (line_at(file.start), line_at(span.start));
         let begin = self.starts[line];
         let end = self.starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
         let text = self.text[begin..end].trim_end_matches('\r');
         // A byte order mark is no part of what people see.
         let mark =
-            if line == 0 && text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+            if line == top && text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
 
         let from = floor(text, span.start.saturating_sub(begin)).max(mark);
         let to = floor(text, span.end.saturating_sub(begin)).max(from);
@@ -81,7 +98,8 @@ impl<'t> Source<'t> {
             excerpt.push('…');
         }
         Place {
-            line: line + 1,
+            file: file.path.clone(),
+            line: line - top + 1,
             column: column + 1,
             excerpt,
             before: shown_before,

@@ -13,6 +13,7 @@ mod end_to_end;
 mod fan_out;
 mod handler;
 mod http;
+mod include;
 mod listing;
 mod programs;
 #[cfg(feature = "stdio")]

@@ -34,7 +34,8 @@ fn read(text: &str) -> (Outer, Vec<String>) {
     let outer = reader.read();
     let (faults, complete) = reader.finish();
     assert!(complete);
-    let faults = faults.into_iter().map(|fault| format!("{}: {}", fault.path, fault.message));
+    let faults =
+        faults.into_iter().map(|fault| format!("{}: {}", DisplayPath(&fault.path), fault.message));
     (outer, faults.collect())
 }
 

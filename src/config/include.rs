@@ -1,0 +1,304 @@
+//! The files that a file includes.
+//!
+//! All texts are put one after another into one, and what was parsed of the
+//! included ones becomes part of the tree of the first, with its places in that
+//! one text. So whatever reads the tree need not know of files.
+
+use std::{
+    borrow::Cow,
+    fs, io,
+    ops::Range,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue, Error},
+};
+
+use super::{
+    masks::{is_word, masked_path, masks, values},
+    read::{Fault, Node},
+};
+use crate::composite::Segment;
+
+/// The key that names the files.
+pub(super) const KEY: &str = "include";
+/// The only section that an included file may have.
+const SECTION: &str = "composite_tools";
+/// How many files are included at most.
+const MAX_FILES: usize = 1_000;
+
+/// Which files a configuration was read from.
+///
+/// Ask for a [`stamp`](Self::stamp) now and then to see whether they have
+/// changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    file: Option<PathBuf>,
+    include: Vec<String>,
+}
+
+/// When the files were changed last, to be compared with another stamp.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
+
+/// A text and those of the files that it includes.
+pub(super) struct Texts {
+    /// One after another.
+    pub(super) text: String,
+    /// Never empty; the first is the one that includes the others.
+    pub(super) files: Vec<File>,
+    pub(super) sources: Sources,
+    /// What is wrong with an element of `include`, by its place.
+    pub(super) mistakes: Vec<(usize, String)>,
+}
+
+/// A file whose text is a part of all.
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    pub(super) path: Option<PathBuf>,
+    /// Where its text begins.
+    pub(super) start: usize,
+}
+
+/// What was parsed of some texts.
+pub(super) struct Parsed<'t> {
+    pub(super) root: Node<'t>,
+    /// With the beginning of the text that they are about.
+    pub(super) errors: Vec<(usize, Vec<Error>)>,
+    /// What is never shown.
+    pub(super) masks: Vec<Range<usize>>,
+    /// What included files must not have.
+    pub(super) faults: Vec<Fault>,
+    /// How many composites are before those of each file.
+    pub(super) before: Vec<usize>,
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// When the files that there are now were changed last.
+    ///
+    /// A file that is not there, or cannot be looked at, is part of the stamp,
+    /// too.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        let Some(file) = &self.file else { return Stamp::default() };
+        let mut files = vec![file.clone()];
+        for pattern in &self.include {
+            files.extend(find(file, pattern).unwrap_or_default());
+        }
+        let stamp = |file: PathBuf| {
+            let metadata = fs::metadata(&file).ok();
+            let changed =
+                metadata.and_then(|metadata| Some((metadata.modified().ok()?, metadata.len())));
+            (file, changed)
+        };
+        Stamp(files.into_iter().map(stamp).collect())
+    }
+}
+
+// === impl Texts ===
+
+impl Texts {
+    /// The text of a file, and of those that it includes.
+    pub(super) fn gather(text: &str, path: Option<&Path>) -> Self {
+        let file = path.map(Path::to_owned);
+        let mut texts = Self {
+            text: text.to_owned(),
+            files: vec![File { path: file.clone(), start: 0 }],
+            sources: Sources { file, include: Vec::new() },
+            mistakes: Vec::new(),
+        };
+        for (place, pattern) in included(text) {
+            texts.include(place, pattern);
+        }
+        texts
+    }
+
+    fn include(&mut self, place: usize, pattern: String) {
+        let Some(file) = self.sources.file.clone() else {
+            let message = "only a file can include others: load it by its path".to_owned();
+            self.mistakes.push((place, message));
+            return;
+        };
+        let found = find(&file, &pattern);
+        self.sources.include.push(pattern);
+        match found {
+            Ok(paths) => {
+                for path in paths {
+                    self.read(place, path);
+                }
+            }
+            Err(message) => self.mistakes.push((place, message)),
+        }
+    }
+
+    fn read(&mut self, place: usize, path: PathBuf) {
+        let mut paths = self.files.iter().filter_map(|file| file.path.as_deref());
+        if paths.any(|there| is_same(there, &path)) {
+            return;
+        }
+        if self.files.len() > MAX_FILES {
+            let message = format!("too many files: expected at most {MAX_FILES}");
+            self.mistakes.push((place, message));
+            return;
+        }
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                self.text.push('\n');
+                let start = self.text.len();
+                self.text.push_str(&text);
+                self.files.push(File { path: Some(path), start });
+            }
+            Err(error) => {
+                let reason = match error.kind() {
+                    io::ErrorKind::NotFound => "there is no such file".to_owned(),
+                    io::ErrorKind::InvalidData => "it is no text".to_owned(),
+                    kind => kind.to_string(),
+                };
+                self.mistakes.push((place, format!("cannot read `{}`: {reason}", path.display())));
+            }
+        }
+    }
+
+    /// Parses all texts into one tree.
+    pub(super) fn parse(&self) -> Parsed<'_> {
+        let (table, errors) = DeTable::parse_recoverable(self.text_of(0));
+        let span = table.span();
+        let mut main = table.into_inner();
+        let masked =
+            |text, table: &DeTable<'_>, errors: &[Error]| masks(text, table, !errors.is_empty());
+        let mut parsed = Parsed {
+            masks: masked(self.text_of(0), &main, &errors),
+            root: Spanned::new(0..0, DeValue::Boolean(false)),
+            errors: vec![(0, errors)],
+            faults: Vec::new(),
+            before: vec![0],
+        };
+        for place in 1..self.files.len() {
+            let (text, start) = (self.text_of(place), self.files[place].start);
+            let (table, errors) = DeTable::parse_recoverable(text);
+            let masks = masked(text, table.get_ref(), &errors);
+            parsed.masks.extend(masks.into_iter().map(|mask| mask.start + start..mask.end + start));
+            parsed.errors.push((start, errors));
+            parsed.before.push(composites(&main));
+            parsed.add(&mut main, moved_table(table.into_inner(), start));
+        }
+        parsed.root = Spanned::new(span, DeValue::Table(main));
+        parsed
+    }
+
+    fn text_of(&self, place: usize) -> &str {
+        let end = self.files.get(place + 1).map_or(self.text.len(), |next| next.start - 1);
+        &self.text[self.files[place].start..end]
+    }
+}
+
+/// What the text includes, with its place among the texts of the key. What is
+/// wrong with the key itself is told when it is read as all others, which is
+/// also why other elements do not count.
+fn included(text: &str) -> Vec<(usize, String)> {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let elements = table.get_ref().get(KEY).and_then(|node| node.get_ref().as_array());
+    let texts = elements.into_iter().flatten().filter_map(|element| element.get_ref().as_str());
+    texts.map(str::to_owned).enumerate().collect()
+}
+
+/// The files that an element of `include` means, in the order of their names.
+fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
+    let directory = file.parent().unwrap_or(Path::new(""));
+    if pattern.trim().is_empty() {
+        return Err("it is blank: expected the path of a file".to_owned());
+    }
+    if !pattern.contains(['*', '?', '[']) {
+        return Ok(vec![directory.join(pattern)]);
+    }
+    // Only what was written is a pattern.
+    let escaped = PathBuf::from(glob::Pattern::escape(&directory.to_string_lossy()));
+    let pattern = escaped.join(pattern);
+    let found = glob::glob(&pattern.to_string_lossy())
+        .map_err(|error| format!("no pattern of files: {}", error.msg))?;
+    let files = found.filter_map(Result::ok).filter(|path| path.is_file());
+    Ok(files.take(MAX_FILES + 1).collect())
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+// === impl Parsed ===
+
+impl<'t> Parsed<'t> {
+    /// Adds what was parsed of an included file.
+    fn add(&mut self, main: &mut DeTable<'t>, included: DeTable<'t>) {
+        for (key, node) in included {
+            if key.get_ref() != SECTION {
+                self.refuse(&key, &node);
+                continue;
+            }
+            let span = node.span();
+            let DeValue::Array(more) = node.into_inner() else {
+                let message = format!("expected an array of tables: write `[[{SECTION}]]`");
+                self.faults.push(Fault { path: vec![SECTION.into()], message, span });
+                continue;
+            };
+            match main.get_mut(SECTION).map(Spanned::get_mut) {
+                Some(DeValue::Array(there)) => more.into_iter().for_each(|node| there.push(node)),
+                // The mistake is told where it is.
+                Some(_) => (),
+                None => {
+                    main.insert(key, Spanned::new(span, DeValue::Array(more)));
+                }
+            }
+        }
+    }
+
+    /// Refuses a section that cannot be included.
+    fn refuse(&mut self, key: &Spanned<Cow<'_, str>>, node: &Node<'_>) {
+        let message =
+            format!("only `[[{SECTION}]]` can be included: expected it in the first file");
+        let path = [Segment::from(&**key.get_ref())];
+        let path = masked_path(&path, true);
+        if !is_word(key.get_ref()) {
+            self.masks.push(key.span());
+        }
+        values(node, &mut self.masks);
+        self.faults.push(Fault { path, message, span: key.span() });
+    }
+}
+
+/// How many composites a table has.
+fn composites(table: &DeTable<'_>) -> usize {
+    table.get(SECTION).and_then(|node| node.get_ref().as_array()).map_or(0, |array| array.len())
+}
+
+// === Moving ===
+
+/// What was parsed of a text that begins at `start` of another.
+fn moved_table(table: DeTable<'_>, start: usize) -> DeTable<'_> {
+    let entries = table.into_iter();
+    entries.map(|(key, node)| (moved(key, start), moved_node(node, start))).collect()
+}
+
+fn moved_node(node: Node<'_>, start: usize) -> Node<'_> {
+    let span = node.span();
+    let value = match node.into_inner() {
+        DeValue::Array(array) => {
+            DeValue::Array(array.into_iter().map(|node| moved_node(node, start)).collect())
+        }
+        DeValue::Table(table) => DeValue::Table(moved_table(table, start)),
+        other => other,
+    };
+    moved(Spanned::new(span, value), start)
+}
+
+fn moved<T>(spanned: Spanned<T>, start: usize) -> Spanned<T> {
+    let span = spanned.span();
+    Spanned::new(span.start + start..span.end + start, spanned.into_inner())
+}

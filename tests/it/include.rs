@@ -1,0 +1,132 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use mcp_composite::config::Config;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs/include")
+}
+
+/// An empty folder of a test's own.
+fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The mistakes of a file, without the path of this checkout.
+fn told(file: &Path) -> String {
+    let error = Config::load(file).unwrap_err();
+    let folder = file.parent().unwrap().to_str().unwrap();
+    let mut told = format!("{error}\n").replace(folder, "…");
+    for mistake in error.mistakes() {
+        let file = mistake.file().and_then(Path::file_name).unwrap().to_str().unwrap();
+        told += &format!("\n{file}:{} at `{}`", mistake.line(), mistake.path());
+    }
+    told
+}
+
+fn composite(name: &str) -> String {
+    format!("[[composite_tools]]\nname = {name:?}\ndescription = \"d\"\ntools = [\"x\"]\n")
+}
+
+#[test]
+fn composites_of_included_files_come_after_those_of_the_file() {
+    let config = Config::load(folder().join("valid.toml")).unwrap();
+    let names: Vec<_> = config.composite_tools().iter().map(|tool| tool.name()).collect();
+    assert_eq!(names, ["first", "a", "b"]);
+    // Their targets mean the backends of the file.
+    assert!(format!("{:?}", config.composite_tools()[1]).contains("docs_search"));
+}
+
+#[test]
+fn every_mistake_of_all_files_is_told_at_its_own_line() {
+    insta::with_settings!({
+        snapshot_path => "../configs/snapshots",
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+    }, {
+        for file in ["mistaken", "syntax"] {
+            let told = told(&folder().join(file).with_extension("toml"));
+            insta::assert_snapshot!(format!("include_{file}"), told);
+        }
+    });
+}
+
+#[test]
+fn secrets_in_an_included_file_are_not_told() {
+    assert!(!told(&folder().join("mistaken.toml")).contains("t0k3n"));
+
+    let folder = scratch("include_secret");
+    fs::write(folder.join("main.toml"), "include = [\"more.toml\"]").unwrap();
+    for more in [
+        "[[backends]]\nenv = { TOKEN = \"t0k3n\" }",
+        "\"TOKEN=t0k3n\" = 1",
+        "t0k3n = \"x\"\n\"t0k3n!\" = 1",
+        "[[backends]]\nargs = [\"t0k3n\"\n",
+    ] {
+        fs::write(folder.join("more.toml"), more).unwrap();
+        let told = Config::load(folder.join("main.toml")).unwrap_err().to_string();
+        // A plain word is a key that somebody misspelled.
+        assert!(!told.replace("t0k3n = ***", "").contains("t0k3n"), "{told}");
+    }
+}
+
+#[test]
+fn a_text_cannot_include_files() {
+    let error = Config::from_toml_str("include = [\"a.toml\", \"b.toml\"]").unwrap_err();
+    let paths: Vec<_> = error.mistakes().iter().map(|mistake| mistake.path()).collect();
+    assert_eq!(paths, ["include[0]", "include[1]"]);
+    assert_eq!(
+        error.mistakes()[0].message(),
+        "only a file can include others: load it by its path"
+    );
+}
+
+#[test]
+fn an_included_file_includes_no_others() {
+    let folder = scratch("include_nested");
+    fs::write(folder.join("main.toml"), "include = [\"more.toml\"]").unwrap();
+    fs::write(folder.join("more.toml"), "include = [\"main.toml\"]").unwrap();
+    let error = Config::load(folder.join("main.toml")).unwrap_err();
+    assert_eq!(error.mistakes().len(), 1, "{error}");
+    assert!(error.mistakes()[0].file().unwrap().ends_with("more.toml"));
+}
+
+#[test]
+fn a_folder_with_odd_characters_is_no_pattern() {
+    let folder = scratch("include_[a]*");
+    fs::write(folder.join("main.toml"), "include = [\"*.more\"]").unwrap();
+    fs::write(folder.join("x.more"), composite("x1")).unwrap();
+    let config = Config::load(folder.join("main.toml")).unwrap();
+    assert_eq!(config.composite_tools().len(), 1);
+}
+
+#[test]
+fn the_stamp_changes_when_a_file_does() {
+    let folder = scratch("include_stamp");
+    let main = folder.join("main.toml");
+    fs::write(&main, "include = [\"more/*.toml\", \"one.toml\"]").unwrap();
+    fs::create_dir(folder.join("more")).unwrap();
+    fs::write(folder.join("one.toml"), composite("one")).unwrap();
+    let sources = Config::load(&main).unwrap().sources().clone();
+    let mut stamps = vec![sources.stamp()];
+    assert_eq!(sources.stamp(), stamps[0]);
+
+    let steps: [&dyn Fn(); 5] = [
+        &|| fs::write(folder.join("more/new.toml"), composite("new")).unwrap(),
+        &|| fs::write(folder.join("more/new.toml"), composite("newer")).unwrap(),
+        &|| fs::write(folder.join("one.toml"), "# nothing").unwrap(),
+        &|| fs::remove_file(folder.join("one.toml")).unwrap(),
+        &|| fs::write(&main, "").unwrap(),
+    ];
+    for (place, step) in steps.into_iter().enumerate() {
+        step();
+        let stamp = sources.stamp();
+        assert!(!stamps.contains(&stamp), "after step {place}: {stamp:?}");
+        stamps.push(stamp);
+    }
+}
