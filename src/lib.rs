@@ -90,6 +90,8 @@ pub mod composite;
 
 pub mod expr;
 
+pub mod reload;
+
 pub mod adapter;
 
 #[cfg(feature = "config")]

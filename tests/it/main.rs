@@ -17,6 +17,7 @@ mod include;
 mod listing;
 mod programs;
 #[cfg(feature = "stdio")]
+mod reload;
 mod remote;
 mod router;
 mod scripted;

@@ -1,0 +1,163 @@
+//! Replace a service while it serves.
+//!
+//! A [`Reload`] is a service that can be exchanged for another of its type, such
+//! as a stack that was built from a file that has changed since. A request goes
+//! to the one or to the other, never to a mix of both: what was accepted before
+//! runs to its end on the old one, which is dropped after that.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use mcp_composite::{message::{Reply, Request}, reload::Reload};
+//! use rmcp::model::{CallToolResult, ContentBlock};
+//! use tower::{ServiceExt, service_fn};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Infallible> {
+//! let server = |name: &'static str| service_fn(move |_: Request| async move {
+//!     Ok::<Reply, Infallible>(CallToolResult::success(vec![ContentBlock::text(name)]).into())
+//! });
+//! let (service, reloader) = Reload::new(server("old"));
+//! let served = service.clone();
+//!
+//! reloader.replace(server("new"));
+//! let reply = served.oneshot(Request::call_tool("who")).await?;
+//! assert_eq!(reply.tool_result().unwrap().content[0].as_text().unwrap().text, "new");
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use tokio::sync::watch;
+use tower_service::Service;
+
+use crate::message::{Reply, Request};
+
+/// A service that can be replaced while it serves.
+///
+/// Clones are replaced together, and one that is not in use keeps no service
+/// alive that was replaced. It is ready when the service is; whoever waits
+/// for that while the service is replaced waits for the new one from then on.
+/// See the [module docs](self) for an example.
+pub struct Reload<S> {
+    /// Taken when it is asked whether it is ready, so that a clone that nobody
+    /// calls keeps no service alive that was replaced long ago.
+    current: Option<S>,
+    latest: watch::Receiver<Latest<S>>,
+    /// Held so that what was replaced last is found after the reloader is gone.
+    reloader: Reloader<S>,
+    /// Wakes up whoever waits for the current one when there is another.
+    replaced: Option<BoxFuture<'static, ()>>,
+}
+
+/// Replaces the service of a [`Reload`] and of all its clones; clones replace
+/// the same.
+///
+/// The service stays when the last of them is dropped.
+pub struct Reloader<S>(Arc<watch::Sender<Latest<S>>>);
+
+/// Locked only to be cloned, so that the service need not be `Sync`.
+type Latest<S> = Arc<Mutex<S>>;
+
+// === impl Reload ===
+
+impl<S> Reload<S> {
+    /// Serves with `service` until the [`Reloader`] has another.
+    #[must_use]
+    pub fn new(service: S) -> (Self, Reloader<S>) {
+        let (sender, latest) = watch::channel(Arc::new(Mutex::new(service)));
+        let reloader = Reloader(Arc::new(sender));
+        (Self { current: None, latest, reloader: reloader.clone(), replaced: None }, reloader)
+    }
+}
+
+impl<S> Service<Request> for Reload<S>
+where
+    S: Service<Request, Response = Reply> + Clone + Send + 'static,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        loop {
+            if self.latest.has_changed().unwrap_or_default() {
+                self.current = None;
+                self.replaced = None;
+            }
+            let latest = &mut self.latest;
+            let current = self.current.get_or_insert_with(|| {
+                let latest = latest.borrow_and_update().clone();
+                latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            });
+            let ready = current.poll_ready(cx);
+            if ready.is_ready() {
+                self.replaced = None;
+                return ready;
+            }
+            let replaced = self.replaced.get_or_insert_with(|| {
+                let mut latest = latest.clone();
+                // It can only fail without a reloader, and this has one.
+                async move { latest.changed().await.unwrap_or_default() }.boxed()
+            });
+            if replaced.poll_unpin(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.replaced = None;
+        }
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.current.as_mut().expect("called before it was ready").call(request)
+    }
+}
+
+impl<S> Clone for Reload<S> {
+    fn clone(&self) -> Self {
+        Self {
+            current: None,
+            latest: self.latest.clone(),
+            reloader: self.reloader.clone(),
+            replaced: None,
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Reload<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reload").field("current", &self.current).finish_non_exhaustive()
+    }
+}
+
+// === impl Reloader ===
+
+impl<S> Reloader<S> {
+    /// Replaces the service: every request that becomes ready from now on goes to
+    /// the new one.
+    ///
+    /// Whoever knows tools from before is not told; bump the
+    /// [`Epoch`](crate::changes::Epoch)s that they go by.
+    pub fn replace(&self, service: S) {
+        self.0.send_replace(Arc::new(Mutex::new(service)));
+    }
+}
+
+impl<S> Clone for Reloader<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S> fmt::Debug for Reloader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloader").finish_non_exhaustive()
+    }
+}
