@@ -128,6 +128,12 @@ impl Patterns {
         self.0.exact.contains(name) || self.0.others.is_match(name.as_bytes())
     }
 
+    /// Whether one of the patterns is written exactly like the name.
+    #[must_use]
+    pub fn has_text(&self, name: &str) -> bool {
+        self.0.exact.contains(name)
+    }
+
     /// Whether there are no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
