@@ -189,7 +189,12 @@ impl Tools {
     /// The tool of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tool> {
-        self.places.get(name).map(|&place| &self.tools[place])
+        self.place(name).map(|place| &self.tools[place])
+    }
+
+    /// Where the tool of this name stands among all.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
     }
 
     /// Iterates over the tools, in the order they are listed.

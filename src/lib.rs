@@ -51,6 +51,8 @@
 //! - [`CompositeLayer`](composite::CompositeLayer) adds composites to
 //!   `tools/list`, and runs them on `tools/call`. A run owns its branches:
 //!   dropping the call stops them all.
+//! - [`AdvertiseLayer`](advertise::AdvertiseLayer) says which tools clients are
+//!   shown: some, or two to search and call the others by.
 //! - The [`adapter`]s make a Tower service of an rmcp server, here or at the other
 //!   end of a [connection](adapter::remote), one service of [several](adapter::router),
 //!   and an rmcp server of a Tower service.
@@ -85,6 +87,8 @@ pub mod pattern;
 pub mod intercept;
 
 pub mod catalog;
+
+pub mod advertise;
 
 pub mod composite;
 

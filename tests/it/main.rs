@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
+mod advertise;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod backends;
 mod changes;

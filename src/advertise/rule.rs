@@ -1,0 +1,190 @@
+use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
+
+use rmcp::model::{CallToolRequestParams, ListToolsResult};
+
+use super::{
+    Calls, Mode,
+    index::Index,
+    tools::{self, ARGUMENTS, CALL, Call, SEARCH, Search},
+    watch::Watch,
+};
+use crate::{
+    catalog::{Known, Needs, Tools},
+    complaints::Complaints,
+    intercept::InterceptInformed,
+    message::{ItemKind, Refusal, Reply, Request, Subject},
+    pattern::Selection,
+};
+
+/// The rule that [`AdvertiseLayer`](super::AdvertiseLayer) puts in front of a
+/// service.
+#[derive(Clone, Debug)]
+pub struct AdvertiseRule(pub(super) Arc<Policy>);
+
+/// What is advertised, and how.
+#[derive(Clone, Debug)]
+pub(super) struct Policy {
+    pub(super) tools: Selection,
+    pub(super) composites: HashSet<String>,
+    pub(super) calls: Calls,
+    pub(super) mode: Mode,
+    pub(super) watch: Arc<Watch>,
+    pub(super) complaints: Complaints,
+}
+
+/// What [`AdvertiseRule`] remembers of a request.
+#[derive(Debug)]
+pub struct Memo(Way);
+
+/// What a request does that is forwarded.
+#[derive(Debug)]
+enum Way {
+    /// Nothing that concerns the rule.
+    Passes,
+    /// It lists tools from this cursor.
+    Lists(Option<String>),
+    /// It called [`CALL`].
+    Calls,
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// Whether the rule has nothing to do.
+    fn is_identity(&self) -> bool {
+        self.mode == Mode::List && self.tools.selects_all()
+    }
+
+    /// Whether clients are shown a tool of this name.
+    fn advertises(&self, name: &str) -> bool {
+        if self.composites.contains(name) {
+            !self.tools.denied().has_text(name)
+        } else {
+            self.tools.selects(name)
+        }
+    }
+
+    /// Whether a call of this tool is forwarded, directly or not.
+    fn admits(&self, name: &str) -> bool {
+        self.calls == Calls::Allow || self.advertises(name)
+    }
+
+    /// Whether search mode shows a tool of this name.
+    fn is_searched(&self, name: &str) -> bool {
+        !tools::is_ours(name) && self.advertises(name)
+    }
+}
+
+// === impl AdvertiseRule ===
+
+impl AdvertiseRule {
+    /// Makes of a call of [`CALL`] the call of another tool.
+    fn call(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
+        let Some(call) = request.tool_call_mut() else {
+            return ControlFlow::Continue(Memo(Way::Passes));
+        };
+        let Call { name, arguments } = match Call::take(call.arguments.take()) {
+            Ok(call) => call,
+            Err(refusal) => return ControlFlow::Break(refusal.into()),
+        };
+        if tools::is_ours(&name) || !self.0.admits(&name) {
+            return ControlFlow::Break(Reply::unknown_tool(name));
+        }
+        call.name = name.into();
+        call.arguments = arguments;
+        ControlFlow::Continue(Memo(Way::Calls))
+    }
+
+    /// Answers a call of [`SEARCH`].
+    fn search(request: &Request, known: Option<&Arc<Known<Index>>>) -> Reply {
+        let arguments = request.tool_call().and_then(|call| call.arguments.as_ref());
+        match (Search::read(arguments), known) {
+            (Err(refusal), _) => refusal.into(),
+            (Ok(search), Some(known)) => search.answer(known).into(),
+            (Ok(_), None) => {
+                Refusal::Unavailable { kind: ItemKind::Tool, name: SEARCH.into() }.into()
+            }
+        }
+    }
+}
+
+impl InterceptInformed for AdvertiseRule {
+    type Derived = Index;
+    type Memo = Memo;
+
+    fn derive(&self, tools: &Tools) -> Index {
+        let policy = &*self.0;
+        policy.watch.see_all(tools.iter().map(|tool| &*tool.name), &policy.complaints);
+        for ours in [SEARCH, CALL] {
+            if tools.get(ours).is_some() && policy.advertises(ours) {
+                policy.complaints.tell(format_args!(
+                    "tool `{ours}` is hidden: in search mode it is a tool of the layer that has this name"
+                ));
+            }
+        }
+        Index::new(tools, |name| policy.is_searched(name))
+    }
+
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        let searches = |call: &&CallToolRequestParams| {
+            call.name == SEARCH && Search::read(call.arguments.as_ref()).is_ok()
+        };
+        match self.0.mode {
+            Mode::Search if request.tool_call().filter(searches).is_some() => Needs::AllTools,
+            Mode::Search | Mode::List => Needs::Nothing,
+        }
+    }
+
+    fn on_request(
+        &self,
+        request: &mut Request,
+        known: Option<&Arc<Known<Index>>>,
+    ) -> ControlFlow<Reply, Memo> {
+        let policy = &*self.0;
+        if policy.is_identity() {
+            return ControlFlow::Continue(Memo(Way::Passes));
+        }
+        match (request.subject(), policy.mode) {
+            (Subject::List(ItemKind::Tool, None), Mode::Search) => {
+                ControlFlow::Break(tools::list().into())
+            }
+            (Subject::List(ItemKind::Tool, Some(_)), Mode::Search) => {
+                ControlFlow::Break(ListToolsResult::default().into())
+            }
+            (Subject::List(ItemKind::Tool, cursor), Mode::List) => {
+                // Who asks for which page matters only while patterns are looked at.
+                let cursor = cursor.filter(|_| !policy.watch.is_over()).map(str::to_owned);
+                ControlFlow::Continue(Memo(Way::Lists(cursor)))
+            }
+            (Subject::Item(ItemKind::Tool, SEARCH), Mode::Search) => {
+                ControlFlow::Break(Self::search(request, known))
+            }
+            (Subject::Item(ItemKind::Tool, CALL), Mode::Search) => self.call(request),
+            (Subject::Item(ItemKind::Tool, name), _) if !policy.admits(name) => {
+                ControlFlow::Break(Reply::unknown_tool(name.to_owned()))
+            }
+            _ => ControlFlow::Continue(Memo(Way::Passes)),
+        }
+    }
+
+    fn on_reply(&self, Memo(way): Memo, _: Option<&Arc<Known<Index>>>, reply: &mut Reply) {
+        let policy = &*self.0;
+        match way {
+            Way::Passes => (),
+            Way::Lists(cursor) => {
+                let Some(page) = reply.tools_mut() else { return };
+                if !policy.watch.is_over() {
+                    policy.watch.see(cursor.as_deref(), page, &policy.complaints);
+                }
+                page.tools.retain(|tool| policy.advertises(&tool.name));
+            }
+            Way::Calls => {
+                if let Some(Refusal::InvalidArguments { violations, .. }) = reply.refusal_mut() {
+                    for violation in violations {
+                        violation.path.insert_str(0, ARGUMENTS);
+                    }
+                }
+            }
+        }
+    }
+}
