@@ -89,6 +89,7 @@ pub mod intercept;
 pub mod catalog;
 
 pub mod advertise;
+pub mod limit;
 
 pub mod composite;
 

@@ -47,6 +47,11 @@ impl Context {
         }
     }
 
+    /// The JSON-RPC id of the request without what a branch appends.
+    pub(super) const fn plain_id(&self) -> &RequestId {
+        &self.id
+    }
+
     /// The `_meta` of the request.
     #[must_use]
     pub const fn meta(&self) -> &RequestMetaObject {

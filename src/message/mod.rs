@@ -47,6 +47,7 @@ mod context;
 #[cfg(feature = "remote")]
 mod expected;
 mod items;
+mod measure;
 mod progress;
 mod refusal;
 mod reply;
@@ -66,4 +67,8 @@ pub use self::{
     request::Request,
     subject::{ItemKind, Subject},
 };
-pub(crate) use self::{cause::Cause, progress::Parts};
+pub(crate) use self::{
+    cause::Cause,
+    measure::{Excess, MAX_LEVELS},
+    progress::Parts,
+};

@@ -41,9 +41,9 @@ pub enum Refusal {
         /// What does not fit; never empty.
         violations: Vec<Violation>,
     },
-    /// The request is larger than a limit allows.
+    /// The request is larger or nested deeper than a limit allows.
     OverLimit {
-        /// What there is too much of, such as `bytes`.
+        /// What there is too much of, such as `bytes` or `levels of nesting`.
         unit: &'static str,
         /// How much is allowed.
         limit: usize,
@@ -67,6 +67,11 @@ pub struct Violation {
 // === impl Refusal ===
 
 impl Refusal {
+    /// Arrays and objects are nested deeper than this.
+    pub(crate) const fn too_deep(levels: usize) -> Self {
+        Self::OverLimit { unit: "levels of nesting", limit: levels, setting: "max_depth" }
+    }
+
     /// What was asked for, if the refusal tells it.
     #[must_use]
     pub const fn kind(&self) -> Option<ItemKind> {

@@ -1,13 +1,14 @@
 //! How large messages are, measured without building a string.
 //!
 //! What is counted are the bytes of keys, texts and data and a few for each
-//! other value; escapes and punctuation are not.
+//! other value and the shortest texts; escapes and punctuation are not.
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject, ResourceContents};
 use serde_json::Value;
 
-/// What a number, a boolean, a null or a pair of brackets counts.
-const SMALL: usize = 4;
+/// What a number, a boolean, a null or a pair of brackets counts, and a text in a
+/// value at least: there is no room for any number of empty ones.
+pub(super) const SMALL: usize = 4;
 
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
     let content: usize = result.content.iter().map(of_block).sum();
@@ -51,7 +52,7 @@ fn of_meta(meta: Option<&MetaObject>) -> usize {
 pub(crate) fn of_value(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => SMALL,
-        Value::String(text) => text.len(),
+        Value::String(text) => text.len().max(SMALL),
         Value::Array(elements) => SMALL + elements.iter().map(of_value).sum::<usize>(),
         Value::Object(members) => of_object(members),
     }

@@ -15,6 +15,7 @@ mod fan_out;
 mod handler;
 mod http;
 mod include;
+mod limit;
 mod listing;
 mod programs;
 #[cfg(feature = "stdio")]

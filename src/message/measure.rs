@@ -1,0 +1,225 @@
+//! Whether a request is larger than it may be, found out without copying any of
+//! it, and no later than it is.
+
+use std::iter;
+
+use rmcp::model::{
+    ClientRequest, CompleteRequestParams, InitializeRequestParams, InputResponses, JsonObject,
+    Reference, RequestId,
+};
+use serde_json::Value;
+
+use super::{Request, Subject, size::SMALL};
+
+/// How deep serde_json reads; nothing that is deeper came over a wire.
+pub(crate) const MAX_LEVELS: usize = 128;
+/// How many bytes of a name, a URI or a cursor count nothing.
+const FREE_NAME: usize = 1024;
+/// How many bytes of `_meta`, and of what else is about the client itself, count
+/// nothing.
+const FREE_META: usize = 16 * 1024;
+/// How deep that may be in any case: clients declare what they can do in it.
+const META_LEVELS: usize = 16;
+
+/// What a request has too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    Bytes,
+    Levels,
+}
+
+/// What is left of what a request may have.
+struct Budget {
+    bytes: usize,
+    /// How deep arrays and objects may be nested.
+    levels: usize,
+}
+
+type Within = Result<(), Excess>;
+
+// === impl Request ===
+
+impl Request {
+    /// What the request has more of than this, if it has.
+    pub(crate) fn excess(&self, bytes: usize, levels: usize) -> Option<Excess> {
+        Budget { bytes, levels: levels.min(MAX_LEVELS) }.request(self).err()
+    }
+}
+
+// === impl Budget ===
+
+impl Budget {
+    fn request(&mut self, request: &Request) -> Within {
+        if let RequestId::String(id) = request.context().plain_id() {
+            self.name(id)?;
+        }
+        let meta = request.context().meta();
+        self.beyond(FREE_META, |budget| budget.members(meta.iter(), budget.levels))?;
+        match request.subject() {
+            Subject::Item(_, name) => self.name(name)?,
+            Subject::List(_, cursor) => self.name(cursor.unwrap_or_default())?,
+            Subject::Other => (),
+        }
+        self.params(request.message())
+    }
+
+    /// Everything but what the request is about.
+    ///
+    /// The `_meta` in the parameters is none: rmcp reads it into the context.
+    fn params(&mut self, message: &ClientRequest) -> Within {
+        use ClientRequest as Message;
+
+        match message {
+            Message::CallToolRequest(call) => {
+                let call = &call.params;
+                self.arguments(call.arguments.as_ref())?;
+                self.round(call.input_responses.as_ref(), call.request_state.as_deref())
+            }
+            Message::GetPromptRequest(get) => {
+                let get = &get.params;
+                self.arguments(get.arguments.as_ref())?;
+                self.round(get.input_responses.as_ref(), get.request_state.as_deref())
+            }
+            Message::ReadResourceRequest(read) => {
+                let read = &read.params;
+                self.round(read.input_responses.as_ref(), read.request_state.as_deref())
+            }
+            Message::ReadResourceDirectoryRequest(read) => {
+                self.name(read.params.cursor.as_deref().unwrap_or_default())
+            }
+            Message::CompleteRequest(complete) => self.completion(&complete.params),
+            Message::GetTaskRequest(task) => self.name(&task.params.task_id),
+            Message::CancelTaskRequest(task) => self.name(&task.params.task_id),
+            Message::UpdateTaskRequest(task) => {
+                self.name(&task.params.task_id)?;
+                self.round(Some(&task.params.input_responses), None)
+            }
+            Message::ListSkillsRequest(list) => {
+                let cursor = list.params.as_ref().and_then(|params| params.cursor.as_deref());
+                self.name(cursor.unwrap_or_default())
+            }
+            Message::GetSkillRequest(get) => self.name(&get.params.uri),
+            Message::SubscriptionsListenRequest(listen) => {
+                let uris = listen.params.notifications.resource_subscriptions.as_deref();
+                let mut uris = uris.unwrap_or_default().iter();
+                self.beyond(FREE_META, |budget| uris.try_for_each(|uri| budget.text(uri)))
+            }
+            Message::InitializeRequest(initialize) => {
+                self.beyond(FREE_META, |budget| budget.client(&initialize.params))
+            }
+            Message::CustomRequest(custom) => {
+                self.name(&custom.method)?;
+                match &custom.params {
+                    Some(Value::Object(params)) => self.arguments(Some(params)),
+                    Some(params) => self.value(params, self.levels),
+                    None => Ok(()),
+                }
+            }
+            // The others hold nothing but what they are about.
+            _ => Ok(()),
+        }
+    }
+
+    /// Named values; the brackets around them count nothing, so that no arguments
+    /// are nothing.
+    fn arguments(&mut self, arguments: Option<&JsonObject>) -> Within {
+        arguments.map_or(Ok(()), |arguments| self.members(arguments, self.levels))
+    }
+
+    /// What a client sends back when it was asked for something.
+    fn round(&mut self, responses: Option<&InputResponses>, state: Option<&str>) -> Within {
+        if let Some(state) = state {
+            self.text(state)?;
+        }
+        responses.map_or(Ok(()), |responses| self.members(responses, self.levels))
+    }
+
+    fn completion(&mut self, complete: &CompleteRequestParams) -> Within {
+        if let Reference::Prompt(prompt) = &complete.r#ref {
+            self.name(prompt.title.as_deref().unwrap_or_default())?;
+        }
+        self.name(&complete.argument.name)?;
+        self.text(&complete.argument.value)?;
+        let context = complete.context.as_ref().and_then(|context| context.arguments.as_ref());
+        for (name, value) in context.into_iter().flatten() {
+            self.take(name.len())?;
+            self.text(value)?;
+        }
+        Ok(())
+    }
+
+    /// What a client says of itself.
+    fn client(&mut self, initialize: &InitializeRequestParams) -> Within {
+        let client = &initialize.client_info;
+        let texts = [&client.title, &client.description, &client.website_url];
+        let texts = texts.into_iter().flatten().chain([&client.name, &client.version]);
+        let icons = client.icons.iter().flatten().flat_map(|icon| {
+            let sizes = icon.sizes.iter().flatten();
+            iter::once(&icon.src).chain(&icon.mime_type).chain(sizes)
+        });
+        texts.chain(icons).try_for_each(|text| self.text(text))?;
+        self.text(initialize.protocol_version.as_str())?;
+
+        let can = &initialize.capabilities;
+        let declared = can.experimental.iter().chain(&can.extensions).flatten();
+        for (name, settings) in declared {
+            self.text(name)?;
+            self.members(settings, self.levels)?;
+        }
+        let sampling = can.sampling.iter().flat_map(|can| [&can.tools, &can.context]).flatten();
+        for settings in sampling {
+            self.members(settings, self.levels)?;
+        }
+        Ok(())
+    }
+
+    /// A name, a URI or a cursor.
+    fn name(&mut self, name: &str) -> Within {
+        self.take(name.len().saturating_sub(FREE_NAME))
+    }
+
+    /// What counts nothing up to so many bytes.
+    fn beyond(&mut self, free: usize, measure: impl FnOnce(&mut Self) -> Within) -> Within {
+        let bytes = self.bytes.saturating_add(free);
+        let mut generous = Self { bytes, levels: self.levels.max(META_LEVELS) };
+        measure(&mut generous)?;
+        self.take((bytes - generous.bytes).saturating_sub(free))
+    }
+
+    fn value(&mut self, value: &Value, levels: usize) -> Within {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => self.take(SMALL),
+            Value::String(text) => self.text(text),
+            Value::Array(elements) => {
+                self.take(SMALL)?;
+                let levels = levels.checked_sub(1).ok_or(Excess::Levels)?;
+                elements.iter().try_for_each(|element| self.value(element, levels))
+            }
+            Value::Object(members) => {
+                self.take(SMALL)?;
+                self.members(members, levels)
+            }
+        }
+    }
+
+    fn members<'v>(
+        &mut self,
+        members: impl IntoIterator<Item = (&'v String, &'v Value)>,
+        levels: usize,
+    ) -> Within {
+        let levels = levels.checked_sub(1).ok_or(Excess::Levels)?;
+        members.into_iter().try_for_each(|(key, value)| {
+            self.take(key.len())?;
+            self.value(value, levels)
+        })
+    }
+
+    fn text(&mut self, text: &str) -> Within {
+        self.take(text.len().max(SMALL))
+    }
+
+    fn take(&mut self, bytes: usize) -> Within {
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(Excess::Bytes)?;
+        Ok(())
+    }
+}
