@@ -106,6 +106,8 @@ mod complaints;
 
 mod engine;
 
+mod input_schema;
+
 mod near;
 
 #[cfg(all(doctest, feature = "config"))]

@@ -1,25 +1,23 @@
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use jsonschema::{PatternOptions, ValidationError, Validator};
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use crate::message::{Refusal, Violation};
+use crate::{
+    input_schema::{InputSchema, compile},
+    message::Refusal,
+};
 
 /// How many schemas within schemas are followed to find defaults.
 const MAX_SCHEMA_DEPTH: usize = 32;
 /// How many places of schemas and values are visited to put in defaults: a
 /// schema that refers to itself can have more than there are atoms.
 const MAX_DEFAULT_VISITS: usize = 10_000;
-/// How many violations are looked for.
-const MAX_VIOLATIONS: usize = 64;
 
 /// Checks what a composite is called with.
 #[derive(Debug)]
 pub(super) struct Input {
-    schema: Arc<JsonObject>,
-    /// Compiled when it is first needed: most composites of a list are not called.
-    validator: OnceLock<Option<Validator>>,
+    schema: InputSchema,
     has_defaults: bool,
 }
 
@@ -38,23 +36,15 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
         Some(Value::String(name)) if name == "object" => (),
         Some(other) => return Err(format!("its `type` is {other}: expected \"object\"")),
     }
-    compile(&Value::Object(schema.clone())).map(drop).map_err(|error| {
-        let path = error.instance_path().as_str();
-        let place = if path.is_empty() { String::new() } else { format!(" (at `{path}`)") };
-        format!("it is no valid JSON Schema: {error}{place}")
-    })
+    compile(&Value::Object(schema.clone()))
+        .map(drop)
+        .map_err(|unusable| format!("it is no valid JSON Schema: {unusable}"))
 }
 
 /// The protocol wants the root of a tool's schema to say that it is an object.
 pub(super) fn with_object_type(mut schema: JsonObject) -> JsonObject {
     schema.entry("type").or_insert_with(|| "object".into());
     schema
-}
-
-/// Compiles a schema, without touching network or files, and with the regular
-/// expressions that need linear time.
-fn compile(schema: &Value) -> Result<Validator, ValidationError<'static>> {
-    jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema)
 }
 
 /// Follows a `$ref` within the same schema.
@@ -84,7 +74,7 @@ pub(super) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &
 impl Input {
     pub(super) fn new(schema: Arc<JsonObject>) -> Self {
         let has_defaults = schema.values().any(|value| mentions_default(value, 0));
-        Self { schema, validator: OnceLock::new(), has_defaults }
+        Self { schema: InputSchema::new(schema), has_defaults }
     }
 
     /// Puts in defaults and checks the result.
@@ -101,8 +91,8 @@ impl Input {
         let mut defaulted = Vec::new();
         if self.has_defaults {
             let given: Vec<String> = keys(&arguments);
-            let mut defaults = Defaults { root: &self.schema, left: MAX_DEFAULT_VISITS };
-            defaults.apply(&self.schema, &mut arguments, 0);
+            let mut defaults = Defaults { root: self.schema.schema(), left: MAX_DEFAULT_VISITS };
+            defaults.apply(self.schema.schema(), &mut arguments, 0);
             if defaults.left == 0 {
                 tracing::warn!(tool, "not all defaults are put in: the input schema has too many");
             }
@@ -110,28 +100,11 @@ impl Input {
             defaulted.retain(|key| !given.contains(key));
         }
 
-        let validator = self.validator.get_or_init(|| {
-            compile(&Value::Object((*self.schema).clone()))
-                .inspect_err(|error| {
-                    tracing::warn!(tool, %error, "calls are not checked: the input schema cannot be used");
-                })
-                .ok()
-        });
-        match validator {
-            Some(validator) if !validator.is_valid(&arguments) => Err(Refusal::InvalidArguments {
-                tool: tool.to_owned().into(),
-                violations: validator
-                    .iter_errors(&arguments)
-                    .take(MAX_VIOLATIONS)
-                    .map(|error| Violation {
-                        path: error.instance_path().as_str().to_owned(),
-                        // What was sent stays out of answers and logs.
-                        message: error.masked_with("the value").to_string(),
-                    })
-                    .collect(),
-            }),
-            _ => Ok(Checked { arguments, defaulted }),
-        }
+        self.schema.check(tool, &arguments, |unusable| {
+            let error = &unusable;
+            tracing::warn!(tool, %error, "calls are not checked: the input schema cannot be used");
+        })?;
+        Ok(Checked { arguments, defaulted })
     }
 }
 

@@ -37,6 +37,11 @@ struct Budget {
 
 type Within = Result<(), Excess>;
 
+/// Whether the arrays and objects of a value are nested deeper than this.
+pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
+    Budget { bytes: usize::MAX, levels }.value(value, levels).is_err()
+}
+
 // === impl Request ===
 
 impl Request {

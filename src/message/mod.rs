@@ -69,6 +69,6 @@ pub use self::{
 };
 pub(crate) use self::{
     cause::Cause,
-    measure::{Excess, MAX_LEVELS},
+    measure::{Excess, MAX_LEVELS, is_deeper},
     progress::Parts,
 };

@@ -228,6 +228,6 @@ async fn a_client_lists_and_calls_a_composite_of_a_child_process() {
     assert_eq!(result.structured_content, Some(json!({ "branches": branches })));
 
     let missing = client.call_tool(CallToolRequestParams::new("both")).await.unwrap_err();
-    assert!(missing.to_string().contains("\"text\" is a required property"), "{missing}");
+    assert!(missing.to_string().contains("at `/text`: is required"), "{missing}");
     client.cancel().await.unwrap();
 }

@@ -1,0 +1,219 @@
+//! Arguments against the input schema of a tool.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use crate::message::{MAX_LEVELS, Refusal, Violation, is_deeper};
+
+/// How many violations are looked for.
+const MAX_VIOLATIONS: usize = 64;
+/// How many characters of a schema are repeated in a message.
+const MAX_TOLD: usize = 200;
+
+/// The input schema of a tool, compiled when something is first checked: most
+/// tools of a list are not called.
+#[derive(Debug)]
+pub(crate) struct InputSchema {
+    schema: Arc<JsonObject>,
+    validator: OnceLock<Option<Validator>>,
+}
+
+/// Why a schema cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unusable {
+    /// Where in the schema, as a JSON Pointer.
+    path: String,
+    reason: String,
+}
+
+/// Compiles a schema, without touching network or files, and with the regular
+/// expressions that need linear time.
+///
+/// # Errors
+///
+/// Returns why it is no schema, or none that can be used.
+pub(crate) fn compile(schema: &Value) -> Result<Validator, Unusable> {
+    if is_deeper(schema, MAX_LEVELS) {
+        return Err(Unusable { path: String::new(), reason: "it is nested too deep".to_owned() });
+    }
+    jsonschema::options()
+        // Whatever features others turn on.
+        .offline()
+        .with_pattern_options(PatternOptions::regex())
+        .build(schema)
+        .map_err(|error| Unusable {
+            path: error.instance_path().as_str().to_owned(),
+            reason: shorten(error.to_string()),
+        })
+}
+
+// === impl InputSchema ===
+
+impl InputSchema {
+    pub(crate) const fn new(schema: Arc<JsonObject>) -> Self {
+        Self { schema, validator: OnceLock::new() }
+    }
+
+    pub(crate) const fn schema(&self) -> &Arc<JsonObject> {
+        &self.schema
+    }
+
+    /// Checks arguments; what does not compile checks nothing, and is told the
+    /// first time.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal that tells every place where the arguments do not fit.
+    pub(crate) fn check(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        tell: impl FnOnce(Unusable),
+    ) -> Result<(), Refusal> {
+        // A validator goes as deep as the arguments do.
+        if is_deeper(arguments, MAX_LEVELS) {
+            return Err(Refusal::too_deep(MAX_LEVELS));
+        }
+        let validator = self
+            .validator
+            .get_or_init(|| compile(&Value::Object((*self.schema).clone())).map_err(tell).ok());
+        match validator {
+            Some(validator) if !validator.is_valid(arguments) => Err(Refusal::InvalidArguments {
+                tool: tool.to_owned().into(),
+                violations: violations(validator, arguments),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+// === impl Unusable ===
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)?;
+        if !self.path.is_empty() {
+            write!(f, " (at `{}`)", self.path)?;
+        }
+        Ok(())
+    }
+}
+
+fn violations(validator: &Validator, arguments: &Value) -> Vec<Violation> {
+    let mut violations: Vec<_> = validator
+        .iter_errors(arguments)
+        .flat_map(|error| violations_of(&error, arguments))
+        .take(MAX_VIOLATIONS)
+        .collect();
+    // Who refuses says something, whatever the validator has found.
+    if violations.is_empty() {
+        violations
+            .push(Violation { path: String::new(), message: "the value is not valid".into() });
+    }
+    violations
+}
+
+/// An error as violations: one for each argument that it is about.
+///
+/// Names of arguments stand in paths only, so that a layer above can put them
+/// into the words of its client. Values that were sent stay out of answers and
+/// logs.
+fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violation> {
+    use ValidationErrorKind as Kind;
+
+    let at = |path: String, message: &str| Violation { path, message: message.to_owned() };
+    let path = error.instance_path().as_str();
+    let unknown = |name: &String| at(member(path, name), "is not known to the tool");
+    match error.kind() {
+        Kind::Required { property } => {
+            let name = property.as_str().unwrap_or_default();
+            vec![at(member(path, name), "is required")]
+        }
+        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
+            unexpected.iter().take(MAX_VIOLATIONS).map(unknown).collect()
+        }
+        Kind::FalseSchema if allows_no_members(error.schema_path().as_str()) => {
+            let members = arguments.pointer(path).and_then(Value::as_object);
+            members
+                .into_iter()
+                .flat_map(JsonObject::keys)
+                .take(MAX_VIOLATIONS)
+                .map(unknown)
+                .collect()
+        }
+        Kind::PropertyNames { error } => {
+            let name = error.instance().as_str().unwrap_or_default();
+            vec![at(member(path, name), &told(error, "its name"))]
+        }
+        _ => vec![at(path.to_owned(), &told(error, "the value"))],
+    }
+}
+
+/// What is wrong with a value, without it and without names of arguments.
+fn told(error: &ValidationError<'_>, what: &str) -> String {
+    use ValidationErrorKind as Kind;
+
+    let is_name = what != "the value";
+    match error.kind() {
+        // The names that there may be are names.
+        Kind::Enum { .. } | Kind::Constant { .. } if is_name => {
+            format!("{what} is not one of those allowed")
+        }
+        Kind::Enum { options }
+            if !options.as_array().is_some_and(|options| options.iter().all(is_plain)) =>
+        {
+            format!("{what} is not one of those allowed")
+        }
+        Kind::Constant { expected_value } if !is_plain(expected_value) => {
+            format!("{what} is not the one that is expected")
+        }
+        Kind::FalseSchema => format!("{what} is not allowed"),
+        // The text would be the schema.
+        Kind::Not { .. } => format!("{what} fits a schema that it must not fit"),
+        Kind::BacktrackLimitExceeded { .. }
+        | Kind::RegexEngineFailure { .. }
+        | Kind::FromUtf8 { .. }
+        | Kind::Custom { .. }
+        | Kind::Referencing(_)
+        | Kind::Required { .. }
+        | Kind::AdditionalProperties { .. }
+        | Kind::UnevaluatedProperties { .. }
+        | Kind::PropertyNames { .. } => format!("{what} is not valid"),
+        _ => shorten(error.masked_with(what).to_string()),
+    }
+}
+
+/// Whether the schema at this path is `false` for all members of an object.
+fn allows_no_members(path: &str) -> bool {
+    let keyword =
+        |name| path.strip_suffix(name).is_some_and(|above| !above.ends_with("/properties"));
+    keyword("/additionalProperties") || keyword("/propertyNames")
+}
+
+/// Whether a value of a schema names no arguments.
+const fn is_plain(value: &Value) -> bool {
+    !matches!(value, Value::Array(_) | Value::Object(_))
+}
+
+/// The JSON Pointer of a member.
+fn member(path: &str, name: &str) -> String {
+    format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// A schema can hold texts of any length.
+fn shorten(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_TOLD) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

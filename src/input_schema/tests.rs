@@ -1,0 +1,266 @@
+use serde_json::json;
+
+use super::*;
+
+fn violations_of_call(schema: Value, arguments: &Value) -> Vec<(String, String)> {
+    let Value::Object(schema) = schema else { panic!("no object") };
+    let schema = InputSchema::new(Arc::new(schema));
+    match schema.check("t", arguments, |unusable| panic!("{unusable}")) {
+        Ok(()) => Vec::new(),
+        Err(Refusal::InvalidArguments { tool, violations }) => {
+            assert_eq!(tool, "t");
+            violations.into_iter().map(|told| (told.path, told.message)).collect()
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// What is told, one line for each schema.
+#[test]
+fn violations_name_arguments_in_their_path_only() {
+    let names = json!({ "secret": 1, "other": 2 });
+    for (schema, arguments, path, message) in [
+        (json!({ "required": ["secret"] }), json!({}), "/secret", "is required"),
+        (
+            json!({ "properties": { "a": { "required": ["secret"] } } }),
+            json!({ "a": {} }),
+            "/a/secret",
+            "is required",
+        ),
+        (
+            json!({ "dependentRequired": { "a": ["secret"] } }),
+            json!({ "a": 1 }),
+            "/secret",
+            "is required",
+        ),
+        (
+            json!({ "$schema": "http://json-schema.org/draft-07/schema#", "dependencies": { "a": ["secret"] } }),
+            json!({ "a": 1 }),
+            "/secret",
+            "is required",
+        ),
+        (
+            json!({ "additionalProperties": false }),
+            json!({ "secret": 1 }),
+            "/secret",
+            "is not known to the tool",
+        ),
+        (
+            json!({ "unevaluatedProperties": false }),
+            json!({ "secret": 1 }),
+            "/secret",
+            "is not known to the tool",
+        ),
+        (
+            json!({ "additionalProperties": false }),
+            json!({ "a/b~secret": 1 }),
+            "/a~1b~0secret",
+            "is not known to the tool",
+        ),
+        (
+            json!({ "propertyNames": { "pattern": "^[a-d]+$" } }),
+            json!({ "secret": 1 }),
+            "/secret",
+            "its name does not match \"^[a-d]+$\"",
+        ),
+        (
+            json!({ "propertyNames": { "enum": ["secret_too"] } }),
+            json!({ "secret": 1 }),
+            "/secret",
+            "its name is not one of those allowed",
+        ),
+        (
+            json!({ "propertyNames": { "maxLength": 3 } }),
+            json!({ "secret": 1 }),
+            "/secret",
+            "its name is longer than 3 characters",
+        ),
+        (
+            json!({ "propertyNames": false }),
+            json!({ "secret": 1 }),
+            "/secret",
+            "is not known to the tool",
+        ),
+        (
+            json!({ "properties": { "a": { "enum": [{ "secret": 1 }] } } }),
+            json!({ "a": 1 }),
+            "/a",
+            "the value is not one of those allowed",
+        ),
+        (
+            json!({ "properties": { "a": { "enum": ["x", 2] } } }),
+            json!({ "a": "secret" }),
+            "/a",
+            "the value is not one of \"x\" or 2",
+        ),
+        (
+            json!({ "properties": { "a": { "const": { "secret": 1 } } } }),
+            json!({ "a": 1 }),
+            "/a",
+            "the value is not the one that is expected",
+        ),
+        (
+            json!({ "properties": { "a": { "const": "x" } } }),
+            json!({ "a": "secret" }),
+            "/a",
+            "\"x\" was expected",
+        ),
+        (
+            json!({ "not": { "required": ["secret"] } }),
+            json!({ "secret": 1 }),
+            "",
+            "the value fits a schema that it must not fit",
+        ),
+        (
+            json!({ "properties": { "secret": false } }),
+            json!({ "secret": 1 }),
+            "/secret",
+            "the value is not allowed",
+        ),
+        (
+            json!({ "anyOf": [{ "required": ["secret"] }] }),
+            json!({}),
+            "",
+            "the value is not valid under any of the schemas listed in the 'anyOf' keyword",
+        ),
+        (
+            json!({ "oneOf": [{ "required": ["secret"] }, { "required": ["other"] }] }),
+            names.clone(),
+            "",
+            "the value is valid under more than one of the schemas listed in the 'oneOf' keyword",
+        ),
+        (json!({ "maxProperties": 1 }), names, "", "the value has more than 1 property"),
+        (
+            json!({ "properties": { "a": { "items": { "type": "integer" } } } }),
+            json!({ "a": [1, "secret"] }),
+            "/a/1",
+            "the value is not of type \"integer\"",
+        ),
+        (
+            json!({ "properties": { "a": { "prefixItems": [{}], "unevaluatedItems": false } } }),
+            json!({ "a": [1, "secret"] }),
+            "/a",
+            "Unevaluated items are not allowed (1 item)",
+        ),
+        (
+            json!({ "properties": { "a": { "contains": { "const": 1 } } } }),
+            json!({ "a": ["secret"] }),
+            "/a",
+            "None of the value are valid under the given schema",
+        ),
+        (
+            json!({ "properties": { "a": { "maximum": 5 } } }),
+            json!({ "a": 7 }),
+            "/a",
+            "the value is greater than the maximum of 5",
+        ),
+        (
+            json!({ "properties": { "a": { "multipleOf": 5 } } }),
+            json!({ "a": 7 }),
+            "/a",
+            "the value is not a multiple of 5",
+        ),
+        (
+            json!({ "properties": { "a": { "uniqueItems": true } } }),
+            json!({ "a": ["secret", "secret"] }),
+            "/a",
+            "the value has non-unique elements",
+        ),
+    ] {
+        let told = violations_of_call(schema.clone(), &arguments);
+        assert_eq!(told, [(path.to_owned(), message.to_owned())], "{schema}");
+    }
+}
+
+#[test]
+fn each_argument_has_a_violation_of_its_own() {
+    let schema =
+        json!({ "required": ["a", "b"], "properties": { "c": {} }, "additionalProperties": false });
+    let told = violations_of_call(schema, &json!({ "x": 1, "y": 2 }));
+    let paths: Vec<_> = told.iter().map(|(path, _)| &**path).collect();
+    assert_eq!(paths, ["/a", "/b", "/x", "/y"]);
+}
+
+#[test]
+fn violations_are_bounded() {
+    let arguments: JsonObject = (0..1000).map(|n| (n.to_string(), Value::Null)).collect();
+    let arguments = Value::Object(arguments);
+    for schema in [
+        json!({ "additionalProperties": false }),
+        json!({ "additionalProperties": { "type": "string" } }),
+    ] {
+        let told = violations_of_call(schema, &arguments);
+        assert_eq!(told.len(), MAX_VIOLATIONS);
+    }
+    let schema = json!({ "properties": { "a": { "const": "x".repeat(10_000) } } });
+    let told = violations_of_call(schema, &json!({ "a": 1 }));
+    assert_eq!(told[0].1.chars().count(), MAX_TOLD + 1);
+}
+
+#[test]
+fn what_cannot_be_used_checks_nothing_and_is_told_once() {
+    for (schema, reason) in [
+        (json!({ "type": 7 }), "(at `/type`)"),
+        (json!({ "$ref": "https://example.com/schema.json" }), "example.com"),
+        (json!({ "$ref": "file:///etc/passwd" }), "passwd"),
+        (json!({ "$schema": "https://example.com/own" }), "example.com"),
+        (json!({ "properties": { "a": { "pattern": "(?=look)around" } } }), "regex"),
+        (json!({ "properties": { "a": { "pattern": "(a)\\1" } } }), "regex"),
+        (nested(200), "it is nested too deep"),
+    ] {
+        let Value::Object(members) = schema.clone() else { panic!("no object") };
+        let input = InputSchema::new(Arc::new(members));
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            let checked = input.check("t", &json!({ "a": 1 }), |unusable| told.push(unusable));
+            assert_eq!(checked, Ok(()), "{schema}");
+        }
+        assert_eq!(told.len(), 1, "{schema}");
+        let text = told[0].to_string();
+        assert!(text.contains(reason), "{text}");
+    }
+}
+
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!({ "type": "object" }), |inner, _| json!({ "not": inner }))
+}
+
+#[test]
+fn a_schema_that_refers_to_itself_is_followed_as_deep_as_the_arguments_go() {
+    let schema = json!({
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "properties": { "next": { "$ref": "#/$defs/node" }, "value": { "type": "integer" } },
+            },
+        },
+    });
+    let list = |levels, end: Value| (1..levels).fold(end, |inner, _| json!({ "next": inner }));
+    let bad = json!({ "value": "x" });
+    assert_eq!(violations_of_call(schema.clone(), &list(100, json!({ "value": 1 }))), []);
+    let told = violations_of_call(schema.clone(), &list(100, bad.clone()));
+    assert_eq!(told[0].0, format!("{}/value", "/next".repeat(99)));
+
+    let Value::Object(schema) = schema else { panic!("no object") };
+    let input = InputSchema::new(Arc::new(schema));
+    let refusal = input.check("t", &list(129, bad), |_| ()).unwrap_err();
+    assert_eq!(refusal, Refusal::too_deep(128));
+}
+
+#[test]
+fn a_schema_may_be_as_deep_as_any_transport_reads() {
+    assert!(compile(&nested(120)).is_ok());
+}
+
+#[test]
+fn the_dialect_is_what_the_schema_says() {
+    let schema = |dialect: &str| json!({ "$schema": dialect, "properties": { "a": { "items": [{ "type": "integer" }] } } });
+    let told = violations_of_call(
+        schema("http://json-schema.org/draft-07/schema#"),
+        &json!({ "a": ["x"] }),
+    );
+    assert_eq!(told[0].0, "/a/0");
+    // In the one that is meant without a word, `items` is no array.
+    let unsaid = json!({ "properties": { "a": { "items": [{ "type": "integer" }] } } });
+    assert!(compile(&unsaid).is_err());
+}
