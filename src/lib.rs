@@ -93,6 +93,8 @@ pub mod limit;
 
 pub mod composite;
 
+pub mod validate;
+
 pub mod expr;
 
 pub mod reload;

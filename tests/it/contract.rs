@@ -6,7 +6,9 @@ use mcp_composite::{
     catalog::{Known, Needs, Tools},
     composite::{CompositeLayer, CompositeTool, Strategy},
     intercept::{Informed, Intercept, InterceptInformed, Intercepted},
+    limit::LimitLayer,
     message::{Reply, Request},
+    validate::ValidateLayer,
 };
 use rmcp::model::{CallToolResult, ListToolsResult};
 use serde_json::json;
@@ -198,6 +200,8 @@ async fn every_service_is_ready_when_its_inner_is() {
     follows_its_inner!(composites());
     follows_its_inner!(CompositeLayer::new([]).unwrap());
     follows_its_inner!(layer_fn(|inner| Intercepted::new(Plain, inner)));
+    follows_its_inner!(LimitLayer::new().max_argument_bytes(8).max_depth(8));
+    follows_its_inner!(ValidateLayer::new());
 }
 
 #[tokio::test]
@@ -306,7 +310,9 @@ fn passing_through_allocates_nothing() {
     let stack = tower::ServiceBuilder::new()
         .layer(composites())
         .layer(layer_fn(|inner| Intercepted::new(Plain, inner)))
-        .layer(CompositeLayer::new([]).unwrap());
+        .layer(CompositeLayer::new([]).unwrap())
+        .layer(LimitLayer::new().max_argument_bytes(1024))
+        .layer(ValidateLayer::new());
     assert_eq!(allocations(|| Box::new(1)), 1, "allocations are counted");
     assert_eq!(allocations_of_a_call(&composites()), 0);
     assert_eq!(allocations_of_a_call(&stack), 0);

@@ -25,3 +25,4 @@ mod router;
 mod scripted;
 mod serve;
 mod support;
+mod validate;

@@ -1,0 +1,299 @@
+//! Arguments against the schema of the tool that is called.
+//!
+//! A [`ValidateLayer`] checks the arguments of every `tools/call` against the
+//! `inputSchema` that the tool is listed with, before the call goes on: JSON Schema
+//! 2020-12, or the dialect that `$schema` names. A schema is compiled when its tool
+//! is first called, and again only when it changes. Nothing is fetched for it, and
+//! its regular expressions take linear time: one that refers to the network, or
+//! looks around, does not compile.
+//!
+//! A call passes unchecked if the tool is not listed, tools cannot be listed, or
+//! the schema does not compile. The [complaints](ValidateLayer::complaints) name
+//! each such tool once.
+//!
+//! Below a [`CompositeLayer`](crate::composite::CompositeLayer), it checks what
+//! composites send to their targets: one that does not fit is a failed branch, and
+//! never reaches its server. What a plan renders can also be larger than what came
+//! in, so the layer takes [limits](ValidateLayer::limit) as well.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use mcp_composite::{
+//!     message::{Reply, Request},
+//!     validate::{SchemaMode, ValidateLayer},
+//! };
+//! use rmcp::model::{CallToolResult, ListToolsResult, Tool};
+//! use serde_json::{Map, json};
+//! use tower::{ServiceBuilder, ServiceExt};
+//!
+//! async fn server(request: Request) -> Result<Reply, Infallible> {
+//!     let schema = json!({ "type": "object", "required": ["query"] });
+//!     let schema = schema.as_object().cloned().unwrap_or_default();
+//!     Ok(match request.lists_tools() {
+//!         true => ListToolsResult::with_all_items(vec![Tool::new("search", "Searches", schema)]).into(),
+//!         false => CallToolResult::success(vec![]).into(),
+//!     })
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Infallible> {
+//! let service = ServiceBuilder::new()
+//!     .layer(ValidateLayer::new().schema(SchemaMode::Strict))
+//!     .service_fn(server);
+//!
+//! let reply = service.oneshot(Request::call_tool("search")).await?;
+//! let message = "invalid arguments for `search`: at `/query`: is required";
+//! assert_eq!(reply.error().unwrap().message, message);
+//! # Ok(())
+//! # }
+//! ```
+
+mod schemas;
+
+use std::{fmt, mem, ops::ControlFlow, sync::Arc};
+
+use rmcp::model::CallToolRequestParams;
+use serde_json::Value;
+use tower_layer::Layer;
+
+use self::schemas::Compiled;
+pub use self::schemas::Schemas;
+use crate::{
+    catalog::{Known, Needs, Tools, VaryBy},
+    changes::Epoch,
+    complaints::Complaints,
+    input_schema::InputSchema,
+    intercept::{Informed, InterceptInformed},
+    limit::LimitLayer,
+    message::{Context, Refusal, Reply, Request},
+};
+
+/// How many characters of a tool's name are told.
+const MAX_NAME: usize = 128;
+
+/// What becomes of a call whose arguments do not fit the schema of its tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SchemaMode {
+    /// Nobody looks.
+    #[default]
+    Off,
+    /// It is logged, and goes on.
+    Warn,
+    /// It is refused.
+    Strict,
+}
+
+/// Checks calls against the schemas of their tools.
+///
+/// By default it checks nothing, and the layer changes nothing.
+///
+/// See the [module docs](crate::validate) for an example.
+#[derive(Clone, Default)]
+pub struct ValidateLayer {
+    mode: SchemaMode,
+    limit: LimitLayer,
+    complaints: Complaints,
+    epoch: Epoch,
+    vary_by: Option<VaryBy>,
+}
+
+/// The rule of a [`ValidateLayer`].
+#[derive(Clone, Debug)]
+pub struct ValidateRule(Arc<Settings>);
+
+#[derive(Debug)]
+struct Settings {
+    mode: SchemaMode,
+    limit: LimitLayer,
+    complaints: Complaints,
+    compiled: Compiled,
+}
+
+/// A call of a tool that there is no schema of.
+#[derive(Debug)]
+pub struct Unchecked {
+    tool: String,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Why {
+    #[error("tools cannot be listed")]
+    NoTools,
+    #[error("it is not listed")]
+    NotListed,
+}
+
+/// Middleware that [`ValidateLayer`] puts in front of a service.
+pub type Validate<S> = Informed<ValidateRule, S>;
+
+// === impl ValidateLayer ===
+
+impl ValidateLayer {
+    /// A layer that checks nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what becomes of arguments that do not fit the schema of their tool.
+    #[must_use]
+    pub const fn schema(mut self, mode: SchemaMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets how large and deep a request may be here; without limits by default.
+    #[must_use]
+    pub const fn limit(mut self, limit: LimitLayer) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    ///
+    /// Without it, a change of a schema is noticed within a minute.
+    #[must_use]
+    pub fn epoch(mut self, epoch: Epoch) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// Keeps what the layer knows of tools apart by a key of the request's
+    /// context, for servers that show different tools to different callers.
+    ///
+    /// Tools are then listed in the context of the first caller of each key;
+    /// without a key they are listed without any. The catalogs of the last
+    /// 1000 keys are kept.
+    #[must_use]
+    pub fn vary_by<F>(mut self, key: F) -> Self
+    where
+        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
+    {
+        self.vary_by = Some(Arc::new(key));
+        self
+    }
+
+    /// Which tools were called unchecked and why, in words for whoever runs the
+    /// server.
+    ///
+    /// Each is logged once. At most 1000 are kept.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.told()
+    }
+}
+
+impl<S> Layer<S> for ValidateLayer {
+    type Service = Validate<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let rule = ValidateRule(Arc::new(Settings {
+            mode: self.mode,
+            limit: self.limit.clone(),
+            complaints: self.complaints.clone(),
+            compiled: Compiled::default(),
+        }));
+        Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
+    }
+}
+
+impl fmt::Debug for ValidateLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValidateLayer")
+            .field("schema", &self.mode)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl ValidateRule ===
+
+impl ValidateRule {
+    fn check(&self, schema: &InputSchema, call: &mut CallToolRequestParams) -> Result<(), Refusal> {
+        // Checked as a value, without copying them.
+        let given = mem::take(&mut call.arguments);
+        let is_given = given.is_some();
+        let arguments = Value::Object(given.unwrap_or_default());
+        let checked = schema.check(&call.name, &arguments, |unusable| {
+            self.0.complaints.tell(format_args!(
+                "calls of `{}` are not checked: its input schema cannot be used: {unusable}",
+                shorten(&call.name)
+            ));
+        });
+        if let Value::Object(arguments) = arguments
+            && is_given
+        {
+            call.arguments = Some(arguments);
+        }
+        checked
+    }
+}
+
+impl InterceptInformed for ValidateRule {
+    type Derived = Schemas;
+    type Memo = Option<Unchecked>;
+
+    fn derive(&self, tools: &Tools) -> Schemas {
+        self.0.compiled.of(tools)
+    }
+
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        match request.tool_call() {
+            Some(call) if self.0.mode != SchemaMode::Off => Needs::Tool(&call.name),
+            _ => Needs::Nothing,
+        }
+    }
+
+    fn on_request(
+        &self,
+        request: &mut Request,
+        known: Option<&Arc<Known<Schemas>>>,
+    ) -> ControlFlow<Reply, Self::Memo> {
+        if let Err(refusal) = self.0.limit.check(request) {
+            return ControlFlow::Break(refusal.into());
+        }
+        let Some(call) = request.tool_call_mut() else {
+            return ControlFlow::Continue(None);
+        };
+        if self.0.mode == SchemaMode::Off {
+            return ControlFlow::Continue(None);
+        }
+        let Some(schema) = known.and_then(|known| known.derived().get(&call.name)) else {
+            let why = if known.is_none() { Why::NoTools } else { Why::NotListed };
+            return ControlFlow::Continue(Some(Unchecked { tool: shorten(&call.name), why }));
+        };
+        match self.check(schema, call) {
+            Ok(()) => (),
+            Err(refusal) if self.0.mode == SchemaMode::Strict => {
+                return ControlFlow::Break(refusal.into());
+            }
+            Err(refusal) => {
+                tracing::warn!(tool = ?call.name, refusal = ?refusal.to_string(), "a call goes on");
+            }
+        }
+        ControlFlow::Continue(None)
+    }
+
+    fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Schemas>>>, reply: &mut Reply) {
+        // Clients can call any name: what no tool answers to is no complaint.
+        let answered = || match reply.tool_result() {
+            Some(result) => result.is_error != Some(true),
+            None => reply.result().is_some(),
+        };
+        if let Some(Unchecked { tool, why }) = memo
+            && answered()
+        {
+            self.0.complaints.tell(format_args!("calls of `{tool}` are not checked: {why}"));
+        }
+    }
+}
+
+/// A client can call names of any length, and complaints are kept.
+fn shorten(tool: &str) -> String {
+    tool.chars().take(MAX_NAME).collect()
+}
