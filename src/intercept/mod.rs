@@ -8,7 +8,8 @@
 //! not `Send`, no runtime. Passing through allocates nothing.
 //!
 //! A rule that must know the tools behind it is an [`InterceptInformed`], run
-//! by [`Informed`], which holds a [catalog](crate::catalog) of them.
+//! by [`Informed`], which holds a [catalog](crate::catalog) of them. What must wait
+//! for something else is a hook around tool calls, made a layer by [`from_fn`].
 //!
 //! # Examples
 //!
@@ -59,11 +60,13 @@
 //! # }
 //! ```
 
+mod from_fn;
 mod informed;
 mod intercepted;
 
 pub(crate) use self::informed::load;
 pub use self::{
+    from_fn::{FromFn, FromFnLayer, Next, from_fn},
     informed::{Informed, InterceptInformed},
     intercepted::{Intercept, Intercepted},
 };
@@ -71,7 +74,7 @@ pub use self::{
 /// Futures of the services in this module.
 pub mod future {
     pub use super::{
-        informed::ResponseFuture as InformedFuture,
+        from_fn::ResponseFuture as FromFnFuture, informed::ResponseFuture as InformedFuture,
         intercepted::ResponseFuture as InterceptedFuture,
     };
 }

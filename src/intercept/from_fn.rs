@@ -1,0 +1,212 @@
+use std::{
+    fmt, mem,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use pin_project_lite::pin_project;
+use tower::{BoxError, ServiceExt, util::BoxService};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::message::{Reply, Request};
+
+/// Makes a layer of an async hook around every `tools/call`.
+///
+/// Unlike a [rule](super::Intercept), the hook can wait: for an approval, a
+/// budget, a policy that is asked over the network. It may let the call go on with
+/// [`Next::run`], as it is or rewritten; answer or refuse it without; and look at
+/// the reply. Requests that call no tool pass as if the layer were not there.
+///
+/// The hook is given the service that was ready for this call, and keeps it while
+/// it waits: a slot of a `ConcurrencyLimit` below is taken as long as an approval
+/// takes. A hook that does not run [`Next`] gives the slot back when it drops it.
+/// Dropping the response drops the hook, and the call that it waits for.
+///
+/// `hook` is a closure that returns a future which borrows nothing of it, or an
+/// async closure without captures. What it needs, it clones for each call.
+///
+/// # Errors
+///
+/// The service fails with what the hook fails with, and that with what the service
+/// behind it does. To refuse a call, answer it: `Ok(Reply::unknown_tool(name))`,
+/// or any other [`Refusal`](crate::message::Refusal).
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+///
+/// use mcp_composite::{intercept::{self, Next}, message::{Reply, Request}};
+/// use rmcp::model::CallToolResult;
+/// use tower::{BoxError, ServiceBuilder, ServiceExt};
+///
+/// /// Asks somebody, who may take a while.
+/// async fn is_approved(tool: &str) -> bool {
+///     tool != "wipe"
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let service = ServiceBuilder::new()
+///     .layer(intercept::from_fn(async |request: Request, next: Next| {
+///         let tool = request.tool_call().map(|call| call.name.clone()).unwrap_or_default();
+///         if !is_approved(&tool).await {
+///             return Ok(Reply::unknown_tool(tool));
+///         }
+///         next.run(request).await
+///     }))
+///     .service_fn(async |_: Request| Ok::<Reply, Infallible>(CallToolResult::success(vec![]).into()));
+///
+/// let reply = service.clone().oneshot(Request::call_tool("look")).await?;
+/// assert!(reply.error().is_none());
+/// let reply = service.oneshot(Request::call_tool("wipe")).await?;
+/// assert_eq!(reply.error().unwrap().message, "unknown tool `wipe`");
+/// # Ok(())
+/// # }
+/// ```
+pub const fn from_fn<F>(hook: F) -> FromFnLayer<F> {
+    FromFnLayer { hook }
+}
+
+/// Layer that [`from_fn`] makes.
+#[derive(Clone, Copy)]
+#[must_use]
+pub struct FromFnLayer<F> {
+    hook: F,
+}
+
+/// Middleware that [`from_fn`] puts in front of a service.
+///
+/// It is ready when `S` is.
+#[derive(Clone)]
+pub struct FromFn<F, S> {
+    hook: F,
+    inner: S,
+}
+
+/// What comes after a hook: the rest of the stack, ready for one call.
+pub struct Next(BoxService<Request, Reply, BoxError>);
+
+pin_project! {
+    /// Response future of [`FromFn`].
+    pub struct ResponseFuture<H, F> {
+        #[pin]
+        state: State<H, F>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<H, F> {
+        Hooked {
+            #[pin]
+            reply: H,
+        },
+        Passed {
+            #[pin]
+            reply: F,
+        },
+    }
+}
+
+// === impl FromFnLayer ===
+
+impl<F: Clone, S> Layer<S> for FromFnLayer<F> {
+    type Service = FromFn<F, S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        FromFn { hook: self.hook.clone(), inner }
+    }
+}
+
+impl<F> fmt::Debug for FromFnLayer<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FromFnLayer").finish_non_exhaustive()
+    }
+}
+
+// === impl FromFn ===
+
+impl<F, H, S> Service<Request> for FromFn<F, S>
+where
+    F: Fn(Request, Next) -> H,
+    H: Future<Output = Result<Reply, BoxError>>,
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = Reply;
+    type Error = BoxError;
+    type Future = ResponseFuture<H, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let state = if request.tool_call().is_some() {
+            // The one that was ready goes with the call; its clone is not.
+            let later = self.inner.clone();
+            let ready = mem::replace(&mut self.inner, later);
+            let next = Next(BoxService::new(ready.map_err(Into::into)));
+            State::Hooked { reply: (self.hook)(request, next) }
+        } else {
+            State::Passed { reply: self.inner.call(request) }
+        };
+        ResponseFuture { state }
+    }
+}
+
+impl<F, S: fmt::Debug> fmt::Debug for FromFn<F, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FromFn").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+// === impl Next ===
+
+impl Next {
+    /// Calls what comes next.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it could not answer; a JSON-RPC error is an answer.
+    pub async fn run(self, request: Request) -> Result<Reply, BoxError> {
+        let Self(mut ready) = self;
+        let reply = ready.call(request);
+        drop(ready);
+        reply.await
+    }
+}
+
+impl fmt::Debug for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next").finish_non_exhaustive()
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl<H, F, E> Future for ResponseFuture<H, F>
+where
+    H: Future<Output = Result<Reply, BoxError>>,
+    F: Future<Output = Result<Reply, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<Reply, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Hooked { reply } => reply.poll(cx),
+            StateProj::Passed { reply } => reply.poll(cx).map_err(Into::into),
+        }
+    }
+}
+
+impl<H, F> fmt::Debug for ResponseFuture<H, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
