@@ -34,6 +34,7 @@ features:
 # Run the examples that end by themselves.
 examples:
     cargo run --example search_all
+    cargo run --example own_rule
 
 # Test with servers and clients that others wrote; needs Node, npm and Python.
 foreign:
