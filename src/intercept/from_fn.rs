@@ -37,7 +37,7 @@ use crate::message::{Reply, Request};
 /// ```
 /// use std::convert::Infallible;
 ///
-/// use mcp_composite::{intercept::{self, Next}, message::{Reply, Request}};
+/// use mcp_composite::{intercept, message::{Reply, Request}};
 /// use rmcp::model::CallToolResult;
 /// use tower::{BoxError, ServiceBuilder, ServiceExt};
 ///
@@ -49,7 +49,7 @@ use crate::message::{Reply, Request};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), BoxError> {
 /// let service = ServiceBuilder::new()
-///     .layer(intercept::from_fn(async |request: Request, next: Next| {
+///     .layer(intercept::from_fn(async |request, next| {
 ///         let tool = request.tool_call().map(|call| call.name.clone()).unwrap_or_default();
 ///         if !is_approved(&tool).await {
 ///             return Ok(Reply::unknown_tool(tool));
@@ -65,7 +65,11 @@ use crate::message::{Reply, Request};
 /// # Ok(())
 /// # }
 /// ```
-pub const fn from_fn<F>(hook: F) -> FromFnLayer<F> {
+pub const fn from_fn<F, H>(hook: F) -> FromFnLayer<F>
+where
+    F: Fn(Request, Next) -> H,
+    H: Future<Output = Result<Reply, BoxError>>,
+{
     FromFnLayer { hook }
 }
 
