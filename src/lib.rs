@@ -88,8 +88,9 @@ pub mod intercept;
 
 pub mod catalog;
 
-pub mod advertise;
 pub mod limit;
+
+pub mod advertise;
 
 pub mod composite;
 

@@ -19,8 +19,8 @@ mod include;
 mod limit;
 mod listing;
 mod programs;
-#[cfg(feature = "stdio")]
 mod reload;
+#[cfg(feature = "stdio")]
 mod remote;
 mod router;
 mod scripted;
