@@ -6,12 +6,13 @@
 //! - a glob: `*` is any run of characters, `/` included, `?` any single one,
 //!   `[a-z]` one of these, `[!a-z]` one of the others, `{a,b}` either, and `\*` is
 //!   a star;
-//! - after `re:`, a [regular expression](regex::bytes#syntax) that the whole name
-//!   must match.
+//! - after `re:`, a [regular expression](regex#syntax) that the whole name must
+//!   match, in which `.` is also the end of a line.
 //!
 //! A glob also matches the text that it is written as, so that the template
-//! `db://{table}` can be named. Letter case counts. `?` and `[…]` stand for one
-//! byte, which makes no difference in names of tools and in URIs: they are ASCII.
+//! `db://{table}` can be named, and `http://[::1]/`. With more than that in it, such
+//! brackets and braces need a `\`: `http://\[::1\]/*`. Letter case counts, and `%41`
+//! is not `A`.
 //!
 //! # Examples
 //!
@@ -24,16 +25,16 @@
 //!
 //! let error = Selection::default().deny(["ok", "re:(", "["]).unwrap_err();
 //! assert_eq!(error.mistakes().len(), 2);
-//! assert_eq!(error.mistakes()[1].to_string(), "`[` is no pattern: unclosed character class; missing ']'");
+//! assert_eq!(error.mistakes()[1].to_string(), "`[` is no pattern: `[` is never closed");
 //! # Ok::<(), mcp_composite::pattern::PatternError>(())
 //! ```
 
+mod glob;
 mod unmatched;
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
-use globset::GlobBuilder;
-use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
+use regex::{Regex, RegexSet, RegexSetBuilder};
 
 pub(crate) use self::unmatched::Unmatched;
 
@@ -125,7 +126,7 @@ impl Patterns {
     /// Whether any of the patterns matches the name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        self.0.exact.contains(name) || self.0.others.is_match(name.as_bytes())
+        self.0.exact.contains(name) || self.0.others.is_match(name)
     }
 
     /// Whether one of the patterns is written exactly like the name.
@@ -148,36 +149,44 @@ impl Patterns {
     /// Which of the patterns match the name, by their places.
     pub(crate) fn which<'p>(&'p self, name: &'p str) -> impl Iterator<Item = usize> + 'p {
         let compiled = &*self.0;
-        let exact = compiled.exact.contains(name);
-        let exact = compiled.written.iter().enumerate().filter(move |(_, p)| exact && *p == name);
-        let others = compiled.others.matches(name.as_bytes()).into_iter();
-        exact.map(|(place, _)| place).chain(others.map(|place| compiled.places[place]))
+        let written = compiled.exact.contains(name).then_some(compiled.written.iter().enumerate());
+        let exact = written.into_iter().flatten().filter(move |(_, pattern)| *pattern == name);
+        let exact = exact.map(|(place, _)| place);
+        let others = compiled.others.matches(name).into_iter();
+        exact.chain(others.map(|place| compiled.places[place]))
     }
 }
 
 /// The regular expression that a pattern stands for, if it is more than a text.
 fn expression(pattern: &str) -> Result<Option<String>, String> {
-    if pattern.trim().is_empty() {
+    let (regex, text) = match pattern.strip_prefix(REGEX) {
+        Some(regex) => (true, regex),
+        None => (false, pattern),
+    };
+    if text.trim().is_empty() {
         return Err("it is blank".to_owned());
     }
-    let expression = if let Some(expression) = pattern.strip_prefix(REGEX) {
-        let anchored = format!("^(?:{expression})$");
-        // Alone too, so that `)|(` does not get out of the group.
-        for expression in [expression, &anchored] {
-            Regex::new(expression).map_err(|error| last_line(&error))?;
-        }
-        anchored
-    } else if pattern.contains(['*', '?', '[', ']', '{', '}', '\\']) {
-        let glob = GlobBuilder::new(pattern)
-            .literal_separator(false)
-            .backslash_escape(true)
-            .empty_alternates(true)
-            .build();
-        glob.map_err(|error| error.kind().to_string())?.regex().to_owned()
+    if regex {
+        anchored(text).map(Some)
+    } else if glob::is_glob(text) {
+        glob::expression(text).map(Some)
     } else {
-        return Ok(None);
-    };
-    Ok(Some(expression))
+        Ok(None)
+    }
+}
+
+/// The expression that matches where all of a name matches `regex`.
+fn anchored(regex: &str) -> Result<String, String> {
+    // Alone first, so that `)|(` does not get out of the group.
+    Regex::new(regex).map_err(|error| last_line(&error))?;
+    let anchored = format!("^(?:{regex})$");
+    if Regex::new(&anchored).is_ok() {
+        return Ok(anchored);
+    }
+    // With `(?x)` it may end in a comment, which goes up to the end of the line.
+    let anchored = format!("^(?:{regex}\n)$");
+    Regex::new(&anchored).map_err(|error| last_line(&error))?;
+    Ok(anchored)
 }
 
 /// What is wrong, without the expression and the arrow that points into it.

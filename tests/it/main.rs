@@ -18,6 +18,7 @@ mod http;
 mod include;
 mod limit;
 mod listing;
+mod pattern;
 mod programs;
 mod reload;
 #[cfg(feature = "stdio")]
