@@ -66,16 +66,24 @@ pub struct Selection {
     deny: Patterns,
 }
 
-/// Patterns that do not compile.
+/// Patterns that do not compile, or contradict others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(Vec<PatternMistake>);
 
-/// One pattern that does not compile.
+/// One pattern that does not compile, or contradicts another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternMistake {
     index: usize,
     pattern: String,
-    reason: String,
+    reason: Reason,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    /// It is no pattern.
+    Invalid(String),
+    /// The same text is allowed and denied.
+    Contradicts,
 }
 
 // === impl Patterns ===
@@ -107,6 +115,7 @@ impl Patterns {
                     compiled.places.push(index);
                 }
                 Err(reason) => {
+                    let reason = Reason::Invalid(reason);
                     mistakes.push(PatternMistake { index, pattern: pattern.clone(), reason });
                 }
             }
@@ -121,6 +130,31 @@ impl Patterns {
             .build()
             .map_err(|error| PatternError::of_all(&compiled.written, &error))?;
         Ok(Self(Arc::new(compiled)))
+    }
+
+    /// Compiles patterns of which none may be one of `others`.
+    fn beside<P: Into<String>>(
+        others: &Self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<Self, PatternError> {
+        let patterns: Vec<String> = patterns.into_iter().map(Into::into).collect();
+        let others: HashSet<&str> = others.iter().collect();
+        let contradictions = patterns.iter().enumerate();
+        let contradictions = contradictions.filter(|(_, pattern)| others.contains(&***pattern));
+        let mut mistakes: Vec<_> = contradictions
+            .map(|(index, pattern)| PatternMistake {
+                index,
+                pattern: pattern.clone(),
+                reason: Reason::Contradicts,
+            })
+            .collect();
+        match Self::new(patterns) {
+            Ok(compiled) if mistakes.is_empty() => return Ok(compiled),
+            Ok(_) => (),
+            Err(PatternError(invalid)) => mistakes.extend(invalid),
+        }
+        mistakes.sort_by_key(PatternMistake::index);
+        Err(PatternError(mistakes))
     }
 
     /// Whether any of the patterns matches the name.
@@ -205,16 +239,16 @@ impl fmt::Debug for Patterns {
 // === impl Selection ===
 
 impl Selection {
-    /// Allows only what one of these patterns matches.
+    /// Allows only what one of these patterns matches: nothing, if there are none.
     ///
     /// # Errors
     ///
-    /// Returns every pattern that does not compile.
+    /// Returns every pattern that does not compile, or is denied in the same words.
     pub fn allow<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
     ) -> Result<Self, PatternError> {
-        self.allow = Some(Patterns::new(patterns)?);
+        self.allow = Some(Patterns::beside(&self.deny, patterns)?);
         Ok(self)
     }
 
@@ -222,12 +256,13 @@ impl Selection {
     ///
     /// # Errors
     ///
-    /// Returns every pattern that does not compile.
+    /// Returns every pattern that does not compile, or is allowed in the same words.
     pub fn deny<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
     ) -> Result<Self, PatternError> {
-        self.deny = Patterns::new(patterns)?;
+        let allow = self.allow.clone().unwrap_or_default();
+        self.deny = Patterns::beside(&allow, patterns)?;
         Ok(self)
     }
 
@@ -263,12 +298,13 @@ impl PatternError {
     /// All patterns are too large together.
     fn of_all(written: &[String], error: &regex::Error) -> Self {
         let reason = format!("all patterns together are too large: {}", last_line(error));
+        let reason = Reason::Invalid(reason);
         let pattern = written.last().cloned().unwrap_or_default();
         let index = written.len().saturating_sub(1);
         Self(vec![PatternMistake { index, pattern, reason }])
     }
 
-    /// The patterns that do not compile, in their order; never empty.
+    /// The patterns that are wrong, in their order; never empty.
     #[must_use]
     pub fn mistakes(&self) -> &[PatternMistake] {
         &self.0
@@ -307,12 +343,19 @@ impl PatternMistake {
     /// What is wrong with it.
     #[must_use]
     pub fn reason(&self) -> &str {
-        &self.reason
+        match &self.reason {
+            Reason::Invalid(reason) => reason,
+            Reason::Contradicts => "it is both allowed and denied",
+        }
     }
 }
 
 impl fmt::Display for PatternMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no pattern: {}", self.pattern, self.reason)
+        let pattern = &self.pattern;
+        match &self.reason {
+            Reason::Invalid(reason) => write!(f, "`{pattern}` is no pattern: {reason}"),
+            Reason::Contradicts => write!(f, "`{pattern}` is both allowed and denied"),
+        }
     }
 }

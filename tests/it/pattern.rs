@@ -242,3 +242,21 @@ fn to_allow_nothing_is_not_to_allow_everything() {
     let nothing = Selection::default().allow([""; 0]).unwrap();
     assert!(!nothing.selects("a") && !nothing.selects_all());
 }
+
+#[test]
+fn the_same_words_are_not_both_allowed_and_denied() {
+    let get = || Selection::default().allow(["get_x", "a*"]).unwrap();
+    let error = get().deny(["b", "get_x", "[", "a*"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`get_x` is both allowed and denied\n\
+         `[` is no pattern: `[` is never closed\n\
+         `a*` is both allowed and denied"
+    );
+    assert_eq!((error.mistakes()[0].index(), error.mistakes()[0].pattern()), (1, "get_x"));
+    assert_eq!(error.mistakes()[0].reason(), "it is both allowed and denied");
+    let error = Selection::default().deny(["get_x"]).unwrap().allow(["get_x"]).unwrap_err();
+    assert_eq!(error.to_string(), "`get_x` is both allowed and denied");
+    assert!(get().deny(["get_*", "x"]).is_ok());
+    assert!(get().deny(["x"]).unwrap().deny(["y"]).unwrap().allow(["x"]).is_ok());
+}
