@@ -10,7 +10,8 @@
 //! - A listing may take 10 seconds. A failure is remembered for one second.
 //! - After 60 seconds the catalog is refreshed in the background; until its
 //!   successor arrives, it serves.
-//! - When its [`Epoch`] is bumped, whoever lists tools waits for a new catalog.
+//! - When its [`Epoch`] is bumped, whoever lists tools waits for a new catalog, or
+//!   calls one where access depends on what it is now.
 //! - A tool that it does not know is looked for again, at most once a second.
 
 use std::{
@@ -49,6 +50,7 @@ const MAX_VARIED: usize = 1_000;
 pub struct Tools {
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
+    shadowed: Vec<Tool>,
 }
 
 /// A catalog's content: the tools, and what the layer derived from them.
@@ -68,6 +70,9 @@ pub enum Needs<'r> {
     Nothing,
     /// This tool; one that is known is known well enough.
     Tool(&'r str),
+    /// This tool as it is now: tools are listed again first if they have changed
+    /// since.
+    CurrentTool(&'r str),
     /// Which tools there are now.
     AllTools,
 }
@@ -172,7 +177,7 @@ where
         }
         let page = reply.tools_mut().ok_or(ListError::Invalid)?;
         tools.extend(page.tools.drain(..));
-        if tools.len() > MAX_TOOLS {
+        if tools.len() + tools.shadowed.len() > MAX_TOOLS {
             return Err(ListError::Endless);
         }
         cursor = page.next_cursor.take();
@@ -202,6 +207,13 @@ impl Tools {
         self.tools.iter()
     }
 
+    /// Tools that differ from the one of the same name that was listed first.
+    ///
+    /// Which of them a call reaches, only their server knows.
+    pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
+        self.shadowed.iter()
+    }
+
     /// How many tools there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -219,9 +231,13 @@ impl Extend<Tool> for Tools {
     /// Adds tools; of two with one name, the first counts.
     fn extend<T: IntoIterator<Item = Tool>>(&mut self, tools: T) {
         for tool in tools {
-            if !self.places.contains_key(&*tool.name) {
-                self.places.insert(tool.name.to_string(), self.tools.len());
-                self.tools.push(tool);
+            match self.places.get(&*tool.name) {
+                None => {
+                    self.places.insert(tool.name.to_string(), self.tools.len());
+                    self.tools.push(tool);
+                }
+                Some(&first) if self.tools[first] != tool => self.shadowed.push(tool),
+                Some(_) => (),
             }
         }
     }
@@ -294,7 +310,7 @@ impl<D> Catalog<D> {
         let age = known.since.elapsed();
         if suffices(&known) {
             match needs {
-                Needs::AllTools if outdated => AtHand::Unknown,
+                Needs::AllTools | Needs::CurrentTool(_) if outdated => AtHand::Unknown,
                 _ if outdated || age >= MAX_AGE => AtHand::Stale(known),
                 _ => AtHand::Known(known),
             }

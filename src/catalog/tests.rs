@@ -8,10 +8,15 @@ fn tool(name: &'static str, description: &'static str) -> Tool {
 
 #[test]
 fn of_two_tools_with_one_name_the_first_counts() {
-    let tools: Tools = [tool("a", "1"), tool("b", "2"), tool("a", "3")].into_iter().collect();
+    let tools: Tools = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1")]
+        .into_iter()
+        .map(|(name, description)| tool(name, description))
+        .collect();
     assert_eq!(tools.len(), 2);
     assert_eq!(tools.get("a").and_then(|tool| tool.description.as_deref()), Some("1"));
     assert!(tools.get("c").is_none());
+    let shadowed: Vec<_> = tools.shadowed().map(|tool| tool.description.as_deref()).collect();
+    assert_eq!(shadowed, [Some("3")]);
     let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
     assert_eq!(names, ["a", "b"]);
 }
@@ -69,4 +74,5 @@ async fn what_changes_while_it_is_listed_is_listed_again() {
     catalog.wait(Needs::AllTools, |_| true, load).await.unwrap();
     assert!(matches!(catalog.at_hand(Needs::AllTools, |_| true), AtHand::Unknown));
     assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Stale(_)));
+    assert!(matches!(catalog.at_hand(Needs::CurrentTool("a"), |_| true), AtHand::Unknown));
 }

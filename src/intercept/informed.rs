@@ -219,7 +219,7 @@ where
 fn suffices<D>(needs: Needs<'_>, known: &Known<D>) -> bool {
     match needs {
         Needs::Nothing | Needs::AllTools => true,
-        Needs::Tool(name) => known.tools().get(name).is_some(),
+        Needs::Tool(name) | Needs::CurrentTool(name) => known.tools().get(name).is_some(),
     }
 }
 
