@@ -68,10 +68,21 @@ impl Reply {
         }
     }
 
+    /// What the reply is a list of, if it is one.
+    #[must_use]
+    pub fn lists(&self) -> Option<ItemKind> {
+        self.page().map(|(kind, _)| kind)
+    }
+
     /// Whether the reply is the last page of a list, and of what.
     #[must_use]
     pub fn ends_list(&self) -> Option<ItemKind> {
-        let (kind, cursor) = match self.result()? {
+        self.page().and_then(|(kind, next)| next.is_none().then_some(kind))
+    }
+
+    /// A page of a list: of what, and the cursor of the next one.
+    pub(crate) fn page(&self) -> Option<(ItemKind, Option<&str>)> {
+        let (kind, next) = match self.result()? {
             ServerResult::ListToolsResult(list) => (ItemKind::Tool, &list.next_cursor),
             ServerResult::ListPromptsResult(list) => (ItemKind::Prompt, &list.next_cursor),
             ServerResult::ListResourcesResult(list) => (ItemKind::Resource, &list.next_cursor),
@@ -80,6 +91,6 @@ impl Reply {
             }
             _ => return None,
         };
-        cursor.is_none().then_some(kind)
+        Some((kind, next.as_deref()))
     }
 }

@@ -123,6 +123,12 @@ impl Request {
         }
     }
 
+    /// Whether the request ends a subscription, which anybody may who has one.
+    #[must_use]
+    pub fn unsubscribes(&self) -> bool {
+        matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
+    }
+
     /// Whether the request lists tools.
     #[must_use]
     pub fn lists_tools(&self) -> bool {
