@@ -53,6 +53,7 @@
 //!   dropping the call stops them all.
 //! - [`AdvertiseLayer`](advertise::AdvertiseLayer) says which tools clients are
 //!   shown: some, or two to search and call the others by.
+//! - A [`filter`] decides what clients may see and use.
 //! - The [`adapter`]s make a Tower service of an rmcp server, here or at the other
 //!   end of a [connection](adapter::remote), one service of [several](adapter::router),
 //!   and an rmcp server of a Tower service.
@@ -93,6 +94,8 @@ pub mod limit;
 pub mod advertise;
 
 pub mod composite;
+
+pub mod filter;
 
 pub mod validate;
 

@@ -1,13 +1,15 @@
 //! Globs, as regular expressions.
 
-use std::{iter::Peekable, str::Chars};
+use std::{fmt::Write as _, iter::Peekable, str::Chars};
 
+/// The characters that are not just themselves.
+pub(super) const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 /// How deep `{…}` may stand in `{…}`.
 const MAX_DEPTH: usize = 8;
 
 /// Whether a pattern is more than the text that it is.
 pub(super) fn is_glob(pattern: &str) -> bool {
-    pattern.contains(['*', '?', '[', ']', '{', '}', '\\'])
+    pattern.contains(SPECIAL)
 }
 
 /// The regular expression of a glob; `.` must match the end of a line in it.
@@ -76,7 +78,7 @@ fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), 
         }
         let (first, last) = (u32::from(first), u32::from(last));
         // As numbers, none of them means anything in the expression.
-        *expression += &format!("\\x{{{first:x}}}-\\x{{{last:x}}}");
+        let _ = write!(expression, "\\x{{{first:x}}}-\\x{{{last:x}}}");
     }
     expression.push(']');
     Ok(())

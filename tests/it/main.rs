@@ -12,6 +12,7 @@ mod contract;
 mod defects;
 mod end_to_end;
 mod fan_out;
+mod filter;
 mod from_fn;
 mod handler;
 mod http;

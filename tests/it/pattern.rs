@@ -12,7 +12,7 @@ enum Piece {
     Any,
     Run,
     Class { is_negated: bool, ranges: Vec<(char, char)> },
-    Either(Vec<Vec<Piece>>),
+    Either(Vec<Vec<Self>>),
 }
 
 /// What mistakes are made of one pattern.
@@ -223,10 +223,9 @@ fn a_set_may_be_large_but_not_without_end() {
     assert!(many.matches("tool_499_x") && !many.matches("tool_500_x"));
     let deep = "{".repeat(1_000_000);
     assert!(mistake(&deep).ends_with("more than 8 others"));
-    let huge = Patterns::new(vec!["re:\\w{60}"; 30]).unwrap_err();
+    let huge = Patterns::new(vec!["re:a{1000}{40}"; 12]).unwrap_err();
     let reason = huge.mistakes()[0].reason();
     assert!(reason.starts_with("all patterns together are too large: "), "{reason}");
-    assert!(mistake("re:a{1000}{1000}{1000}").contains("size limit"));
 }
 
 #[test]

@@ -1,0 +1,416 @@
+//! What clients may see and use.
+//!
+//! A filter lets tools, prompts, resources and resource templates through by name or
+//! URI, and tools also by their annotations. What it does not let through is neither
+//! listed nor reached: a `tools/call`, `prompts/get`, `resources/read`, a read of a
+//! directory, a subscription and a completion are answered as if there were no such
+//! thing, without asking the service. To unsubscribe is always allowed.
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use mcp_composite::{filter::FilterLayer, message::{Reply, Request}, pattern::Selection};
+//! use rmcp::model::{CallToolResult, ListToolsResult, Tool, ToolAnnotations};
+//! use tower::{ServiceBuilder, ServiceExt};
+//!
+//! async fn server(request: Request) -> Result<Reply, Infallible> {
+//!     let tool = |name| Tool::new(name, "A tool", std::sync::Arc::default());
+//!     let looks = ToolAnnotations::new().read_only(true);
+//!     Ok(match request.lists_tools() {
+//!         true => ListToolsResult::with_all_items(vec![
+//!             tool("get_issue").with_annotations(looks.clone()),
+//!             tool("get_secret").with_annotations(looks),
+//!             tool("drop_table"),
+//!         ])
+//!         .into(),
+//!         false => CallToolResult::success(vec![]).into(),
+//!     })
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let filter = FilterLayer::new()
+//!     .tools(Selection::default().deny(["*_secret"])?)
+//!     .hide_destructive(true);
+//! let service = ServiceBuilder::new().layer(filter).service_fn(server);
+//!
+//! let reply = service.clone().oneshot(Request::list_tools()).await?;
+//! let tools = &reply.tools().unwrap().tools;
+//! assert_eq!(tools.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["get_issue"]);
+//!
+//! let reply = service.clone().oneshot(Request::call_tool("get_issue")).await?;
+//! assert!(reply.error().is_none());
+//! let reply = service.oneshot(Request::call_tool("drop_table")).await?;
+//! assert_eq!(reply.error().unwrap().message, "unknown tool `drop_table`");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Annotations
+//!
+//! A list is judged by the annotations in it. A call has none, so where a rule is
+//! about them, the filter holds a [catalog](crate::catalog) of the tools behind it: a
+//! tool that it does not know is looked for first, and refused if it stays unknown
+//! or tools cannot be listed. After its epoch is bumped, a call is judged by what
+//! the tool is now, or was if tools cannot be listed at the moment. Of several
+//! tools with one name, a call might reach any: it is refused unless all of them are
+//! let through. Without such a rule the filter lists nothing and needs no runtime.
+//!
+//! # URIs
+//!
+//! A URI is compared as it is written. A server may know one resource by several,
+//! such as `file:///a/../secret` and `file:///%73ecret`, so allow what clients may read
+//! rather than deny what they may not. A template says nothing of the URIs made with
+//! it: to hide `db://{table}` is to hide `db://*` among the resources as well. A
+//! completion for a URI without a `{` is one for a resource too, and judged as both.
+//!
+//! # What it leaves alone
+//!
+//! The contents of what was allowed, though they may be under another URI, and links
+//! to resources in a tool's result; tasks, skills and requests that are not
+//! of the protocol.
+
+mod watch;
+
+use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
+
+use rmcp::model::{ErrorData, Tool};
+use tower_layer::Layer;
+
+use self::watch::Watch;
+use crate::{
+    catalog::{Known, Needs, Tools, VaryBy},
+    changes::Epoch,
+    complaints::Complaints,
+    intercept::{Informed, InterceptInformed},
+    message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
+    pattern::Selection,
+};
+
+/// Decides what clients of the service that it wraps may see and use.
+///
+/// See the [module docs](crate::filter) for what that means and for an example.
+/// By default everything is let through.
+#[derive(Clone, Default)]
+pub struct FilterLayer {
+    settings: Settings,
+    complaints: Complaints,
+    epoch: Epoch,
+    vary_by: Option<VaryBy>,
+}
+
+/// Middleware that [`FilterLayer`] puts in front of a service.
+pub type Filter<S> = Informed<FilterRule, S>;
+
+/// The rule of a [`Filter`].
+#[derive(Clone, Debug)]
+pub struct FilterRule(
+    // None if everything is let through.
+    Option<Arc<Rule>>,
+);
+
+#[derive(Debug)]
+struct Rule {
+    settings: Settings,
+    watches: Vec<Watch>,
+    complaints: Complaints,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Settings {
+    tools: Selection,
+    prompts: Selection,
+    resources: Selection,
+    resource_templates: Selection,
+    read_only_only: bool,
+    hide_destructive: bool,
+    of: Option<String>,
+}
+
+// === impl FilterLayer ===
+
+impl FilterLayer {
+    /// Lets everything through.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets which tools are let through, by name.
+    #[must_use]
+    pub fn tools(mut self, tools: Selection) -> Self {
+        self.settings.tools = tools;
+        self
+    }
+
+    /// Sets which prompts are let through, by name.
+    #[must_use]
+    pub fn prompts(mut self, prompts: Selection) -> Self {
+        self.settings.prompts = prompts;
+        self
+    }
+
+    /// Sets which resources are let through, by URI.
+    #[must_use]
+    pub fn resources(mut self, resources: Selection) -> Self {
+        self.settings.resources = resources;
+        self
+    }
+
+    /// Sets which resource templates are let through, by the text of the template.
+    #[must_use]
+    pub fn resource_templates(mut self, templates: Selection) -> Self {
+        self.settings.resource_templates = templates;
+        self
+    }
+
+    /// Sets whether only tools are let through that say of themselves that they
+    /// change nothing (`readOnlyHint`); off by default.
+    #[must_use]
+    pub const fn read_only_only(mut self, read_only_only: bool) -> Self {
+        self.settings.read_only_only = read_only_only;
+        self
+    }
+
+    /// Sets whether tools are hidden that may destroy something; off by default.
+    ///
+    /// As the protocol has it, that is every tool that says neither that it changes
+    /// nothing (`readOnlyHint`) nor that it destroys nothing (`destructiveHint`).
+    #[must_use]
+    pub const fn hide_destructive(mut self, hide_destructive: bool) -> Self {
+        self.settings.hide_destructive = hide_destructive;
+        self
+    }
+
+    /// Says whose rule it is, such as ``backend `github` ``, for
+    /// [complaints](Self::complaints).
+    #[must_use]
+    pub fn of(mut self, whose: impl Into<String>) -> Self {
+        self.settings.of = Some(whose.into());
+        self
+    }
+
+    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    ///
+    /// Without it, a change of annotations behind the layer is noticed within about
+    /// a minute.
+    #[must_use]
+    pub fn epoch(mut self, epoch: Epoch) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// Keeps what the layer knows of tools apart by a key of the request's
+    /// context, for servers that show different tools to different callers.
+    ///
+    /// Tools are then listed in the context of the first caller of each key;
+    /// without a key they are listed without any. The catalogs of the last
+    /// 1000 keys are kept.
+    #[must_use]
+    pub fn vary_by<F>(mut self, key: F) -> Self
+    where
+        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
+    {
+        self.vary_by = Some(Arc::new(key));
+        self
+    }
+
+    /// Which patterns matched nothing, in words for whoever runs the server.
+    ///
+    /// It is found out when something was listed from the first page to the last, of
+    /// the first such list that was not empty, and logged once. At most 1000 are
+    /// kept.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.told()
+    }
+}
+
+impl<S> Layer<S> for FilterLayer {
+    type Service = Filter<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let rule = FilterRule::new(self.settings.clone(), self.complaints.clone());
+        Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
+    }
+}
+
+impl fmt::Debug for FilterLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilterLayer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+// === impl FilterRule ===
+
+impl FilterRule {
+    fn new(settings: Settings, complaints: Complaints) -> Self {
+        if settings.are_empty() {
+            return Self(None);
+        }
+        let kinds =
+            [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::ResourceTemplate];
+        let watches = kinds.into_iter().filter_map(|kind| {
+            let selection = settings.selection(kind);
+            let of = settings.of.as_deref();
+            (!selection.selects_all()).then(|| Watch::new(kind, selection, of))
+        });
+        let watches = watches.collect();
+        Self(Some(Arc::new(Rule { settings, watches, complaints })))
+    }
+}
+
+impl InterceptInformed for FilterRule {
+    /// Names that a tool has beside the one that is known, and that is not let
+    /// through.
+    type Derived = HashSet<String>;
+    /// Of a list, its kind and cursor.
+    type Memo = Option<(ItemKind, Option<String>)>;
+
+    fn derive(&self, tools: &Tools) -> Self::Derived {
+        let Some(rule) = &self.0 else { return HashSet::new() };
+        if let Some(watch) = rule.watch(ItemKind::Tool) {
+            let names = tools.iter().map(|tool| tool.name.to_string()).collect();
+            watch.see(None, None, names, &rule.complaints);
+        }
+        let refused = tools.shadowed().filter(|tool| !rule.settings.permit_annotations(tool));
+        refused.map(|tool| tool.name.to_string()).collect()
+    }
+
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        match (&self.0, request.subject()) {
+            (Some(rule), Subject::Item(ItemKind::Tool, name))
+                if rule.settings.judge_annotations()
+                    && rule.settings.permit(ItemKind::Tool, name) =>
+            {
+                Needs::CurrentTool(name)
+            }
+            _ => Needs::Nothing,
+        }
+    }
+
+    fn on_request(
+        &self,
+        request: &mut Request,
+        known: Option<&Arc<Known<Self::Derived>>>,
+    ) -> ControlFlow<Reply, Self::Memo> {
+        let Some(rule) = &self.0 else { return ControlFlow::Continue(None) };
+        match request.subject() {
+            Subject::Item(kind, name) if !request.unsubscribes() => {
+                let known = known.map(|known| &**known);
+                let is_permitted = rule.settings.permit(kind, name)
+                    && (kind != ItemKind::Tool || rule.settings.permit_call(name, known));
+                if is_permitted {
+                    ControlFlow::Continue(None)
+                } else {
+                    ControlFlow::Break(Reply::unknown(kind, name.to_owned()))
+                }
+            }
+            Subject::List(kind, cursor) => {
+                // Without a watch nobody asks for the cursor.
+                let cursor = rule.watch(kind).and(cursor).map(str::to_owned);
+                ControlFlow::Continue(Some((kind, cursor)))
+            }
+            Subject::Item(..) | Subject::Other => ControlFlow::Continue(None),
+        }
+    }
+
+    fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Self::Derived>>>, reply: &mut Reply) {
+        let Some(rule) = &self.0 else { return };
+        let Some((kind, cursor)) = memo else {
+            // A directory is a list that is none of all there is.
+            return reply.retain_items(|item| rule.settings.permit_item(&item));
+        };
+        if rule.settings.concern(kind) && reply.result().is_some() && reply.lists() != Some(kind) {
+            // It could have hidden names in it, and clients that read it all the same.
+            let expected = format!("the server did not answer with a list of {kind}s");
+            *reply = ErrorData::internal_error(expected, None).into();
+            return;
+        }
+        let Some(watch) = rule.watch(kind) else {
+            return reply.retain_items(|item| rule.settings.permit_item(&item));
+        };
+        let mut names = Vec::new();
+        reply.retain_items(|item| {
+            names.push(item.name().to_owned());
+            rule.settings.permit_item(&item)
+        });
+        if let Some((_, next)) = reply.page() {
+            watch.see(cursor.as_deref(), next, names, &rule.complaints);
+        }
+    }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    /// Who looks for patterns that match nothing of a kind, while there may be some.
+    fn watch(&self, kind: ItemKind) -> Option<&Watch> {
+        self.watches.iter().find(|watch| watch.kind() == kind && !watch.is_over())
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn are_empty(&self) -> bool {
+        !self.judge_annotations()
+            && self.tools.selects_all()
+            && self.prompts.selects_all()
+            && self.resources.selects_all()
+            && self.resource_templates.selects_all()
+    }
+
+    const fn selection(&self, kind: ItemKind) -> &Selection {
+        match kind {
+            ItemKind::Tool => &self.tools,
+            ItemKind::Prompt => &self.prompts,
+            ItemKind::Resource => &self.resources,
+            ItemKind::ResourceTemplate => &self.resource_templates,
+        }
+    }
+
+    const fn judge_annotations(&self) -> bool {
+        self.read_only_only || self.hide_destructive
+    }
+
+    /// Whether anything of the kind may be hidden.
+    fn concern(&self, kind: ItemKind) -> bool {
+        !self.selection(kind).selects_all()
+            || (kind == ItemKind::Tool && self.judge_annotations())
+            || (kind == ItemKind::ResourceTemplate && !self.resources.selects_all())
+    }
+
+    /// Whether an item of this name or URI may be let through: the one predicate
+    /// for lists and for all that asks for one item.
+    fn permit(&self, kind: ItemKind, name: &str) -> bool {
+        // Completions speak of a resource as if its URI were a template.
+        let is_resource = kind == ItemKind::ResourceTemplate && !name.contains('{');
+        self.selection(kind).selects(name) && (!is_resource || self.resources.selects(name))
+    }
+
+    fn permit_annotations(&self, tool: &Tool) -> bool {
+        let hints = tool.annotations.as_ref();
+        let is_read_only = hints.is_some_and(|hints| hints.read_only_hint == Some(true));
+        let is_harmless = hints.is_some_and(|hints| hints.destructive_hint == Some(false));
+        (!self.read_only_only || is_read_only)
+            && (!self.hide_destructive || is_read_only || is_harmless)
+    }
+
+    fn permit_item(&self, item: &ItemMut<'_>) -> bool {
+        self.permit(item.kind(), item.name())
+            && match item {
+                ItemMut::Tool(tool) => self.permit_annotations(tool),
+                _ => true,
+            }
+    }
+
+    /// Whether the annotations of what is called are let through, as far as known.
+    fn permit_call(&self, name: &str, known: Option<&Known<HashSet<String>>>) -> bool {
+        !self.judge_annotations()
+            || known.is_some_and(|known| {
+                !known.derived().contains(name)
+                    && known.tools().get(name).is_some_and(|tool| self.permit_annotations(tool))
+            })
+    }
+}

@@ -1,0 +1,730 @@
+//! What a filter lets through.
+
+use std::{
+    convert::Infallible,
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::Waker,
+    time::Duration,
+};
+
+use mcp_composite::{
+    adapter::HandlerService,
+    changes::Epoch,
+    composite::{CompositeLayer, CompositeTool},
+    filter::FilterLayer,
+    message::{Context, ItemKind, Refusal, Reply, Request},
+    pattern::Selection,
+};
+use rmcp::model::*;
+use serde_json::{Value, json};
+use tokio_test::{assert_pending, assert_ready_ok, task};
+use tower::{
+    BoxError, Layer, Service, ServiceExt, buffer::Buffer, limit::ConcurrencyLimit, service_fn,
+};
+use tower_test::mock;
+
+use crate::{
+    scripted::{Server, call, echo, object},
+    support::{Full, capture_logs},
+};
+
+/// A service that answers everything there is, and notes by which method it was asked.
+#[derive(Clone, Default)]
+struct Library {
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+fn deny<const N: usize>(patterns: [&str; N]) -> Selection {
+    Selection::default().deny(patterns).expect("good patterns")
+}
+
+fn allow<const N: usize>(patterns: [&str; N]) -> Selection {
+    Selection::default().allow(patterns).expect("good patterns")
+}
+
+/// Denies one thing of each kind.
+fn denying() -> FilterLayer {
+    FilterLayer::new()
+        .tools(deny(["secret*"]))
+        .prompts(deny(["secret*"]))
+        .resources(deny(["file://*"]))
+        .resource_templates(deny(["db://{table}"]))
+}
+
+fn request(method: &str, params: impl Into<Value>) -> Request {
+    let request = json!({ "method": method, "params": params.into() });
+    let request: ClientRequest = serde_json::from_value(request).expect("a request");
+    Request::new(request, Context::default())
+}
+
+fn annotated(name: &str, hints: Value) -> Tool {
+    let mut tool = Tool::new(name.to_owned(), "A tool", object(json!({ "type": "object" })));
+    tool.annotations = (!hints.is_null()).then(|| serde_json::from_value(hints).expect("hints"));
+    tool
+}
+
+fn read_only() -> Value {
+    json!({ "readOnlyHint": true })
+}
+
+/// A server of a tool that only looks, and of one that may do anything.
+fn look_and_wipe() -> Server {
+    Server::new()
+        .tool_as(annotated("look", read_only()), echo)
+        .tool_as(annotated("wipe", Value::Null), echo)
+}
+
+async fn ask<S>(service: &S, request: Request) -> Reply
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: std::fmt::Debug,
+{
+    service.clone().oneshot(request).await.expect("an answer")
+}
+
+async fn is_refused<S>(service: &S, tool: &str) -> bool
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: std::fmt::Debug,
+{
+    let reply = ask(service, call(tool, json!({}))).await;
+    let unknown = Refusal::Unknown { kind: ItemKind::Tool, name: tool.to_owned().into() };
+    assert!(reply.refusal().is_none_or(|refusal| *refusal == unknown), "{reply:?}");
+    reply.refusal().is_some()
+}
+
+async fn listed<S>(service: &S) -> Vec<String>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: std::fmt::Debug,
+{
+    let reply = ask(service, Request::list_tools()).await;
+    reply.tools().expect("tools").tools.iter().map(|tool| tool.name.to_string()).collect()
+}
+
+/// The result as JSON.
+fn result(reply: &Reply) -> Value {
+    serde_json::to_value(reply.result().expect("a result")).expect("JSON")
+}
+
+// === impl Library ===
+
+impl Library {
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn answer(&self, request: &Request) -> Reply {
+        self.asked.lock().unwrap().push(request.method().to_owned());
+        let result = match request.method() {
+            "tools/list" => json!({
+                "tools": [
+                    { "name": "search", "inputSchema": {} },
+                    { "name": "secret_search", "inputSchema": {} },
+                ],
+                "nextCursor": "more",
+                "ttlMs": 7,
+                "_meta": { "a": 1 },
+            }),
+            "prompts/list" => json!({
+                "prompts": [{ "name": "haiku" }, { "name": "secret" }], "nextCursor": "",
+            }),
+            "resources/list" | "resources/directory/read" => json!({
+                "resources": [
+                    { "uri": "file:///etc/passwd", "name": "haiku" },
+                    { "uri": "web://a", "name": "secret" },
+                ],
+                "nextCursor": "more",
+            }),
+            "resources/templates/list" => json!({
+                "resourceTemplates": [
+                    { "uriTemplate": "db://{table}", "name": "t" },
+                    { "uriTemplate": "db://{table}/rows", "name": "r" },
+                    { "uriTemplate": "file://static", "name": "s" },
+                ],
+            }),
+            "resources/read" => json!({
+                "contents": [{ "uri": "file:///other", "text": "left alone" }],
+            }),
+            "tools/call" => json!({
+                "content": [{ "type": "resource_link", "uri": "file:///x", "name": "x" }],
+            }),
+            _ => json!({}),
+        };
+        serde_json::from_value::<ServerResult>(result).expect("a result").into()
+    }
+
+    fn under(
+        &self,
+        layer: &FilterLayer,
+    ) -> impl Service<Request, Response = Reply, Error = Infallible> + Clone + use<> {
+        let library = self.clone();
+        layer.layer(service_fn(move |request: Request| {
+            std::future::ready(Ok::<_, Infallible>(library.answer(&request)))
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_hidden_is_refused_as_unknown_by_all_that_asks_for_it() {
+    let completion = json!({ "name": "x", "value": "" });
+    let complete = |reference: Value| json!({ "ref": reference, "argument": completion });
+    let template = |uri: &str| complete(json!({ "type": "ref/resource", "uri": uri }));
+    let prompt = |name: &str| complete(json!({ "type": "ref/prompt", "name": name }));
+    for (method, hidden, shown, kind, name) in [
+        (
+            "tools/call",
+            json!({ "name": "secret_x" }),
+            json!({ "name": "a" }),
+            ItemKind::Tool,
+            "secret_x",
+        ),
+        (
+            "prompts/get",
+            json!({ "name": "secret" }),
+            json!({ "name": "a" }),
+            ItemKind::Prompt,
+            "secret",
+        ),
+        (
+            "resources/read",
+            json!({ "uri": "file:///etc/passwd" }),
+            json!({ "uri": "web://a" }),
+            ItemKind::Resource,
+            "file:///etc/passwd",
+        ),
+        (
+            "resources/directory/read",
+            json!({ "uri": "file:///etc" }),
+            json!({ "uri": "web://a" }),
+            ItemKind::Resource,
+            "file:///etc",
+        ),
+        (
+            "resources/subscribe",
+            json!({ "uri": "file:///a" }),
+            json!({ "uri": "web://a" }),
+            ItemKind::Resource,
+            "file:///a",
+        ),
+        ("completion/complete", prompt("secret"), prompt("haiku"), ItemKind::Prompt, "secret"),
+        (
+            "completion/complete",
+            template("db://{table}"),
+            template("db://{table}/rows"),
+            ItemKind::ResourceTemplate,
+            "db://{table}",
+        ),
+        (
+            "completion/complete",
+            template("file:///etc/passwd"),
+            template("web://a"),
+            ItemKind::ResourceTemplate,
+            "file:///etc/passwd",
+        ),
+    ] {
+        let library = Library::default();
+        let service = library.under(&denying());
+
+        let refused = ask(&service, request(method, hidden)).await;
+        let unknown = Refusal::Unknown { kind, name: name.to_owned().into() };
+        assert_eq!(refused.refusal(), Some(&unknown), "{method}");
+        assert!(library.asked().is_empty(), "{method} reached the server");
+
+        assert!(ask(&service, request(method, shown)).await.error().is_none(), "{method}");
+        assert_eq!(library.asked(), [method]);
+    }
+}
+
+#[tokio::test]
+async fn to_unsubscribe_is_always_allowed() {
+    let library = Library::default();
+    let service = library.under(&denying());
+    let gone = request("resources/unsubscribe", json!({ "uri": "file:///a" }));
+    assert!(ask(&service, gone).await.error().is_none());
+    assert_eq!(library.asked(), ["resources/unsubscribe"]);
+}
+
+#[tokio::test]
+async fn lists_lose_what_is_hidden_and_keep_the_rest() {
+    for (method, params, expected) in [
+        (
+            "tools/list",
+            json!({}),
+            json!({
+                "tools": [{ "name": "search", "inputSchema": {} }],
+                "nextCursor": "more",
+                "ttlMs": 7,
+                "_meta": { "a": 1 },
+            }),
+        ),
+        ("prompts/list", json!({}), json!({ "prompts": [{ "name": "haiku" }], "nextCursor": "" })),
+        (
+            "resources/list",
+            json!({}),
+            json!({ "resources": [{ "uri": "web://a", "name": "secret" }], "nextCursor": "more" }),
+        ),
+        (
+            "resources/directory/read",
+            json!({ "uri": "web://d" }),
+            json!({ "resources": [{ "uri": "web://a", "name": "secret" }], "nextCursor": "more" }),
+        ),
+        (
+            "resources/templates/list",
+            json!({}),
+            json!({ "resourceTemplates": [{ "uriTemplate": "db://{table}/rows", "name": "r" }] }),
+        ),
+    ] {
+        let service = Library::default().under(&denying());
+        let mut found = result(&ask(&service, request(method, params)).await);
+        found.as_object_mut().unwrap().retain(|key, _| expected.get(key).is_some());
+        assert_eq!(found, expected, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn kinds_are_filtered_apart() {
+    let service = Library::default().under(&FilterLayer::new().tools(allow(["nothing"])));
+    assert!(listed(&service).await.is_empty());
+    let prompts = result(&ask(&service, request("prompts/list", json!({}))).await);
+    assert_eq!(prompts["prompts"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn contents_and_links_are_left_alone() {
+    let service = Library::default().under(&denying());
+    let read = result(&ask(&service, request("resources/read", json!({ "uri": "web://a" }))).await);
+    assert_eq!(read["contents"][0]["text"], "left alone");
+    let called = result(&ask(&service, request("tools/call", json!({ "name": "a" }))).await);
+    assert_eq!(called["content"][0]["uri"], "file:///x");
+}
+
+#[tokio::test]
+async fn what_is_no_item_passes() {
+    for (method, params) in [
+        ("ping", json!({})),
+        ("logging/setLevel", json!({ "level": "info" })),
+        ("tasks/get", json!({ "taskId": "secret" })),
+        ("tasks/cancel", json!({ "taskId": "secret" })),
+        ("skills/list", json!({})),
+        ("skills/get", json!({ "name": "secret" })),
+        ("custom/secret", json!({ "name": "secret" })),
+    ] {
+        let library = Library::default();
+        let service = library.under(&denying().read_only_only(true));
+        ask(&service, request(method, params)).await;
+        assert_eq!(library.asked(), [method]);
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_none_does_not_pass_for_one() {
+    let odd = |_: Request| async {
+        let odd = json!({ "tools": [{ "name": "secret" }, { "name": 1 }] });
+        Ok::<Reply, Infallible>(ServerResult::CustomResult(CustomResult::new(odd)).into())
+    };
+    let reply = ask(&denying().layer(service_fn(odd)), Request::list_tools()).await;
+    let error = reply.error().expect("an error").into_owned();
+    assert_eq!(
+        (error.code.0, &*error.message),
+        (-32603, "the server did not answer with a list of tools")
+    );
+    let free = ask(&FilterLayer::new().layer(service_fn(odd)), Request::list_tools()).await;
+    assert!(free.error().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_annotations_hide_is_neither_listed_nor_called() {
+    for (hints, is_read_only, is_harmless) in [
+        (Value::Null, false, false),
+        (json!({}), false, false),
+        (json!({ "title": "x", "idempotentHint": true }), false, false),
+        (json!({ "readOnlyHint": false }), false, false),
+        (json!({ "destructiveHint": true }), false, false),
+        (json!({ "destructiveHint": false }), false, true),
+        (json!({ "readOnlyHint": false, "destructiveHint": false }), false, true),
+        (json!({ "readOnlyHint": true }), true, true),
+        (json!({ "readOnlyHint": true, "destructiveHint": true }), true, true),
+    ] {
+        for (layer, is_let_through) in [
+            (FilterLayer::new().read_only_only(true), is_read_only),
+            (FilterLayer::new().hide_destructive(true), is_harmless),
+            (FilterLayer::new().read_only_only(true).hide_destructive(true), is_read_only),
+            (FilterLayer::new().read_only_only(true).tools(deny(["t"])), false),
+            (FilterLayer::new().read_only_only(false).hide_destructive(false), true),
+        ] {
+            let server = Server::new().tool_as(annotated("t", hints.clone()), echo);
+            let service = layer.layer(server.clone());
+            let context = format!("{hints} {layer:?}");
+            assert_eq!(is_refused(&service, "t").await, !is_let_through, "{context}");
+            assert_eq!(listed(&service).await.len(), usize::from(is_let_through), "{context}");
+            assert_eq!(server.called().len(), usize::from(is_let_through), "{context}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_composite_does_not_reach_what_is_hidden() {
+    let server = look_and_wipe();
+    let composite = CompositeTool::fan_out("both", "Both", ["look", "wipe"]);
+    let wiping = CompositeTool::fan_out("wiping", "One", ["wipe"]);
+    let filtered = FilterLayer::new().hide_destructive(true).layer(server.clone());
+    let service = CompositeLayer::new([composite, wiping]).unwrap().layer(filtered);
+    for name in ["both", "wiping"] {
+        assert!(ask(&service, call(name, json!({}))).await.error().is_some(), "{name}");
+    }
+    assert_eq!(listed(&service).await, ["look"]);
+    assert!(server.called().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_filter_of_a_stack_applies() {
+    let server = Server::new().says("fs/x", "1").says("fs/sub/x", "2").says("fs/y", "3");
+    let inner = FilterLayer::new().tools(deny(["*/sub/*"])).layer(server);
+    let service = FilterLayer::new().tools(deny(["fs/y"])).layer(inner);
+    assert_eq!(listed(&service).await, ["fs/x"]);
+    for (name, expected) in [("fs/x", false), ("fs/sub/x", true), ("fs/y", true)] {
+        assert_eq!(is_refused(&service, name).await, expected, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_patterns_refuse_is_refused_without_asking_anybody() {
+    let server = look_and_wipe();
+    let service =
+        FilterLayer::new().tools(deny(["wipe"])).read_only_only(true).layer(server.clone());
+    assert!(is_refused(&service, "wipe").await);
+    assert_eq!(server.lists(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn patterns_alone_list_nothing() {
+    let server = look_and_wipe();
+    let service = FilterLayer::new().tools(deny(["x"])).layer(server.clone());
+    assert!(!is_refused(&service, "wipe").await);
+    assert_eq!(server.lists(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_stays_unknown_is_refused() {
+    let server = look_and_wipe();
+    let service = FilterLayer::new().read_only_only(true).layer(server.clone());
+    assert!(is_refused(&service, "new").await);
+    server.add(annotated("new", read_only()), echo);
+    assert!(is_refused(&service, "new").await, "it is looked for at most once a second");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(!is_refused(&service, "new").await);
+    assert_eq!(server.called(), ["new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_tools_are_refused_while_none_can_be_listed() {
+    let server = look_and_wipe();
+    server.break_list(true);
+    let service = FilterLayer::new().read_only_only(true).layer(server.clone());
+    assert!(is_refused(&service, "look").await);
+    assert!(is_refused(&service, "look").await);
+    assert!(server.called().is_empty());
+    server.break_list(false);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(!is_refused(&service, "look").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_judged_by_what_it_is_after_a_change() {
+    let server = look_and_wipe();
+    let epoch = Epoch::default();
+    let layer = FilterLayer::new().read_only_only(true).epoch(epoch.clone());
+    let service = layer.layer(server.clone());
+    assert!(!is_refused(&service, "look").await);
+
+    server.add(annotated("look", Value::Null), echo);
+    server.add(annotated("wipe", read_only()), echo);
+    epoch.bump();
+
+    assert!(is_refused(&service, "look").await, "the very next call");
+    assert!(!is_refused(&service, "wipe").await);
+    assert_eq!(server.lists(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_tools_with_one_name_all_must_be_let_through() {
+    let twice = |hints: [Value; 2]| {
+        let called = Arc::new(Mutex::new(0));
+        let counted = called.clone();
+        let server = service_fn(move |request: Request| {
+            let tools = hints.clone().map(|hints| annotated("look", hints));
+            let second = request.message().method() == "tools/list" && !request.lists_first_tools();
+            if request.tool_call().is_some() {
+                *counted.lock().unwrap() += 1;
+                return std::future::ready(Ok::<Reply, BoxError>(
+                    CallToolResult::success(vec![]).into(),
+                ));
+            }
+            let mut page =
+                ListToolsResult::with_all_items(vec![tools[usize::from(second)].clone()]);
+            page.next_cursor = (!second).then(|| "second".to_owned());
+            std::future::ready(Ok(page.into()))
+        });
+        (FilterLayer::new().read_only_only(true).layer(server), called)
+    };
+    let titled = json!({ "readOnlyHint": true, "title": "Look" });
+    for (hints, expected) in [
+        ([read_only(), Value::Null], true),
+        ([Value::Null, read_only()], true),
+        ([read_only(), titled], false),
+    ] {
+        let (service, called) = twice(hints.clone());
+        assert_eq!(is_refused(&service, "look").await, expected, "{hints:?}");
+        assert_eq!(*called.lock().unwrap(), i32::from(!expected), "{hints:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_see_different_tools_are_told_apart() {
+    let server = |request: Request| async move {
+        let is_admin = request.context().extensions().get::<&str>() == Some(&"admin");
+        if request.tool_call().is_some() {
+            return Ok::<Reply, BoxError>(CallToolResult::success(vec![]).into());
+        }
+        let hints = if is_admin { read_only() } else { Value::Null };
+        Ok(ListToolsResult::with_all_items(vec![annotated("t", hints)]).into())
+    };
+    let service = FilterLayer::new()
+        .read_only_only(true)
+        .vary_by(|context| context.extensions().get::<&str>().map(|role| (*role).to_owned()))
+        .layer(service_fn(server));
+    for (role, expected) in [("admin", false), ("guest", true), ("admin", false)] {
+        let mut request = call("t", json!({}));
+        request.context_mut().extensions_mut().insert(role);
+        assert_eq!(ask(&service, request).await.refusal().is_some(), expected, "{role}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_are_listed_once_for_all_calls() {
+    let server = look_and_wipe();
+    let service = FilterLayer::new().read_only_only(true).layer(server.clone());
+    let calls = (0..50).map(|_| is_refused(&service, "look"));
+    assert!(futures::future::join_all(calls).await.iter().all(|refused| !refused));
+    assert_eq!(server.lists(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_must_list_gives_back_its_readiness_first() {
+    let layer = FilterLayer::new().read_only_only(true);
+    for name in ["look", "wipe"] {
+        let soon = |work| tokio::time::timeout(Duration::from_secs(1), work);
+        let limited = layer.layer(ConcurrencyLimit::new(look_and_wipe(), 1));
+        let refused = soon(is_refused(&limited, name)).await.expect("it waits for itself");
+        assert_eq!(refused, name == "wipe");
+    }
+    let buffered = layer.layer(Buffer::new(look_and_wipe(), 1));
+    assert!(!is_refused(&buffered, "look").await);
+}
+
+#[tokio::test]
+async fn a_filter_is_ready_when_its_inner_is() {
+    for layer in [FilterLayer::new(), denying()] {
+        let (mut service, mut handle) = mock::spawn_layer::<Request, Reply, _>(layer);
+        handle.allow(0);
+        assert_pending!(service.poll_ready());
+        handle.allow(1);
+        assert!(service.is_woken());
+        assert_ready_ok!(service.poll_ready());
+        let mut reply = task::spawn(service.call(Request::call_tool("a")));
+        assert_pending!(reply.poll());
+        let (_, send) = handle.next_request().await.expect("a request");
+        send.send_response(CallToolResult::success(vec![]).into());
+        assert_ready_ok!(reply.poll());
+        assert_pending!(service.poll_ready());
+    }
+}
+
+/// What a request allocates on its way through a filter, its reply included.
+fn allocations(layer: &FilterLayer, request: Request, reply: Reply) -> u64 {
+    let reply = Arc::new(Mutex::new(Some(reply)));
+    let mut service = layer.layer(service_fn(move |_: Request| {
+        let reply = reply.lock().unwrap().take().expect("one request");
+        std::future::ready(Ok::<_, Infallible>(reply))
+    }));
+    let mut cx = std::task::Context::from_waker(Waker::noop());
+    let counted = allocation_counter::measure(|| {
+        assert!(service.poll_ready(&mut cx).is_ready());
+        assert!(pin!(service.call(request)).poll(&mut cx).is_ready());
+    });
+    counted.count_total
+}
+
+#[test]
+fn a_filter_that_lets_all_through_allocates_nothing() {
+    let page = || {
+        let mut page = ListToolsResult::with_all_items(vec![annotated("t", Value::Null)]);
+        page.next_cursor = Some("more".to_owned());
+        page
+    };
+    let second = || Request::list_tools_from(Some("second".to_owned()));
+    for layer in [FilterLayer::new(), FilterLayer::new().of("mine").tools(deny([]))] {
+        let called = CallToolResult::success(vec![]);
+        assert_eq!(allocations(&layer, Request::call_tool("t"), called.into()), 0);
+        assert_eq!(allocations(&layer, second(), page().into()), 0);
+    }
+    let exact = FilterLayer::new().tools(deny(["x"]));
+    let called = CallToolResult::success(vec![]);
+    assert_eq!(allocations(&exact, Request::call_tool("t"), called.into()), 0);
+    assert!(allocations(&exact, second(), page().into()) > 0, "it looks for `x`");
+}
+
+#[test]
+fn filters_need_no_runtime() {
+    let server = |request: Request| async move {
+        Ok::<Reply, Infallible>(match request.lists_tools() {
+            true => ListToolsResult::with_all_items(vec![annotated("a", read_only())]).into(),
+            false => CallToolResult::success(vec![]).into(),
+        })
+    };
+    for layer in [denying(), FilterLayer::new().read_only_only(true)] {
+        let service = layer.layer(service_fn(server));
+        futures::executor::block_on(async {
+            assert_eq!(listed(&service).await, ["a"]);
+            assert!(!is_refused(&service, "a").await);
+            assert!(is_refused(&service, "secret_b").await);
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn filters_work_above_a_server_of_rmcp() {
+    use rmcp::{
+        ServerHandler, handler::server::router::tool::ToolRouter, tool, tool_handler, tool_router,
+    };
+
+    #[derive(Clone)]
+    struct Shop(ToolRouter<Self>);
+
+    #[tool_router]
+    impl Shop {
+        #[tool(description = "The price", annotations(read_only_hint = true))]
+        fn price(&self) -> String {
+            "5 €".into()
+        }
+
+        #[tool(description = "Sells everything")]
+        fn sell(&self) -> String {
+            "gone".into()
+        }
+    }
+
+    #[tool_handler(router = self.0)]
+    impl ServerHandler for Shop {}
+
+    let shop = HandlerService::new(Shop(Shop::tool_router()));
+    let service = FilterLayer::new().hide_destructive(true).layer(shop);
+    assert!(is_refused(&service, "sell").await);
+    assert!(!is_refused(&service, "price").await);
+    assert_eq!(listed(&service).await, ["price"]);
+
+    let full = Full::default();
+    let resources = FilterLayer::new().resources(deny(["full://s*"]));
+    let service = resources.layer(HandlerService::new(full.clone()));
+    for (uri, expected) in [("full://secret", true), ("full://a", false)] {
+        let reply = ask(&service, request("resources/read", json!({ "uri": uri }))).await;
+        assert_eq!(reply.refusal().is_some(), expected, "{uri}");
+        assert!(!full.log.has("resources/read") || !expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pattern_that_matches_nothing_is_complained_about_once() {
+    let (log, _guard) = capture_logs();
+    let server =
+        ["search_code", "get_issue", "list"].iter().fold(Server::new(), |s, t| s.says(t, "x"));
+    let tools = Selection::default()
+        .allow(["search_code", "get_isue", "*"])
+        .and_then(|tools| tools.deny(["serch_*", "re:serch_.*", "zzz"]))
+        .unwrap();
+    let layer = FilterLayer::new().tools(tools).of("backend `github`");
+    let service = layer.layer(server.page_size(2));
+    for (cursor, told) in [(None, 0), (Some("2"), 4), (None, 4), (Some("2"), 4)] {
+        ask(&service, Request::list_tools_from(cursor.map(str::to_owned))).await;
+        assert_eq!(layer.complaints().len(), told, "{:?}", layer.complaints());
+    }
+    let expected = [
+        "`get_isue` in `expose_tools` of backend `github` matches no tool: did you mean `get_issue`?",
+        "`serch_*` in `hide_tools` of backend `github` matches no tool: did you mean `search_code`?",
+        "`re:serch_.*` in `hide_tools` of backend `github` matches no tool",
+        "`zzz` in `hide_tools` of backend `github` matches no tool",
+    ];
+    assert_eq!(layer.complaints(), expected);
+    for complaint in expected {
+        assert_eq!(log.text().matches(complaint).count(), 1, "{complaint}");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_has_its_settings() {
+    let layer = FilterLayer::new()
+        .tools(deny(["x1"]))
+        .prompts(allow(["x2"]))
+        .resources(deny(["x3"]))
+        .resource_templates(deny(["x4"]));
+    let server = Full::default();
+    let service = layer.layer(HandlerService::new(server));
+    for method in ["prompts/list", "resources/list", "resources/templates/list"] {
+        ask(&service, request(method, json!({}))).await;
+    }
+    assert_eq!(
+        layer.complaints(),
+        [
+            "`x2` in `expose_prompts` matches no prompt",
+            "`x3` in `hide_resources` matches no resource",
+            "`x4` in `hide_resource_templates` matches no resource template",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_whole_list_with_something_in_it_says_that_a_pattern_matches_nothing() {
+    let layer = FilterLayer::new().tools(deny(["x"]));
+    let empty = layer.layer(Server::new());
+    ask(&empty, Request::list_tools()).await;
+    let server = ["a", "b", "c"].iter().fold(Server::new(), |s, t| s.says(t, "1")).page_size(1);
+    let service = layer.layer(server);
+    for cursor in [Some("2"), Some("1"), Some("2"), None, Some("2")] {
+        ask(&service, Request::list_tools_from(cursor.map(str::to_owned))).await;
+    }
+    assert!(layer.complaints().is_empty(), "{:?}", layer.complaints());
+    ask(&service, Request::list_tools_from(Some("1".to_owned()))).await;
+    ask(&service, Request::list_tools_from(Some("2".to_owned()))).await;
+    assert_eq!(layer.complaints(), ["`x` in `hide_tools` matches no tool"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pattern_that_ever_matched_is_not_complained_about() {
+    let server = Server::new().says("a", "1").says("b", "2");
+    let layer = FilterLayer::new().tools(deny(["a", "b*", "c"]));
+    let service = layer.layer(server.clone().page_size(1));
+    ask(&service, Request::list_tools()).await;
+    server.remove("a");
+    server.add(annotated("c", Value::Null), echo);
+    for cursor in [None, Some("1".to_owned())] {
+        ask(&service, Request::list_tools_from(cursor)).await;
+    }
+    assert!(layer.complaints().is_empty(), "{:?}", layer.complaints());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_list_that_a_call_needs_is_looked_at_too() {
+    let layer = FilterLayer::new().tools(deny(["lok"])).read_only_only(true);
+    let service = layer.layer(look_and_wipe());
+    assert!(!is_refused(&service, "look").await);
+    assert_eq!(layer.complaints(), ["`lok` in `hide_tools` matches no tool: did you mean `look`?"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn filters_can_be_cloned_sent_and_shared() {
+    fn check<T: Clone + Send + Sync + std::fmt::Debug + 'static>(_: &T) {}
+    check(&denying());
+    check(&denying().layer(HandlerService::new(Full::default())));
+}
