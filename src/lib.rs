@@ -113,6 +113,7 @@ mod complaints;
 mod engine;
 
 mod input_schema;
+mod names;
 
 mod near;
 

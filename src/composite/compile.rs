@@ -15,11 +15,11 @@ use super::{
     },
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     input,
-    names::{MAX_SEPARATOR, is_separator, is_tool_name},
 };
 use crate::{
     engine::plan::{Arguments, Plan, Step, Stop},
     expr::{Expression, PathSegment, ReferenceError},
+    names::{MAX_SEPARATOR, is_separator, is_tool_name},
 };
 
 /// How long an id may be.

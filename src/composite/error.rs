@@ -1,7 +1,6 @@
 use std::fmt;
 
-use super::names::is_plain;
-use crate::expr::ReferenceError;
+use crate::{expr::ReferenceError, names::is_plain};
 
 /// Every mistake in a set of composite definitions.
 ///

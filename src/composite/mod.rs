@@ -120,7 +120,6 @@ mod error;
 mod input;
 mod layer;
 mod listing;
-mod names;
 mod resolve;
 mod run;
 mod schema;

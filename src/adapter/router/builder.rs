@@ -2,13 +2,14 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
     Backend, Conflicts, Router, RouterError, RouterMistake, RouterMistakeKind,
-    names::{BackendNames, Names, is_spelled},
+    names::{BackendNames, Names},
     shared::Shared,
 };
-use crate::changes::Changes;
+use crate::{
+    changes::Changes,
+    names::{MAX_SEPARATOR, is_separator, is_spelled},
+};
 
-/// How long a separator may be.
-const MAX_SEPARATOR: usize = 8;
 /// How long the name and the prefix of a backend may be: half of what the name
 /// of a tool may have.
 const MAX_NAME: usize = 64;
@@ -98,9 +99,7 @@ impl RouterBuilder {
 
         let separator = &self.separator;
         let mut mistakes = Vec::new();
-        if !(1..=MAX_SEPARATOR).contains(&separator.len())
-            || !separator.bytes().all(|byte| byte.is_ascii_graphic())
-        {
+        if !is_separator(separator) {
             let kind = Kind::IllegalSeparator { separator: separator.clone(), max: MAX_SEPARATOR };
             mistakes.push(RouterMistake::new(None, kind));
         }

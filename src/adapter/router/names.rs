@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
-/// How long a tool's name may be.
-const MAX_NAME: usize = 128;
+use crate::names;
 
 /// What happens when two backends offer something under one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,12 +92,6 @@ impl Names {
 
     /// Whether clients take the name of a tool.
     pub(super) fn is_legal(&self, exposed: &str) -> bool {
-        (1..=MAX_NAME).contains(&exposed.len()) && is_spelled(exposed, &self.separator)
+        names::is_legal(exposed, &self.separator)
     }
-}
-
-/// Whether a name has only letters that it may have.
-pub(super) fn is_spelled(name: &str, separator: &str) -> bool {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
-    name.chars().all(|letter| plain(letter) || separator.contains(letter))
 }
