@@ -5,9 +5,16 @@
 //! server, tells its [`Changes`]; whoever depends on it holds a clone of them:
 //! layers forget what they knew, and clients are told.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{
+    broadcast::{self, error::RecvError},
+    watch,
+};
 
 /// How many updates of resources wait for somebody who is slow to take them.
 const UPDATES_KEPT: usize = 256;
@@ -37,8 +44,25 @@ pub struct Epoch(Arc<watch::Sender<u64>>);
 pub struct Bumps(watch::Receiver<u64>);
 
 /// What may change about servers; clones speak of the same servers.
-#[derive(Clone, Debug, Default)]
-pub struct Changes(Arc<Kinds>);
+#[derive(Clone, Default)]
+pub struct Changes {
+    kinds: Arc<Kinds>,
+    /// Under which URIs a resource is updated that somebody tells of.
+    told_as: Option<Arc<Renamed>>,
+    /// Under which URIs whoever watches hears of it.
+    heard_as: Option<Arc<Renamed>>,
+}
+
+/// Receives the URIs of resources whose content changes.
+pub struct Updates {
+    received: broadcast::Receiver<Arc<str>>,
+    heard_as: Option<Arc<Renamed>>,
+    /// Other URIs of the last one that was received.
+    waiting: VecDeque<Arc<str>>,
+}
+
+/// All URIs that somebody knows a resource by.
+pub(crate) type Renamed = dyn Fn(&Arc<str>) -> Vec<Arc<str>> + Send + Sync;
 
 #[derive(Debug, Default)]
 struct Kinds {
@@ -87,36 +111,108 @@ impl Changes {
     /// Which tools there are, and what they look like.
     #[must_use]
     pub fn tools(&self) -> &Epoch {
-        &self.0.tools
+        &self.kinds.tools
     }
 
     /// Which prompts there are.
     #[must_use]
     pub fn prompts(&self) -> &Epoch {
-        &self.0.prompts
+        &self.kinds.prompts
     }
 
     /// Which resources and resource templates there are.
     #[must_use]
     pub fn resources(&self) -> &Epoch {
-        &self.0.resources
+        &self.kinds.resources
     }
 
     /// Tells that the content of a resource has changed.
     pub fn resource_updated(&self, uri: impl Into<Arc<str>>) {
-        // Nobody may be listening.
-        let _ = self.updates().send(uri.into());
+        let uri = uri.into();
+        let tell = |uri| {
+            // Nobody may be listening.
+            let _ = self.updates().send(uri);
+        };
+        match &self.told_as {
+            None => tell(uri),
+            Some(told_as) => told_as(&uri).into_iter().for_each(tell),
+        }
     }
 
     /// The resources whose content changes, by URI, from now on.
     ///
     /// Who does not keep up misses the oldest.
     #[must_use]
-    pub fn watch_resources(&self) -> broadcast::Receiver<Arc<str>> {
-        self.updates().subscribe()
+    pub fn watch_resources(&self) -> Updates {
+        Updates {
+            received: self.updates().subscribe(),
+            heard_as: self.heard_as.clone(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// The same changes for those who know resources by other URIs.
+    pub(crate) fn heard_as(&self, renamed: Arc<Renamed>) -> Self {
+        // Who is further away knows them by names of names.
+        Self { heard_as: Some(after(self.heard_as.clone(), renamed)), ..self.clone() }
+    }
+
+    /// The same changes to be told by those who know resources by other URIs.
+    pub(crate) fn told_as(&self, renamed: Arc<Renamed>) -> Self {
+        let renamed = match self.told_as.clone() {
+            Some(told_as) => after(Some(renamed), told_as),
+            None => renamed,
+        };
+        Self { told_as: Some(renamed), ..self.clone() }
     }
 
     fn updates(&self) -> &broadcast::Sender<Arc<str>> {
-        self.0.updates.get_or_init(|| broadcast::Sender::new(UPDATES_KEPT))
+        self.kinds.updates.get_or_init(|| broadcast::Sender::new(UPDATES_KEPT))
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes")
+            .field("kinds", &self.kinds)
+            .field("told_as", &self.told_as.is_some())
+            .field("heard_as", &self.heard_as.is_some())
+            .finish()
+    }
+}
+
+/// Renames what was renamed before.
+fn after(before: Option<Arc<Renamed>>, renamed: Arc<Renamed>) -> Arc<Renamed> {
+    match before {
+        None => renamed,
+        Some(before) => Arc::new(move |uri| before(uri).iter().flat_map(&*renamed).collect()),
+    }
+}
+
+// === impl Updates ===
+
+impl Updates {
+    /// Waits for the next one; nothing is lost if the wait is given up.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if some were missed, or if nobody is left who could tell.
+    pub async fn recv(&mut self) -> Result<Arc<str>, RecvError> {
+        loop {
+            if let Some(uri) = self.waiting.pop_front() {
+                return Ok(uri);
+            }
+            let uri = self.received.recv().await?;
+            match &self.heard_as {
+                None => return Ok(uri),
+                Some(heard_as) => self.waiting.extend(heard_as(&uri)),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Updates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Updates").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }

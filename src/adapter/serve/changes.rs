@@ -23,7 +23,7 @@ use rmcp::{
     },
     service::{RequestContext, SubscriptionContext, SubscriptionSink},
 };
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast::error::RecvError;
 use tower::BoxError;
 use tower_service::Service;
 
@@ -32,7 +32,7 @@ use super::{
     subscriptions::{Claims, MOST_SUBSCRIPTIONS, Subscriptions},
 };
 use crate::{
-    changes::{Bumps, Changes},
+    changes::{Bumps, Changes, Updates},
     message::{Reply, Request},
 };
 
@@ -75,7 +75,7 @@ pub(super) struct Watch {
     tools: Bumps,
     prompts: Bumps,
     resources: Bumps,
-    updates: broadcast::Receiver<Arc<str>>,
+    updates: Updates,
 }
 
 /// A change that a client can be told of.
@@ -261,10 +261,7 @@ async fn tell_of(mut bumps: Bumps, change: Change, listener: &impl Listener) -> 
     }
 }
 
-async fn tell_of_updates(
-    mut updates: broadcast::Receiver<Arc<str>>,
-    listener: &impl Listener,
-) -> Infallible {
+async fn tell_of_updates(mut updates: Updates, listener: &impl Listener) -> Infallible {
     loop {
         let updated = match updates.recv().await {
             Ok(uri) => vec![uri],
