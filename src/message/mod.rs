@@ -54,6 +54,7 @@ mod reply;
 mod request;
 pub(crate) mod size;
 mod subject;
+mod uris;
 
 #[cfg(feature = "remote")]
 pub(crate) use self::expected::expected;
