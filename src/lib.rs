@@ -95,6 +95,8 @@ pub mod advertise;
 
 pub mod composite;
 
+pub mod alias;
+
 pub mod filter;
 
 pub mod validate;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
 mod advertise;
+mod alias;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod backends;
 mod changes;

@@ -1,0 +1,177 @@
+use std::collections::HashMap;
+
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use crate::message::Violation;
+
+/// What a client is told of an argument that it cannot set: the same for one that
+/// is hidden and one that has another name.
+const NOT_KNOWN: &str = "is not known to the tool";
+/// What a client is told if the tool does not take what it did not send.
+const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
+
+/// The aliases of a tool's arguments.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arguments {
+    list: Vec<Argument>,
+    by_original: HashMap<String, usize>,
+    /// By what clients call them; the hidden ones are not there.
+    by_name: HashMap<String, usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Argument {
+    pub(super) original: String,
+    /// What clients call it, unless it is hidden.
+    pub(super) name: Option<String>,
+    pub(super) default: Option<Value>,
+    pub(super) description: Option<String>,
+}
+
+/// What becomes of one of the tool's own arguments.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate<'a> {
+    /// Clients see it as it is.
+    Kept,
+    /// Clients see it under this name.
+    Named(&'a Argument, &'a str),
+    /// Clients do not see it.
+    Hidden(&'a Argument),
+    /// Clients cannot set it, since its name means this one.
+    Shadowed,
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    /// Collects aliases, no two of one argument and no two of one name.
+    pub(super) fn new(list: Vec<Argument>) -> Self {
+        let places = list.iter().enumerate();
+        let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
+        let by_name = places.filter_map(|(place, a)| Some((a.name.clone()?, place))).collect();
+        Self { list, by_original, by_name }
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Argument> {
+        self.list.iter()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// What becomes of the argument that the tool calls so.
+    pub(super) fn fate(&self, original: &str) -> Fate<'_> {
+        let at = |place: &usize| &self.list[*place];
+        match self.by_original.get(original).map(at) {
+            Some(argument) => match &argument.name {
+                Some(name) => Fate::Named(argument, name),
+                None => Fate::Hidden(argument),
+            },
+            None if self.by_name.contains_key(original) => Fate::Shadowed,
+            None => Fate::Kept,
+        }
+    }
+
+    /// Puts what a client sends into the words of the tool.
+    ///
+    /// # Errors
+    ///
+    /// Returns the arguments that the client cannot set.
+    pub(super) fn translate(&self, given: &mut Option<JsonObject>) -> Result<(), Vec<Violation>> {
+        if let Some(given) = given {
+            self.check(given)?;
+            let renamed: Vec<(&str, Value)> = self
+                .list
+                .iter()
+                .filter(|argument| argument.is_renamed())
+                .filter_map(|a| Some((&*a.original, given.remove(a.name.as_deref()?)?)))
+                .collect();
+            given.extend(renamed.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        }
+        for argument in &self.list {
+            let Some(default) = &argument.default else { continue };
+            let given = given.get_or_insert_default();
+            if argument.name.is_none() || !given.contains_key(&argument.original) {
+                given.insert(argument.original.clone(), default.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, given: &JsonObject) -> Result<(), Vec<Violation>> {
+        let refused = |name: &&String| {
+            self.by_original.contains_key(*name) && !self.by_name.contains_key(*name)
+        };
+        let violations: Vec<_> = given
+            .keys()
+            .filter(refused)
+            .map(|name| Violation { path: pointer(name, ""), message: NOT_KNOWN.to_owned() })
+            .collect();
+        if violations.is_empty() { Ok(()) } else { Err(violations) }
+    }
+
+    /// Puts what does not fit into the words of the client, and returns what the
+    /// client must not see.
+    pub(super) fn tell(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
+        let mut kept_back = Vec::new();
+        for mut violation in std::mem::take(violations) {
+            let Some((first, rest)) = first_of(&violation.path) else {
+                violations.push(violation);
+                continue;
+            };
+            match self.fate(&first) {
+                Fate::Kept => violations.push(violation),
+                Fate::Named(_, name) => {
+                    violation.path = pointer(name, rest);
+                    violations.push(violation);
+                }
+                Fate::Hidden(_) | Fate::Shadowed => {
+                    if kept_back.is_empty() {
+                        let message = NOT_ITS_OWN.to_owned();
+                        violations.push(Violation { path: String::new(), message });
+                    }
+                    kept_back.push(violation);
+                }
+            }
+        }
+        kept_back
+    }
+
+    /// Puts an example of arguments into the words of the client.
+    pub(super) fn show(&self, example: &Value) -> Value {
+        let Value::Object(members) = example else { return example.clone() };
+        let shown = members.iter().filter_map(|(name, value)| match self.fate(name) {
+            Fate::Kept => Some((name.clone(), value.clone())),
+            Fate::Named(_, name) => Some((name.to_owned(), value.clone())),
+            Fate::Hidden(_) | Fate::Shadowed => None,
+        });
+        Value::Object(shown.collect())
+    }
+}
+
+// === impl Argument ===
+
+impl Argument {
+    /// Whether clients see it under another name.
+    pub(super) fn is_renamed(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| *name != self.original)
+    }
+}
+
+/// The first name of a JSON Pointer, and what follows it.
+fn first_of(path: &str) -> Option<(String, &str)> {
+    let path = path.strip_prefix('/')?;
+    let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    Some((first.replace("~1", "/").replace("~0", "~"), rest))
+}
+
+fn pointer(first: &str, rest: &str) -> String {
+    format!("/{}{rest}", escape(first))
+}
+
+/// A name as it stands in a JSON Pointer.
+pub(super) fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,466 @@
+use std::{fmt, ops::ControlFlow, sync::Arc};
+
+use rmcp::model::{JsonObject, ToolAnnotations};
+use tower_layer::Layer;
+
+use super::{
+    Alias, AliasErrors, PromptAlias, ResourceAlias, ToolAlias,
+    check::Checking,
+    names::{Alias as Known, Meaning, Names},
+    schema,
+};
+use crate::{
+    changes::Changes,
+    complaints::Complaints,
+    intercept::{Intercept, Intercepted},
+    message::{ItemKind, ItemMut, Refusal, Reply, Request, Subject},
+    near::nearest,
+};
+
+/// Shows clients other names, texts and arguments than those of the server.
+///
+/// See the [module docs](crate::alias) for what that means and for an example.
+/// Without aliases it changes nothing.
+#[derive(Clone, Default)]
+pub struct AliasLayer(Arc<Aliases>);
+
+#[derive(Clone, Default)]
+struct Aliases {
+    tools: Names,
+    prompts: Names,
+    /// Of resources and of templates of their URIs.
+    resources: Names,
+    separator: String,
+    owner: Option<String>,
+    complaints: Complaints,
+}
+
+/// What an [`AliasLayer`] remembers of a request that it has forwarded.
+#[derive(Debug)]
+pub struct Asked(Remembered);
+
+#[derive(Debug)]
+enum Remembered {
+    /// There are no aliases.
+    Nothing,
+    /// Nothing that the reply does not say.
+    Little,
+    /// A page of a list, before which all pages were seen.
+    Page(ItemKind),
+    /// What an alias stands for.
+    Alias(ItemKind, usize),
+    /// A resource of a template, by the client's URI and the server's.
+    Expanded { asked: String, original: String },
+}
+
+// === impl AliasLayer ===
+
+impl AliasLayer {
+    /// A layer without aliases.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the names of tools may have in them besides what the protocol allows,
+    /// for names such as `github/search`: the separator of the router below.
+    ///
+    /// Set it before the tools. Anything but 1 to 8 visible ASCII characters
+    /// allows nothing. Default: nothing.
+    #[must_use]
+    pub fn separator(mut self, separator: impl Into<String>) -> Self {
+        self.aliases().separator = separator.into();
+        self
+    }
+
+    /// Sets the aliases of tools.
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake: blank and illegal names, two aliases of one tool or
+    /// argument, two tools or arguments under one name, keys of hidden arguments
+    /// that mean nothing.
+    pub fn tools(
+        mut self,
+        aliases: impl IntoIterator<Item = ToolAlias>,
+    ) -> Result<Self, AliasErrors> {
+        let mut checking = Checking::new(ItemKind::Tool);
+        let separator = &self.0.separator;
+        let aliases = aliases.into_iter().map(|alias| checking.tool(alias, separator)).collect();
+        checking.end()?;
+        self.aliases().tools = Names::new(aliases);
+        Ok(self)
+    }
+
+    /// Sets the aliases of prompts.
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake: blank names, two aliases of one prompt, two prompts
+    /// under one name.
+    pub fn prompts(
+        mut self,
+        aliases: impl IntoIterator<Item = PromptAlias>,
+    ) -> Result<Self, AliasErrors> {
+        let mut checking = Checking::new(ItemKind::Prompt);
+        let aliases = aliases.into_iter().map(|alias| checking.prompt(alias)).collect();
+        checking.end()?;
+        self.aliases().prompts = Names::new(aliases);
+        Ok(self)
+    }
+
+    /// Sets the aliases of resources and of templates of their URIs.
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake: blank URIs, two aliases of one URI, two resources
+    /// under one URI, a template that differs from the server's in more than its
+    /// beginning.
+    pub fn resources(
+        mut self,
+        aliases: impl IntoIterator<Item = ResourceAlias>,
+    ) -> Result<Self, AliasErrors> {
+        let mut checking = Checking::new(ItemKind::Resource);
+        let aliases = aliases.into_iter().map(|alias| checking.resource(alias)).collect();
+        checking.end()?;
+        self.aliases().resources = Names::new(aliases);
+        Ok(self)
+    }
+
+    /// Whose things have the aliases, for complaints, such as ``backend `github` ``.
+    #[must_use]
+    pub fn of(mut self, owner: impl Into<String>) -> Self {
+        self.aliases().owner = Some(owner.into());
+        self
+    }
+
+    /// What is wrong with the aliases and what the server has, in words for whoever
+    /// runs it: aliases of what is not there, names that another thing has, and
+    /// arguments that no call can do without.
+    ///
+    /// It is found out when things are listed, logged once, and kept. At most 1000
+    /// are kept.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.0.complaints.told()
+    }
+
+    /// What clients call what the server calls `original`: its alias, or the same
+    /// if it has none.
+    ///
+    /// `None` if clients cannot ask for it, since its name means the alias of
+    /// something else.
+    ///
+    /// ```
+    /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
+    ///
+    /// let layer = AliasLayer::new().tools([ToolAlias::new("search_code").name("search")])?;
+    /// let name_of = |original| layer.name_of(ItemKind::Tool, original);
+    /// assert_eq!(name_of("search_code"), Some("search"));
+    /// assert_eq!(name_of("fetch"), Some("fetch"));
+    /// assert_eq!(name_of("search"), None);
+    /// # Ok::<(), mcp_composite::alias::AliasErrors>(())
+    /// ```
+    #[must_use]
+    pub fn name_of<'a>(&'a self, kind: ItemKind, original: &'a str) -> Option<&'a str> {
+        self.0.of_kind(kind).name_of(original)
+    }
+
+    /// The same changes for whoever is above the layer: resources are updated under
+    /// the URIs that clients know.
+    ///
+    /// Give them to [`ServeService::changes`](crate::adapter::ServeService::changes).
+    #[must_use]
+    pub fn changes(&self, changes: &Changes) -> Changes {
+        if self.0.resources.is_empty() {
+            return changes.clone();
+        }
+        let aliases = self.0.clone();
+        changes.heard_as(Arc::new(move |uri| aliases.resources.uris_of(uri)))
+    }
+
+    /// The same changes for the one server below the layer to tell, where others
+    /// tell theirs to them, too, without it.
+    ///
+    /// Give them to a [`RemoteService`](crate::adapter::RemoteService) that is one
+    /// of several.
+    #[must_use]
+    pub fn changes_below(&self, changes: &Changes) -> Changes {
+        if self.0.resources.is_empty() {
+            return changes.clone();
+        }
+        let aliases = self.0.clone();
+        changes.told_as(Arc::new(move |uri| aliases.resources.uris_of(uri)))
+    }
+
+    /// The aliases, to change them; what was made of them before keeps what it has.
+    fn aliases(&mut self) -> &mut Aliases {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<S> Layer<S> for AliasLayer {
+    type Service = Alias<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Intercepted::new(self.clone(), inner)
+    }
+}
+
+impl Intercept for AliasLayer {
+    type Memo = Asked;
+
+    fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Asked> {
+        self.0.on_request(request).map_continue(Asked)
+    }
+
+    fn on_reply(&self, Asked(remembered): Asked, reply: &mut Reply) {
+        if !matches!(remembered, Remembered::Nothing) {
+            self.0.on_reply(&remembered, reply);
+        }
+    }
+}
+
+impl fmt::Debug for AliasLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AliasLayer")
+            .field("tools", &self.0.tools)
+            .field("prompts", &self.0.prompts)
+            .field("resources", &self.0.resources)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Aliases ===
+
+impl Aliases {
+    const fn of_kind(&self, kind: ItemKind) -> &Names {
+        match kind {
+            ItemKind::Tool => &self.tools,
+            ItemKind::Prompt => &self.prompts,
+            ItemKind::Resource | ItemKind::ResourceTemplate => &self.resources,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tools.is_empty() && self.prompts.is_empty() && self.resources.is_empty()
+    }
+
+    fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Remembered> {
+        if self.is_empty() {
+            return ControlFlow::Continue(Remembered::Nothing);
+        }
+        let (kind, name) = match request.subject() {
+            Subject::Item(kind, name) => (kind, name),
+            Subject::List(kind, cursor) if self.of_kind(kind).lookout.wants(kind, cursor) => {
+                return ControlFlow::Continue(Remembered::Page(kind));
+            }
+            _ => return ControlFlow::Continue(Remembered::Little),
+        };
+        let names = self.of_kind(kind);
+        match names.meaning(name) {
+            Meaning::Alias(place, alias) => {
+                if !alias.arguments.is_empty()
+                    && let Some(call) = request.tool_call_mut()
+                    && let Err(violations) = alias.arguments.translate(&mut call.arguments)
+                {
+                    let tool = alias.name.clone().into();
+                    return ControlFlow::Break(
+                        Refusal::InvalidArguments { tool, violations }.into(),
+                    );
+                }
+                if alias.is_renamed() {
+                    request.set_subject(&*alias.original);
+                }
+                ControlFlow::Continue(Remembered::Alias(kind, place))
+            }
+            Meaning::Nothing => ControlFlow::Break(Reply::unknown(kind, name.to_owned())),
+            Meaning::Same => {
+                let expanded = match kind {
+                    ItemKind::Resource => names.expanded(name),
+                    _ => None,
+                };
+                let Some(original) = expanded else {
+                    return ControlFlow::Continue(Remembered::Little);
+                };
+                let asked = name.to_owned();
+                request.set_subject(&*original);
+                ControlFlow::Continue(Remembered::Expanded { asked, original })
+            }
+        }
+    }
+
+    fn on_reply(&self, asked: &Remembered, reply: &mut Reply) {
+        if let Some(refusal) = reply.refusal_mut() {
+            self.translate(refusal, asked);
+            return;
+        }
+        reply.retain_items(|item| {
+            let kind = item.kind();
+            if matches!(asked, Remembered::Page(page) if *page == kind) {
+                self.of_kind(kind).lookout.see(kind, item.name());
+            }
+            self.show(item)
+        });
+        if let Remembered::Page(page) = asked
+            && let Some((kind, next)) = reply.page().filter(|(kind, _)| kind == page)
+        {
+            self.of_kind(kind).lookout.turn(kind, next, |place, there| {
+                self.tell_missing(kind, self.of_kind(kind).alias(place), there);
+            });
+        }
+        if !self.resources.is_empty() {
+            reply.visit_uris(|uri| match asked {
+                Remembered::Expanded { asked, original } if uri == original => {
+                    uri.clone_from(asked);
+                }
+                _ => {
+                    if let Some((_, alias)) = self.resources.of_original(uri) {
+                        uri.clone_from(&alias.name);
+                    }
+                }
+            });
+        }
+    }
+
+    /// Puts a refusal into the words of the client.
+    fn translate(&self, refusal: &mut Refusal, asked: &Remembered) {
+        if let Refusal::InvalidArguments { tool, violations } = refusal
+            && let Some((_, alias)) = self.tools.of_original(tool)
+        {
+            let kept_back = alias.arguments.tell(violations);
+            if !kept_back.is_empty() {
+                let tool = &*alias.original;
+                tracing::warn!(tool, violations = ?kept_back, "what an alias sets does not fit");
+            }
+        }
+        let Some(kind) = refusal.kind() else { return };
+        let Some(name) = refusal.name_mut() else { return };
+        match (self.of_kind(kind).name_of(name), asked) {
+            (_, Remembered::Expanded { asked, original }) if name == original => {
+                *name = asked.clone().into();
+            }
+            (Some(known), _) if known != &**name => *name = known.to_owned().into(),
+            (Some(_), _) => (),
+            // To the client it is the name of something else.
+            (None, Remembered::Alias(kind, place)) => {
+                *name = self.of_kind(*kind).alias(*place).name.clone().into();
+            }
+            (None, _) => (),
+        }
+    }
+
+    /// Rewrites an item of a list; whether clients see it.
+    fn show(&self, item: ItemMut<'_>) -> bool {
+        let kind = item.kind();
+        let names = self.of_kind(kind);
+        let Some((_, alias)) = names.of_original(item.name()) else {
+            let Some(alias) = names.instead_of(item.name()) else { return true };
+            self.complain(kind, alias, format_args!("another {kind} of this name is left out"));
+            return false;
+        };
+        match item {
+            ItemMut::Tool(tool) => {
+                if !alias.arguments.is_empty() {
+                    tool.input_schema = alias
+                        .schema
+                        .of(&tool.input_schema, || self.show_arguments(alias, &tool.input_schema));
+                }
+                set(&mut tool.name, Some(&alias.name));
+                put(&mut tool.title, alias.title.as_ref());
+                put(&mut tool.description, alias.description.as_ref());
+                if let Some(given) = &alias.annotations {
+                    merge(tool.annotations.get_or_insert_default(), given);
+                }
+            }
+            ItemMut::Prompt(prompt) => {
+                set(&mut prompt.name, Some(&alias.name));
+                put(&mut prompt.title, alias.title.as_ref());
+                put(&mut prompt.description, alias.description.as_ref());
+            }
+            ItemMut::Resource(resource) => {
+                set(&mut resource.uri, Some(&alias.name));
+                set(&mut resource.name, alias.label.as_ref());
+                put(&mut resource.title, alias.title.as_ref());
+                put(&mut resource.description, alias.description.as_ref());
+            }
+            ItemMut::ResourceTemplate(template) => {
+                set(&mut template.uri_template, Some(&alias.name));
+                set(&mut template.name, alias.label.as_ref());
+                put(&mut template.title, alias.title.as_ref());
+                put(&mut template.description, alias.description.as_ref());
+            }
+        }
+        true
+    }
+
+    /// The schema that clients see, with complaints about what does not go with it.
+    fn show_arguments(&self, alias: &Known, schema: &JsonObject) -> JsonObject {
+        let rewritten = schema::rewrite(schema, &alias.arguments);
+        let declared: Vec<_> = rewritten.declared.iter().map(String::as_str).collect();
+        let complain = |text: fmt::Arguments<'_>| self.complain(ItemKind::Tool, alias, text);
+        for argument in alias.arguments.iter() {
+            let original = &argument.original;
+            if !declared.is_empty() && !declared.contains(&&**original) {
+                let hint = hint(nearest(original, &declared));
+                complain(format_args!("the tool has no argument `{original}`{hint}"));
+            }
+            if let Some(name) = &argument.name
+                && argument.is_renamed()
+                && rewritten.shadowed.contains(name)
+            {
+                complain(format_args!(
+                    "argument `{original}` has the name of another, `{name}`, which is left out"
+                ));
+            }
+        }
+        for name in &rewritten.unset {
+            complain(format_args!("argument `{name}` is required, but nobody can set it"));
+        }
+        rewritten.schema
+    }
+
+    fn tell_missing(&self, kind: ItemKind, alias: &Known, there: &[&str]) {
+        let hint = hint(nearest(&alias.original, there));
+        self.complain(kind, alias, format_args!("there is no such {kind}{hint}"));
+    }
+
+    fn complain(&self, kind: ItemKind, alias: &Known, text: fmt::Arguments<'_>) {
+        let Known { name, original, .. } = alias;
+        let owner = self.owner.as_ref().map(|owner| format!(" of {owner}")).unwrap_or_default();
+        let renamed = if alias.is_renamed() { format!(" `{name}`") } else { String::new() };
+        self.complaints.tell(format_args!("alias{renamed} of {kind} `{original}`{owner}: {text}"));
+    }
+}
+
+/// Replaces a text, if there is another.
+fn set<T: From<String>>(text: &mut T, given: Option<&String>) {
+    if let Some(given) = given {
+        *text = given.clone().into();
+    }
+}
+
+/// Replaces a text that may be missing, if there is another.
+fn put<T: From<String>>(text: &mut Option<T>, given: Option<&String>) {
+    if let Some(given) = given {
+        *text = Some(given.clone().into());
+    }
+}
+
+/// Puts annotations over those of a server, key by key.
+fn merge(annotations: &mut ToolAnnotations, given: &ToolAnnotations) {
+    fn over<T: Clone>(annotation: &mut Option<T>, given: Option<&T>) {
+        if given.is_some() {
+            *annotation = given.cloned();
+        }
+    }
+    over(&mut annotations.title, given.title.as_ref());
+    over(&mut annotations.read_only_hint, given.read_only_hint.as_ref());
+    over(&mut annotations.destructive_hint, given.destructive_hint.as_ref());
+    over(&mut annotations.idempotent_hint, given.idempotent_hint.as_ref());
+    over(&mut annotations.open_world_hint, given.open_world_hint.as_ref());
+}
+
+fn hint(near: Option<&str>) -> String {
+    near.map(|near| format!(": did you mean `{near}`?")).unwrap_or_default()
+}

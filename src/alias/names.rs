@@ -1,0 +1,148 @@
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rmcp::model::{JsonObject, ToolAnnotations};
+
+use super::{arguments::Arguments, lookout::Lookout, template::Template};
+
+/// The aliases of one kind of things.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    aliases: Vec<Alias>,
+    by_original: HashMap<String, usize>,
+    by_name: HashMap<String, usize>,
+    templates: Vec<Template>,
+    pub(super) lookout: Arc<Lookout>,
+}
+
+/// How clients see one thing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alias {
+    /// The name or URI by which the server knows it.
+    pub(super) original: String,
+    /// The one by which clients know it.
+    pub(super) name: String,
+    /// The name of a resource, which is not what it is known by.
+    pub(super) label: Option<String>,
+    pub(super) title: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) annotations: Option<ToolAnnotations>,
+    pub(super) arguments: Arguments,
+    /// The input schema that was last seen, and what clients see of it.
+    pub(super) schema: Shown,
+}
+
+/// A schema and what was made of it, so that most listings need not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown(Arc<Mutex<Option<(Arc<JsonObject>, Arc<JsonObject>)>>>);
+
+/// What clients mean by a name.
+pub(super) enum Meaning<'a> {
+    /// What this alias stands for.
+    Alias(usize, &'a Alias),
+    /// Nothing: the server has something of this name, which has another one.
+    Nothing,
+    /// Whatever the server means by it.
+    Same,
+}
+
+// === impl Names ===
+
+impl Names {
+    /// Collects aliases, no two of one original and no two of one name.
+    pub(super) fn new(aliases: Vec<Alias>) -> Self {
+        let places = aliases.iter().enumerate();
+        let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
+        let by_name = places.map(|(place, a)| (a.name.clone(), place)).collect();
+        let renamed = aliases.iter().filter(|alias| alias.is_renamed());
+        let templates = renamed.filter_map(|a| Template::new(&a.original, &a.name)).collect();
+        let lookout = Arc::new(Lookout::new(aliases.iter().map(|alias| &*alias.original)));
+        Self { aliases, by_original, by_name, templates, lookout }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.aliases.is_empty()
+    }
+
+    pub(super) fn alias(&self, place: usize) -> &Alias {
+        &self.aliases[place]
+    }
+
+    /// What clients mean by a name.
+    pub(super) fn meaning(&self, name: &str) -> Meaning<'_> {
+        match self.by_name.get(name) {
+            Some(&place) => Meaning::Alias(place, &self.aliases[place]),
+            None if self.by_original.contains_key(name) => Meaning::Nothing,
+            None => Meaning::Same,
+        }
+    }
+
+    /// The alias of what the server calls so.
+    pub(super) fn of_original(&self, original: &str) -> Option<(usize, &Alias)> {
+        let place = *self.by_original.get(original)?;
+        Some((place, &self.aliases[place]))
+    }
+
+    /// The alias that takes a name away from what the server calls so.
+    pub(super) fn instead_of(&self, original: &str) -> Option<&Alias> {
+        if self.by_original.contains_key(original) {
+            return None;
+        }
+        self.by_name.get(original).map(|&place| &self.aliases[place])
+    }
+
+    /// What clients call what the server calls `original`, if they can ask for it.
+    pub(super) fn name_of<'a>(&'a self, original: &'a str) -> Option<&'a str> {
+        match self.of_original(original) {
+            Some((_, alias)) => Some(&alias.name),
+            None if self.by_name.contains_key(original) => None,
+            None => Some(original),
+        }
+    }
+
+    /// The server's URI for one of a template that clients see otherwise.
+    pub(super) fn expanded(&self, uri: &str) -> Option<String> {
+        self.templates.iter().find_map(|template| template.original_of(uri))
+    }
+
+    /// All URIs that clients may know a resource by.
+    pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
+        let expanded = self.templates.iter().filter_map(|template| template.shown_of(original));
+        let known = self.name_of(original).map(|name| match name == &**original {
+            true => original.clone(),
+            false => name.into(),
+        });
+        known.into_iter().chain(expanded.map(Into::into)).collect()
+    }
+}
+
+// === impl Alias ===
+
+impl Alias {
+    pub(super) fn is_renamed(&self) -> bool {
+        self.name != self.original
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    /// What clients see of a schema, made of it unless it was already.
+    pub(super) fn of(
+        &self,
+        schema: &Arc<JsonObject>,
+        make: impl FnOnce() -> JsonObject,
+    ) -> Arc<JsonObject> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((seen, shown)) = &*last
+            && (Arc::ptr_eq(seen, schema) || seen == schema)
+        {
+            return shown.clone();
+        }
+        let shown = Arc::new(make());
+        *last = Some((schema.clone(), shown.clone()));
+        shown
+    }
+}

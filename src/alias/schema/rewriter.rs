@@ -1,0 +1,566 @@
+use std::collections::BTreeSet;
+
+use regex::Regex;
+use rmcp::model::JsonObject;
+use serde_json::{Map, Value, json};
+
+use super::{
+    definitions::{DEFINING, Definitions, find},
+    fits::fits,
+};
+use crate::alias::arguments::{Argument, Arguments, Fate};
+
+/// How deep schemas that apply in place are followed.
+const MAX_DEPTH: usize = 32;
+/// How many of them are.
+const MAX_SCHEMAS: usize = 1_000;
+/// Keywords that only tell people something, and may stand beside any other.
+const TELLING: [&str; 8] =
+    ["$comment", "$id", "$schema", "default", "description", "examples", "title", "type"];
+
+/// Rewrites all that a schema says of the arguments of a tool.
+pub(super) struct Rewriter<'a> {
+    root: &'a JsonObject,
+    arguments: &'a Arguments,
+    definitions: Definitions<'a>,
+    /// Whether nothing counts beside a `$ref`, as it was up to draft 7.
+    only_refs: bool,
+    has_defaults: bool,
+    /// Paths of the references that are being followed.
+    following: Vec<&'a str>,
+    /// How many schemas may still be rewritten.
+    left: usize,
+    pub(super) declared: BTreeSet<String>,
+    pub(super) shadowed: BTreeSet<String>,
+    pub(super) unset: BTreeSet<String>,
+}
+
+/// A part of a schema, rewritten.
+struct Part {
+    schema: Value,
+    /// Whether it allows more than the original.
+    is_lax: bool,
+    /// Whether it leaves properties unevaluated that the original does not.
+    is_lossy: bool,
+}
+
+/// Whether the server gets an argument.
+enum Presence {
+    /// If the client sends it, under this name.
+    Client(String),
+    Always,
+    Never,
+}
+
+/// A schema for an object while it is rewritten.
+#[derive(Default)]
+struct Object {
+    shown: JsonObject,
+    /// What must hold besides.
+    all_of: Vec<Value>,
+    /// What a `$ref` has led to.
+    inlined: Option<Value>,
+    is_lax: bool,
+    is_lossy: bool,
+    /// Whether no arguments that clients can send fit.
+    is_impossible: bool,
+}
+
+// === impl Rewriter ===
+
+impl<'a> Rewriter<'a> {
+    pub(super) fn new(root: &'a JsonObject, arguments: &'a Arguments) -> Self {
+        let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
+        Self {
+            root,
+            arguments,
+            definitions: Definitions::new(root, arguments),
+            only_refs: dialect.contains("draft-0"),
+            has_defaults: arguments.iter().any(|argument| argument.default.is_some()),
+            following: Vec::new(),
+            left: MAX_SCHEMAS,
+            declared: BTreeSet::new(),
+            shadowed: BTreeSet::new(),
+            unset: BTreeSet::new(),
+        }
+    }
+
+    /// Rewrites the root; also says whether it is exact.
+    pub(super) fn root(&mut self) -> (JsonObject, bool) {
+        let object = self.object(self.root, 0, true);
+        let mut is_exact = !object.is_lax && !object.is_impossible;
+        let mut shown = match object.finish().schema {
+            Value::Object(shown) => shown,
+            _ => {
+                is_exact = false;
+                Map::new()
+            }
+        };
+        self.definitions.add_to(&mut shown);
+        (shown, is_exact)
+    }
+
+    pub(super) const fn has_given_up(&self) -> bool {
+        self.definitions.has_given_up
+    }
+
+    /// Rewrites a schema that speaks of the arguments; `applies` says that it must
+    /// hold whatever they are. A tool that nobody can call is shown nevertheless.
+    fn part(&mut self, schema: &'a Value, depth: usize, applies: bool) -> Part {
+        let Value::Object(members) = schema else { return Part::exact(schema.clone()) };
+        // References in a document within the document lead somewhere else.
+        if depth > MAX_DEPTH || self.left == 0 || members.contains_key("$id") {
+            return Part::open();
+        }
+        let mut object = self.object(members, depth, applies);
+        if object.is_impossible && !applies {
+            return Part::exact(Value::Bool(false));
+        }
+        object.is_lax |= object.is_impossible;
+        object.finish()
+    }
+
+    fn object(&mut self, members: &'a JsonObject, depth: usize, applies: bool) -> Object {
+        self.left = self.left.saturating_sub(1);
+        let mut object = Object::default();
+        let is_root = depth == 0;
+        let only_ref = self.only_refs && members.contains_key("$ref");
+        for (key, value) in members {
+            if only_ref && !matches!(key.as_str(), "$ref" | "$schema") {
+                continue;
+            }
+            match (key.as_str(), value) {
+                ("properties", Value::Object(properties)) => {
+                    self.properties(properties, &mut object);
+                }
+                ("required", Value::Array(names)) => self.required(names, applies, &mut object),
+                ("dependentRequired", Value::Object(all)) => {
+                    for (name, needed) in all {
+                        self.dependent_required(name, needed, &mut object);
+                    }
+                }
+                ("dependentSchemas", Value::Object(all)) => {
+                    self.dependent_schemas(all, depth, &mut object);
+                }
+                ("dependencies", Value::Object(all)) => self.dependencies(all, depth, &mut object),
+                ("minProperties" | "maxProperties", count) => self.count(key, count, &mut object),
+                ("propertyNames", schema) => self.property_names(schema, &mut object),
+                ("allOf", Value::Array(parts)) => {
+                    for part in parts {
+                        let part = self.part(part, depth + 1, applies);
+                        let schema = object.take(part);
+                        object.all_of.push(schema);
+                    }
+                }
+                ("anyOf", Value::Array(parts)) => {
+                    let parts = parts.iter().map(|part| {
+                        let part = self.part(part, depth + 1, false);
+                        object.take(part)
+                    });
+                    let parts = parts.collect();
+                    object.shown.insert(key.clone(), parts);
+                }
+                ("oneOf", Value::Array(parts)) => {
+                    let mut is_exact = true;
+                    let parts = parts.iter().map(|part| {
+                        let part = self.part(part, depth + 1, false);
+                        is_exact &= !part.is_lax;
+                        object.take(part)
+                    });
+                    let parts: Value = parts.collect();
+                    if is_exact {
+                        object.shown.insert(key.clone(), parts);
+                    } else {
+                        object.all_of.push(json!({ "anyOf": parts }));
+                    }
+                }
+                ("not", schema) => {
+                    let part = self.part(schema, depth + 1, false);
+                    if part.is_lax {
+                        object.is_lax = true;
+                    } else {
+                        object.shown.insert(key.clone(), part.schema);
+                    }
+                }
+                ("if", condition) => self.condition(condition, members, depth, &mut object),
+                ("then" | "else", _) => (),
+                ("$ref", Value::String(reference)) => {
+                    self.follow(reference, depth, applies, &mut object)
+                }
+                ("$dynamicRef" | "$recursiveRef", _) => object.give_up(),
+                // They say what all arguments are together.
+                ("const" | "enum", _) => object.is_lax = true,
+                ("default", example) => {
+                    object.shown.insert(key.clone(), self.arguments.show(example));
+                }
+                ("examples", Value::Array(examples)) => {
+                    let examples = examples.iter().map(|example| self.arguments.show(example));
+                    object.shown.insert(key.clone(), examples.collect());
+                }
+                (key, _) if DEFINING.contains(&key) => (),
+                ("$anchor" | "$dynamicAnchor" | "$recursiveAnchor", _) if !is_root => (),
+                // These need to know the rest.
+                ("additionalProperties" | "patternProperties" | "unevaluatedProperties", _) => (),
+                (_, value) => {
+                    object.shown.insert(key.clone(), self.definitions.copy(value));
+                }
+            }
+        }
+        if !only_ref {
+            self.others(members, &mut object);
+        }
+        object
+    }
+
+    fn properties(&mut self, properties: &JsonObject, object: &mut Object) {
+        let mut shown = Map::new();
+        for (name, schema) in properties {
+            self.declared.insert(name.clone());
+            match self.arguments.fate(name) {
+                Fate::Kept => {
+                    shown.insert(name.clone(), self.definitions.copy(schema));
+                }
+                Fate::Named(argument, name) => {
+                    if let Some(default) = &argument.default {
+                        object.is_lax |= fits(schema, default) != Some(true);
+                    }
+                    shown.insert(name.to_owned(), self.described(schema, argument));
+                }
+                Fate::Hidden(Argument { default: Some(default), .. }) => {
+                    match fits(schema, default) {
+                        Some(true) => (),
+                        Some(false) => object.is_impossible = true,
+                        None => object.is_lax = true,
+                    }
+                }
+                Fate::Hidden(_) => (),
+                Fate::Shadowed => {
+                    self.shadowed.insert(name.clone());
+                }
+            }
+        }
+        object.shown.insert("properties".to_owned(), shown.into());
+    }
+
+    /// The schema of an argument, with what its alias says of it.
+    fn described(&mut self, schema: &Value, argument: &Argument) -> Value {
+        let mut shown = match self.definitions.copy(schema) {
+            Value::Object(shown) => shown,
+            Value::Bool(true) => Map::new(),
+            other => return other,
+        };
+        if let Some(description) = &argument.description {
+            shown.insert("description".to_owned(), description.clone().into());
+        }
+        if let Some(default) = &argument.default {
+            shown.insert("default".to_owned(), default.clone());
+        }
+        shown.into()
+    }
+
+    fn required(&mut self, names: &[Value], applies: bool, object: &mut Object) {
+        let mut shown = Vec::new();
+        for name in names {
+            let Some(original) = name.as_str() else { continue };
+            match self.presence(original) {
+                Presence::Client(name) => shown.push(Value::from(name)),
+                Presence::Always => (),
+                Presence::Never => {
+                    object.is_impossible = true;
+                    if applies {
+                        self.unset.insert(original.to_owned());
+                    }
+                }
+            }
+        }
+        // Old dialects want at least one.
+        if !shown.is_empty() {
+            object.shown.insert("required".to_owned(), shown.into());
+        }
+    }
+
+    fn dependent_required(&self, name: &str, needed: &Value, object: &mut Object) {
+        if self.only_refs {
+            // That dialect does not know it.
+            return;
+        }
+        let needed = needed.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let (mut shown, mut can_be) = (Vec::new(), true);
+        for name in needed {
+            match self.presence(name) {
+                Presence::Client(name) => shown.push(Value::from(name)),
+                Presence::Always => (),
+                Presence::Never => can_be = false,
+            }
+        }
+        match self.presence(name) {
+            Presence::Client(name) if !can_be => {
+                object.all_of.push(json!({ "not": { "required": [name] } }));
+            }
+            Presence::Client(name) => {
+                let all = object.shown.entry("dependentRequired").or_insert_with(|| json!({}));
+                if let Value::Object(all) = all {
+                    all.insert(name, shown.into());
+                }
+            }
+            Presence::Always if !can_be => object.is_impossible = true,
+            Presence::Always if !shown.is_empty() => {
+                object.all_of.push(json!({ "required": shown }));
+            }
+            Presence::Always | Presence::Never => (),
+        }
+    }
+
+    fn dependent_schemas(&mut self, all: &'a JsonObject, depth: usize, object: &mut Object) {
+        if self.only_refs {
+            return;
+        }
+        let mut shown = Map::new();
+        for (name, schema) in all {
+            let presence = self.presence(name);
+            if matches!(presence, Presence::Never) {
+                continue;
+            }
+            let part = self.part(schema, depth + 1, false);
+            let schema = object.take(part);
+            match presence {
+                Presence::Client(name) => drop(shown.insert(name, schema)),
+                Presence::Always | Presence::Never => object.all_of.push(schema),
+            }
+        }
+        object.shown.insert("dependentSchemas".to_owned(), shown.into());
+    }
+
+    /// Both of the above, in dialects that may or may not know it.
+    fn dependencies(&mut self, all: &'a JsonObject, depth: usize, object: &mut Object) {
+        let mut shown = Map::new();
+        for (name, needed) in all {
+            let name = match self.presence(name) {
+                Presence::Client(name) => name,
+                Presence::Always => {
+                    object.give_up();
+                    continue;
+                }
+                Presence::Never => continue,
+            };
+            let needed = match needed {
+                Value::Array(names) => {
+                    let mut shown = Vec::new();
+                    for name in names.iter().filter_map(Value::as_str) {
+                        match self.presence(name) {
+                            Presence::Client(name) => shown.push(Value::from(name)),
+                            Presence::Always => (),
+                            Presence::Never => object.is_lax = true,
+                        }
+                    }
+                    shown.into()
+                }
+                schema => {
+                    let part = self.part(schema, depth + 1, false);
+                    object.take(part)
+                }
+            };
+            shown.insert(name, needed);
+        }
+        object.shown.insert("dependencies".to_owned(), shown.into());
+    }
+
+    /// How many arguments there may be: the server gets those besides that have a
+    /// default.
+    fn count(&self, key: &str, count: &Value, object: &mut Object) {
+        let Some(count) = count.as_u64() else {
+            object.is_lax = true;
+            return;
+        };
+        let defaulted = || self.arguments.iter().filter(|argument| argument.default.is_some());
+        let hidden = defaulted().filter(|argument| argument.name.is_none()).count() as u64;
+        let open = defaulted().count() as u64 - hidden;
+        object.is_lax |= open > 0;
+        let shown = match key {
+            "minProperties" => count.saturating_sub(hidden + open),
+            _ if count < hidden => {
+                object.is_impossible = true;
+                return;
+            }
+            _ => count - hidden,
+        };
+        object.shown.insert(key.to_owned(), shown.into());
+    }
+
+    fn property_names(&mut self, schema: &Value, object: &mut Object) {
+        let renamed = self.arguments.iter().filter(|argument| argument.is_renamed());
+        let renamed: Vec<_> = renamed.filter_map(|argument| argument.name.clone()).collect();
+        let schema = self.definitions.copy(schema);
+        object.is_lax |= self.has_defaults || !renamed.is_empty();
+        let schema = match renamed.is_empty() {
+            true => schema,
+            false => json!({ "anyOf": [{ "enum": renamed }, schema] }),
+        };
+        object.shown.insert("propertyNames".to_owned(), schema);
+    }
+
+    fn condition(
+        &mut self,
+        condition: &'a Value,
+        members: &'a JsonObject,
+        depth: usize,
+        object: &mut Object,
+    ) {
+        let condition = self.part(condition, depth + 1, false);
+        if condition.is_lax {
+            object.give_up();
+            return;
+        }
+        object.shown.insert("if".to_owned(), condition.schema);
+        for key in ["then", "else"] {
+            if let Some(schema) = members.get(key) {
+                let part = self.part(schema, depth + 1, false);
+                let schema = object.take(part);
+                object.shown.insert(key.to_owned(), schema);
+            }
+        }
+    }
+
+    /// Puts what a reference leads to in its place.
+    fn follow(&mut self, reference: &'a str, depth: usize, applies: bool, object: &mut Object) {
+        let path = reference.strip_prefix('#').filter(|path| !self.following.contains(path));
+        let found = path.and_then(|path| Some((path, find(self.root, path)?)));
+        let Some((path, found)) = found else {
+            object.give_up();
+            return;
+        };
+        self.following.push(path);
+        let part = self.part(found, depth + 1, applies);
+        self.following.pop();
+        let schema = object.take(part);
+        object.inlined = Some(schema);
+    }
+
+    /// What speaks of arguments that nothing else in the same schema speaks of.
+    fn others(&mut self, members: &JsonObject, object: &mut Object) {
+        if let Some(schema) = members.get("additionalProperties") {
+            let declared = members.get("properties").and_then(Value::as_object);
+            let is_declared = |name: &str| declared.is_some_and(|all| all.contains_key(name));
+            object.is_lax |= self
+                .arguments
+                .iter()
+                .any(|argument| argument.default.is_some() && !is_declared(&argument.original));
+            let schema = self.definitions.copy(schema);
+            object.shown.insert("additionalProperties".to_owned(), schema);
+        }
+        if let Some(Value::Object(patterns)) = members.get("patternProperties") {
+            object.is_lax |= self.has_defaults;
+            let mut shown = Map::new();
+            for (pattern, schema) in patterns {
+                let schema = self.pattern(pattern, schema, object);
+                shown.insert(pattern.clone(), schema);
+            }
+            object.shown.insert("patternProperties".to_owned(), shown.into());
+        }
+        if let Some(schema) = members.get("unevaluatedProperties") {
+            if object.is_lossy {
+                object.is_lax = true;
+            } else {
+                object.is_lax |= self.has_defaults;
+                let schema = self.definitions.copy(schema);
+                object.shown.insert("unevaluatedProperties".to_owned(), schema);
+            }
+        }
+    }
+
+    /// The schema for names that match a pattern; what should and does not, or the
+    /// other way round, because it was renamed, is spoken of by name.
+    fn pattern(&mut self, pattern: &str, schema: &Value, object: &mut Object) -> Value {
+        let regex = Regex::new(pattern).ok();
+        let mut shown = self.definitions.copy(schema);
+        for argument in self.arguments.iter().filter(|argument| argument.is_renamed()) {
+            let Some(name) = &argument.name else { continue };
+            let matches =
+                regex.as_ref().map(|r| (r.is_match(&argument.original), r.is_match(name)));
+            match matches {
+                Some((true, true) | (false, false)) => continue,
+                Some((true, false)) => {
+                    let schema = self.definitions.copy(schema);
+                    object.all_of.push(json!({ "properties": { name: schema } }));
+                }
+                Some((false, true)) | None => {
+                    object.is_lax = true;
+                    shown = Value::Bool(true);
+                }
+            }
+            // Nothing that only other arguments must obey.
+            let properties = object.shown.entry("properties").or_insert_with(|| json!({}));
+            if let Value::Object(properties) = properties {
+                properties.entry(name).or_insert(Value::Bool(true));
+            }
+        }
+        shown
+    }
+
+    fn presence(&self, original: &str) -> Presence {
+        match self.arguments.fate(original) {
+            Fate::Kept => Presence::Client(original.to_owned()),
+            Fate::Named(argument, name) if argument.default.is_none() => {
+                Presence::Client(name.to_owned())
+            }
+            Fate::Named(..) | Fate::Hidden(Argument { default: Some(_), .. }) => Presence::Always,
+            Fate::Hidden(_) | Fate::Shadowed => Presence::Never,
+        }
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    const fn exact(schema: Value) -> Self {
+        Self { schema, is_lax: false, is_lossy: false }
+    }
+
+    /// One that allows everything, in place of one that is not understood.
+    const fn open() -> Self {
+        Self { schema: Value::Bool(true), is_lax: true, is_lossy: true }
+    }
+}
+
+// === impl Object ===
+
+impl Object {
+    /// Takes a part in.
+    fn take(&mut self, part: Part) -> Value {
+        self.is_lax |= part.is_lax;
+        self.is_lossy |= part.is_lossy;
+        part.schema
+    }
+
+    /// Leaves something out that is not understood.
+    const fn give_up(&mut self) {
+        self.is_lax = true;
+        self.is_lossy = true;
+    }
+
+    fn finish(mut self) -> Part {
+        match self.inlined.take() {
+            None | Some(Value::Bool(true)) => (),
+            // A root that is nothing but a reference reads like any other.
+            Some(Value::Object(inlined)) if self.is_bare(&inlined) => {
+                for (key, value) in inlined {
+                    self.shown.entry(key).or_insert(value);
+                }
+            }
+            Some(inlined) => self.all_of.push(inlined),
+        }
+        if !self.all_of.is_empty() {
+            self.shown.insert("allOf".to_owned(), self.all_of.into());
+        }
+        let schema = self.shown.into();
+        Part { schema, is_lax: self.is_lax, is_lossy: self.is_lossy }
+    }
+
+    /// Whether it says nothing that could contradict what a reference has led to.
+    fn is_bare(&self, inlined: &JsonObject) -> bool {
+        let types = (self.shown.get("type"), inlined.get("type"));
+        self.all_of.is_empty()
+            && self.shown.keys().all(|key| TELLING.contains(&key.as_str()))
+            && !matches!(types, (Some(one), Some(other)) if one != other)
+    }
+}

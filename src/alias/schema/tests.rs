@@ -1,0 +1,323 @@
+use jsonschema::PatternOptions;
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::json;
+
+use super::*;
+use crate::alias::arguments::Argument;
+
+/// Names of arguments, on both sides.
+const NAMES: [&str; 5] = ["a", "b", "c", "x", "y"];
+
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(members) => members,
+        other => panic!("no object: {other}"),
+    }
+}
+
+fn argument(original: &str, name: Option<&str>, default: Option<Value>) -> Argument {
+    let name = name.map(str::to_owned);
+    Argument { original: original.to_owned(), name, default, description: None }
+}
+
+/// `a` is called `x`, `b` is hidden and 1, `c` is hidden and never there.
+fn arguments() -> Arguments {
+    Arguments::new(vec![
+        argument("a", Some("x"), None),
+        argument("b", None, Some(json!(1))),
+        argument("c", None, None),
+    ])
+}
+
+fn shown(schema: Value) -> Value {
+    rewrite(&object(schema), &arguments()).schema.into()
+}
+
+fn is_valid(schema: &Value, value: &Value) -> Option<bool> {
+    let validator =
+        jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema).ok()?;
+    Some(validator.is_valid(value))
+}
+
+#[test]
+fn schemas_speak_of_the_arguments_that_clients_know() {
+    let integer = || json!({ "type": "integer" });
+    let properties = || json!({ "a": integer(), "b": integer(), "c": integer(), "k": integer() });
+    let shown_properties = || json!({ "x": integer(), "k": integer() });
+    let cases = [
+        (
+            json!({ "properties": properties(), "required": ["a", "b", "k"], "additionalProperties": false }),
+            json!({ "properties": shown_properties(), "required": ["x", "k"], "additionalProperties": false }),
+        ),
+        (
+            json!({ "allOf": [{ "properties": properties() }], "unevaluatedProperties": false }),
+            json!({ "allOf": [{ "properties": shown_properties() }], "unevaluatedProperties": false }),
+        ),
+        (
+            json!({ "$ref": "#/$defs/All", "$defs": { "All": { "properties": properties() } } }),
+            json!({ "properties": shown_properties() }),
+        ),
+        (
+            json!({ "dependentRequired": { "a": ["b", "k"], "k": ["a"], "b": ["a"], "c": ["a"] } }),
+            json!({ "dependentRequired": { "x": ["k"], "k": ["x"] }, "allOf": [{ "required": ["x"] }] }),
+        ),
+        (
+            json!({ "dependentSchemas": { "a": { "required": ["k"] }, "c": false } }),
+            json!({ "dependentSchemas": { "x": { "required": ["k"] } } }),
+        ),
+        (
+            json!({ "anyOf": [{ "required": ["a"] }, { "required": ["c"] }] }),
+            json!({ "anyOf": [{ "required": ["x"] }, false] }),
+        ),
+        (
+            json!({ "if": { "required": ["a"] }, "then": { "required": ["k"] } }),
+            json!({ "if": { "required": ["x"] }, "then": { "required": ["k"] } }),
+        ),
+        (json!({ "not": { "required": ["c"] } }), json!({ "not": false })),
+        (json!({ "not": { "enum": [{}] } }), json!({})),
+        (
+            json!({ "properties": { "a": integer(), "k": { "$ref": "#/properties/a" } } }),
+            json!({ "properties": { "x": integer(), "k": { "$ref": "#/properties/x" } } }),
+        ),
+        (
+            json!({ "properties": { "b": integer(), "k": { "$ref": "#/properties/b" } } }),
+            json!({
+                "properties": { "k": { "$ref": "#/$defs/shared_1" } },
+                "$defs": { "shared_1": integer() },
+            }),
+        ),
+        (
+            json!({ "properties": { "a": integer(), "k": { "$ref": "#" } } }),
+            json!({
+                "properties": { "x": integer(), "k": { "$ref": "#/$defs/shared_1" } },
+                "$defs": {
+                    "shared_1": { "properties": { "a": integer(), "k": { "$ref": "#/$defs/shared_1" } } },
+                },
+            }),
+        ),
+        (
+            json!({ "properties": { "k": { "properties": { "a": integer() }, "required": ["a"] } } }),
+            json!({ "properties": { "k": { "properties": { "a": integer() }, "required": ["a"] } } }),
+        ),
+        (
+            json!({ "examples": [{ "a": 1, "b": 2 }], "default": { "a": 1, "c": 3, "k": 4 } }),
+            json!({ "examples": [{ "x": 1 }], "default": { "x": 1, "k": 4 } }),
+        ),
+        (
+            json!({ "minProperties": 2, "maxProperties": 3 }),
+            json!({ "minProperties": 1, "maxProperties": 2 }),
+        ),
+    ];
+    for (schema, expected) in cases {
+        let mut expected = object(expected);
+        expected.insert("type".to_owned(), "object".into());
+        assert_eq!(shown(schema.clone()), Value::Object(expected), "{schema}");
+    }
+}
+
+#[test]
+fn what_nothing_refers_to_any_more_is_not_shown() {
+    let schema = json!({
+        "$ref": "#/$defs/All",
+        "$defs": {
+            "All": { "properties": { "c": { "$ref": "#/$defs/Secret" }, "k": { "$ref": "#/$defs/Open" } } },
+            "Open": { "items": { "$ref": "#/$defs/Deep" } },
+            "Deep": { "type": "string" },
+            "Secret": { "type": "string" },
+        },
+    });
+    let shown = shown(schema);
+    let definitions: Vec<_> =
+        shown["$defs"].as_object().into_iter().flatten().map(|d| d.0).collect();
+    assert_eq!(definitions, ["Deep", "Open"]);
+}
+
+#[test]
+fn schemas_that_lead_round_in_a_circle_come_to_an_end() {
+    let twice = |name: &str| json!({ "allOf": [{ "$ref": name }, { "$ref": name }] });
+    let mut definitions = JsonObject::new();
+    for level in 0..40 {
+        definitions.insert(level.to_string(), twice(&format!("#/$defs/{}", level + 1)));
+    }
+    for schema in [
+        json!({ "$ref": "#" }),
+        json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } } }),
+        json!({ "$ref": "#/$defs/0", "$defs": definitions }),
+        json!({ "allOf": 1, "properties": [], "required": {}, "$ref": 5, "not": "x", "$defs": 3 }),
+        json!({ "properties": { "k": { "$ref": "#/nowhere" }, "l": { "$ref": "#anchor" } } }),
+    ] {
+        assert_eq!(shown(schema)["type"], "object");
+    }
+}
+
+#[test]
+fn what_nobody_can_set_is_told() {
+    let arguments = Arguments::new(vec![argument("a", Some("k"), None), argument("c", None, None)]);
+    let schema = json!({
+        "properties": { "a": {}, "k": {}, "c": {} },
+        "allOf": [{ "required": ["c"] }],
+        "required": ["k"],
+    });
+    let rewritten = rewrite(&object(schema), &arguments);
+    assert_eq!(rewritten.unset.iter().collect::<Vec<_>>(), ["c", "k"]);
+    assert_eq!(rewritten.shadowed.iter().collect::<Vec<_>>(), ["k"]);
+    assert_eq!(rewritten.declared.len(), 3);
+}
+
+// === any schema and any arguments ===
+
+fn some_name() -> impl Strategy<Value = String> {
+    select(&NAMES[..]).prop_map(str::to_owned)
+}
+
+fn some_value() -> impl Strategy<Value = Value> {
+    select(vec![json!(1), json!(2), json!("s"), json!(null)])
+}
+
+fn leaf() -> impl Strategy<Value = Value> {
+    let leaf = [
+        json!(true),
+        json!(false),
+        json!({}),
+        json!({ "type": "integer" }),
+        json!({ "const": 1 }),
+        json!({ "minimum": 2 }),
+        json!({ "enum": ["s", 2] }),
+    ];
+    select(leaf.to_vec())
+}
+
+fn some_schema() -> impl Strategy<Value = Value> {
+    let plain = (
+        proptest::option::of(proptest::collection::btree_map(some_name(), leaf(), 0..4)),
+        proptest::option::of(vec(some_name(), 0..2)),
+        proptest::option::weighted(0.3, leaf()),
+        proptest::option::weighted(0.2, (select(vec!["^[ab]$", "x", "^[b-x]"]), leaf())),
+        proptest::option::weighted(0.2, (some_name(), vec(some_name(), 0..2))),
+        proptest::option::weighted(0.15, 0u64..4),
+        proptest::option::weighted(0.15, 0u64..4),
+        proptest::option::weighted(0.1, vec(some_name(), 0..4)),
+    );
+    let plain = plain.prop_map(
+        |(properties, required, additional, pattern, dependent, min, max, names)| {
+            let mut schema = JsonObject::new();
+            let mut put = |key: &str, value: Option<Value>| {
+                schema.extend(value.map(|value| (key.to_owned(), value)));
+            };
+            put("properties", properties.map(|p| json!(p)));
+            put(
+                "required",
+                required.map(|r| {
+                    let unique: BTreeSet<_> = r.into_iter().collect();
+                    json!(unique)
+                }),
+            );
+            put("additionalProperties", additional);
+            put("patternProperties", pattern.map(|(pattern, schema)| json!({ pattern: schema })));
+            put(
+                "dependentRequired",
+                dependent.map(|(name, needed)| {
+                    let needed: BTreeSet<_> = needed.into_iter().collect();
+                    json!({ name: needed })
+                }),
+            );
+            put("minProperties", min.map(Value::from));
+            put("maxProperties", max.map(Value::from));
+            put("propertyNames", names.map(|names| json!({ "enum": names })));
+            Value::Object(schema)
+        },
+    );
+    plain.prop_recursive(3, 12, 3, |inner| {
+        let several = || vec(inner.clone(), 1..3);
+        prop_oneof![
+            several().prop_map(|parts| json!({ "allOf": parts })),
+            several().prop_map(|parts| json!({ "anyOf": parts })),
+            several().prop_map(|parts| json!({ "oneOf": parts })),
+            inner.clone().prop_map(|part| json!({ "not": part })),
+            (inner.clone(), inner.clone(), inner.clone())
+                .prop_map(|(a, b, c)| json!({ "if": a, "then": b, "else": c })),
+            (some_name(), inner.clone())
+                .prop_map(|(n, part)| json!({ "dependentSchemas": { n: part } })),
+            (inner.clone(), inner.clone()).prop_map(
+                |(part, def)| json!({ "allOf": [part], "$ref": "#/$defs/d", "$defs": { "d": def } })
+            ),
+            (inner, leaf())
+                .prop_map(|(part, rest)| json!({ "allOf": [part], "unevaluatedProperties": rest })),
+        ]
+    })
+}
+
+/// A `$ref` means the root's definitions, so those of parts are lifted there.
+fn whole(schema: Value) -> JsonObject {
+    fn lift(schema: &mut Value, definitions: &mut JsonObject) {
+        match schema {
+            Value::Object(members) => {
+                if let Some(Value::Object(own)) = members.remove("$defs") {
+                    for (_, mut own) in own {
+                        lift(&mut own, definitions);
+                        let name = format!("d{}", definitions.len());
+                        members.insert("$ref".to_owned(), format!("#/$defs/{name}").into());
+                        definitions.insert(name, own);
+                    }
+                }
+                members.values_mut().for_each(|value| lift(value, definitions));
+            }
+            Value::Array(elements) => elements.iter_mut().for_each(|e| lift(e, definitions)),
+            _ => (),
+        }
+    }
+    let (mut schema, mut definitions) = (schema, JsonObject::new());
+    lift(&mut schema, &mut definitions);
+    let mut schema = object(schema);
+    schema.insert("$defs".to_owned(), definitions.into());
+    schema
+}
+
+fn some_arguments() -> impl Strategy<Value = Arguments> {
+    let fate = (0..5usize, some_name(), some_value());
+    let aliases = proptest::collection::btree_map(select(&["a", "b", "c"][..]), fate, 0..3);
+    aliases.prop_map(|aliases| {
+        let mut names = BTreeSet::new();
+        let arguments = aliases.into_iter().filter_map(|(original, (fate, name, default))| {
+            let (name, default) = match fate {
+                0 => (None, None),
+                1 => (None, Some(default)),
+                2 => (Some(name), Some(default)),
+                _ => (Some(name), None),
+            };
+            let is_free = name.as_ref().is_none_or(|name| names.insert(name.clone()));
+            is_free.then(|| argument(original, name.as_deref(), default))
+        });
+        Arguments::new(arguments.collect())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn nothing_is_forbidden_that_the_tool_takes(
+        schema in some_schema(),
+        arguments in some_arguments(),
+        given in vec(proptest::collection::btree_map(some_name(), some_value(), 0..4), 8),
+    ) {
+        let original = whole(schema);
+        let rewritten = rewrite(&original, &arguments);
+        let (original, shown) = (Value::Object(original), Value::Object(rewritten.schema));
+        for given in given {
+            let mut sent = Some(given.clone().into_iter().collect::<JsonObject>());
+            if arguments.translate(&mut sent).is_err() {
+                continue;
+            }
+            let given = json!(given);
+            let sent = json!(sent);
+            let taken = is_valid(&original, &sent);
+            let allowed = is_valid(&shown, &given);
+            if taken == Some(true) || rewritten.is_exact {
+                prop_assert_eq!(
+                    taken, allowed, "{} -> {}: {} is sent as {}", original, shown, given, sent
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,544 @@
+//! Other names, texts and arguments for what a server has.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use mcp_composite::{
+    adapter::ServeService,
+    alias::{
+        Alias, AliasErrorKind, AliasLayer, ArgumentAlias, PromptAlias, ResourceAlias, ToolAlias,
+    },
+    changes::Changes,
+    message::{ItemKind, Refusal, Reply, Request, Violation},
+};
+use rmcp::model::*;
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::{
+    scripted::{Server, call, object},
+    support::{Connection, Era, Full, capture_logs, connect, soon},
+};
+
+fn tools(aliases: impl IntoIterator<Item = ToolAlias>) -> AliasLayer {
+    AliasLayer::new().tools(aliases).expect("good aliases")
+}
+
+fn echoing(names: &[&str]) -> Server {
+    names.iter().fold(Server::new(), |server, name| server.echoes(name))
+}
+
+fn renamed(original: &str, name: &str) -> ToolAlias {
+    ToolAlias::new(original).name(name)
+}
+
+/// An alias with an argument of each sort.
+fn search() -> ToolAlias {
+    renamed("search_code", "search")
+        .argument("q", ArgumentAlias::new().rename("query"))
+        .argument("limit", ArgumentAlias::new().default(json!(5)))
+        .argument("token", ArgumentAlias::new().hide().default(json!("secret")))
+        .argument("debug", ArgumentAlias::new().hide())
+}
+
+/// Lists all pages of tools.
+async fn listed(stack: &Alias<Server>) -> Vec<Tool> {
+    let (mut tools, mut cursor) = (Vec::new(), None);
+    loop {
+        let request = Request::list_tools_from(cursor);
+        let reply = stack.clone().oneshot(request).await.expect("an answer");
+        let page = reply.tools().expect("tools");
+        tools.extend(page.tools.iter().cloned());
+        cursor = page.next_cursor.clone();
+        if cursor.is_none() {
+            return tools;
+        }
+    }
+}
+
+async fn names(stack: &Alias<Server>) -> Vec<String> {
+    listed(stack).await.into_iter().map(|tool| tool.name.into_owned()).collect()
+}
+
+/// What the server gets of a call, or the error.
+async fn called(
+    stack: &Alias<Server>,
+    server: &Server,
+    request: Request,
+) -> Result<String, String> {
+    let before = server.calls().len();
+    let reply = stack.clone().oneshot(request).await.expect("an answer");
+    match reply.error() {
+        Some(error) => Err(error.message.to_string()),
+        None => {
+            let calls = server.calls();
+            let call = calls[before].tool_call().expect("a call");
+            Ok(format!("{} {}", call.name, json!(call.arguments)))
+        }
+    }
+}
+
+/// Layers below that refuse everything like this.
+fn refusing(refusal: Refusal) -> impl Fn(Request) -> std::future::Ready<Result<Reply, Infallible>> {
+    move |_| std::future::ready(Ok(refusal.clone().into()))
+}
+
+// === tools ===
+
+#[tokio::test]
+async fn tools_are_listed_and_called_by_their_aliases() {
+    let server = echoing(&["a", "b", "c", "d"]);
+    let stack =
+        tools([renamed("a", "x"), renamed("b", "c"), renamed("c", "b")]).layer(server.clone());
+    assert_eq!(names(&stack).await, ["x", "c", "b", "d"], "swapped, and one as it was");
+    for (name, expected) in [
+        ("x", Ok("a {}")),
+        ("c", Ok("b {}")),
+        ("b", Ok("c {}")),
+        ("d", Ok("d {}")),
+        ("a", Err("unknown tool `a`")),
+        ("nope", Err("unknown tool `nope`")),
+    ] {
+        let answer = called(&stack, &server, call(name, json!({}))).await;
+        assert_eq!(answer.as_deref().map_err(String::as_str), expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_alias_keeps_what_it_does_not_set() {
+    let given = ToolAnnotations::new().destructive(true);
+    let alias = ToolAlias::new("a").title("A").description("It is a").annotations(given);
+    let server = echoing(&["a", "b"]);
+    let tools_before = listed(&AliasLayer::new().layer(server.clone())).await;
+    let tools = listed(&tools([alias]).layer(server)).await;
+    assert_eq!(tools[1], tools_before[1]);
+    let mut expected = tools_before[0].clone();
+    expected.title = Some("A".to_owned());
+    expected.description = Some("It is a".into());
+    expected.annotations.as_mut().unwrap().destructive_hint = Some(true);
+    assert_eq!(tools[0], expected, "other annotations stay");
+}
+
+#[tokio::test]
+async fn of_two_tools_under_one_name_the_alias_is_listed_and_called() {
+    let (logged, _guard) = capture_logs();
+    for page_size in [1, 10] {
+        let server = echoing(&["real", "b"]).page_size(page_size);
+        let layer = tools([renamed("b", "real")]).of("backend `github`");
+        let stack = layer.layer(server.clone());
+        assert_eq!(names(&stack).await, ["real"]);
+        assert_eq!(names(&stack).await, ["real"]);
+        assert_eq!(called(&stack, &server, call("real", json!({}))).await, Ok("b {}".to_owned()));
+        let complaint =
+            "alias `real` of tool `b` of backend `github`: another tool of this name is left out";
+        assert_eq!(layer.complaints(), [complaint]);
+    }
+    assert_eq!(logged.text().matches("is left out").count(), 2, "once for each layer");
+}
+
+#[tokio::test]
+async fn an_alias_of_nothing_is_complained_about_once_when_a_whole_list_was_seen() {
+    let server = echoing(&["search_codes", "b", "c", "late"]).page_size(2);
+    let layer = tools([renamed("search_code", "search"), renamed("late", "early")]);
+    let stack = layer.layer(server);
+    let last = Request::list_tools_from(Some("2".to_owned()));
+    stack.clone().oneshot(last).await.unwrap();
+    assert_eq!(layer.complaints(), [""; 0], "the first page was not seen");
+    for _ in 0..2 {
+        listed(&stack).await;
+        let complaint = "alias `search` of tool `search_code`: there is no such tool: did you mean `search_codes`?";
+        assert_eq!(layer.complaints(), [complaint]);
+    }
+}
+
+#[test]
+fn what_clients_call_a_thing_is_told() {
+    let layer =
+        tools([renamed("a", "x"), renamed("b", "c"), renamed("c", "b"), ToolAlias::new("d")]);
+    let cases = [
+        ("a", Some("x")),
+        ("b", Some("c")),
+        ("c", Some("b")),
+        ("d", Some("d")),
+        ("e", Some("e")),
+        ("x", None),
+    ];
+    for (original, name) in cases {
+        assert_eq!(layer.name_of(ItemKind::Tool, original), name, "{original}");
+        assert_eq!(layer.name_of(ItemKind::Prompt, original), Some(original));
+    }
+}
+
+#[test]
+fn every_mistake_in_a_list_is_told_with_its_place() {
+    let hidden = ArgumentAlias::new().hide().rename("r").description("d");
+    let aliases = [
+        renamed("a", "x"),
+        renamed("b", "x"),
+        renamed("a", "y"),
+        renamed("", "z"),
+        renamed("c", " "),
+        renamed("d", "no/slash"),
+        ToolAlias::new("x"),
+        ToolAlias::new("e")
+            .argument("p", ArgumentAlias::new().rename("q"))
+            .argument("q", ArgumentAlias::new())
+            .argument("h", hidden)
+            .argument("h", ArgumentAlias::new()),
+    ];
+    let errors = AliasLayer::new().tools(aliases).unwrap_err();
+    let told: Vec<_> = errors
+        .iter()
+        .map(|error| format!("{} {} {}", error.index(), error.keys().join("."), error.kind()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "1 name another alias gives the name `x`",
+            "2 original `a` has an alias already",
+            "3 original a blank name",
+            "4 name a blank name",
+            "5 name illegal tool name \"no/slash\": expected 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.`",
+            "6 original another alias gives the name `x`",
+            "7 arguments.q.rename another alias gives the name `q`",
+            "7 arguments.h.rename `rename` has no meaning with `hide`: clients see nothing of the argument",
+            "7 arguments.h.description `description` has no meaning with `hide`: clients see nothing of the argument",
+            "7 arguments.h `h` has an alias already",
+        ]
+    );
+    assert!(errors.iter().all(|error| error.list() == ItemKind::Tool));
+    assert!(errors.to_string().starts_with("alias 1 of tools at `name`: another alias"));
+    let with_separator = AliasLayer::new().separator("/").tools([renamed("d", "one/slash")]);
+    assert!(with_separator.is_ok());
+    assert!(AliasLayer::new().separator("/").tools([renamed("d", "two//slashes")]).is_err());
+    let template = ResourceAlias::new("db://{table}").uri("my://{other}");
+    let errors = AliasLayer::new().resources([template]).unwrap_err();
+    let kind = errors.iter().next().unwrap().kind().clone();
+    assert!(matches!(kind, AliasErrorKind::OtherTemplate { .. }), "{kind}");
+}
+
+// === arguments ===
+
+#[tokio::test]
+async fn arguments_reach_the_server_in_its_words() {
+    let server = echoing(&["search_code"]);
+    let stack = tools([search()]).layer(server.clone());
+    let unknown = |names: &[&str]| {
+        let told = names.iter().map(|name| format!("at `/{name}`: is not known to the tool"));
+        Err(format!("invalid arguments for `search`: {}", told.collect::<Vec<_>>().join("; ")))
+    };
+    let sent = |arguments: Value| Ok(format!("search_code {arguments}"));
+    for (given, expected) in [
+        (json!({}), sent(json!({ "limit": 5, "token": "secret" }))),
+        (
+            json!({ "query": "x", "limit": 1, "z": 0 }),
+            sent(json!({ "q": "x", "limit": 1, "token": "secret", "z": 0 })),
+        ),
+        (json!({ "limit": null }), sent(json!({ "limit": null, "token": "secret" }))),
+        (json!({ "q": "x" }), unknown(&["q"])),
+        (json!({ "token": "mine", "debug": true, "q": 1 }), unknown(&["debug", "q", "token"])),
+    ] {
+        assert_eq!(
+            called(&stack, &server, call("search", given.clone())).await,
+            expected,
+            "{given}"
+        );
+    }
+    let none = Request::call_tool("search");
+    assert_eq!(called(&stack, &server, none).await, sent(json!({ "limit": 5, "token": "secret" })));
+}
+
+#[tokio::test]
+async fn arguments_can_be_swapped() {
+    let swapped = ToolAlias::new("t")
+        .argument("a", ArgumentAlias::new().rename("b"))
+        .argument("b", ArgumentAlias::new().rename("a"))
+        .argument("c", ArgumentAlias::new().hide().default(json!(3)))
+        .argument("d", ArgumentAlias::new().rename("c"));
+    let server = echoing(&["t"]);
+    let stack = tools([swapped]).layer(server.clone());
+    let request = call("t", json!({ "a": 1, "b": 2, "c": 4 }));
+    let expected = json!({ "a": 2, "b": 1, "c": 3, "d": 4 });
+    assert_eq!(called(&stack, &server, request).await, Ok(format!("t {expected}")));
+}
+
+#[tokio::test]
+async fn clients_see_the_schema_of_what_they_can_set() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "q": { "type": "string" }, "limit": { "type": "integer" },
+            "token": { "type": "string" }, "debug": { "type": "boolean" },
+        },
+        "required": ["q", "limit", "token"],
+        "additionalProperties": false,
+    });
+    let tool = Tool::new("search_code", "Searches", object(schema));
+    let layer = tools([search()]);
+    let stack = layer.layer(Server::new().tool_as(tool, crate::scripted::echo));
+    for _ in 0..2 {
+        assert_eq!(
+            Value::Object((*listed(&stack).await[0].input_schema).clone()),
+            json!({
+                "type": "object",
+                "properties": {
+                    "query": { "type": "string" }, "limit": { "type": "integer", "default": 5 },
+                },
+                "required": ["query"],
+                "additionalProperties": false,
+            })
+        );
+    }
+    assert_eq!(layer.complaints(), [""; 0]);
+}
+
+#[tokio::test]
+async fn arguments_that_do_not_go_with_the_tool_are_complained_about() {
+    let schema = json!({
+        "properties": { "q": {}, "query": {}, "token": {} },
+        "required": ["token"],
+    });
+    let alias = ToolAlias::new("t")
+        .argument("q", ArgumentAlias::new().rename("query"))
+        .argument("tokens", ArgumentAlias::new().default(json!(1)))
+        .argument("token", ArgumentAlias::new().hide());
+    let layer = tools([alias]);
+    let tool = Tool::new("t", "", object(schema));
+    listed(&layer.layer(Server::new().tool_as(tool, crate::scripted::echo))).await;
+    assert_eq!(
+        layer.complaints(),
+        [
+            "alias of tool `t`: argument `q` has the name of another, `query`, which is left out",
+            "alias of tool `t`: the tool has no argument `tokens`: did you mean `token`?",
+            "alias of tool `t`: argument `token` is required, but nobody can set it",
+        ]
+    );
+}
+
+// === refusals ===
+
+#[tokio::test]
+async fn refusals_come_back_in_the_words_of_the_client() {
+    let layer = tools([search(), renamed("other", "elsewhere")]);
+    let unknown = |name: &'static str| Refusal::Unknown { kind: ItemKind::Tool, name: name.into() };
+    let unavailable =
+        |name: &'static str| Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() };
+    let violations = |paths: &[&str]| Refusal::InvalidArguments {
+        tool: "search_code".into(),
+        violations: paths
+            .iter()
+            .map(|path| Violation { path: (*path).to_owned(), message: "no".to_owned() })
+            .collect(),
+    };
+    let (logged, _guard) = capture_logs();
+    for (refusal, expected) in [
+        (unknown("search_code"), "unknown tool `search`"),
+        (unavailable("search_code"), "tool `search` is not available at the moment"),
+        (unknown("other"), "unknown tool `elsewhere`"),
+        (unknown("search"), "unknown tool `search`"),
+        (unknown("foreign"), "unknown tool `foreign`"),
+        (
+            violations(&["", "/q/0", "/limit", "/z~1z"]),
+            "invalid arguments for `search`: no; at `/query/0`: no; at `/limit`: no; at `/z~1z`: no",
+        ),
+        (
+            violations(&["/token", "/debug/x", "/q"]),
+            "invalid arguments for `search`: an argument that the server sets does not fit; at `/query`: no",
+        ),
+    ] {
+        let service = layer.layer(service_fn(refusing(refusal)));
+        let reply = service.oneshot(call("search", json!({}))).await.unwrap();
+        assert_eq!(reply.error().unwrap().message, expected);
+    }
+    assert!(logged.text().contains("/token"), "whoever runs the server learns it");
+}
+
+// === prompts and resources, over a connection ===
+
+fn everything() -> AliasLayer {
+    AliasLayer::new()
+        .prompts([PromptAlias::new("haiku").name("poem").title("A poem")])
+        .and_then(|layer| {
+            layer.resources([
+                ResourceAlias::new("full://a").uri("my://first").name("first"),
+                ResourceAlias::new("full://gone").uri("my://gone"),
+                ResourceAlias::new("full://{x}").uri("our://{x}").title("Any"),
+            ])
+        })
+        .expect("good aliases")
+}
+
+async fn connected(era: Era, changes: &Changes) -> (Connection, Full) {
+    let full = Full::default();
+    let layer = everything();
+    let told = layer.changes(changes);
+    (connect(ServeService::wrap(full.clone(), layer).changes(told), era).await, full)
+}
+
+/// The parameters of the last request of this method that reached the server.
+fn last<'l>(lines: &'l [String], method: &str) -> &'l str {
+    lines.iter().rev().find(|line| line.starts_with(method)).map_or("", String::as_str)
+}
+
+#[tokio::test]
+async fn prompts_and_resources_are_asked_for_by_their_aliases() {
+    let (connection, full) = connected(Era::Legacy, &Changes::default()).await;
+    let reference = |kind: &str, key: &str, name: &str| json!({ "ref": { "type": kind, key: name }, "argument": { "name": "x", "value": "" } });
+    for (method, params, at_server) in [
+        ("prompts/get", json!({ "name": "poem" }), Some("\"haiku\"")),
+        ("prompts/get", json!({ "name": "haiku" }), None),
+        ("resources/read", json!({ "uri": "my://first" }), Some("\"full://a\"")),
+        ("resources/read", json!({ "uri": "full://a" }), None),
+        ("resources/read", json!({ "uri": "our://some" }), Some("\"full://some\"")),
+        ("resources/subscribe", json!({ "uri": "my://first" }), Some("\"full://a\"")),
+        ("resources/subscribe", json!({ "uri": "full://a" }), None),
+        ("completion/complete", reference("ref/prompt", "name", "poem"), Some("\"haiku\"")),
+        ("completion/complete", reference("ref/prompt", "name", "haiku"), None),
+        (
+            "completion/complete",
+            reference("ref/resource", "uri", "our://{x}"),
+            Some("\"full://{x}\""),
+        ),
+        ("completion/complete", reference("ref/resource", "uri", "full://{x}"), None),
+    ] {
+        let before = full.log.lines().len();
+        let result = connection.send(method, params.clone()).await;
+        assert_eq!(result.is_ok(), at_server.is_some(), "{method} {params}: {result:?}");
+        let lines = full.log.lines();
+        let line = last(&lines[before..], method);
+        match at_server {
+            Some(name) => assert!(line.contains(name), "{method} {params}: {line}"),
+            None => assert_eq!(line, "", "{method} {params}"),
+        }
+        if let (Ok(result), "resources/read") = (result, method) {
+            assert_eq!(result["contents"][0]["uri"], params["uri"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn prompts_and_resources_are_listed_by_their_aliases() {
+    let (connection, _full) = connected(Era::Legacy, &Changes::default()).await;
+    for (method, pointer, expected) in [
+        ("prompts/list", "/prompts/0", json!({ "name": "poem", "title": "A poem" })),
+        ("resources/list", "/resources/0", json!({ "uri": "my://first", "name": "first" })),
+        (
+            "resources/templates/list",
+            "/resourceTemplates/0",
+            json!({ "uriTemplate": "our://{x}", "title": "Any", "name": "x" }),
+        ),
+    ] {
+        let list = connection.send(method, json!({})).await.unwrap();
+        for (key, value) in object(expected) {
+            assert_eq!(list.pointer(pointer).unwrap()[&key], value, "{method} {key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn updates_of_resources_come_under_the_uri_that_was_subscribed_to() {
+    let changes = Changes::default();
+    let (connection, _full) = connected(Era::Legacy, &changes).await;
+    for uri in ["my://first", "our://some", "full://other"] {
+        connection.send("resources/subscribe", json!({ "uri": uri })).await.unwrap();
+    }
+    for uri in ["full://some", "full://a", "full://unheard", "full://other"] {
+        changes.resource_updated(uri);
+    }
+    let log = &connection.client.service().log;
+    log.wait_for("updated full://other").await;
+    assert_eq!(log.lines(), ["updated our://some", "updated my://first", "updated full://other"]);
+}
+
+#[tokio::test]
+async fn updates_are_streamed_under_the_uri_that_was_asked_for() {
+    let changes = Changes::default();
+    let layer = everything();
+    let told = layer.changes(&changes);
+    let acknowledge =
+        |_: Request| std::future::ready(Ok::<_, Infallible>(ServerResult::empty(()).into()));
+    let capabilities =
+        ServerCapabilities::builder().enable_resources().enable_resources_subscribe().build();
+    let service = layer.layer(service_fn(acknowledge));
+    let server = ServeService::new(service, ServerConfig::new(capabilities)).changes(told);
+    let connection = connect(server, Era::Modern).await;
+    let filter = SubscriptionFilter::builder().resource_subscriptions(["my://first"]).build();
+    let mut stream = soon(connection.client.listen(filter)).await.unwrap();
+    changes.resource_updated("full://a");
+    let notification = soon(stream.next()).await.unwrap().unwrap();
+    assert_eq!(json!(notification)["params"]["uri"], "my://first");
+}
+
+#[tokio::test]
+async fn changes_are_told_and_heard_through_several_layers() {
+    let changes = Changes::default();
+    let resources = |from: &str, to: &str| {
+        AliasLayer::new().resources([ResourceAlias::new(from).uri(to)]).expect("good aliases")
+    };
+    // Two servers that have the same resource, the first of which calls it otherwise.
+    let below = resources("a", "b").changes_below(&changes);
+    let above = resources("b", "c").changes(&changes);
+    let (mut plain, mut renamed) = (changes.watch_resources(), above.watch_resources());
+    below.resource_updated("a");
+    changes.resource_updated("a");
+    assert_eq!([&*plain.recv().await.unwrap(), &*plain.recv().await.unwrap()], ["b", "a"]);
+    assert_eq!([&*renamed.recv().await.unwrap(), &*renamed.recv().await.unwrap()], ["c", "a"]);
+    let mut tools = above.tools().watch();
+    below.tools().bump();
+    soon(tools.bumped()).await;
+}
+
+#[tokio::test]
+async fn links_to_resources_lead_to_what_clients_can_read() {
+    let answer = |_: Request| async {
+        let link = ContentBlock::resource_link(Resource::new("full://a", "a"));
+        let text = ContentBlock::embedded_text("full://gone", "text");
+        Ok::<Reply, Infallible>(CallToolResult::success(vec![link, text]).into())
+    };
+    let reply =
+        everything().layer(service_fn(answer)).oneshot(Request::call_tool("t")).await.unwrap();
+    let content = json!(reply.tool_result().unwrap().content);
+    assert_eq!(content[0]["uri"], "my://first");
+    assert_eq!(content[1]["resource"]["uri"], "my://gone");
+}
+
+// === nothing to do ===
+
+#[test]
+fn without_aliases_nothing_changes_and_nothing_is_allocated() {
+    let mut reply = Some(Reply::from(CallToolResult::default()));
+    let inner = service_fn(move |_: Request| std::future::ready(Ok::<_, Infallible>(reply.take())));
+    let inner = inner.map_response(|reply| reply.expect("one call"));
+    let mut service = AliasLayer::new().layer(inner);
+    let request = call("t", json!({ "a": 1 }));
+    let mut answer = None;
+    let allocated = allocation_counter::measure(|| {
+        answer = tower::Service::call(&mut service, request).now_or_never();
+    });
+    assert!(answer.unwrap().unwrap().tool_result().is_some());
+    assert_eq!(allocated.count_total, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn odd_answers_pass() {
+    let everything = everything().tools([search()]).expect("good aliases");
+    let odd = [
+        Reply::from(ServerResult::empty(())),
+        ErrorData::internal_error("search_code", None).into(),
+        ListToolsResult::with_all_items(vec![
+            Tool::new("search_code", "", object(json!({ "properties": 3, "$ref": "#" }))),
+            Tool::new("search_code", "", object(json!({ "allOf": [[[]]], "required": [1] }))),
+            Tool::new("", "", Arc::default()),
+        ])
+        .into(),
+    ];
+    for reply in odd {
+        for request in [call("search", json!({})), Request::list_tools()] {
+            let service = everything.layer(service_fn(|_: Request| {
+                std::future::ready(Ok::<_, Infallible>(reply.clone()))
+            }));
+            let answer = tokio::time::timeout(Duration::from_secs(1), service.oneshot(request));
+            assert!(answer.await.is_ok());
+        }
+    }
+}
