@@ -79,15 +79,21 @@ pub enum Needs<'r> {
 
 /// Why tools could not be listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ListError {
+#[non_exhaustive]
+pub enum ListError {
+    /// It took longer than 10 seconds.
     #[error("listing tools took longer than {LISTING_TIMEOUT:?}")]
     TimedOut,
+    /// There were too many pages or tools.
     #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_TOOLS} tools")]
     Endless,
+    /// The service refused, for this reason.
     #[error("`tools/list` was answered with an error: {0}")]
     Refused(String),
+    /// The service answered with something that is no list of tools.
     #[error("`tools/list` was answered with something else")]
     Invalid,
+    /// The service could not answer, for this reason.
     #[error("the service could not answer `tools/list`: {0}")]
     Service(String),
 }

@@ -277,6 +277,10 @@ impl InterceptInformed for FilterRule {
         refused.map(|tool| tool.name.to_string()).collect()
     }
 
+    fn needs_tools(&self) -> bool {
+        self.0.as_ref().is_some_and(|rule| rule.settings.judge_annotations())
+    }
+
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         match (&self.0, request.subject()) {
             (Some(rule), Subject::Item(ItemKind::Tool, name))

@@ -103,6 +103,8 @@ pub mod validate;
 
 pub mod expr;
 
+pub mod stack;
+
 pub mod reload;
 
 pub mod adapter;

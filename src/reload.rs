@@ -73,9 +73,8 @@ impl<S> Reload<S> {
     /// Serves with `service` until the [`Reloader`] has another.
     #[must_use]
     pub fn new(service: S) -> (Self, Reloader<S>) {
-        let (sender, latest) = watch::channel(Arc::new(Mutex::new(service)));
-        let reloader = Reloader(Arc::new(sender));
-        (Self { current: None, latest, reloader: reloader.clone(), replaced: None }, reloader)
+        let reloader = Reloader(Arc::new(watch::Sender::new(Arc::new(Mutex::new(service)))));
+        (reloader.service(), reloader)
     }
 }
 
@@ -140,6 +139,13 @@ impl<S: fmt::Debug> fmt::Debug for Reload<S> {
 // === impl Reloader ===
 
 impl<S> Reloader<S> {
+    /// The service that it replaces.
+    #[must_use]
+    pub fn service(&self) -> Reload<S> {
+        let latest = self.0.subscribe();
+        Reload { current: None, latest, reloader: self.clone(), replaced: None }
+    }
+
     /// Replaces the service: every request that becomes ready from now on goes to
     /// the new one.
     ///

@@ -242,6 +242,10 @@ impl InterceptInformed for ValidateRule {
         self.0.compiled.of(tools)
     }
 
+    fn needs_tools(&self) -> bool {
+        self.0.mode != SchemaMode::Off
+    }
+
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         match request.tool_call() {
             Some(call) if self.0.mode != SchemaMode::Off => Needs::Tool(&call.name),

@@ -125,6 +125,10 @@ impl InterceptInformed for AdvertiseRule {
         Index::new(tools, |name| policy.is_searched(name))
     }
 
+    fn needs_tools(&self) -> bool {
+        self.0.mode == Mode::Search
+    }
+
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         let searches = |call: &&CallToolRequestParams| {
             call.name == SEARCH && Search::read(call.arguments.as_ref()).is_ok()

@@ -166,6 +166,26 @@ impl AliasLayer {
         self.0.of_kind(kind).name_of(original)
     }
 
+    /// What the server calls what clients call `name`, the other way round of
+    /// [`name_of`](Self::name_of).
+    ///
+    /// `None` if clients cannot ask for it, since the server means something by it
+    /// that has an alias.
+    #[must_use]
+    pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
+        match self.0.of_kind(kind).meaning(name) {
+            Meaning::Alias(_, alias) => Some(&alias.original),
+            Meaning::Nothing => None,
+            Meaning::Same => Some(name),
+        }
+    }
+
+    /// All URIs by which clients may know a resource of the server.
+    #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "for what a file configures"))]
+    pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
+        self.0.resources.uris_of(uri)
+    }
+
     /// The same changes for whoever is above the layer: resources are updated under
     /// the URIs that clients know.
     ///
@@ -224,9 +244,9 @@ impl Intercept for AliasLayer {
 impl fmt::Debug for AliasLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AliasLayer")
-            .field("tools", &self.0.tools)
-            .field("prompts", &self.0.prompts)
-            .field("resources", &self.0.resources)
+            .field("tools", &self.0.tools.pairs())
+            .field("prompts", &self.0.prompts.pairs())
+            .field("resources", &self.0.resources.pairs())
             .finish_non_exhaustive()
     }
 }

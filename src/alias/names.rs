@@ -66,6 +66,11 @@ impl Names {
         self.aliases.is_empty()
     }
 
+    /// What is known by another name, as the server and as clients call it.
+    pub(super) fn pairs(&self) -> Vec<(&str, &str)> {
+        self.aliases.iter().map(|alias| (&*alias.original, &*alias.name)).collect()
+    }
+
     pub(super) fn alias(&self, place: usize) -> &Alias {
         &self.aliases[place]
     }

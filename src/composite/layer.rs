@@ -77,13 +77,13 @@ impl CompositeLayer {
         composites: impl IntoIterator<Item = CompositeTool>,
         separator: Option<&str>,
     ) -> Result<Self, DefinitionErrors> {
-        Ok(Self {
-            program: Arc::new(Program::compile(composites.into_iter().collect(), separator)?),
-            complaints: Complaints::default(),
-            limits: Limits::default(),
-            epoch: Epoch::default(),
-            vary_by: None,
-        })
+        let program = Program::compile(composites.into_iter().collect(), separator)?;
+        Ok(Self { program: Arc::new(program), ..Self::default() })
+    }
+
+    /// The names of the composites, in their order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.program.composites.iter().map(|composite| &*composite.name)
     }
 
     /// Sets what one call of a composite may use.
@@ -130,6 +130,19 @@ impl CompositeLayer {
     }
 }
 
+impl Default for CompositeLayer {
+    /// No composites: nothing changes.
+    fn default() -> Self {
+        Self {
+            program: Arc::default(),
+            complaints: Complaints::default(),
+            limits: Limits::default(),
+            epoch: Epoch::default(),
+            vary_by: None,
+        }
+    }
+}
+
 impl<S> Layer<S> for CompositeLayer {
     type Service = Composite<S>;
 
@@ -140,9 +153,8 @@ impl<S> Layer<S> for CompositeLayer {
 
 impl fmt::Debug for CompositeLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.program.composites.iter().map(|composite| &composite.name);
         f.debug_struct("CompositeLayer")
-            .field("composites", &names.collect::<Vec<_>>())
+            .field("composites", &self.names().collect::<Vec<_>>())
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

@@ -25,6 +25,10 @@ impl InterceptInformed for Listing {
         Resolved::new(&self.program, tools, &self.complaints)
     }
 
+    fn needs_tools(&self) -> bool {
+        !self.program.is_empty()
+    }
+
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         if !self.program.is_empty() && request.lists_first_tools() {
             Needs::AllTools

@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::{CompositeLayer, listing::Listing, resolve::Resolved, run::Runner};
 use crate::{
-    catalog::{AtHand, Catalog, Known, Needs},
+    catalog::{AtHand, Catalog, Known, ListError, Needs},
     engine::limits::Limits,
     intercept::{Informed, future::InformedFuture},
     message::{ItemKind, Refusal, Reply, Request},
@@ -61,6 +61,29 @@ impl<S> Composite<S> {
         let listing =
             Informed::with_catalogs(listing, inner, layer.epoch.clone(), layer.vary_by.clone());
         Self { listing, limits: layer.limits }
+    }
+}
+
+impl<S> Composite<S> {
+    /// The service behind the composites.
+    pub const fn get_ref(&self) -> &S {
+        self.listing.get_ref()
+    }
+}
+
+impl<S> Composite<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    /// Lists the tools behind the composites now, unless they are known or there
+    /// are no composites, so that no request waits for that.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if they cannot be listed. They are listed again when they
+    /// are needed.
+    pub async fn warm(&self) -> Result<(), ListError> {
+        self.listing.warm().await
     }
 }
 

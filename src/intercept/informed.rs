@@ -94,6 +94,12 @@ pub trait InterceptInformed: Clone {
     /// Makes of the tools what the rule will ask for.
     fn derive(&self, tools: &Tools) -> Self::Derived;
 
+    /// Whether there are requests that tools must be known for, so that it is worth
+    /// to [list them before](Informed::warm). Default: there are.
+    fn needs_tools(&self) -> bool {
+        true
+    }
+
     /// What must be known to decide about this request.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
 
@@ -168,6 +174,11 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         Self::with_catalogs(self.rule, self.inner, epoch, None)
     }
 
+    /// The service behind the rule.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
     pub(crate) fn with_catalogs(rule: I, inner: S, epoch: Epoch, vary_by: Option<VaryBy>) -> Self {
         Self { rule, inner, catalogs: Catalogs::new(epoch, vary_by) }
     }
@@ -196,6 +207,29 @@ where
         let inner = self.inner.clone();
         drop(mem::replace(&mut self.inner, inner.clone()));
         inner
+    }
+}
+
+impl<I, S> Informed<I, S>
+where
+    I: InterceptInformed,
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    /// Lists the tools behind the rule now, unless they are known or the rule never
+    /// needs them, so that no request waits for that.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if they cannot be listed. They are listed again when they
+    /// are needed.
+    pub async fn warm(&self) -> Result<(), ListError> {
+        if !self.rule.needs_tools() {
+            return Ok(());
+        }
+        let (catalog, context) = self.catalogs.of(&RequestContext::default());
+        let (rule, inner) = (self.rule.clone(), self.inner.clone());
+        let load = || load(rule, inner, context);
+        catalog.wait(Needs::AllTools, |_| true, load).await.map(drop)
     }
 }
 

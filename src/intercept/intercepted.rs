@@ -65,6 +65,11 @@ impl<I, S> Intercepted<I, S> {
     pub const fn new(rule: I, inner: S) -> Self {
         Self { rule, inner }
     }
+
+    /// The service behind the rule.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
 }
 
 impl<I, S> Service<Request> for Intercepted<I, S>

@@ -1,0 +1,325 @@
+//! All layers in their fixed order.
+//!
+//! A [`StackLayer`] puts all layers of this crate around a service, and a
+//! [`BackendLayer`] those that make sense for one of several backends. Layers
+//! that were not set change nothing, and cost next to nothing.
+#![doc = include_str!("docs/order.md")]
+//!
+//! # Examples
+//!
+//! "Hide the parts, show the whole":
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use mcp_composite::{
+//!     advertise::AdvertiseLayer,
+//!     composite::{CompositeLayer, CompositeTool},
+//!     message::{Reply, Request},
+//!     pattern::Selection,
+//!     stack::StackLayer,
+//! };
+//! use rmcp::model::{CallToolResult, JsonObject, ListToolsResult, Tool};
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! async fn server(request: Request) -> Result<Reply, Infallible> {
+//!     let tool = |name| Tool::new(name, "Searches", JsonObject::new());
+//!     Ok(match request.lists_tools() {
+//!         true => ListToolsResult::with_all_items(vec![tool("docs"), tool("code")]).into(),
+//!         false => CallToolResult::success(vec![]).into(),
+//!     })
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let search = CompositeTool::fan_out("search", "Searches everywhere", ["docs", "code"]);
+//! let stack = StackLayer::new()
+//!     .composite(CompositeLayer::new([search])?)
+//!     .advertise(AdvertiseLayer::new().tools(Selection::default().deny(["*"])?))
+//!     .layer(service_fn(server));
+//!
+//! let reply = stack.clone().oneshot(Request::list_tools()).await?;
+//! let names: Vec<_> = reply.tools().unwrap().tools.iter().map(|tool| &*tool.name).collect();
+//! assert_eq!(names, ["search"]);
+//! assert!(stack.clone().oneshot(Request::call_tool("search")).await?.error().is_none());
+//! assert!(stack.oneshot(Request::call_tool("docs")).await?.error().is_some());
+//! # Ok(())
+//! # }
+//! ```
+
+use std::task::{Context, Poll};
+
+use tower::BoxError;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    advertise::{Advertise, AdvertiseLayer},
+    alias::{Alias, AliasLayer},
+    catalog::ListError,
+    changes::Changes,
+    composite::{Composite, CompositeLayer},
+    filter::{Filter, FilterLayer},
+    limit::{Limit, LimitLayer},
+    message::{Reply, Request},
+    validate::{Validate, ValidateLayer},
+};
+
+/// The order above a router, or a single server. It is told nowhere else.
+type Layers<S> = Limit<Advertise<Composite<BackendLayers<S>>>>;
+
+/// The order below a router.
+type BackendLayers<S> = Alias<Filter<Validate<S>>>;
+
+/// Puts all layers around a service, in their fixed order.
+///
+/// See the [module docs](self) for the order and for an example.
+#[derive(Clone, Debug, Default)]
+pub struct StackLayer {
+    limit: LimitLayer,
+    advertise: AdvertiseLayer,
+    composite: CompositeLayer,
+    backend: BackendLayer,
+}
+
+/// Puts around one of several backends the layers that speak of its own names.
+///
+/// See the [module docs](self) for their order.
+#[derive(Clone, Debug, Default)]
+pub struct BackendLayer {
+    alias: AliasLayer,
+    filter: FilterLayer,
+    validate: ValidateLayer,
+}
+
+/// A service with all layers around it, put there by a [`StackLayer`].
+///
+/// It is ready when the service is.
+#[derive(Clone, Debug)]
+pub struct Stack<S>(Layers<S>);
+
+/// A backend with its own layers around it, put there by a [`BackendLayer`].
+///
+/// It is ready when the backend is.
+#[derive(Clone, Debug)]
+pub struct BackendStack<S>(BackendLayers<S>);
+
+// === impl StackLayer ===
+
+impl StackLayer {
+    /// Changes nothing, until layers are set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how large a request may be.
+    #[must_use]
+    pub fn limit(mut self, limit: LimitLayer) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets which tools clients are shown. It need not be told which of them are
+    /// composites.
+    #[must_use]
+    pub fn advertise(mut self, advertise: AdvertiseLayer) -> Self {
+        self.advertise = advertise;
+        self
+    }
+
+    /// Sets which tools are made of others.
+    #[must_use]
+    pub fn composite(mut self, composite: CompositeLayer) -> Self {
+        self.composite = composite;
+        self
+    }
+
+    /// Sets what tools, prompts and resources are called.
+    #[must_use]
+    pub fn alias(mut self, alias: AliasLayer) -> Self {
+        self.backend = self.backend.alias(alias);
+        self
+    }
+
+    /// Sets what may be used at all.
+    #[must_use]
+    pub fn filter(mut self, filter: FilterLayer) -> Self {
+        self.backend = self.backend.filter(filter);
+        self
+    }
+
+    /// Sets what arguments must be like.
+    #[must_use]
+    pub fn validate(mut self, validate: ValidateLayer) -> Self {
+        self.backend = self.backend.validate(validate);
+        self
+    }
+
+    /// Makes what the layers know of tools outdated whenever these changes tell
+    /// that tools have changed.
+    #[must_use]
+    pub fn changes(mut self, changes: &Changes) -> Self {
+        let epoch = changes.tools();
+        self.advertise = self.advertise.epoch(epoch.clone());
+        self.composite = self.composite.epoch(epoch.clone());
+        self.backend = self.backend.changes(changes);
+        self
+    }
+
+    /// What tools, prompts and resources are called.
+    #[must_use]
+    pub const fn aliases(&self) -> &AliasLayer {
+        self.backend.aliases()
+    }
+
+    /// What was in the way of the layers with what there was, in words for whoever
+    /// runs the server, from the top to the bottom.
+    ///
+    /// See the method of the same name of each layer.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        [self.advertise.complaints(), self.composite.complaints(), self.backend.complaints()]
+            .concat()
+    }
+}
+
+impl<S> Layer<S> for StackLayer {
+    type Service = Stack<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let advertise = self.advertise.clone().composites(self.composite.names());
+        let inner = self.composite.layer(self.backend.layer(inner).0);
+        Stack(self.limit.layer(advertise.layer(inner)))
+    }
+}
+
+// === impl BackendLayer ===
+
+impl BackendLayer {
+    /// Changes nothing, until layers are set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what tools, prompts and resources are called.
+    #[must_use]
+    pub fn alias(mut self, alias: AliasLayer) -> Self {
+        self.alias = alias;
+        self
+    }
+
+    /// Sets what may be used at all.
+    #[must_use]
+    pub fn filter(mut self, filter: FilterLayer) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    /// Sets what arguments must be like.
+    #[must_use]
+    pub fn validate(mut self, validate: ValidateLayer) -> Self {
+        self.validate = validate;
+        self
+    }
+
+    /// What tools, prompts and resources are called.
+    #[must_use]
+    pub const fn aliases(&self) -> &AliasLayer {
+        &self.alias
+    }
+
+    /// Makes what the layers know of tools outdated whenever these changes tell
+    /// that tools have changed.
+    #[must_use]
+    pub fn changes(mut self, changes: &Changes) -> Self {
+        let epoch = changes.tools();
+        self.filter = self.filter.epoch(epoch.clone());
+        self.validate = self.validate.epoch(epoch.clone());
+        self
+    }
+
+    /// What was in the way of the layers, from the top to the bottom.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        [self.alias.complaints(), self.filter.complaints(), self.validate.complaints()].concat()
+    }
+}
+
+impl<S> Layer<S> for BackendLayer {
+    type Service = BackendStack<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        BackendStack(self.alias.layer(self.filter.layer(self.validate.layer(inner))))
+    }
+}
+
+// === impl Stack ===
+
+impl<S> Stack<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    /// Lists tools now for all layers that must know them, so that no request
+    /// waits for that.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if they cannot be listed. They are listed again when they
+    /// are needed.
+    pub async fn warm(&self) -> Result<(), ListError> {
+        let advertise = self.0.get_ref();
+        let composite = advertise.get_ref();
+        let filter = composite.get_ref().get_ref();
+        filter.get_ref().warm().await?;
+        filter.warm().await?;
+        composite.warm().await?;
+        advertise.warm().await
+    }
+}
+
+impl<S> Service<Request> for Stack<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = <Layers<S> as Service<Request>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.0.call(request)
+    }
+}
+
+// === impl BackendStack ===
+
+impl<S> Service<Request> for BackendStack<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = <BackendLayers<S> as Service<Request>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.0.call(request)
+    }
+}
