@@ -1,3 +1,5 @@
+use std::fmt;
+
 use rmcp::model::ToolAnnotations;
 use serde_json::Value;
 
@@ -27,7 +29,9 @@ pub struct ToolAlias {
 }
 
 /// How clients see one argument of a tool.
-#[derive(Clone, Debug, Default)]
+///
+/// Its `Debug` output does not tell the default, which may be secret.
+#[derive(Clone, Default)]
 #[must_use]
 pub struct ArgumentAlias {
     pub(super) hide: bool,
@@ -138,6 +142,18 @@ impl ArgumentAlias {
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
+    }
+}
+
+impl fmt::Debug for ArgumentAlias {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hide, rename, default, description } = self;
+        f.debug_struct("ArgumentAlias")
+            .field("hide", hide)
+            .field("rename", rename)
+            .field("default", &default.as_ref().map(|_| format_args!("…")))
+            .field("description", description)
+            .finish()
     }
 }
 

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::message::ItemKind;
+use crate::{message::ItemKind, names::is_plain};
 
 /// Every mistake in a list of aliases.
 ///
@@ -163,7 +163,8 @@ impl std::error::Error for AliasError {
 impl fmt::Display for Between<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            "" => Ok(()),
+            // It is among the characters that were told.
+            plain if plain.chars().all(is_plain) => Ok(()),
             separator => write!(f, ", and `{separator}` between them"),
         }
     }

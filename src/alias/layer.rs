@@ -181,7 +181,7 @@ impl AliasLayer {
     }
 
     /// All URIs by which clients may know a resource of the server.
-    #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "for what a file configures"))]
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.0.resources.uris_of(uri)
     }

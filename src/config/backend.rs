@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::{url, variables::Text};
-use crate::adapter::secrets::Secrets;
+use crate::{adapter::secrets::Secrets, stack::BackendLayer};
 
 /// How long a call may take, unless the backend says otherwise.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -13,13 +13,14 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Its `Debug` output tells nothing that is secret of it: not the values of
 /// `args`, `env` and `headers`, not what came out of variables, and of a URL
 /// only the server. Its [`secrets`](Self::secrets) take that out of other texts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct BackendConfig {
     pub(super) name: String,
     pub(super) transport: Transport,
     pub(super) timeout: Option<Duration>,
     pub(super) connect_timeout: Option<Duration>,
     pub(super) prefix: String,
+    pub(super) layer: BackendLayer,
     pub(super) secrets: Secrets,
 }
 
@@ -85,6 +86,23 @@ impl BackendConfig {
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// What is between it and what is common to all backends: its aliases, its
+    /// filter and its checks, which speak of its own names.
+    #[must_use]
+    pub const fn layer(&self) -> &BackendLayer {
+        &self.layer
+    }
+
+    /// Whether it is reached in the same way as another, so that one connection
+    /// serves for both.
+    #[cfg(any(feature = "stdio", feature = "http"))]
+    pub(super) fn is_reached_like(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.transport == other.transport
+            && self.connect_timeout() == other.connect_timeout()
+            && self.secrets == other.secrets
     }
 
     /// What must be taken out of every text about it.

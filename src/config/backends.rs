@@ -1,23 +1,30 @@
 //! The section `[[backends]]`.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    mem,
+};
 
 use serde::Deserialize;
 
 use super::{
+    aliases::{self, AliasTable},
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     duration::Duration,
+    filter::{self, FilterTable},
     header,
     masks::is_word,
     read::Reader,
     router::RouterConfig,
     source::shown,
     url::Url,
+    validate::{self, ValidateTable},
     variables::{Environment, Text},
 };
 use crate::{
     adapter::{Secrets, router::Conflicts},
     composite::Segment,
+    stack::BackendLayer,
 };
 
 /// The key of the section.
@@ -43,6 +50,18 @@ pub(super) struct BackendTable {
     cwd: Option<String>,
     url: Option<String>,
     headers: Option<BTreeMap<String, String>>,
+    expose_tools: Option<Vec<String>>,
+    hide_tools: Option<Vec<String>>,
+    expose_prompts: Option<Vec<String>>,
+    hide_prompts: Option<Vec<String>>,
+    expose_resources: Option<Vec<String>>,
+    hide_resources: Option<Vec<String>>,
+    expose_resource_templates: Option<Vec<String>>,
+    hide_resource_templates: Option<Vec<String>>,
+    read_only_only: Option<bool>,
+    hide_destructive: Option<bool>,
+    aliases: Vec<AliasTable>,
+    validate: ValidateTable,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -96,7 +115,7 @@ pub(super) fn build(
 // === impl Builder ===
 
 impl Builder<'_, '_, '_> {
-    fn build(&mut self, table: BackendTable, router: &RouterConfig) -> Option<BackendConfig> {
+    fn build(&mut self, mut table: BackendTable, router: &RouterConfig) -> Option<BackendConfig> {
         let name = self.name(table.name.as_deref());
         let prefix = self.prefix(table.prefix.as_deref(), name.as_deref(), router);
         for (key, duration) in
@@ -107,6 +126,7 @@ impl Builder<'_, '_, '_> {
             }
         }
         let (timeout, connect_timeout) = (table.timeout, table.connect_timeout);
+        let layer = self.layer(&mut table, name.as_deref(), router);
         let transport = self.transport(table);
         Some(BackendConfig {
             name: name?,
@@ -114,8 +134,38 @@ impl Builder<'_, '_, '_> {
             timeout: timeout.map(|Duration(timeout)| timeout),
             connect_timeout: connect_timeout.map(|Duration(timeout)| timeout),
             prefix,
+            layer,
             secrets: Secrets::new(self.secrets.drain(..)),
         })
+    }
+
+    /// What is between the backend and what is common to all.
+    fn layer(
+        &mut self,
+        table: &mut BackendTable,
+        name: Option<&str>,
+        router: &RouterConfig,
+    ) -> BackendLayer {
+        let owner = format!("backend `{}`", name.unwrap_or_default());
+        let path = self.at::<Segment>([]);
+        let filter = FilterTable {
+            expose_tools: table.expose_tools.take(),
+            hide_tools: table.hide_tools.take(),
+            expose_prompts: table.expose_prompts.take(),
+            hide_prompts: table.hide_prompts.take(),
+            expose_resources: table.expose_resources.take(),
+            hide_resources: table.hide_resources.take(),
+            expose_resource_templates: table.expose_resource_templates.take(),
+            hide_resource_templates: table.hide_resource_templates.take(),
+            read_only_only: table.read_only_only,
+            hide_destructive: table.hide_destructive,
+        };
+        let filter = filter::build(filter, &path, self.reader).of(owner.clone());
+        let aliases = self.at([aliases::SECTION]);
+        let tables = mem::take(&mut table.aliases);
+        let alias = aliases::build(tables, router.separator(), &aliases, self.reader).of(owner);
+        let (_, validate) = validate::build(&table.validate, &self.at(["validate"]), self.reader);
+        BackendLayer::new().alias(alias).filter(filter).validate(validate)
     }
 
     fn name(&mut self, name: Option<&str>) -> Option<String> {

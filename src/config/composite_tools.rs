@@ -1,15 +1,17 @@
 //! The section `[[composite_tools]]`.
 
-use rmcp::model::{JsonObject, ToolAnnotations};
+use rmcp::model::JsonObject;
 use serde::Deserialize;
 
 use super::{
     BackendConfig, RouterConfig,
+    annotations::AnnotationsTable,
     duration::Duration,
     error::MAX_MISTAKES,
     read::Reader,
     targets::{Meaning, Targets},
 };
+use crate::alias::AliasLayer;
 use crate::composite::{
     CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Order, Segment, Strategy,
     Success, Target,
@@ -53,17 +55,6 @@ struct TargetTable {
     optional: Option<bool>,
 }
 
-/// Annotations, spelled as in MCP.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-struct AnnotationsTable {
-    title: Option<String>,
-    read_only_hint: Option<bool>,
-    destructive_hint: Option<bool>,
-    idempotent_hint: Option<bool>,
-    open_world_hint: Option<bool>,
-}
-
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum StrategyName {
@@ -101,6 +92,7 @@ pub(super) fn build(
     tables: Vec<CompositeToolTable>,
     backends: &[BackendConfig],
     router: &RouterConfig,
+    alias: &AliasLayer,
     reader: &mut Reader<'_, '_>,
 ) -> (Vec<CompositeTool>, Option<CompositeLayer>) {
     let spellings: Vec<_> = tables.iter().map(CompositeToolTable::spelling).collect();
@@ -109,7 +101,9 @@ pub(super) fn build(
         .enumerate()
         .map(|(index, table)| table.into_definition(index, reader))
         .collect();
-    resolve(&mut tools, backends, router, &spellings, reader);
+    let composites: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
+    let targets = Targets::new(&composites, backends, router, alias);
+    resolve(&mut tools, &targets, &spellings, reader);
     let layer = match CompositeLayer::with_separator(tools.iter().cloned(), router.separator()) {
         Ok(layer) => Some(layer),
         Err(errors) => {
@@ -126,17 +120,14 @@ pub(super) fn build(
 /// no tool.
 fn resolve(
     tools: &mut [CompositeTool],
-    backends: &[BackendConfig],
-    router: &RouterConfig,
+    targets: &Targets<'_>,
     spellings: &[Spelling],
     reader: &mut Reader<'_, '_>,
 ) {
-    let composites: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
-    let names = composites.iter().map(String::as_str).collect();
-    let targets = Targets { composites: &composites, names, backends, router };
     // A name that could not be read may be the one that a target means.
-    let known = !["backends", "router"].iter().any(|&key| reader.has_fault_in(&[key.into()]))
-        && !(0..tools.len()).any(|index| reader.has_fault_in(&at(index, &["name".into()])));
+    let known =
+        !["backends", "router", "aliases"].iter().any(|&key| reader.has_fault_in(&[key.into()]))
+            && !(0..tools.len()).any(|index| reader.has_fault_in(&at(index, &["name".into()])));
     let mut told = 0;
     for (index, tool) in tools.iter_mut().enumerate() {
         for (place, target) in tool.targets.iter_mut().enumerate() {
@@ -150,6 +141,7 @@ fn resolve(
                 }
                 _ if !mistaken => continue,
                 Meaning::Bare(name) => targets.bare(&target.tool, name),
+                Meaning::Renamed(name) => targets.renamed(&target.tool, name.as_deref()),
                 Meaning::Unknown => targets.unknown(&target.tool),
             };
             told += 1;
@@ -302,18 +294,6 @@ impl Spelling {
 }
 
 // === impl conversions ===
-
-impl From<AnnotationsTable> for ToolAnnotations {
-    fn from(table: AnnotationsTable) -> Self {
-        Self::from_raw(
-            table.title,
-            table.read_only_hint,
-            table.destructive_hint,
-            table.idempotent_hint,
-            table.open_world_hint,
-        )
-    }
-}
 
 impl From<StrategyName> for Strategy {
     fn from(name: StrategyName) -> Self {

@@ -1,10 +1,14 @@
 //! From what a file says of backends to backends that run.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures::future::join_all;
 use rmcp::model::{ServerConfig, ServerPeerInfo};
 use tower::timeout::Timeout;
+use tower_layer::Layer;
 
 #[cfg(feature = "http")]
 use http::{HeaderName, HeaderValue};
@@ -13,7 +17,7 @@ use http::{HeaderName, HeaderValue};
 use super::HttpConfig;
 #[cfg(feature = "stdio")]
 use super::StdioConfig;
-use super::{BackendConfig, Config, Transport};
+use super::{BackendConfig, Config, Reloaded, Transport};
 #[cfg(feature = "stdio")]
 use crate::adapter::remote::stdio::ChildProcess;
 use crate::{
@@ -21,6 +25,7 @@ use crate::{
         RemoteService, Router,
         router::{Backend, Conflicts, RouterError},
     },
+    alias::AliasLayer,
     changes::Changes,
 };
 
@@ -33,6 +38,17 @@ use crate::{
 pub struct Backends {
     router: Router,
     remotes: Arc<[RemoteService]>,
+    connected: Arc<[Connected]>,
+    changes: Changes,
+}
+
+/// One of them, as it was configured.
+#[derive(Clone, Debug)]
+struct Connected {
+    config: BackendConfig,
+    remote: RemoteService,
+    /// By what other URIs the remote tells that a resource has changed.
+    aliases: Arc<Mutex<AliasLayer>>,
 }
 
 /// Why the backends of a file cannot be connected with this build of the crate.
@@ -68,28 +84,7 @@ impl Config {
     ///
     /// Panics outside a Tokio runtime with its time and I/O enabled.
     pub fn connect(&self) -> Result<Backends, ConnectError> {
-        for backend in self.backends() {
-            backend.check()?;
-        }
-        let changes = Changes::default();
-        let mut router = Router::builder()
-            .separator(self.router().separator())
-            .conflicts(self.router().conflicts())
-            .changes(changes.clone());
-        let mut remotes = Vec::with_capacity(self.backends().len());
-        for config in self.backends() {
-            let remote = config.connect(changes.clone())?;
-            let mut backend =
-                Backend::new(config.name(), Timeout::new(remote.clone(), config.timeout()))
-                    .description(description(&remote));
-            if config.prefix() != self.default_prefix(config.name()) {
-                backend = backend.prefix(config.prefix());
-            }
-            router = router.backend(backend);
-            remotes.push(remote);
-        }
-        let router = router.build().map_err(|error| ConnectError(Reason::Router(error)))?;
-        Ok(Backends { router, remotes: remotes.into() })
+        Backends::of(self, Changes::default(), &[])
     }
 
     /// What the names of a backend begin with that has no prefix of its own.
@@ -117,6 +112,68 @@ fn description(
 // === impl Backends ===
 
 impl Backends {
+    /// Connects the backends of a file, but those that are connected.
+    fn of(config: &Config, changes: Changes, before: &[Connected]) -> Result<Self, ConnectError> {
+        for backend in config.backends() {
+            backend.check()?;
+        }
+        let mut router = Router::builder()
+            .separator(config.router().separator())
+            .conflicts(config.router().conflicts())
+            .changes(changes.clone());
+        let mut connected = Vec::with_capacity(config.backends().len());
+        for backend in config.backends() {
+            let before = before.iter().find(|before| before.config.is_reached_like(backend));
+            let this = Connected::new(backend, &changes, before)?;
+            let service = Timeout::new(this.remote.clone(), backend.timeout());
+            let service = backend.layer().clone().changes(&changes).layer(service);
+            let mut routed =
+                Backend::new(backend.name(), service).description(description(&this.remote));
+            if backend.prefix() != config.default_prefix(backend.name()) {
+                routed = routed.prefix(backend.prefix());
+            }
+            router = router.backend(routed);
+            connected.push(this);
+        }
+        let router = router.build().map_err(|error| ConnectError(Reason::Router(error)))?;
+        let remotes = connected.iter().map(|connected| connected.remote.clone()).collect();
+        Ok(Self { router, remotes, connected: connected.into(), changes })
+    }
+
+    /// Connects the backends of another file, but those that are connected in the
+    /// same way, and tells what becomes of which.
+    pub(super) fn reconnect(&self, config: &Config) -> Result<(Self, Reloaded), ConnectError> {
+        let backends = Self::of(config, self.changes.clone(), &self.connected)?;
+        let names = |all: &[Connected], of: &dyn Fn(&Connected) -> bool| -> Vec<String> {
+            all.iter().filter(|it| of(it)).map(|it| it.config.name().to_owned()).collect()
+        };
+        let is_kept = |it: &Connected| self.connected.iter().any(|before| before.is_same(it));
+        let is_named = |it: &Connected| {
+            backends.connected.iter().any(|now| now.config.name() == it.config.name())
+        };
+        let reloaded = Reloaded {
+            kept: names(&backends.connected, &is_kept),
+            connected: names(&backends.connected, &|it| !is_kept(it)),
+            removed: names(&self.connected, &|it| !is_named(it)),
+        };
+        Ok((backends, reloaded))
+    }
+
+    /// Makes them tell changes as their file has it.
+    pub(super) fn take_over(&self) {
+        for Connected { config, aliases, .. } in &*self.connected {
+            let mut aliases = aliases.lock().unwrap_or_else(PoisonError::into_inner);
+            aliases.clone_from(config.layer().aliases());
+        }
+    }
+
+    /// What was in the way of the layers of each, in words for whoever runs the
+    /// server.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.connected.iter().flat_map(|it| it.config.layer().complaints()).collect()
+    }
+
     /// The service over all of them.
     #[must_use]
     pub const fn router(&self) -> &Router {
@@ -131,13 +188,41 @@ impl Backends {
 
     /// Who is told when one of them changes.
     #[must_use]
-    pub fn changes(&self) -> &Changes {
-        self.router.changes()
+    pub const fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// Ends all of them at the same time, child processes included.
     pub async fn close(&self) {
         join_all(self.remotes.iter().map(RemoteService::close)).await;
+    }
+}
+
+// === impl Connected ===
+
+impl Connected {
+    /// Connects a backend, unless it is connected in the same way.
+    fn new(
+        config: &BackendConfig,
+        changes: &Changes,
+        before: Option<&Self>,
+    ) -> Result<Self, ConnectError> {
+        let config = config.clone();
+        if let Some(Self { remote, aliases, .. }) = before.cloned() {
+            return Ok(Self { config, remote, aliases });
+        }
+        let aliases = Arc::new(Mutex::new(config.layer().aliases().clone()));
+        let known = aliases.clone();
+        let changes = changes.told_as(Arc::new(move |uri| {
+            known.lock().unwrap_or_else(PoisonError::into_inner).uris_of(uri)
+        }));
+        let remote = config.connect(changes)?;
+        Ok(Self { config, remote, aliases })
+    }
+
+    /// Whether the two have one connection.
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.aliases, &other.aliases)
     }
 }
 

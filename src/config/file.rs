@@ -2,15 +2,22 @@ use std::{env, fs, path::Path};
 
 use super::{
     BackendConfig, ConfigError, RouterConfig,
+    advertise::{self, AdvertiseTable},
+    aliases::{self, AliasTable},
     backends::{self, BackendTable},
     composite_tools::{self, CompositeToolTable},
+    filter::{self, FilterTable},
     include::{self, Parsed, Sources, Texts},
     read::Reader,
     router::{self, RouterTable},
     source::Source,
+    validate::{self, ValidateTable},
     variables::Environment,
 };
-use crate::composite::{CompositeLayer, CompositeTool};
+use crate::{
+    composite::{CompositeLayer, CompositeTool},
+    stack::StackLayer,
+};
 use serde::Deserialize;
 
 /// What a file configures.
@@ -23,6 +30,7 @@ pub struct Config {
     router: RouterConfig,
     composite_tools: Vec<CompositeTool>,
     composite_layer: CompositeLayer,
+    stack_layer: StackLayer,
 }
 
 /// The sections of a file.
@@ -30,8 +38,12 @@ pub struct Config {
 #[serde(default, deny_unknown_fields)]
 struct FileTable {
     include: Vec<String>,
-    backends: Vec<BackendTable>,
     router: RouterTable,
+    backends: Vec<BackendTable>,
+    validate: ValidateTable,
+    filter: FilterTable,
+    aliases: Vec<AliasTable>,
+    advertise: AdvertiseTable,
     composite_tools: Vec<CompositeToolTable>,
 }
 
@@ -132,14 +144,28 @@ impl Config {
         }
         let router = router::build(file.router, reader);
         let backends = backends::build(file.backends, &router, environment, reader);
+        let (limit, validate) = validate::build(&file.validate, &["validate".into()], reader);
+        let filter = filter::build(file.filter, &["filter".into()], reader);
+        let aliases = [aliases::SECTION.into()];
+        let alias = aliases::build(file.aliases, router.separator(), &aliases, reader);
+        let advertise = advertise::build(file.advertise, reader);
         let (composite_tools, layer) =
-            composite_tools::build(file.composite_tools, &backends, &router, reader);
+            composite_tools::build(file.composite_tools, &backends, &router, &alias, reader);
+        let composite_layer = layer?;
+        let stack_layer = StackLayer::new()
+            .limit(limit)
+            .advertise(advertise)
+            .composite(composite_layer.clone())
+            .alias(alias)
+            .filter(filter)
+            .validate(validate);
         Some(Self {
             sources: texts.sources.clone(),
             backends,
             router,
             composite_tools,
-            composite_layer: layer?,
+            composite_layer,
+            stack_layer,
         })
     }
 
@@ -165,6 +191,12 @@ impl Config {
     #[must_use]
     pub fn composite_layer(&self) -> CompositeLayer {
         self.composite_layer.clone()
+    }
+
+    /// All layers of the file, but those of its backends.
+    #[must_use]
+    pub fn stack_layer(&self) -> StackLayer {
+        self.stack_layer.clone()
     }
 
     /// The composite tools, in the order of the file.

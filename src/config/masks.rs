@@ -1,9 +1,10 @@
 //! What is never shown of a file.
 //!
 //! The line of a mistake is shown, and the values of `env` and `headers` are
-//! secret. Where the parser understood the file it says where they are. Where
-//! it did not, all is hidden that could be one. A key that does not exist may
-//! be one in the wrong place, unless it is a plain word.
+//! secret, and so are the defaults of arguments. Where the parser understood the
+//! file it says where they are. Where it did not, all is hidden that could be
+//! one. A key that does not exist may be one in the wrong place, unless it is a
+//! plain word.
 
 use std::ops::Range;
 
@@ -16,15 +17,51 @@ use crate::composite::Segment;
 const MAX_WORD: usize = 64;
 
 /// The sections that hold no secrets.
-const OPEN_SECTIONS: [&str; 3] = ["composite_tools", "include", "router"];
+const OPEN_SECTIONS: [&str; 6] =
+    ["advertise", "composite_tools", "filter", "include", "router", "validate"];
 
-/// The keys of a backend that hold none.
+/// The keys of a backend that hold none, as long as they hold one value.
 const OPEN_KEYS: [&str; 7] =
     ["name", "transport", "timeout", "connect_timeout", "prefix", "command", "cwd"];
+
+/// Those that hold one or several.
+const OPEN_LISTS: [&str; 10] = [
+    "expose_tools",
+    "hide_tools",
+    "expose_prompts",
+    "hide_prompts",
+    "expose_resources",
+    "hide_resources",
+    "expose_resource_templates",
+    "hide_resource_templates",
+    "read_only_only",
+    "hide_destructive",
+];
+
+/// The tables in a backend and in an alias.
+const VALIDATE: &str = "validate";
+const ALIASES: &str = "aliases";
+const ANNOTATIONS: &str = "annotations";
+const ARGUMENTS: &str = "arguments";
+
+/// Their keys that hold none, as long as they hold one value. What follows such
+/// a table may have been meant for the backend, so any other key may hold one.
+const VALIDATE_KEYS: [&str; 3] = ["max_argument_bytes", "max_depth", "schema"];
+const ALIAS_KEYS: [&str; 9] =
+    ["tool", "from", "prompt", "resource", "name", "to", "uri", "title", "description"];
+const ANNOTATION_KEYS: [&str; 5] =
+    ["title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
+const ARGUMENT_KEYS: [&str; 3] = ["hide", "rename", "description"];
+
+/// The key of what a server gets if a client does not set an argument.
+const DEFAULT: &str = "default";
 
 /// The keys that hold secrets, wherever they stand: the header of the backend
 /// that they belong to may have been lost.
 const SECRET_KEYS: [&str; 4] = ["args", "env", "headers", "url"];
+
+/// Places of a file that are not shown.
+type Masks = Vec<Range<usize>>;
 
 /// The places of a file that are not shown, in order and apart from each other.
 ///
@@ -75,35 +112,76 @@ pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
 fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
     for (key, node) in root {
         match key.get_ref().as_ref() {
-            "backends" => tables(node, masks, |key, node| {
+            "backends" => tables(node, masks, &mut |key, node, masks| match key {
+                ALIASES => aliases(node, masks),
+                VALIDATE => others(&VALIDATE_KEYS, node, masks),
+                key if OPEN_LISTS.contains(&key) => (),
                 // A command with its arguments in an array is no command.
-                !OPEN_KEYS.contains(&key) || matches!(node, DeValue::Array(_) | DeValue::Table(_))
+                key => other(&OPEN_KEYS, key, node, masks),
             }),
+            ALIASES => aliases(node, masks),
             section if OPEN_SECTIONS.contains(&section) => {
-                tables(node, masks, |key, _| SECRET_KEYS.contains(&key));
+                tables(node, masks, &mut |key, node, masks| {
+                    // The latter two are of an alias whose header was lost.
+                    if SECRET_KEYS.contains(&key) || key == ARGUMENTS || key == DEFAULT {
+                        values(node, masks);
+                    }
+                });
             }
             _ => values(node, masks),
         }
     }
 }
 
-/// Hides the values of keys in one table or an array of tables.
-fn tables(node: &Node<'_>, masks: &mut Vec<Range<usize>>, hides: fn(&str, &DeValue<'_>) -> bool) {
+fn aliases(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
+    tables(node, masks, &mut |key, node, masks| match key {
+        ANNOTATIONS => others(&ANNOTATION_KEYS, node, masks),
+        ARGUMENTS => match node.get_ref() {
+            DeValue::Table(arguments) => {
+                for (name, node) in arguments {
+                    if !is_word(name.get_ref()) {
+                        masks.push(name.span());
+                    }
+                    others(&ARGUMENT_KEYS, node, masks);
+                }
+            }
+            _ => values(node, masks),
+        },
+        key => other(&ALIAS_KEYS, key, node, masks),
+    });
+}
+
+/// Hides what has other keys than these in one table or an array of tables.
+fn others(open: &[&str], node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
+    tables(node, masks, &mut |key, node, masks| other(open, key, node, masks));
+}
+
+/// Hides what has another key than these.
+fn other(open: &[&str], key: &str, node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
+    // A key of one value that holds several is not what it seems.
+    if !open.contains(&key) || matches!(node.get_ref(), DeValue::Array(_) | DeValue::Table(_)) {
+        values(node, masks);
+    }
+}
+
+/// Hides what is to be hidden of each key in one table or an array of tables.
+fn tables(
+    node: &Node<'_>,
+    masks: &mut Vec<Range<usize>>,
+    hide: &mut impl FnMut(&str, &Node<'_>, &mut Masks),
+) {
     match node.get_ref() {
         DeValue::Table(table) => {
             for (key, node) in table {
-                if hides(key.get_ref(), node.get_ref()) {
-                    values(node, masks);
-                }
+                hide(key.get_ref(), node, masks);
             }
         }
         DeValue::Array(array) => {
             for node in array.iter() {
-                tables(node, masks, hides);
+                tables(node, masks, hide);
             }
         }
-        other if hides("", other) => values(node, masks),
-        _ => (),
+        _ => hide("", node, masks),
     }
 }
 
@@ -192,7 +270,7 @@ fn key(line: &str) -> usize {
 fn is_suspicious(line: &str) -> bool {
     let names_secret = line
         .split(|c| !is_word_character(c))
-        .any(|word| SECRET_KEYS.iter().any(|key| word.eq_ignore_ascii_case(key)));
+        .any(|word| SECRET_KEYS.iter().chain([&DEFAULT]).any(|key| word.eq_ignore_ascii_case(key)));
     names_secret
         || line.trim_start().starts_with('[')
         || line.contains("[[")
@@ -249,6 +327,36 @@ mod tests {
                 "[[composite_tools]]\nname = 'a'\nenv.T = ***",
             ),
             ("[router]\nseparator = '/'", "[router]\nseparator = '/'"),
+            (
+                "[[backends]]\nhide_tools = ['a']\n[[backends.aliases]]\ntool = 'a'\narguments.k.default = 's'",
+                "[[backends]]\nhide_tools = ['a']\n[[backends.aliases]]\ntool = 'a'\narguments.k.default = ***",
+            ),
+            (
+                "[[aliases]]\ntool = 'a'\narguments = { k = { default = 's' } }",
+                "[[aliases]]\ntool = 'a'\narguments = { k = { default = *** } }",
+            ),
+            (
+                "[[aliases]]\nfrom = 'a'\nargument.k.default = 's'\ndefault = 's'\nto = ['s']",
+                "[[aliases]]\nfrom = 'a'\nargument.k.default = ***\ndefault = ***\nto = [***]",
+            ),
+            (
+                "[aliases.arguments]\nj = 's'\n\"K=s\" = { hide = 1, rename = 2, default = { a = 's' }, description = ['s'] }",
+                "[aliases.arguments]\nj = ***\n*** = { hide = 1, rename = 2, default = { a = *** }, description = [***] }",
+            ),
+            // What was meant for the table before.
+            (
+                "[[backends]]\n[backends.validate]\nschema = 'a'\ntoken = 's'\nenv = { T = 's' }",
+                "[[backends]]\n[backends.validate]\nschema = 'a'\ntoken = ***\nenv = { T = *** }",
+            ),
+            (
+                "[[aliases]]\n[aliases.annotations]\nreadOnlyHint = 1\nenv.T = 's'\narguments.k.default = 's'",
+                "[[aliases]]\n[aliases.annotations]\nreadOnlyHint = 1\nenv.T = ***\narguments.k.default = ***",
+            ),
+            (
+                "[filter]\nhide_tools = ['a']\narguments.k.default = 's'\ndefault = 's'",
+                "[filter]\nhide_tools = ['a']\narguments.k.default = ***\ndefault = ***",
+            ),
+            ("[filter]\nhide_tools = ['a']", "[filter]\nhide_tools = ['a']"),
         ] {
             assert_eq!(shown(text), seen);
         }
@@ -274,6 +382,11 @@ mod tests {
             ("[[backends]\nT = 's'", "[[backends]\nT = ***"),
             ("[router]\n\"\"\"[[backends]]\na = = b\ns", "[router]\n***\n***\n***"),
             ("[router]\nargs = ['a', 's'\ns, s]", "[router]\nargs = ***\n***"),
+            ("[filter]\ndefault = 's'\ns = s", "[filter]\ndefault = ***\ns = ***"),
+            (
+                "[[aliases]]\ntool = 'a'\n[aliases.arguments.k]\ndefault = 's",
+                "[[aliases]]\ntool = ***\n[aliases.arguments.k]\ndefault = ***",
+            ),
         ] {
             assert_eq!(shown(text), seen);
         }

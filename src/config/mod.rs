@@ -190,6 +190,9 @@
 //! # Ok::<(), mcp_composite::config::ConfigError>(())
 //! ```
 
+mod advertise;
+mod aliases;
+mod annotations;
 mod backend;
 mod backends;
 mod composite_tools;
@@ -199,6 +202,9 @@ mod duration;
 mod error;
 mod failure;
 mod file;
+mod filter;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod gateway;
 mod header;
 mod include;
 mod masks;
@@ -207,15 +213,19 @@ mod router;
 mod source;
 mod targets;
 mod url;
+mod validate;
 mod value;
 mod variables;
 
-#[cfg(any(feature = "stdio", feature = "http"))]
-pub use self::connect::{Backends, ConnectError};
 pub use self::{
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     error::{ConfigError, Mistake},
     file::Config,
     include::{Sources, Stamp},
     router::RouterConfig,
+};
+#[cfg(any(feature = "stdio", feature = "http"))]
+pub use self::{
+    connect::{Backends, ConnectError},
+    gateway::{Gateway, Reloaded},
 };

@@ -21,13 +21,17 @@ use super::{
     error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
     masks::{is_word, masked_path, values},
-    source::Source,
+    source::{Source, is_unprintable},
     value::Value,
 };
 use crate::{
     composite::{DisplayPath, Segment},
     near::nearest,
 };
+
+/// How many characters of a message are told; none has more without a long text
+/// of the file in it.
+const MAX_MESSAGE: usize = 2000;
 
 /// A value of the file and where it stands.
 pub(super) type Node<'t> = Spanned<DeValue<'t>>;
@@ -149,6 +153,7 @@ impl<'a, 't> Reader<'a, 't> {
 
     fn push(&mut self, path: &[Segment], message: String, span: Range<usize>) {
         self.told.insert(DisplayPath(path).to_string());
+        let message = harmless(message);
         self.faults.push(Fault { path: masked_path(path, false), message, span });
     }
 
@@ -269,6 +274,19 @@ impl<'a, 't> Reader<'a, 't> {
 
 pub(super) fn address(node: &Node<'_>) -> usize {
     ptr::from_ref(node).addr()
+}
+
+/// The message, which may quote any text of the file.
+fn harmless(message: String) -> String {
+    if message.len() <= MAX_MESSAGE && !message.contains(is_unprintable) {
+        return message;
+    }
+    let mut characters = message.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c });
+    let mut harmless: String = characters.by_ref().take(MAX_MESSAGE).collect();
+    if characters.next().is_some() {
+        harmless.push('…');
+    }
+    harmless
 }
 
 fn is_section(node: &Node<'_>) -> bool {

@@ -168,7 +168,7 @@ fn push_shown(excerpt: &mut String, text: &str) {
 }
 
 /// Whether it would make a terminal do something, or show text in another order.
-fn is_unprintable(character: char) -> bool {
+pub(super) fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }

@@ -1,17 +1,19 @@
 use std::collections::HashSet;
 
 use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::shown};
-use crate::{adapter::router::Conflicts, near::nearest};
+use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, near::nearest};
 
 /// How many backends a message names.
 const MAX_NAMED: usize = 8;
 
 /// What the targets of a file's composites can be.
 pub(super) struct Targets<'f> {
-    pub(super) composites: &'f [String],
-    pub(super) names: HashSet<&'f str>,
-    pub(super) backends: &'f [BackendConfig],
-    pub(super) router: &'f RouterConfig,
+    composites: &'f [String],
+    names: HashSet<&'f str>,
+    backends: &'f [BackendConfig],
+    router: &'f RouterConfig,
+    /// The aliases above the router.
+    alias: &'f AliasLayer,
 }
 
 /// What a composite means by a target.
@@ -22,18 +24,47 @@ pub(super) enum Meaning<'t> {
     Tool(String),
     /// This tool of one backend, which has no name that says which one.
     Bare(&'t str),
+    /// A tool that clients know by this name only, or by none.
+    Renamed(Option<String>),
     /// Nothing that there can be.
     Unknown,
 }
 
+/// The aliases of a backend's own names.
+const fn own_alias(backend: &BackendConfig) -> &AliasLayer {
+    backend.layer.aliases()
+}
+
+/// What the router calls a tool of a backend, by its own name or by its alias.
+fn exposed_name(backend: &BackendConfig, tool: &str) -> String {
+    let own = own_alias(backend).name_of(ItemKind::Tool, tool).unwrap_or(tool);
+    format!("{}{own}", backend.prefix)
+}
+
 // === impl Targets ===
 
-impl Targets<'_> {
+impl<'f> Targets<'f> {
+    pub(super) fn new(
+        composites: &'f [String],
+        backends: &'f [BackendConfig],
+        router: &'f RouterConfig,
+        alias: &'f AliasLayer,
+    ) -> Self {
+        let names = composites.iter().map(String::as_str).collect();
+        Self { composites, names, backends, router, alias }
+    }
+
     /// What the target is that a composite writes.
     pub(super) fn resolve<'t>(&self, written: &'t str, composite: &str) -> Meaning<'t> {
         // A composite of its own name means the tool behind it.
-        let is_composite = written != composite && self.names.contains(written);
-        if self.backends.is_empty() || is_composite {
+        if written != composite && self.names.contains(written) {
+            return Meaning::Named;
+        }
+        let Some(exposed) = self.alias.original_of(ItemKind::Tool, written) else {
+            return Meaning::Renamed(self.shown(written));
+        };
+        // Another name that clients see than that of a backend's tool.
+        if exposed != written || self.backends.is_empty() {
             return Meaning::Named;
         }
         let spelled = self
@@ -47,22 +78,47 @@ impl Targets<'_> {
         let prefixed = self
             .backends
             .iter()
-            .map(|backend| backend.prefix.as_str())
-            .filter(|prefix| written.len() > prefix.len() && written.starts_with(prefix))
-            .map(str::len)
-            .max();
+            .filter_map(|backend| Some((backend, written.strip_prefix(&*backend.prefix)?)))
+            .filter(|(_, own)| !own.is_empty())
+            .max_by_key(|(backend, _)| backend.prefix.len());
         match (spelled, prefixed) {
             // The longer one says more: `git_hub/search` is no tool of `git`,
             // though it begins with `git_`.
-            (Some((length, backend, tool)), prefixed) if prefixed.is_none_or(|p| p < length) => {
+            (Some((length, backend, tool)), prefixed)
+                if prefixed.is_none_or(|(backend, _)| backend.prefix.len() < length) =>
+            {
                 // A bare name would be called on another backend that has it.
                 if self.router.conflicts() != Conflicts::Prefix && self.backends.len() > 1 {
                     return Meaning::Bare(tool);
                 }
-                Meaning::Tool(format!("{}{tool}", backend.prefix))
+                match self.shown(&exposed_name(backend, tool)) {
+                    Some(name) => Meaning::Tool(name),
+                    None => Meaning::Renamed(None),
+                }
+            }
+            // The backend's own name, though it has an alias.
+            (_, Some((backend, own)))
+                if self.router.conflicts() == Conflicts::Prefix
+                    && own_alias(backend).original_of(ItemKind::Tool, own).is_none() =>
+            {
+                Meaning::Renamed(self.shown(&exposed_name(backend, own)))
             }
             (_, Some(_)) => Meaning::Named,
             (_, None) => Meaning::Unknown,
+        }
+    }
+
+    /// What clients call what the router calls so, if they can ask for it.
+    fn shown(&self, exposed: &str) -> Option<String> {
+        self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
+    }
+
+    /// What is wrong with a target that clients know by another name.
+    pub(super) fn renamed(&self, written: &str, name: Option<&str>) -> String {
+        let written = shown(written);
+        match name {
+            Some(name) => format!("`{written}` has an alias: expected its name `{}`", shown(name)),
+            None => format!("`{written}` cannot be called: its name is the alias of another tool"),
         }
     }
 

@@ -1,0 +1,259 @@
+//! The section `[[aliases]]`, and the same tables of a backend.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{annotations::AnnotationsTable, read::Reader};
+use crate::{
+    alias::{AliasErrors, AliasLayer, ArgumentAlias, PromptAlias, ResourceAlias, ToolAlias},
+    composite::Segment,
+    message::ItemKind,
+};
+
+/// The key of the section.
+pub(super) const SECTION: &str = "aliases";
+
+/// The keys that say of what an alias is.
+const KINDS: [&str; 4] = ["tool", "from", "prompt", "resource"];
+
+/// What clients see of a tool, a prompt or a resource instead of what the server says.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AliasTable {
+    /// The tool, as the server calls it.
+    tool: Option<String>,
+    /// Another name of `tool`.
+    from: Option<String>,
+    /// The prompt, as the server calls it.
+    prompt: Option<String>,
+    /// The URI of the resource, or the URI template, as the server has it.
+    resource: Option<String>,
+    /// The name that clients see.
+    name: Option<String>,
+    /// Another name of `name`.
+    to: Option<String>,
+    /// The URI that clients see, of a resource.
+    uri: Option<String>,
+    /// The title that clients see.
+    title: Option<String>,
+    /// The description that clients see.
+    description: Option<String>,
+    /// What the tool might do, in the place of what the server says of it.
+    annotations: Option<AnnotationsTable>,
+    /// The arguments of the tool, by the names that the server knows.
+    arguments: Option<BTreeMap<String, ArgumentTable>>,
+}
+
+/// What clients see of an argument of a tool.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ArgumentTable {
+    /// Whether clients neither see nor set it.
+    hide: Option<bool>,
+    /// The name that clients see.
+    rename: Option<String>,
+    /// What the server gets if the client does not set it.
+    default: Option<serde_json::Value>,
+    /// The description that clients see.
+    description: Option<String>,
+}
+
+/// An alias of any kind.
+enum Definition {
+    Tool(ToolAlias),
+    Prompt(PromptAlias),
+    Resource(ResourceAlias),
+}
+
+/// Where the aliases of each kind stand in the section.
+#[derive(Default)]
+struct Places {
+    tools: Vec<Place>,
+    prompts: Vec<Place>,
+    resources: Vec<Place>,
+}
+
+/// Where an alias stands, and how its keys are spelled that have two spellings.
+struct Place {
+    index: usize,
+    original: &'static str,
+    name: &'static str,
+}
+
+/// Builds the layer of the tables at `path`, and reports what is wrong with them.
+pub(super) fn build(
+    tables: Vec<AliasTable>,
+    separator: &str,
+    path: &[Segment],
+    reader: &mut Reader<'_, '_>,
+) -> AliasLayer {
+    let (mut tools, mut prompts, mut resources) = (Vec::new(), Vec::new(), Vec::new());
+    let mut places = Places::default();
+    for (index, table) in tables.into_iter().enumerate() {
+        let name = if table.name.is_none() && table.to.is_some() { "to" } else { "name" };
+        match table.into_definition(&[path, &[index.into()]].concat(), reader) {
+            Some((original, Definition::Tool(alias))) => {
+                tools.push(alias);
+                places.tools.push(Place { index, original, name });
+            }
+            Some((original, Definition::Prompt(alias))) => {
+                prompts.push(alias);
+                places.prompts.push(Place { index, original, name });
+            }
+            Some((original, Definition::Resource(alias))) => {
+                resources.push(alias);
+                places.resources.push(Place { index, original, name });
+            }
+            None => (),
+        }
+    }
+    let mut layer = AliasLayer::new().separator(separator);
+    let mut take = |result: Result<AliasLayer, AliasErrors>, layer: &mut AliasLayer| match result {
+        Ok(with) => *layer = with,
+        Err(errors) => places.report(&errors, path, reader),
+    };
+    take(layer.clone().tools(tools), &mut layer);
+    take(layer.clone().prompts(prompts), &mut layer);
+    take(layer.clone().resources(resources), &mut layer);
+    layer
+}
+
+// === impl AliasTable ===
+
+impl AliasTable {
+    /// What it defines, and the key that says of what.
+    fn into_definition(
+        self,
+        path: &[Segment],
+        reader: &mut Reader<'_, '_>,
+    ) -> Option<(&'static str, Definition)> {
+        let at = |key: &str| [path, &[key.into()]].concat();
+        let is_mistaken = KINDS.into_iter().any(|key| reader.has_fault_in(&at(key)));
+        let mut report = |key: &str, message: String| reader.report(&at(key), message);
+        if self.name.is_some() && self.to.is_some() {
+            report("to", "`to` is another name of `name`: expected one of them".to_owned());
+        }
+        if self.tool.is_some() && self.from.is_some() {
+            report("from", "`from` is another name of `tool`: expected one of them".to_owned());
+            return None;
+        }
+        let given = [&self.tool, &self.from, &self.prompt, &self.resource].map(Option::is_some);
+        let kinds = KINDS.into_iter().zip(given);
+        let mut kinds = kinds.filter_map(|(kind, is_given)| is_given.then_some(kind));
+        let Some(kind) = kinds.next() else {
+            if !is_mistaken {
+                report("tool", "missing key `tool`, `prompt` or `resource`".to_owned());
+            }
+            return None;
+        };
+        if let Some(second) = kinds.next() {
+            report(second, format!("`{kind}` and `{second}`: expected one of them"));
+            return None;
+        }
+        let is_tool = matches!(kind, "tool" | "from");
+        let meaningless = [
+            ("uri", self.uri.is_some() && kind != "resource"),
+            ("annotations", self.annotations.is_some() && !is_tool),
+            ("arguments", self.arguments.is_some() && !is_tool),
+        ];
+        for (key, _) in meaningless.into_iter().filter(|(_, is_set)| *is_set) {
+            let what = if is_tool { "tool" } else { kind };
+            report(key, format!("`{key}` has no meaning for a {what}"));
+        }
+        let name = self.name.or(self.to);
+        let definition = match (self.tool.or(self.from), self.prompt, self.resource) {
+            (Some(original), ..) => {
+                let mut alias = ToolAlias::new(original);
+                if let Some(name) = name {
+                    alias = alias.name(name);
+                }
+                if let Some(title) = self.title {
+                    alias = alias.title(title);
+                }
+                if let Some(description) = self.description {
+                    alias = alias.description(description);
+                }
+                if let Some(annotations) = self.annotations {
+                    alias = alias.annotations(annotations.into());
+                }
+                for (name, table) in self.arguments.unwrap_or_default() {
+                    alias = alias.argument(name, table.into());
+                }
+                Definition::Tool(alias)
+            }
+            (None, Some(original), _) => {
+                let mut alias = PromptAlias::new(original);
+                if let Some(name) = name {
+                    alias = alias.name(name);
+                }
+                if let Some(title) = self.title {
+                    alias = alias.title(title);
+                }
+                if let Some(description) = self.description {
+                    alias = alias.description(description);
+                }
+                Definition::Prompt(alias)
+            }
+            (None, None, original) => {
+                let mut alias = ResourceAlias::new(original.unwrap_or_default());
+                if let Some(uri) = self.uri {
+                    alias = alias.uri(uri);
+                }
+                if let Some(name) = name {
+                    alias = alias.name(name);
+                }
+                if let Some(title) = self.title {
+                    alias = alias.title(title);
+                }
+                if let Some(description) = self.description {
+                    alias = alias.description(description);
+                }
+                Definition::Resource(alias)
+            }
+        };
+        Some((kind, definition))
+    }
+}
+
+impl From<ArgumentTable> for ArgumentAlias {
+    fn from(table: ArgumentTable) -> Self {
+        let mut alias = Self::new();
+        if table.hide.unwrap_or_default() {
+            alias = alias.hide();
+        }
+        if let Some(name) = table.rename {
+            alias = alias.rename(name);
+        }
+        if let Some(default) = table.default {
+            alias = alias.default(default);
+        }
+        if let Some(description) = table.description {
+            alias = alias.description(description);
+        }
+        alias
+    }
+}
+
+// === impl Places ===
+
+impl Places {
+    /// Reports mistakes in aliases at their places in the file.
+    fn report(&self, errors: &AliasErrors, path: &[Segment], reader: &mut Reader<'_, '_>) {
+        for error in errors.iter() {
+            let places = match error.list() {
+                ItemKind::Tool => &self.tools,
+                ItemKind::Prompt => &self.prompts,
+                ItemKind::Resource | ItemKind::ResourceTemplate => &self.resources,
+            };
+            let Some(place) = places.get(error.index()) else { continue };
+            let keys = error.keys().iter().enumerate().map(|(depth, key)| match key.as_str() {
+                "original" if depth == 0 => place.original.into(),
+                "name" if depth == 0 => place.name.into(),
+                key => key.into(),
+            });
+            let at = path.iter().cloned().chain([place.index.into()]).chain(keys);
+            reader.report(&at.collect::<Vec<_>>(), error.kind().to_string());
+        }
+    }
+}

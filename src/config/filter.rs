@@ -1,0 +1,96 @@
+//! The section `[filter]`, and the same keys of a backend.
+
+use serde::Deserialize;
+
+use super::read::Reader;
+use crate::{
+    composite::Segment,
+    filter::FilterLayer,
+    pattern::{PatternError, Selection},
+};
+
+/// What clients may see and use.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct FilterTable {
+    /// The tools that clients may see and call; all, if not set.
+    pub(super) expose_tools: Option<Vec<String>>,
+    /// The tools that clients may neither see nor call.
+    pub(super) hide_tools: Option<Vec<String>>,
+    /// The prompts that clients may see and get; all, if not set.
+    pub(super) expose_prompts: Option<Vec<String>>,
+    /// The prompts that clients may neither see nor get.
+    pub(super) hide_prompts: Option<Vec<String>>,
+    /// The URIs of resources that clients may see and read; all, if not set.
+    pub(super) expose_resources: Option<Vec<String>>,
+    /// The URIs of resources that clients may neither see nor read.
+    pub(super) hide_resources: Option<Vec<String>>,
+    /// The resource templates that clients may see; all, if not set.
+    pub(super) expose_resource_templates: Option<Vec<String>>,
+    /// The resource templates that clients may not see.
+    pub(super) hide_resource_templates: Option<Vec<String>>,
+    /// Whether clients may only use tools that say that they change nothing.
+    pub(super) read_only_only: Option<bool>,
+    /// Whether clients may only use tools that say that they destroy nothing.
+    pub(super) hide_destructive: Option<bool>,
+}
+
+/// Builds the layer of a table at `path`, and reports what is wrong with it.
+pub(super) fn build(
+    table: FilterTable,
+    path: &[Segment],
+    reader: &mut Reader<'_, '_>,
+) -> FilterLayer {
+    let mut selection = |expose, hide, keys| selection(expose, hide, keys, path, reader);
+    FilterLayer::new()
+        .tools(selection(table.expose_tools, table.hide_tools, ["expose_tools", "hide_tools"]))
+        .prompts(selection(
+            table.expose_prompts,
+            table.hide_prompts,
+            ["expose_prompts", "hide_prompts"],
+        ))
+        .resources(selection(
+            table.expose_resources,
+            table.hide_resources,
+            ["expose_resources", "hide_resources"],
+        ))
+        .resource_templates(selection(
+            table.expose_resource_templates,
+            table.hide_resource_templates,
+            ["expose_resource_templates", "hide_resource_templates"],
+        ))
+        .read_only_only(table.read_only_only.unwrap_or_default())
+        .hide_destructive(table.hide_destructive.unwrap_or_default())
+}
+
+/// What two lists of patterns select, and reports those that are none.
+pub(super) fn selection(
+    allow: Option<Vec<String>>,
+    deny: Option<Vec<String>>,
+    [allow_key, deny_key]: [&str; 2],
+    path: &[Segment],
+    reader: &mut Reader<'_, '_>,
+) -> Selection {
+    let mut selection = Selection::default();
+    // An empty list of what is allowed allows nothing, and says so.
+    if let Some(allow) = allow {
+        match selection.clone().allow(allow) {
+            Ok(allowed) => selection = allowed,
+            Err(error) => report(&error, allow_key, path, reader),
+        }
+    }
+    if let Some(deny) = deny {
+        match selection.clone().deny(deny) {
+            Ok(denied) => selection = denied,
+            Err(error) => report(&error, deny_key, path, reader),
+        }
+    }
+    selection
+}
+
+fn report(error: &PatternError, key: &str, path: &[Segment], reader: &mut Reader<'_, '_>) {
+    for mistake in error.mistakes() {
+        let place = [key.into(), mistake.index().into()];
+        reader.report(&[path, &place].concat(), mistake.to_string());
+    }
+}

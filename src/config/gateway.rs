@@ -1,0 +1,227 @@
+//! What a file configures, running, until another file takes its place.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::future::join_all;
+use rmcp::model::ServerConfig;
+use tower_layer::Layer;
+
+use super::{Backends, Config, ConnectError};
+use crate::{
+    adapter::{RemoteService, Router, ServeService},
+    changes::Changes,
+    reload::{Reload, Reloader},
+    stack::{Stack, StackLayer},
+};
+
+/// How long a reload waits for backends that are new, and for what they have.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The backends of a file with the stack over them, which another file can take
+/// the place of while it serves.
+///
+/// Clones are the same gateway.
+///
+/// # Examples
+///
+/// ```no_run
+/// use mcp_composite::config::{Config, Gateway};
+/// use rmcp::{ServiceExt, model::ServerConfig, transport::stdio};
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let gateway = Gateway::connect(&Config::load("gateway.toml")?)?;
+/// let server = gateway.serve(ServerConfig::default()).serve(stdio()).await?;
+/// // … later, when the file has changed:
+/// match Config::load("gateway.toml") {
+///     Ok(config) => println!("{}", gateway.reload(&config).await?),
+///     Err(mistakes) => eprintln!("{mistakes}"),
+/// }
+/// # server.waiting().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Gateway(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    reloader: Reloader<Stack<Router>>,
+    running: Mutex<Running>,
+    changes: Changes,
+    /// Held while a file takes the place of another.
+    reloading: tokio::sync::Mutex<()>,
+}
+
+/// What is running at a time.
+#[derive(Clone, Debug)]
+struct Running {
+    backends: Backends,
+    layer: StackLayer,
+}
+
+/// What a reload did to the backends, by their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reloaded {
+    /// Those that go on as they were.
+    pub kept: Vec<String>,
+    /// Those that are new, or are connected in another way than before.
+    pub connected: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// Starts to connect the backends of a file, and puts its stack over them.
+    ///
+    /// Returns at once. A backend that cannot be reached is tried again and again
+    /// in the background, and the log says what is in its way.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no backend, or one needs a transport that this
+    /// build of the crate does not have.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime with its time and I/O enabled.
+    pub fn connect(config: &Config) -> Result<Self, ConnectError> {
+        let running = Running::new(config, config.connect()?);
+        let changes = running.backends.changes().clone();
+        let (_, reloader) = Reload::new(running.stack());
+        let running = Mutex::new(running);
+        let reloading = tokio::sync::Mutex::default();
+        Ok(Self(Arc::new(Shared { reloader, running, changes, reloading })))
+    }
+
+    /// The service that clients talk to.
+    #[must_use]
+    pub fn service(&self) -> Reload<Stack<Router>> {
+        self.0.reloader.service()
+    }
+
+    /// The service as an rmcp server, that adds to this description what the
+    /// backends say of themselves, and tells clients of changes.
+    #[must_use]
+    pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
+        let gateway = self.clone();
+        ServeService::new(self.service(), move || gateway.describe(base.clone()))
+            .changes(self.changes())
+    }
+
+    /// Adds to a server's description what the backends say of themselves; see
+    /// [`Router::describe`].
+    #[must_use]
+    pub fn describe(&self, base: ServerConfig) -> ServerConfig {
+        self.backends().router().describe(base)
+    }
+
+    /// The backends as they are now.
+    #[must_use]
+    pub fn backends(&self) -> Backends {
+        self.0.running().backends
+    }
+
+    /// Who is told when something changes, a reload included; as clients are to be
+    /// told it.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        let shared = self.0.clone();
+        let known = move |uri: &Arc<str>| shared.running().layer.aliases().uris_of(uri);
+        self.0.changes.heard_as(Arc::new(known))
+    }
+
+    /// What was in the way of the layers with what there was; see
+    /// [`StackLayer::complaints`].
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        let Running { backends, layer } = self.0.running();
+        [layer.complaints(), backends.complaints()].concat()
+    }
+
+    /// Puts another file in the place of the one that is running.
+    ///
+    /// A backend that is reached in the same way as before is kept, with its
+    /// process or connection; its timeout, prefix, aliases, filter and checks are
+    /// those of the new file. Others are connected first, for at most 5 seconds,
+    /// and what there is is listed, so that clients need not wait. Then requests
+    /// that are not sent yet go to the new stack, all at the same moment; those
+    /// that were sent end on the old one, and a backend that is gone ends after
+    /// its last request. Clients are told that tools, prompts and resources have
+    /// changed.
+    ///
+    /// Reloads come one after another. One that is dropped changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error as [`connect`](Self::connect) does; all stays as it was.
+    pub async fn reload(&self, config: &Config) -> Result<Reloaded, ConnectError> {
+        let _reloading = self.0.reloading.lock().await;
+        let before = self.backends();
+        let (backends, reloaded) = before.reconnect(config)?;
+        let running = Running::new(config, backends);
+        let stack = running.stack();
+        let ready = async {
+            let remotes = running.backends.remotes().iter();
+            join_all(remotes.map(RemoteService::connected)).await;
+            // What it could not find out it finds out when it is needed.
+            let _ = stack.warm().await;
+        };
+        let _ = tokio::time::timeout(PATIENCE, ready).await;
+
+        running.backends.take_over();
+        *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
+        self.0.reloader.replace(stack);
+        let changes = &self.0.changes;
+        for epoch in [changes.tools(), changes.prompts(), changes.resources()] {
+            epoch.bump();
+        }
+        Ok(reloaded)
+    }
+
+    /// Ends all backends at the same time, child processes included.
+    pub async fn close(&self) {
+        self.backends().close().await;
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn running(&self) -> Running {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    fn new(config: &Config, backends: Backends) -> Self {
+        let layer = config.stack_layer().changes(backends.changes());
+        Self { backends, layer }
+    }
+
+    fn stack(&self) -> Stack<Router> {
+        self.layer.layer(self.backends.router().clone())
+    }
+}
+
+// === impl Reloaded ===
+
+impl fmt::Display for Reloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts =
+            [("kept", &self.kept), ("connected", &self.connected), ("removed", &self.removed)];
+        let told = parts.into_iter().filter(|(_, names)| !names.is_empty()).map(|(what, names)| {
+            let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+            format!("{what} {}", names.join(", "))
+        });
+        f.write_str(&told.collect::<Vec<_>>().join("; "))
+    }
+}

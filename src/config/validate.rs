@@ -1,0 +1,72 @@
+//! The section `[validate]`, and the same table of a backend.
+
+use serde::Deserialize;
+
+use super::read::Reader;
+use crate::{
+    composite::Segment,
+    limit::LimitLayer,
+    validate::{SchemaMode, ValidateLayer},
+};
+
+/// What arguments must be like.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ValidateTable {
+    /// How many bytes a request may have; names, and `_meta` of a common size, do not count.
+    max_argument_bytes: Option<usize>,
+    /// How deep arrays and objects may be nested; at most 128.
+    max_depth: Option<usize>,
+    /// What happens to arguments that do not fit the input schema of the tool.
+    schema: Option<SchemaName>,
+}
+
+/// What happens to arguments that do not fit the input schema of the tool.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SchemaName {
+    /// Nothing: they are not checked.
+    Off,
+    /// It is logged.
+    Warn,
+    /// The call is refused.
+    Strict,
+}
+
+/// Builds the layers of a table at `path`, and reports what is wrong with it.
+pub(super) fn build(
+    table: &ValidateTable,
+    path: &[Segment],
+    reader: &mut Reader<'_, '_>,
+) -> (LimitLayer, ValidateLayer) {
+    let mut limit = LimitLayer::new();
+    let mut least = |key: &str, value: Option<usize>| {
+        if value == Some(0) {
+            let message = format!("`{key}` is zero: expected more, or leave the key out");
+            reader.report(&[path, &[key.into()]].concat(), message);
+        }
+        value
+    };
+    if let Some(bytes) = least("max_argument_bytes", table.max_argument_bytes) {
+        limit = limit.max_argument_bytes(bytes);
+    }
+    if let Some(depth) = least("max_depth", table.max_depth) {
+        limit = limit.max_depth(depth);
+    }
+    let validate = ValidateLayer::new()
+        .schema(table.schema.map(SchemaMode::from).unwrap_or_default())
+        .limit(limit.clone());
+    (limit, validate)
+}
+
+// === impl SchemaName ===
+
+impl From<SchemaName> for SchemaMode {
+    fn from(name: SchemaName) -> Self {
+        match name {
+            SchemaName::Off => Self::Off,
+            SchemaName::Warn => Self::Warn,
+            SchemaName::Strict => Self::Strict,
+        }
+    }
+}

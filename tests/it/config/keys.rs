@@ -1,0 +1,392 @@
+//! Every key does something, which is seen in what the file configures or in what
+//! clients get through the layers that are made of it.
+
+use std::{collections::BTreeSet, convert::Infallible, fmt::Write, path::Path};
+
+use mcp_composite::{
+    config::Config,
+    message::{Context, Reply, Request},
+};
+use rmcp::model::{
+    CallToolResult, ClientRequest, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, Prompt, Resource, ResourceTemplate, ServerResult, Tool,
+    ToolAnnotations,
+};
+use serde_json::{Value, json};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::{
+    scripted::{call, object},
+    support::capture_logs,
+};
+
+/// Each key of a file: a table that has it, and what it must have done.
+///
+/// The values are such that a key that is read but not used is noticed.
+const KEYS: [(&str, &str, &str, &str); 93] = [
+    ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
+    ("", "router", "separator = \"/\"", "separator: \"/\""),
+    ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
+    ("", "validate", "schema = \"strict\"", "stack search 1: invalid arguments"),
+    ("", "filter", "hide_tools = [\"erase\"]", "stack lists search, note\n"),
+    ("", "aliases", "tool = \"search\"\nname = \"found\"", "stack lists found, note, erase\n"),
+    ("", "advertise", "deny = [\"note\"]", "stack lists search, erase\n"),
+    (
+        "",
+        "composite_tools",
+        "name = \"new\"\ndescription = \"New\"\ntools = [\"search\"]",
+        "stack lists search, note, erase, new\n",
+    ),
+    ("composite_tools", "name", "\"other\"", "name: \"other\""),
+    ("composite_tools", "description", "\"another\"", "description: \"another\""),
+    ("composite_tools", "title", "\"Title\"", "title: Some(\"Title\")"),
+    ("composite_tools", "input_schema", "{ a = 1 }", "input_schema: Some({\"a\": Number(1)})"),
+    ("composite_tools", "parameters", "{ a = 2 }", "input_schema: Some({\"a\": Number(2)})"),
+    ("composite_tools", "output_schema", "{ a = 3 }", "output_schema: Some({\"a\": Number(3)})"),
+    ("composite_tools", "annotations", "{}", "annotations: Some("),
+    ("composite_tools", "timeout", "\"1h 30m\"", "timeout: Some(5400s)"),
+    ("composite_tools", "strategy", "\"sequential\"", "strategy: Sequential"),
+    ("composite_tools", "success", "{ quorum = 1 }", "success: Some(Quorum(1))"),
+    ("composite_tools", "order", "\"completion\"", "order: Some(Completion)"),
+    ("composite_tools", "report", "false", "report: Some(false)"),
+    ("composite_tools", "max_parallel", "1", "max_parallel: Some(1)"),
+    ("composite_tools", "tools", "[\"short\"]", "targets: [Target { tool: \"short\","),
+    ("composite_tools", "targets", "[{ tool = \"long\" }]", "targets: [Target { tool: \"long\","),
+    ("targets", "id", "\"branch\"", "id: Some(\"branch\")"),
+    ("targets", "tool", "\"called\"", "tool: \"called\""),
+    ("targets", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
+    ("targets", "timeout", "\"7s\"", "timeout: Some(7s)"),
+    ("targets", "optional", "true", "optional: Some(true)"),
+    ("annotations", "title", "\"Hint\"", "title: Some(\"Hint\")"),
+    ("annotations", "readOnlyHint", "true", "read_only_hint: Some(true)"),
+    ("annotations", "destructiveHint", "true", "destructive_hint: Some(true)"),
+    ("annotations", "idempotentHint", "true", "idempotent_hint: Some(true)"),
+    ("annotations", "openWorldHint", "true", "open_world_hint: Some(true)"),
+    ("router", "separator", "\"/\"", "separator: \"/\""),
+    ("router", "conflicts", "\"manual\"", "conflicts: Manual"),
+    ("backends", "name", "\"other\"", "name: \"other\""),
+    ("backends", "transport", "\"http\"", "transport: Http("),
+    ("backends", "timeout", "\"7s\"", "timeout: Some(7s)"),
+    ("backends", "connect_timeout", "\"8s\"", "connect_timeout: Some(8s)"),
+    ("backends", "prefix", "\"other_\"", "prefix: \"other_\""),
+    ("backends", "command", "\"other\"", "command: \"other\""),
+    ("backends", "args", "[\"a\", \"b\"]", "args: […, …]"),
+    ("backends", "env", "{ A = \"b\" }", "env: {\"A\": …}"),
+    ("backends", "cwd", "\"/other\"", "cwd: Some(\"/other\")"),
+    ("backends", "url", "\"http://other\"", "url: \"http://other\""),
+    ("backends", "headers", "{ A = \"b\" }", "headers: {\"A\": …}"),
+    ("backends", "expose_tools", "[\"erase\"]", "base lists erase\n"),
+    ("backends", "hide_tools", "[\"erase\"]", "base lists search, note\n"),
+    ("backends", "expose_prompts", "[\"other\"]", "base prompts none\n"),
+    ("backends", "hide_prompts", "[\"g*\"]", "base prompts none\n"),
+    ("backends", "expose_resources", "[\"other\"]", "base resources none\n"),
+    ("backends", "hide_resources", "[\"file:*\"]", "base resources none\n"),
+    ("backends", "expose_resource_templates", "[\"other\"]", "base templates none\n"),
+    ("backends", "hide_resource_templates", "[\"data:*\"]", "base templates none\n"),
+    ("backends", "read_only_only", "true", "base lists search\n"),
+    ("backends", "hide_destructive", "true", "base lists search, note\n"),
+    (
+        "backends",
+        "aliases",
+        "[{ tool = \"search\", name = \"found\" }]",
+        "base lists found, note, erase\n",
+    ),
+    ("backends", "validate", "{ schema = \"strict\" }", "base search 1: invalid arguments"),
+    ("backends.validate", "schema", "\"strict\"", "base search 1: invalid arguments"),
+    (
+        "backends.validate",
+        "max_argument_bytes",
+        "100",
+        "base search long: the request has more than 100 bytes",
+    ),
+    ("backends.validate", "max_depth", "3", "base search deep: the request has more than 3 levels"),
+    ("validate", "schema", "\"strict\"", "stack search 1: invalid arguments"),
+    (
+        "validate",
+        "max_argument_bytes",
+        "100",
+        "stack search long: the request has more than 100 bytes",
+    ),
+    ("validate", "max_depth", "3", "stack search deep: the request has more than 3 levels"),
+    ("filter", "expose_tools", "[\"erase\"]", "stack lists erase\n"),
+    ("filter", "hide_tools", "[\"erase\"]", "stack lists search, note\n"),
+    ("filter", "expose_prompts", "[\"other\"]", "stack prompts none\n"),
+    ("filter", "hide_prompts", "[\"g*\"]", "stack prompts none\n"),
+    ("filter", "expose_resources", "[\"other\"]", "stack resources none\n"),
+    ("filter", "hide_resources", "[\"file:*\"]", "stack resources none\n"),
+    ("filter", "expose_resource_templates", "[\"other\"]", "stack templates none\n"),
+    ("filter", "hide_resource_templates", "[\"data:*\"]", "stack templates none\n"),
+    ("filter", "read_only_only", "true", "stack lists search\n"),
+    ("filter", "hide_destructive", "true", "stack lists search, note\n"),
+    ("aliases", "tool", "\"search\"", "stack lists found, note, erase\n"),
+    ("aliases", "from", "\"search\"", "stack lists found, note, erase\n"),
+    ("aliases", "prompt", "\"greet\"", "stack prompts found\n"),
+    ("aliases", "resource", "\"file:///a\"", "\"name\":\"found\",\"uri\":\"file:///a\""),
+    ("aliases", "name", "\"gone\"", "stack lists search, note, gone\n"),
+    ("aliases", "to", "\"gone\"", "stack lists search, note, gone\n"),
+    ("aliases", "uri", "\"file:///b\"", "stack resources file:///b\n"),
+    ("aliases", "title", "\"Eraser\"", "\"title\":\"Eraser\""),
+    ("aliases", "description", "\"Rubs out\"", "\"description\":\"Rubs out\""),
+    ("aliases", "annotations", "{ idempotentHint = true }", "\"idempotentHint\":true"),
+    ("aliases", "arguments", "{ id = { hide = true } }", "stack found all: invalid arguments"),
+    ("arguments", "hide", "true", "stack search 1: invalid arguments"),
+    ("arguments", "rename", "\"query\"", "stack search query: search {\"q\":\"x\"}"),
+    ("arguments", "default", "\"much\"", "stack search: search {\"q\":\"much\"}"),
+    ("arguments", "description", "\"What for\"", "\"description\":\"What for\""),
+    ("advertise", "allow", "[\"other\"]", "stack lists none\n"),
+    ("advertise", "deny", "[\"note\"]", "stack lists search, erase\n"),
+    ("advertise", "calls", "\"allow\"", "stack erase: erase {}"),
+    ("advertise", "mode", "\"search\"", "stack lists search_tools, call_tool\n"),
+];
+
+/// The tables that have keys.
+const TABLES: [&str; 12] = [
+    "",
+    "composite_tools",
+    "targets",
+    "annotations",
+    "router",
+    "backends",
+    "backends.validate",
+    "validate",
+    "filter",
+    "aliases",
+    "arguments",
+    "advertise",
+];
+
+#[tokio::test(start_paused = true)]
+async fn every_key_does_something() {
+    for (table, key, value, effect) in &KEYS {
+        // A file of its own, since a text can include none.
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("every_key.toml");
+        std::fs::write(&path, file(table, Some((key, value)))).unwrap();
+        let config = Config::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        let seen = seen(&config).await;
+        assert!(seen.contains(effect), "`{key}` of `{table}`: {seen}");
+
+        let without = Config::from_toml_str(&file(table, None));
+        let without = match without {
+            Ok(config) => self::seen(&config).await,
+            Err(error) => error.to_string(),
+        };
+        assert!(!without.contains(effect), "`{key}` of `{table}` is not what does it: {without}");
+    }
+
+    for table in TABLES {
+        let tried: BTreeSet<_> =
+            KEYS.iter().filter(|row| row.0 == table).map(|row| row.1.to_owned()).collect();
+        assert_eq!(tried, keys_of(table), "the keys of `{table}`");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_mean_what_they_say() {
+    for (text, listed, is_refused, is_logged) in [
+        ("[validate]\nschema = \"off\"", 3, false, false),
+        ("[validate]\nschema = \"warn\"", 3, false, true),
+        ("[validate]\nschema = \"strict\"", 3, true, false),
+        ("[advertise]\ndeny = [\"search\"]\ncalls = \"allow\"", 2, false, false),
+        ("[advertise]\ndeny = [\"search\"]\ncalls = \"refuse\"", 2, true, false),
+        ("[advertise]\nmode = \"list\"", 3, false, false),
+        ("[advertise]\nmode = \"search\"", 2, false, false),
+    ] {
+        let (log, _guard) = capture_logs();
+        let config = Config::from_toml_str(text).unwrap();
+        let service = config.stack_layer().layer(service_fn(server));
+        let list = service.clone().oneshot(Request::list_tools()).await.unwrap();
+        assert_eq!(list.tools().unwrap().tools.len(), listed, "{text}");
+        let reply = service.oneshot(call("search", json!({ "q": 1 }))).await.unwrap();
+        assert_eq!(reply.error().is_some(), is_refused, "{text}");
+        assert_eq!(log.text().contains("WARN"), is_logged, "{text}: {}", log.text());
+    }
+}
+
+/// A file with one key more, or another value of it, in one of its tables.
+fn file(table: &str, entry: Option<(&str, &str)>) -> String {
+    match (table, entry) {
+        ("", None) => String::new(),
+        ("", Some(("include" | "zzzzzzzzzzzzzzzz", _))) => lines(entry),
+        ("", Some((section @ ("backends" | "aliases" | "composite_tools"), text))) => {
+            format!("[[{section}]]\n{text}\n")
+        }
+        ("", Some((section, text))) => format!("[{section}]\n{text}\n"),
+        ("router" | "validate" | "filter", _) => format!("[{table}]\n{}", lines(entry)),
+        ("advertise", _) => {
+            let base = [("deny", "[\"erase\"]")];
+            format!("[advertise]\n{}", lines(replaced(&base, &[], entry)))
+        }
+        ("aliases", _) => alias(entry),
+        ("arguments", _) => {
+            format!("[[aliases]]\ntool = \"search\"\n[aliases.arguments.q]\n{}", lines(entry))
+        }
+        ("backends", _) => backend(entry),
+        ("backends.validate", _) => {
+            format!("{}[backends.validate]\n{}", backend(None), lines(entry))
+        }
+        _ => composite(table, entry),
+    }
+}
+
+fn composite(table: &str, entry: Option<(&str, &str)>) -> String {
+    let base = [("name", "\"base\""), ("description", "\"base\""), ("tools", "[\"base\"]")];
+    let inner = entry.map_or(String::new(), |(key, value)| format!("{key} = {value}"));
+    let targets = match entry {
+        Some(("tool", _)) => format!("[{{ {inner} }}]"),
+        Some(_) => format!("[{{ tool = \"base\", {inner} }}]"),
+        None => "[{ tool = \"base\" }]".to_owned(),
+    };
+    let annotations = format!("{{ {inner} }}");
+    let entries = match (table, entry) {
+        ("targets", _) => replaced(&base, &["tools"], Some(("targets", &targets))),
+        ("annotations", _) => replaced(&base, &[], Some(("annotations", &annotations))),
+        (_, Some(("targets", _))) => replaced(&base, &["tools"], entry),
+        _ => replaced(&base, &[], entry),
+    };
+    format!("[[composite_tools]]\n{}", lines(entries))
+}
+
+fn backend(entry: Option<(&str, &str)>) -> String {
+    let command = match entry {
+        Some(("transport" | "url" | "headers", _)) => ("url", "\"http://base\""),
+        _ => ("command", "\"base\""),
+    };
+    format!("[[backends]]\n{}", lines(replaced(&[command, ("name", "\"base\"")], &[], entry)))
+}
+
+fn alias(entry: Option<(&str, &str)>) -> String {
+    let base = [("tool", "\"erase\""), ("name", "\"found\"")];
+    let entries = match entry {
+        Some(("from" | "prompt" | "resource", _)) => replaced(&base, &["tool"], entry),
+        Some(("to", _)) => replaced(&base, &["name"], entry),
+        Some(("uri", _)) => {
+            let base = [("resource", "\"file:///a\"")];
+            replaced(&base, &[], entry)
+        }
+        _ => replaced(&base, &[], entry),
+    };
+    format!("[[aliases]]\n{}", lines(entries))
+}
+
+/// Entries without some of them, and with another value of one, or one more.
+fn replaced<'e>(
+    base: &[(&'e str, &'e str)],
+    without: &[&str],
+    entry: Option<(&'e str, &'e str)>,
+) -> Vec<(&'e str, &'e str)> {
+    let gone = |key: &str| without.contains(&key) || entry.is_some_and(|(name, _)| name == key);
+    base.iter().copied().filter(|(key, _)| !gone(key)).chain(entry).collect()
+}
+
+fn lines<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {
+    entries.into_iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+}
+
+/// The keys that a mistake says a table can have.
+fn keys_of(table: &str) -> BTreeSet<String> {
+    let unknown = file(table, Some(("zzzzzzzzzzzzzzzz", "1")));
+    let error = Config::from_toml_str(&unknown).unwrap_err();
+    let [mistake] = error.mistakes() else { panic!("{error}") };
+    let (_, expected) = mistake.message().split_once("expected ").unwrap();
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// What a file configures, and what clients get through its layers.
+async fn seen(config: &Config) -> String {
+    let mut seen = format!("{config:?}\n");
+    seen += &gotten("stack", config.stack_layer().layer(service_fn(server))).await;
+    for backend in config.backends() {
+        seen += &gotten(backend.name(), backend.layer().layer(service_fn(server))).await;
+    }
+    seen
+}
+
+/// What clients get for a fixed set of requests, a line for each.
+async fn gotten<S>(name: &str, service: S) -> String
+where
+    S: Service<Request, Response = Reply, Error = Infallible> + Clone,
+{
+    let mut gotten = String::new();
+    for (what, method, list, key) in [
+        ("lists", "tools/list", "tools", "name"),
+        ("prompts", "prompts/list", "prompts", "name"),
+        ("resources", "resources/list", "resources", "uri"),
+        ("templates", "resources/templates/list", "resourceTemplates", "uriTemplate"),
+    ] {
+        let reply = service.clone().oneshot(request(method)).await.unwrap();
+        let result = serde_json::to_value(reply.result().unwrap()).unwrap();
+        let items = result[list].as_array().unwrap();
+        let names: Vec<_> = items.iter().map(|item| item[key].as_str().unwrap()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        writeln!(gotten, "{name} {what} {names}").unwrap();
+        for item in items {
+            writeln!(gotten, "{item}").unwrap();
+        }
+    }
+    let calls = [
+        ("search", "search", json!({})),
+        ("search 1", "search", json!({ "q": 1 })),
+        ("search long", "search", json!({ "q": "x".repeat(101) })),
+        ("search deep", "search", json!({ "q": "x", "more": [[[1]]] })),
+        ("search query", "search", json!({ "query": "x" })),
+        ("erase", "erase", json!({})),
+        ("found all", "found", json!({ "id": "all" })),
+    ];
+    for (what, tool, arguments) in calls {
+        let reply = service.clone().oneshot(call(tool, arguments)).await.unwrap();
+        let answer = match (reply.tool_result(), reply.error()) {
+            (Some(result), _) => match result.structured_content.as_ref().unwrap() {
+                Value::String(text) => text.clone(),
+                report => report.to_string(),
+            },
+            (_, error) => error.unwrap().message.to_string(),
+        };
+        writeln!(gotten, "{name} {what}: {answer}").unwrap();
+    }
+    gotten
+}
+
+/// A server with three tools, a prompt, a resource and a template, whose tools
+/// answer with how they were called.
+async fn server(request: Request) -> Result<Reply, Infallible> {
+    if let Some(tool) = request.tool_call() {
+        let arguments = Value::from(tool.arguments.clone().unwrap_or_default());
+        return Ok(CallToolResult::structured(json!(format!("{} {arguments}", tool.name))).into());
+    }
+    let tool = |name: &'static str, argument: &str, hints: ToolAnnotations| {
+        let properties = json!({ argument: { "type": "string" } });
+        let schema = json!({ "type": "object", "properties": properties });
+        Tool::new(name, name, object(schema)).with_annotations(hints)
+    };
+    Ok(match request.method() {
+        "tools/list" => ListToolsResult::with_all_items(vec![
+            tool("search", "q", ToolAnnotations::new().read_only(true)),
+            tool("note", "text", ToolAnnotations::new().destructive(false)),
+            tool("erase", "id", ToolAnnotations::new().destructive(true)),
+        ])
+        .into(),
+        "prompts/list" => {
+            let greet = Prompt::new("greet", Some("Greets"), None);
+            result(ListPromptsResult::with_all_items(vec![greet]))
+        }
+        "resources/list" => {
+            let resource = Resource::new("file:///a", "a");
+            result(ListResourcesResult::with_all_items(vec![resource]))
+        }
+        "resources/templates/list" => {
+            let template = ResourceTemplate::new("data:{id}", "data");
+            result(ListResourceTemplatesResult::with_all_items(vec![template]))
+        }
+        method => Reply::method_not_found(method.to_owned()),
+    })
+}
+
+fn result(result: impl Into<ServerResult>) -> Reply {
+    result.into().into()
+}
+
+fn request(method: &str) -> Request {
+    let request = json!({ "method": method, "params": {} });
+    let request: ClientRequest = serde_json::from_value(request).unwrap();
+    Request::new(request, Context::default())
+}

@@ -1,0 +1,193 @@
+use mcp_composite::{
+    alias::{ArgumentAlias, ToolAlias},
+    config::Config,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+#[test]
+fn links_with_a_token_in_their_path_are_secret() {
+    let text = "[[backends]]\nname = 'a'\nurl = 'https://host/api/s/t0kenOfMine/mcp?a=b1#top-most'";
+    let config = Config::from_toml_str(text).unwrap();
+    let said = config.backends()[0].secrets().redact(
+        "https://host/api/s/t0kenOfMine/mcp: /s/t0kenOfMine, /api/s/t0kenOfMine/mcp?a=b1, api, #top-most",
+    );
+    assert_eq!(said, "https://host/api/s/***/mcp: /s/***, /api/s/***/mcp?***, api, #***");
+}
+
+/// What has `s3cret` in it where it is one, and a mistake.
+const SECRETS: [&str; 49] = [
+    "env = { A = \"s3cret\", B = 1 }",
+    "env = { A = \"s3cret\" }\nwrong = 1",
+    "env.A = \"s3cret\"\nenv.B = 1",
+    "env = { A = \"s3cret\", A = \"s3cret\" }",
+    "env = { A = s3cret }",
+    "env = { A = \"s3cret }",
+    "env = [\"A=s3cret\"]",
+    "env = \"A=s3cret\"",
+    "env = { \"A=s3cret\" = \"\" }",
+    "env = { A = \"\"\"\ns3cret\"\"\", B = 1 }",
+    "env.A = '''\na\ns3cret\n''' wrong",
+    "env.A = '''\ns3cret=\ns3cret=='''\nenv.B = '",
+    "[backends.env]\nA = \"s3cret\"\nA = \"s3cret\"",
+    "[backends.env]\nA = \"s3cret\" \"wrong\"",
+    "[backends.env]\nA = \"${UNSET} s3cret\"",
+    "[backends.env]\nA = \"${s3cret\"",
+    "[backends.envs]\nA = \"s3cret\"",
+    "args = [\"${UNSET}\", \"${VARIABLE}\", \"s3cret\"]",
+    "headers = { Accept = \"s3cret\", A = \"${VARIABLE}\\n\" }\nurl = \"${VARIABLE}\"",
+    "url = \"ftp://s3cret@host\"",
+    "transport = \"http\"\nheaders.\"Authorization: s3cret\" = \"\"\nurl = \"x:${VARIABLE}\"",
+    "password = \"s3cret\"",
+    "[[backend]]\nenv.A = \"s3cret\"\n[[composite_tools]]\nenv.A = \"s3cret\"",
+    "env = { A = \"s3cret\" }\n[[composite_tools]]\nheaders = { A = s3cret }",
+    "\"Authorization: Bearer s3cret\" = \"x\"",
+    "\"Authorization: Bearer s3cret\" = 1\n\"Authorization: Bearer s3cret\" = 2",
+    "\"Authorization: Bearer s3cret\".A = 1\n\"A: s3cret\".\"B: s3cret\" = 1",
+    "env.\"TOKEN=s3cret\" = 1",
+    "env.\"TOKEN s3cret\" = \"\\u0000\"",
+    "headers.\"Authorization: s3cret\" = 1",
+    "transport = { \"TOKEN=s3cret\" = 1 }",
+    "[\"Authorization: s3cret\"]",
+    "[[\"Authorization: s3cret\"]]\n\"TOKEN=s3cret\" = 1",
+    "aliases = [{ tool = \"a\", arguments = { k = { default = \"s3cret\", hid = true } } }]",
+    "aliases = [{ tool = \"a\", arguments = { k = \"s3cret\" } }]",
+    "aliases = [{ tool = \"a\", arguments = \"s3cret\" }]",
+    "aliases = [{ tool = \"a\", argument = { k = { default = \"s3cret\" } } }]",
+    "aliases = [{ prompt = \"a\", arguments = { k = { default = \"s3cret\" } } }]",
+    "[[backends.aliases]]\ntool = \"a\"\ndefault = \"s3cret\"",
+    "[[backends.aliases]]\ntool = \"a\"\n[backends.aliases.arguments.k]\nrename = 1\ndefault = \"s3cret\"",
+    "[[backends.aliases]]\ntool = \"a\"\nannotations.env = { A = \"s3cret\" }",
+    "[backends.validate]\nenv = { A = \"s3cret\" }",
+    "[backends.validate]\npassword = \"s3cret\"",
+    "[[aliases]]\ntool = \"a\"\n[aliases.arguments.k]\ndefault = [\"s3cret\", 2026-01-01]",
+    "[[aliases]]\ntool = \"a\"\n[aliases.arguments.k]\ndefault = \"s3cret",
+    "[[aliases]]\ntool = \"a\"\n[aliases.arguments.\"k: s3cret\"]\nrename = \" \"",
+    "[filter]\narguments.k.default = \"s3cret\"",
+    "[[composite_tools]]\n\"TOKEN=s3cret\" = 1\n\"TOKEN=s3cret\" = 1",
+    "[[composite_tools]]\ntargets = [{ \"TOKEN=s3cret\" = 1, 'A: s3cret'.'B: s3cret' = 2 }]",
+];
+
+#[test]
+fn secrets_are_never_told() {
+    let environment = |name: &str| (name == "VARIABLE").then(|| "s3cret".to_owned());
+    let told = |text: &str| match Config::from_toml_str_with_env(text, environment) {
+        Ok(config) => (true, format!("{config:?} {config:#?}")),
+        Err(error) => (false, format!("{error} {error:?} {error:#?} {:?}", error.mistakes())),
+    };
+    for text in SECRETS {
+        let file = format!("[[backends]]\nname = \"a\"\ncommand = \"b\"\n{text}\n");
+        let (valid, told) = told(&file);
+        assert!(!valid && !told.contains("s3cret"), "{file}{told}");
+    }
+    for text in [
+        "command = \"${VARIABLE}\"\nargs = [\"${VARIABLE}\", \"s3cret\"]\ncwd = \"${VARIABLE}\"",
+        "command = \"a\"\nenv = { A = \"s3cret\", B = \"x${VARIABLE}\" }",
+        "url = \"https://s3cret:s3cret@host/s3cret?s3cret=s3cret#s3cret\"",
+        "command = \"a\"\naliases = [{ tool = \"a\", arguments.k = { hide = true, default = \"s3cret\" } }]",
+        "command = \"a\"\n[[aliases]]\ntool = \"a\"\narguments.k.default = { a = \"s3cret\" }",
+        "url = \"http://${VARIABLE}\"\nheaders = { A = \"s3cret\", B = \"x ${VARIABLE}\" }",
+    ] {
+        let file = format!("[[backends]]\nname = \"a\"\n{text}\n");
+        let (valid, told) = told(&file);
+        assert!(valid && !told.contains("s3cret"), "{file}{told}");
+    }
+}
+
+#[test]
+fn a_key_that_is_no_word_is_not_told() {
+    let told = |text: &str| {
+        let error = Config::from_toml_str(&format!("[[backends]]\n{text}")).unwrap_err();
+        let mistakes = error.mistakes().iter();
+        let mut mistakes = mistakes.map(|mistake| {
+            let message = mistake.message().split(':').next().unwrap_or_default();
+            (mistake.path().to_owned(), message.to_owned())
+        });
+        (mistakes.next_back().unwrap(), error.to_string())
+    };
+    let word = "a".repeat(64);
+    let (mistake, printed) = told(&format!("{word} = 1"));
+    assert_eq!(mistake, (format!("backends[0].{word}"), format!("unknown key `{word}`")));
+    assert!(printed.contains(&format!("2 | {word}")), "{printed}");
+
+    for key in ["\"Authorization: Bearer hunter2\"", "'a b'", "\"\"", &"a".repeat(65)] {
+        let (mistake, printed) = told(&format!("{key} = 1"));
+        assert_eq!(mistake, ("backends[0].\"…\"".to_owned(), "unknown key".to_owned()));
+        assert!(printed.contains("\n2 | *** = ***\n  | ^^^"), "{printed}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_change_of_a_file_tells_its_secrets(
+        at in 0..SECRET.len(),
+        length in 0..30_usize,
+        replacement in prop::sample::select(vec![
+            "", "1", "\"", "'''", "\"\"\"", "[", "]", "{", "}", "=", "\n", ",", "1979-05-27", "nan",
+            "[[backends]]", "[a]", "name", "\t", "# ", "${", "${A}", "env = ", "url.",
+            "[[aliases]]", "[filter]", "default = ",
+        ]),
+    ) {
+        let end = (at + length).min(SECRET.len());
+        let text = format!("{}{replacement}{}", &SECRET[..at], &SECRET[end..]);
+        let told = match Config::from_toml_str_with_env(&text, |_| None) {
+            Ok(config) => format!("{config:?}"),
+            Err(error) => format!("{error}{error:?}"),
+        };
+        prop_assert!(!told.contains("s3cret"), "{}\n{}", text, told);
+    }
+}
+
+/// A file that is full of secrets; the comments keep changes from making one
+/// of them the value of another key.
+const SECRET: &str = r#"
+[router]
+separator = "/"
+# ............................................................
+[[backends]]
+name = "a"
+command = "b"
+# ............................................................
+args = ["s3cret", '--a=s3cret', """
+s3cret
+"""]
+env = { A = "s3cret", B = 's3cret', "C" = "s3cret" }
+# ............................................................
+[[backends]]
+name = "c"
+# ............................................................
+[backends.headers]
+A = "s3cret"
+B = '''
+s3cret'''
+# ............................................................
+[[backends]]
+name = "d"
+# ............................................................
+headers.A = "s3cret"
+url = "https://s3cret@host?s3cret"
+# ............................................................
+[[backends.aliases]]
+tool = "f"
+# ............................................................
+arguments = { k = { default = "s3cret" }, l = { hide = true, default = ["s3cret"] } }
+# ............................................................
+[[aliases]]
+tool = "f"
+# ............................................................
+[aliases.arguments.k]
+hide = true
+default = "s3cret"
+# ............................................................
+[[composite_tools]]
+name = "e"
+description = "f"
+tools = ["g"]
+"#;
+
+#[test]
+fn defaults_of_arguments_are_not_told_by_what_they_are_made_of() {
+    let argument = ArgumentAlias::new().hide().default(json!({ "key": "s3cret" }));
+    let told = format!("{argument:?} {:?}", ToolAlias::new("a").argument("k", argument.clone()));
+    assert!(told.contains("default: Some(…)") && !told.contains("s3cret"), "{told}");
+}
