@@ -10,6 +10,7 @@ const SECTION: &str = "advertise";
 
 /// Which tools clients are shown.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AdvertiseTable {
     /// The tools that are shown besides composites; all, if not set.
@@ -24,6 +25,7 @@ pub(super) struct AdvertiseTable {
 
 /// Whether tools that are not shown can be called.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum CallsName {
     /// No, as if they did not exist.
@@ -34,6 +36,7 @@ enum CallsName {
 
 /// Whether clients are shown the tools, or two tools to search and call them.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ModeName {
     /// The tools.

@@ -19,6 +19,7 @@ const KINDS: [&str; 4] = ["tool", "from", "prompt", "resource"];
 
 /// What clients see of a tool, a prompt or a resource instead of what the server says.
 #[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AliasTable {
     /// The tool, as the server calls it.
@@ -47,6 +48,7 @@ pub(super) struct AliasTable {
 
 /// What clients see of an argument of a tool.
 #[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ArgumentTable {
     /// Whether clients neither see nor set it.

@@ -3,6 +3,7 @@ use serde::Deserialize;
 
 /// What a tool might do, spelled as in MCP.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct AnnotationsTable {
     /// What people are shown as its name.

@@ -35,39 +35,69 @@ const MAX_NAME: usize = 64;
 /// How long a prefix of its own may be.
 const MAX_PREFIX: usize = 64;
 
-/// One backend.
+/// A server behind the stack.
 #[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["name"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BackendTable {
+    /// What it is called in this file, and what its prefix is made of.
+    #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$")))]
     name: Option<String>,
+    /// How it is reached; if not set, what has a `command` is a child process.
     transport: Option<TransportName>,
+    /// How long one call may take; 60 seconds, if not set.
     timeout: Option<Duration>,
+    /// How long connecting may take; 30 seconds, if not set.
     connect_timeout: Option<Duration>,
+    /// What its names begin with for clients; its name and the separator, if not set.
     prefix: Option<String>,
+    /// The program that is started; `${VAR}` is a variable of the environment.
     command: Option<String>,
+    /// What the program is called with; `${VAR}` is a variable of the environment.
     args: Option<Vec<String>>,
+    /// The variables that the program gets besides those it inherits.
     env: Option<BTreeMap<String, String>>,
+    /// The folder that the program is started in.
     cwd: Option<String>,
+    /// The address of a server; `${VAR}` is a variable of the environment.
     url: Option<String>,
+    /// What is sent with every request to `url`.
     headers: Option<BTreeMap<String, String>>,
+    /// Its tools that clients may see and call; all, if not set.
     expose_tools: Option<Vec<String>>,
+    /// Its tools that clients may neither see nor call.
     hide_tools: Option<Vec<String>>,
+    /// Its prompts that clients may see and get; all, if not set.
     expose_prompts: Option<Vec<String>>,
+    /// Its prompts that clients may neither see nor get.
     hide_prompts: Option<Vec<String>>,
+    /// The URIs of its resources that clients may see and read; all, if not set.
     expose_resources: Option<Vec<String>>,
+    /// The URIs of its resources that clients may neither see nor read.
     hide_resources: Option<Vec<String>>,
+    /// Its resource templates that clients may see; all, if not set.
     expose_resource_templates: Option<Vec<String>>,
+    /// Its resource templates that clients may not see.
     hide_resource_templates: Option<Vec<String>>,
+    /// Whether clients may only use tools of it that say that they change nothing.
     read_only_only: Option<bool>,
+    /// Whether clients may only use tools of it that say that they destroy nothing.
     hide_destructive: Option<bool>,
+    /// What the router and clients see of it instead of what it says.
     aliases: Vec<AliasTable>,
+    /// What the arguments of its tools must be like.
     validate: ValidateTable,
 }
 
+/// How a backend is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum TransportName {
+    /// It is a child process, spoken to over its pipes.
     Stdio,
+    /// It is a server of streamable HTTP.
     Http,
 }
 

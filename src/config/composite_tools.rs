@@ -20,62 +20,99 @@ use crate::composite::{
 /// The key of the section.
 const SECTION: &str = "composite_tools";
 
-/// One composite tool.
+/// A tool that is made of others.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["name", "description"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CompositeToolTable {
+    /// The name that clients see.
     name: Option<String>,
+    /// The description that clients see.
     description: Option<String>,
+    /// The title that clients see.
     title: Option<String>,
+    /// The schema of its arguments; if not set, it is made of those of the targets.
     input_schema: Option<JsonObject>,
     /// Another name of `input_schema`.
     parameters: Option<JsonObject>,
+    /// The schema of its result; if not set, it describes the report.
     output_schema: Option<JsonObject>,
+    /// What it might do; what is not set is derived from the targets.
     annotations: Option<AnnotationsTable>,
+    /// How long a whole run may take; 30 minutes, if not set.
     timeout: Option<Duration>,
+    /// How the targets are run; all at once, if not set.
     strategy: Option<StrategyName>,
+    /// How many targets must succeed; all, if not set.
     success: Option<SuccessRule>,
+    /// In which order the answers stand in the result; as declared, if not set.
     order: Option<OrderName>,
+    /// Whether the result tells what became of each target.
     report: Option<bool>,
+    /// How many targets run at the same time at most.
+    #[cfg_attr(test, schemars(range(min = 1)))]
     max_parallel: Option<usize>,
-    /// The names of the tools to call.
+    /// The names of the tools to call, each with the arguments as they are.
     tools: Option<Vec<String>>,
-    /// The same with settings for each.
+    /// The tools to call, with settings for each, instead of `tools`.
     targets: Option<Vec<TargetTable>>,
 }
 
 /// One tool that a composite calls.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["tool"])))]
 #[serde(default, deny_unknown_fields)]
 struct TargetTable {
+    /// What names it in the result; if not set, the name of the tool.
     id: Option<String>,
+    /// The tool: as clients see it, or `backend/tool`, or another composite.
     tool: Option<String>,
+    /// What it is called with, such as `{ q = "$input.query" }`; what came, if not set.
     arguments: Option<serde_json::Value>,
+    /// How long the call may take; 60 seconds, if not set.
     timeout: Option<Duration>,
+    /// Whether it may fail or be missing without harm.
     optional: Option<bool>,
 }
 
+/// How the targets are run.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StrategyName {
+    /// All at once.
     Parallel,
+    /// One after the other.
     Sequential,
+    /// All at once, until one has succeeded.
     Race,
+    /// One after the other, until one has succeeded.
     Fallback,
 }
 
+/// How many targets must succeed.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase", expecting = "`\"all\"`, `\"any\"` or `{ quorum = … }`")]
 enum SuccessRule {
+    /// All that are not optional.
     All,
+    /// One.
     Any,
+    /// So many.
     Quorum(usize),
 }
 
+/// In which order the answers stand in the result.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum OrderName {
+    /// As the targets do in the file.
     Declared,
+    /// As they came.
     Completion,
 }
 

@@ -33,23 +33,46 @@ pub struct Config {
     stack_layer: StackLayer,
 }
 
-/// The sections of a file.
+/// Servers, what clients see of them, and tools that are made of their tools.
 #[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct FileTable {
+pub(super) struct FileTable {
+    /// Files whose composites are added, such as `workflows/*.toml`.
     include: Vec<String>,
+    /// How the backends become one server.
     router: RouterTable,
+    /// The servers behind the stack.
     backends: Vec<BackendTable>,
+    /// What clients may send.
     validate: ValidateTable,
+    /// What clients may see and use.
     filter: FilterTable,
+    /// What clients see instead of what the servers say.
     aliases: Vec<AliasTable>,
+    /// Which tools clients are shown.
     advertise: AdvertiseTable,
+    /// Tools that are made of others.
     composite_tools: Vec<CompositeToolTable>,
 }
 
 // === impl Config ===
 
 impl Config {
+    /// The JSON Schema of a file, draft 7, for editors.
+    ///
+    /// Write it beside a file that begins with this line, and editors with
+    /// [Taplo](https://taplo.tamasfe.dev) complete and explain the keys:
+    ///
+    /// ```toml
+    /// #:schema ./mcp-composite.schema.json
+    /// ```
+    ///
+    /// It knows the keys and the types of their values. What is wrong beyond that is
+    /// told when the file is read.
+    pub const JSON_SCHEMA: &str =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/mcp-composite.schema.json"));
+
     /// Reads the file at `path`, and those that it includes, with the variables
     /// of this process.
     ///

@@ -11,6 +11,7 @@ use crate::{
 
 /// What clients may see and use.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FilterTable {
     /// The tools that clients may see and call; all, if not set.

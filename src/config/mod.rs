@@ -210,6 +210,8 @@ mod include;
 mod masks;
 mod read;
 mod router;
+#[cfg(test)]
+mod schema;
 mod source;
 mod targets;
 mod url;

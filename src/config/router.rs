@@ -15,19 +15,28 @@ pub struct RouterConfig {
     conflicts: Conflicts,
 }
 
-/// The section.
+/// How the backends become one server.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RouterTable {
+    /// What stands between the name of a backend and that of its tool; `_`, if not set.
+    #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_./-]{1,8}$")))]
     separator: Option<String>,
+    /// How names that several backends have are kept apart; by prefixes, if not set.
     conflicts: Option<ConflictsName>,
 }
 
+/// How names that several backends have are kept apart.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ConflictsName {
+    /// Each name begins with the prefix of its backend.
     Prefix,
+    /// Names stay as they are, and the first backend of the file wins.
     Priority,
+    /// Names stay as they are, and no two backends may have the same.
     Manual,
 }
 

@@ -9,13 +9,16 @@ use crate::{
     validate::{SchemaMode, ValidateLayer},
 };
 
-/// What arguments must be like.
+/// What clients may send.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ValidateTable {
     /// How many bytes a request may have; names, and `_meta` of a common size, do not count.
+    #[cfg_attr(test, schemars(range(min = 1)))]
     max_argument_bytes: Option<usize>,
     /// How deep arrays and objects may be nested; at most 128.
+    #[cfg_attr(test, schemars(range(min = 1)))]
     max_depth: Option<usize>,
     /// What happens to arguments that do not fit the input schema of the tool.
     schema: Option<SchemaName>,
@@ -23,6 +26,7 @@ pub(super) struct ValidateTable {
 
 /// What happens to arguments that do not fit the input schema of the tool.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum SchemaName {
     /// Nothing: they are not checked.

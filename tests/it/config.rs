@@ -1,6 +1,7 @@
 //! Files, from their text to what it configures or every mistake.
 
 mod keys;
+mod schema;
 mod secrets;
 mod targets;
 

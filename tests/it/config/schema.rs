@@ -1,0 +1,119 @@
+//! The JSON Schema of a file, held against files.
+
+use std::{fs, path::Path};
+
+use jsonschema::Validator;
+use mcp_composite::config::Config;
+use serde_json::Value;
+
+/// What is wrong with a file for an editor.
+fn wrong(schema: &Validator, text: &str) -> Vec<String> {
+    let file: Value = toml::from_str(text).unwrap();
+    schema.iter_errors(&file).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+fn schema() -> Validator {
+    jsonschema::draft7::new(&serde_json::from_str(Config::JSON_SCHEMA).unwrap()).unwrap()
+}
+
+#[test]
+fn files_that_are_right_fit_the_schema() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files: Vec<(String, String)> = Vec::new();
+    for folder in ["tests/configs", "tests/configs/include", "examples"] {
+        for entry in fs::read_dir(package.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if name.ends_with(".toml") && (folder == "examples" || name.starts_with("valid")) {
+                files.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(files.len() > 5, "{files:?}");
+    let readme = fs::read_to_string(package.join("README.md")).unwrap();
+    for block in readme.split("```toml\n").skip(1) {
+        files.push(("README.md".to_owned(), block.split_once("```").unwrap().0.to_owned()));
+    }
+    let schema = schema();
+    for (name, text) in files {
+        assert_eq!(wrong(&schema, &text), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn files_with_other_keys_or_types_do_not_fit() {
+    let backend = "[[backends]]\nname = 'a'\ncommand = 'b'\n";
+    let schema = schema();
+    for (before, right, wrong_text) in [
+        ("", "include = []", "includes = []"),
+        ("", "include = ['a']", "include = 'a'"),
+        ("[router]", "separator = '/'", "separator = ''"),
+        ("[router]", "conflicts = 'manual'", "conflicts = 'none'"),
+        ("[validate]", "schema = 'warn'", "schema = true"),
+        ("[validate]", "max_depth = 8", "max_depth = 0"),
+        ("[validate]", "max_argument_bytes = 8", "max_argument_bytes = '8 KiB'"),
+        ("[filter]", "hide_tools = ['a']", "hide_tools = 'a'"),
+        ("[filter]", "hide_tools = ['a']", "hide_tool = ['a']"),
+        ("[filter]", "read_only_only = true", "read_only_only = 'yes'"),
+        ("[advertise]", "mode = 'search'", "mode = 'find'"),
+        ("[advertise]", "calls = 'allow'", "calls = false"),
+        ("[[aliases]]\ntool = 'a'", "name = 'b'", "nam = 'b'"),
+        ("[[aliases]]\nfrom = 'a'", "to = 'b'", "to = ['b']"),
+        ("[[aliases]]\ntool = 'a'", "arguments.b.default = 1", "arguments.b = 1"),
+        ("[[aliases]]\ntool = 'a'", "arguments.b.hide = true", "arguments.b.hidden = true"),
+        (
+            "[[aliases]]\ntool = 'a'",
+            "annotations.readOnlyHint = true",
+            "annotations.readOnly = true",
+        ),
+        (backend, "timeout = '30s'", "timeout = 30"),
+        (backend, "timeout = '1h 30m'", "timeout = 'soon'"),
+        (backend, "hide_tools = ['a']", "hide = ['a']"),
+        (backend, "validate.schema = 'off'", "validate.schema = 'no'"),
+        (backend, "aliases = [{ from = 'a' }]", "aliases = { from = 'a' }"),
+        ("[[backends]]\ncommand = 'a'", "name = 'a'", "prefix = 'a'"),
+        ("[[composite_tools]]\nname = 'a'", "description = 'b'", "title = 'b'"),
+        (
+            "[[composite_tools]]\nname = 'a'\ndescription = 'b'",
+            "success = 'any'",
+            "success = 'some'",
+        ),
+        (
+            "[[composite_tools]]\nname = 'a'\ndescription = 'b'",
+            "success = { quorum = 2 }",
+            "success = { quorum = '2' }",
+        ),
+        (
+            "[[composite_tools]]\nname = 'a'\ndescription = 'b'",
+            "targets = [{ tool = 'a' }]",
+            "targets = [{ id = 'a' }]",
+        ),
+    ] {
+        let file = |key: &str| wrong(&schema, &format!("{before}\n{key}\n"));
+        assert_eq!(file(right), [""; 0], "{right}");
+        assert_eq!(file(wrong_text).len(), 1, "{wrong_text}: {:?}", file(wrong_text));
+    }
+}
+
+#[test]
+fn types_that_the_file_refuses_are_refused_by_the_schema_too() {
+    let schema = schema();
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs");
+    for name in [
+        "bad_strategy",
+        "duration_as_a_number",
+        "table_instead_of_an_array",
+        "unknown_key",
+        "unknown_key_of_a_backend",
+        "unknown_key_of_a_target",
+        "unknown_section",
+        "wrong_type",
+        "wrong_type_of_a_name",
+        "wrong_type_of_a_section",
+        "wrong_type_of_an_element",
+        "unknown_words_in_sections",
+    ] {
+        let text = fs::read_to_string(configs.join(name).with_extension("toml")).unwrap();
+        assert_ne!(wrong(&schema, &text), [""; 0], "{name}");
+    }
+}
