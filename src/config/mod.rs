@@ -1,4 +1,15 @@
-//! Servers and composite tools from a TOML file.
+//! Servers, what clients see of them, and composite tools from a TOML file.
+//!
+//! A file has these sections, each of which may be left out:
+//!
+//! - [`[[composite_tools]]`](#composite-tools): tools that are made of others;
+//! - [`[[backends]]` and `[router]`](#backends): the servers, and how they become one;
+//! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): what clients
+//!   may send, see and use, and under which names;
+//! - [`include`](#several-files): more composites, from other files.
+//!
+//! [`Config::stack_layer`] makes layers of all of them but the servers, in their
+//! [fixed order](crate::stack).
 //!
 //! # Composite tools
 //!
@@ -73,7 +84,8 @@
 //!
 //! The values of `env` and `headers`, all of a `url` but its server, and what
 //! comes out of variables are secret. No mistake and no `Debug` output tells
-//! them, and [`BackendConfig::secrets`] takes them out of what a backend says.
+//! them, and [`BackendConfig::secrets`] takes them out of what a backend says. Nor is
+//! a [default of an argument](#layers) told.
 //! Where the line of a mistake is shown, `***` stands for all that may be
 //! secret; if the file is no TOML, that is nearly everything. A key that does
 //! not exist is told if it is a plain word, of at most 64 letters, digits, `_`
@@ -90,6 +102,10 @@
 //!   `search` of the backend `github`;
 //! - the name that clients see, such as `gh_search`.
 //!
+//! In the second, the tool has the name that the backend itself gives it, or else an
+//! alias of the backend. In the last, it has the name that clients see; if that is
+//! another one, the mistake tells it.
+//!
 //! It is read in this order, but where it is spelled like a backend and also
 //! begins with a prefix, the longer of the two is meant, and the prefix if they
 //! are equally long. What a target is called from then on is the name that
@@ -103,6 +119,89 @@
 //! With `conflicts = "priority"` or `"manual"` tools have no prefix, so any name
 //! can be one, and is of the backend that it is routed to. Of several backends
 //! none can be named there, so what is spelled like one is a mistake.
+//!
+//! # Layers
+//!
+//! ```toml
+//! [validate]
+//! max_argument_bytes = 65536                   # of a request
+//! max_depth = 16                               # of arrays and objects in it
+//! schema = "off"                               # "warn", "strict"
+//!
+//! [filter]
+//! expose_tools = ["github_*"]                  # nothing else; all, if left out
+//! hide_tools = ["*_delete_*"]                  # whatever is exposed
+//! expose_prompts = ["github_review"]
+//! hide_prompts = ["*_draft"]
+//! expose_resources = ["file:///srv/*"]         # by their URIs
+//! hide_resources = ['re:.*\.key']
+//! expose_resource_templates = ["file:///{path}"]
+//! hide_resource_templates = ["git://*"]
+//! read_only_only = true                        # only tools that say that they change nothing
+//! hide_destructive = true                      # only tools that say that they destroy nothing
+//!
+//! [[aliases]]
+//! tool = "github_search_code"                  # or `from`
+//! name = "search_code"                         # or `to`
+//! title = "Search code"
+//! description = "Searches the code of our organisation"
+//! annotations = { readOnlyHint = true }        # as in MCP; your claim about the tool
+//!
+//! [aliases.arguments]
+//! q = { rename = "query", description = "What to search for" }
+//! limit = { default = 20 }                     # if the client does not say
+//! api_key = { hide = true, default = "…" }     # always
+//!
+//! [[aliases]]
+//! prompt = "github_review"
+//! name = "review"                              # also `title`, `description`
+//!
+//! [[aliases]]
+//! resource = "file:///srv/readme.md"           # or a template of URIs
+//! uri = "docs:///readme.md"
+//! name = "readme"                              # also `title`, `description`
+//!
+//! [advertise]
+//! allow = ["search_*"]                         # besides composites; all, if left out
+//! deny = ["search_users"]                      # whatever is allowed
+//! calls = "refuse"                             # "allow": not listed, but callable
+//! mode = "list"                                # "search": two tools to find and call them
+//! ```
+//!
+//! What the keys mean is told by [`limit`](crate::limit),
+//! [`validate`](crate::validate), [`filter`](crate::filter), [`alias`](crate::alias)
+//! and [`advertise`](crate::advertise). The elements of lists are
+//! [patterns](crate::pattern): texts, globs and regular expressions. An empty list
+//! of what is exposed or allowed lets nothing through. The same text in both lists
+//! is a mistake.
+//!
+//! `deny = ["*"]` in `[advertise]` leaves the composites alone, which only their
+//! exact names deny: clients see the whole, and not its parts.
+//!
+//! A backend can have all keys of `[filter]`, the table `validate`, and `aliases`:
+//!
+//! ```toml
+//! [[backends]]
+//! name = "github"
+//! command = "github-mcp"
+//! hide_tools = ["delete_*"]
+//! validate = { schema = "strict" }
+//!
+//! [[backends.aliases]]
+//! from = "search_code"
+//! to = "search"
+//! ```
+//!
+//! They speak of the names that the backend itself has, without its prefix;
+//! `[filter]` and `[validate]` of those that the router has. So the `hide_tools` above
+//! are `github_delete_*` in `[filter]`. `[[aliases]]` make the names that clients see
+//! out of those that the router has: the tool above is `github_search` there, and
+//! what it is called then has no prefix. `[advertise]` and composites speak of what
+//! clients see.
+//!
+//! A default of an argument may be secret, such as a key that only the server may
+//! know. Neither mistakes nor `Debug` output tell any default. The server gets it as
+//! it is, and what the server says of it is not changed.
 //!
 //! # Several files
 //!
@@ -122,6 +221,8 @@
 //! A file is accepted as a whole or not at all. What is wrong with it is told
 //! all at once, each mistake with its line and column. A key that does not
 //! exist is a mistake. An empty file has no backends and no composites.
+//!
+//! With [`Config::JSON_SCHEMA`], editors tell some of it while you write.
 //!
 //! # Examples
 //!
