@@ -30,9 +30,15 @@ fn files_that_are_right_fit_the_schema() {
         }
     }
     assert!(files.len() > 5, "{files:?}");
-    let readme = fs::read_to_string(package.join("README.md")).unwrap();
-    for block in readme.split("```toml\n").skip(1) {
-        files.push(("README.md".to_owned(), block.split_once("```").unwrap().0.to_owned()));
+    for name in ["README.md", "src/config/mod.rs"] {
+        let text = fs::read_to_string(package.join(name)).unwrap();
+        let lines = text.lines().map(|line| line.trim_start_matches("//!").trim_start());
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let blocks: Vec<_> = text.split("```toml\n").skip(1).collect();
+        assert!(blocks.len() >= 2, "{name}");
+        for block in blocks {
+            files.push((name.to_owned(), block.split_once("```").unwrap().0.to_owned()));
+        }
     }
     let schema = schema();
     for (name, text) in files {
