@@ -6,8 +6,11 @@ use std::{
 };
 
 use futures::future::join_all;
-use rmcp::model::{ServerConfig, ServerPeerInfo};
-use tower::timeout::Timeout;
+use rmcp::model::{
+    ClientRequest, ListPromptsRequest, ListResourceTemplatesRequest, ListResourcesRequest,
+    ListToolsRequest, ServerConfig, ServerPeerInfo,
+};
+use tower::{ServiceExt, timeout::Timeout};
 use tower_layer::Layer;
 
 #[cfg(feature = "http")]
@@ -17,7 +20,10 @@ use http::{HeaderName, HeaderValue};
 use super::HttpConfig;
 #[cfg(feature = "stdio")]
 use super::StdioConfig;
-use super::{BackendConfig, Config, Reloaded, Transport};
+use super::{
+    BackendConfig, Config, Reloaded, Transport,
+    memory::{Memory, Recall, Remember},
+};
 #[cfg(feature = "stdio")]
 use crate::adapter::remote::stdio::ChildProcess;
 use crate::{
@@ -27,6 +33,8 @@ use crate::{
     },
     alias::AliasLayer,
     changes::Changes,
+    intercept::Intercepted,
+    message::{Context, Request},
 };
 
 /// The backends of a file, connected or about to be.
@@ -40,6 +48,8 @@ pub struct Backends {
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
     changes: Changes,
+    /// Set while the router is to learn what was known before it.
+    recall: Recall,
 }
 
 /// One of them, as it was configured.
@@ -49,9 +59,11 @@ struct Connected {
     remote: RemoteService,
     /// By what other URIs the remote tells that a resource has changed.
     aliases: Arc<Mutex<AliasLayer>>,
+    /// What it listed last, by its own names.
+    memory: Memory,
 }
 
-/// Why the backends of a file cannot be connected with this build of the crate.
+/// Why the backends of a file cannot be connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(Reason);
 
@@ -65,6 +77,7 @@ enum Reason {
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "there is no HTTP"))]
     Header(String, String),
     Router(RouterError),
+    Closed,
 }
 
 // === impl Config ===
@@ -99,9 +112,13 @@ impl Config {
 /// What tells what a server says of itself.
 fn description(
     remote: &RemoteService,
+    Remember { memory, recall }: &Remember,
 ) -> impl Fn() -> Option<ServerConfig> + Send + Sync + 'static {
-    let remote = remote.clone();
+    let (remote, memory, recall) = (remote.clone(), memory.clone(), recall.clone());
     move || {
+        if recall.get() {
+            return Some(memory.describe());
+        }
         let ServerPeerInfo { capabilities, instructions, .. } = &*remote.server_info()?;
         let mut config = ServerConfig::new(capabilities.clone());
         config.instructions.clone_from(instructions);
@@ -121,14 +138,17 @@ impl Backends {
             .separator(config.router().separator())
             .conflicts(config.router().conflicts())
             .changes(changes.clone());
+        let recall = Recall::default();
         let mut connected = Vec::with_capacity(config.backends().len());
         for backend in config.backends() {
-            let before = before.iter().find(|before| before.config.is_reached_like(backend));
+            let before = before.iter().find(|before| before.config.name() == backend.name());
             let this = Connected::new(backend, &changes, before)?;
+            let remember = Remember { memory: this.memory.clone(), recall: recall.clone() };
+            let description = description(&this.remote, &remember);
             let service = Timeout::new(this.remote.clone(), backend.timeout());
+            let service = Intercepted::new(remember, service);
             let service = backend.layer().clone().changes(&changes).layer(service);
-            let mut routed =
-                Backend::new(backend.name(), service).description(description(&this.remote));
+            let mut routed = Backend::new(backend.name(), service).description(description);
             if backend.prefix() != config.default_prefix(backend.name()) {
                 routed = routed.prefix(backend.prefix());
             }
@@ -137,7 +157,7 @@ impl Backends {
         }
         let router = router.build().map_err(|error| ConnectError(Reason::Router(error)))?;
         let remotes = connected.iter().map(|connected| connected.remote.clone()).collect();
-        Ok(Self { router, remotes, connected: connected.into(), changes })
+        Ok(Self { router, remotes, connected: connected.into(), changes, recall })
     }
 
     /// Connects the backends of another file, but those that are connected in the
@@ -159,11 +179,43 @@ impl Backends {
         Ok((backends, reloaded))
     }
 
-    /// Makes them tell changes as their file has it.
-    pub(super) fn take_over(&self) {
-        for Connected { config, aliases, .. } in &*self.connected {
-            let mut aliases = aliases.lock().unwrap_or_else(PoisonError::into_inner);
-            aliases.clone_from(config.layer().aliases());
+    /// Lets the router learn what was listed before it, of backends that may not
+    /// answer now.
+    pub(super) async fn recall(&self) {
+        self.recall.set(true);
+        self.list().await;
+        self.recall.set(false);
+    }
+
+    /// Lets the router learn all that there is.
+    pub(super) async fn list(&self) {
+        let requests: [ClientRequest; 4] = [
+            ListToolsRequest::default().into(),
+            ListPromptsRequest::default().into(),
+            ListResourcesRequest::default().into(),
+            ListResourceTemplatesRequest::default().into(),
+        ];
+        join_all(requests.map(|request| {
+            let request = Request::new(request, Context::default());
+            self.router.clone().oneshot(request)
+        }))
+        .await;
+    }
+
+    /// Makes them tell changes as their file has it, and of the resources that
+    /// clients have subscribed to at those whose places they take.
+    pub(super) fn take_over(&self, before: &Self) {
+        for this in &*self.connected {
+            let Connected { config, remote, aliases, .. } = this;
+            aliases
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone_from(config.layer().aliases());
+            let mut before = before.connected.iter();
+            let before = before.find(|before| before.config.name() == config.name());
+            if let Some(before) = before.filter(|before| !before.is_same(this)) {
+                remote.subscribe_like(&before.remote);
+            }
         }
     }
 
@@ -208,16 +260,21 @@ impl Connected {
         before: Option<&Self>,
     ) -> Result<Self, ConnectError> {
         let config = config.clone();
-        if let Some(Self { remote, aliases, .. }) = before.cloned() {
-            return Ok(Self { config, remote, aliases });
-        }
+        let memory = match before {
+            Some(before) if before.config.is_reached_like(&config) => {
+                return Ok(Self { config, ..before.clone() });
+            }
+            // What has its name probably has its tools as well.
+            Some(before) => before.memory.fork(),
+            None => Memory::default(),
+        };
         let aliases = Arc::new(Mutex::new(config.layer().aliases().clone()));
         let known = aliases.clone();
         let changes = changes.told_as(Arc::new(move |uri| {
             known.lock().unwrap_or_else(PoisonError::into_inner).uris_of(uri)
         }));
         let remote = config.connect(changes)?;
-        Ok(Self { config, remote, aliases })
+        Ok(Self { config, remote, aliases, memory })
     }
 
     /// Whether the two have one connection.
@@ -289,6 +346,13 @@ fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String
 
 // === impl ConnectError ===
 
+impl ConnectError {
+    /// There is nothing any more that could be reloaded.
+    pub(super) const fn closed() -> Self {
+        Self(Reason::Closed)
+    }
+}
+
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -302,6 +366,7 @@ impl fmt::Display for ConnectError {
                 write!(f, "backend `{backend}` has an illegal header `{header}`")
             }
             Reason::Router(error) => error.fmt(f),
+            Reason::Closed => f.write_str("the gateway was closed"),
         }
     }
 }

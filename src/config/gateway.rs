@@ -2,17 +2,19 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::future::join_all;
 use rmcp::model::ServerConfig;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::{Backends, Config, ConnectError};
 use crate::{
-    adapter::{RemoteService, Router, ServeService},
+    adapter::{RemoteService, Router, ServeService, remote::Ending},
     changes::Changes,
     reload::{Reload, Reloader},
     stack::{Stack, StackLayer},
@@ -20,6 +22,8 @@ use crate::{
 
 /// How long a reload waits for backends that are new, and for what they have.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it waits until each layer knows that, too.
+const WARMTH: Duration = Duration::from_secs(1);
 
 /// The backends of a file with the stack over them, which another file can take
 /// the place of while it serves.
@@ -54,6 +58,9 @@ struct Shared {
     changes: Changes,
     /// Held while a file takes the place of another.
     reloading: tokio::sync::Mutex<()>,
+    /// All backends that have not ended, those of files before included.
+    endings: Mutex<Vec<Ending>>,
+    closed: CancellationToken,
 }
 
 /// What is running at a time.
@@ -95,9 +102,16 @@ impl Gateway {
         let running = Running::new(config, config.connect()?);
         let changes = running.backends.changes().clone();
         let (_, reloader) = Reload::new(running.stack());
-        let running = Mutex::new(running);
-        let reloading = tokio::sync::Mutex::default();
-        Ok(Self(Arc::new(Shared { reloader, running, changes, reloading })))
+        let shared = Shared {
+            reloader,
+            endings: Mutex::default(),
+            changes,
+            reloading: tokio::sync::Mutex::default(),
+            closed: CancellationToken::new(),
+            running: Mutex::new(running),
+        };
+        shared.note(&shared.running().backends);
+        Ok(Self(Arc::new(shared)))
     }
 
     /// The service that clients talk to.
@@ -133,7 +147,7 @@ impl Gateway {
     #[must_use]
     pub fn changes(&self) -> Changes {
         let shared = self.0.clone();
-        let known = move |uri: &Arc<str>| shared.running().layer.aliases().uris_of(uri);
+        let known = move |uri: &Arc<str>| shared.lock().layer.aliases().uris_of(uri);
         self.0.changes.heard_as(Arc::new(known))
     }
 
@@ -147,47 +161,65 @@ impl Gateway {
 
     /// Puts another file in the place of the one that is running.
     ///
-    /// A backend that is reached in the same way as before is kept, with its
-    /// process or connection; its timeout, prefix, aliases, filter and checks are
-    /// those of the new file. Others are connected first, for at most 5 seconds,
-    /// and what there is is listed, so that clients need not wait. Then requests
-    /// that are not sent yet go to the new stack, all at the same moment; those
-    /// that were sent end on the old one, and a backend that is gone ends after
-    /// its last request. Clients are told that tools, prompts and resources have
-    /// changed.
+    /// - *Backends.* One of the same name that is reached in the same way, with the
+    ///   same `connect_timeout`, is kept with its process or connection; its
+    ///   timeout, prefix, aliases, filter and checks are those of the new file.
+    ///   Others are connected first.
+    /// - *Requests.* Those that are not sent yet go to the new stack, all at the
+    ///   same moment. Those that were sent end on the old one, with its backends,
+    ///   and a backend that is gone ends after its last request.
+    /// - *Lists.* What there is is listed before clients come to the new stack. A
+    ///   backend that cannot be asked, since it is away or is not connected yet,
+    ///   has what the one of its name listed last, so that its tools, and the
+    ///   composites that are made of them, do not come and go. All of this takes
+    ///   no longer than six seconds; later backends are connected in the
+    ///   background.
+    /// - *Clients* are told that tools, prompts and resources have changed. They
+    ///   stay subscribed to resources of backends whose names are in the new file;
+    ///   one that was connected again is asked to tell of them. To resources of
+    ///   other backends, or under other URIs than before, a client must subscribe
+    ///   again.
     ///
     /// Reloads come one after another. One that is dropped changes nothing.
     ///
     /// # Errors
     ///
-    /// Returns an error as [`connect`](Self::connect) does; all stays as it was.
+    /// Returns an error as [`connect`](Self::connect) does, and if the gateway was
+    /// closed; all stays as it was.
     pub async fn reload(&self, config: &Config) -> Result<Reloaded, ConnectError> {
-        let _reloading = self.0.reloading.lock().await;
+        let Self(shared) = self;
+        let _reloading = shared.reloading.lock().await;
+        if shared.closed.is_cancelled() {
+            return Err(ConnectError::closed());
+        }
         let before = self.backends();
         let (backends, reloaded) = before.reconnect(config)?;
+        shared.note(&backends);
         let running = Running::new(config, backends);
         let stack = running.stack();
-        let ready = async {
-            let remotes = running.backends.remotes().iter();
-            join_all(remotes.map(RemoteService::connected)).await;
-            // What it could not find out it finds out when it is needed.
-            let _ = stack.warm().await;
-        };
-        let _ = tokio::time::timeout(PATIENCE, ready).await;
+        // Whoever closes the gateway does not wait for new backends.
+        let ready = shared.closed.run_until_cancelled(running.warm(&stack));
+        ready.await.ok_or_else(ConnectError::closed)?;
 
-        running.backends.take_over();
-        *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
-        self.0.reloader.replace(stack);
-        let changes = &self.0.changes;
+        running.backends.take_over(&before);
+        *shared.lock() = running;
+        shared.reloader.replace(stack);
+        // Only now, since whoever is told asks at once.
+        let changes = &shared.changes;
         for epoch in [changes.tools(), changes.prompts(), changes.resources()] {
             epoch.bump();
         }
         Ok(reloaded)
     }
 
-    /// Ends all backends at the same time, child processes included.
+    /// Ends all backends at the same time, child processes included, also those
+    /// of files before that requests are still at.
     pub async fn close(&self) {
-        self.backends().close().await;
+        let Self(shared) = self;
+        shared.closed.cancel();
+        let _reloading = shared.reloading.lock().await;
+        let endings = shared.endings().clone();
+        join_all(endings.iter().map(Ending::end)).await;
     }
 }
 
@@ -195,7 +227,26 @@ impl Gateway {
 
 impl Shared {
     fn running(&self) -> Running {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers backends, so that they end when the gateway is closed.
+    fn note(&self, backends: &Backends) {
+        let mut endings = self.endings();
+        endings.retain(|ending| !ending.has_ended());
+        for ending in backends.remotes().iter().map(RemoteService::ending) {
+            if !endings.iter().any(|noted| noted.is_same(&ending)) {
+                endings.push(ending);
+            }
+        }
+    }
+
+    fn endings(&self) -> MutexGuard<'_, Vec<Ending>> {
+        self.endings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,6 +260,14 @@ impl Running {
 
     fn stack(&self) -> Stack<Router> {
         self.layer.layer(self.backends.router().clone())
+    }
+
+    /// Finds out what there is, as far as that takes no time.
+    async fn warm(&self, stack: &Stack<Router>) {
+        self.backends.recall().await;
+        // What is not found out now is found out when it is needed.
+        let _ = timeout(PATIENCE, self.backends.list()).await;
+        let _ = timeout(WARMTH, stack.warm()).await;
     }
 }
 

@@ -309,6 +309,8 @@ mod gateway;
 mod header;
 mod include;
 mod masks;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod memory;
 mod read;
 mod router;
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A backend that behaves in some way.
-fn backend(name: &str, behaviour: &str, more: &str) -> String {
+pub(crate) fn backend(name: &str, behaviour: &str, more: &str) -> String {
     let command = example("misbehaving");
     format!(
         "[[backends]]\nname = '{name}'\ncommand = '{}'\nargs = ['{behaviour}']\n{more}\n",
@@ -25,12 +25,12 @@ fn backend(name: &str, behaviour: &str, more: &str) -> String {
     )
 }
 
-fn file(parts: &[String]) -> Config {
+pub(crate) fn file(parts: &[String]) -> Config {
     Config::from_toml_str(&parts.concat()).unwrap()
 }
 
 /// A composite with these targets.
-fn composite(targets: &str) -> String {
+pub(crate) fn composite(targets: &str) -> String {
     format!("[[composite_tools]]\nname = 'all'\ndescription = 'All of them'\ntools = {targets}\n")
 }
 

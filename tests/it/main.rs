@@ -15,6 +15,8 @@ mod end_to_end;
 mod fan_out;
 mod filter;
 mod from_fn;
+#[cfg(all(feature = "config", feature = "stdio"))]
+mod gateway;
 mod handler;
 mod http;
 mod include;

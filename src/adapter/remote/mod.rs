@@ -144,6 +144,14 @@ pub struct RemoteBuilder {
 /// The answer of a [`RemoteService`].
 pub struct ResponseFuture(BoxFuture<'static, Result<Reply, BackendError>>);
 
+/// Ends a server, without wanting it connected until then.
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+#[derive(Clone)]
+pub(crate) struct Ending {
+    remote: Arc<Remote>,
+    stop: CancellationToken,
+}
+
 /// Whoever has this wants the server connected.
 struct Owner {
     remote: Arc<Remote>,
@@ -231,6 +239,19 @@ impl RemoteService {
         }
         // The sender is at hand, so this cannot fail.
         let _ = state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
+    }
+
+    /// Listens to the resources that are listened to at another server, whose place
+    /// this one takes.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn subscribe_like(&self, other: &Self) {
+        self.0.remote.subscribed_like(&other.0.remote);
+    }
+
+    /// What ends the server, or waits for its end if nobody wants it any more.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn ending(&self) -> Ending {
+        Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
     }
 
     fn supervised(remote: Remote, open: Open) -> Self {
@@ -336,6 +357,34 @@ impl Future for ResponseFuture {
 impl fmt::Debug for ResponseFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+// === impl Ending ===
+
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+impl Ending {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.remote, &other.remote)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(*self.remote.state.borrow(), State::Closed)
+    }
+
+    /// Returns when the server has ended; see [`RemoteService::close`].
+    pub(crate) async fn end(&self) {
+        self.stop.cancel();
+        // The sender is at hand, so this cannot fail.
+        let _ =
+            self.remote.state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
+    }
+}
+
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+impl fmt::Debug for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ending").field("name", &self.remote.about.name).finish_non_exhaustive()
     }
 }
 

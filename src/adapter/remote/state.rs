@@ -25,6 +25,8 @@ pub(super) struct Remote {
     pub(super) state: watch::Sender<State>,
     /// Told when other resources are to be listened to.
     pub(super) listen_again: Notify,
+    /// Told when an older server is to be told of all subscriptions again.
+    pub(super) subscribe_again: Notify,
     known: Mutex<Known>,
 }
 
@@ -68,6 +70,7 @@ impl Remote {
             changes,
             state: watch::Sender::new(State::Connecting),
             listen_again: Notify::new(),
+            subscribe_again: Notify::new(),
             known: Mutex::default(),
         }
     }
@@ -152,6 +155,23 @@ impl Remote {
     pub(super) fn subscribed(&self, uri: &str) {
         *self.known().subscriptions.entry(uri.to_owned()).or_default() += 1;
         self.listen_again.notify_one();
+    }
+
+    /// Counts all who listen to resources of another server, whose place this one
+    /// takes.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(super) fn subscribed_like(&self, other: &Self) {
+        let others = other.known().subscriptions.clone();
+        if others.is_empty() {
+            return;
+        }
+        let mut known = self.known();
+        for (uri, count) in others {
+            *known.subscriptions.entry(uri).or_default() += count;
+        }
+        drop(known);
+        self.listen_again.notify_one();
+        self.subscribe_again.notify_one();
     }
 
     /// Counts somebody less; says whether nobody is left.

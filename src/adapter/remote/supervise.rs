@@ -293,7 +293,8 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     }
 }
 
-/// Tells an older server again what it was asked to tell before.
+/// Tells an older server again what it was asked to tell before, on this
+/// connection or instead of another server.
 async fn subscribe_again(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -308,7 +309,10 @@ async fn subscribe_again(remote: &Remote, connection: &Connection) {
             );
         }
     };
-    join_all(remote.subscriptions().into_iter().map(subscribe)).await;
+    loop {
+        join_all(remote.subscriptions().into_iter().map(subscribe)).await;
+        remote.subscribe_again.notified().await;
+    }
 }
 
 /// Listens to what changes at a server that must be asked to tell.

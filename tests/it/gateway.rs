@@ -1,0 +1,410 @@
+//! A file in the place of another, while clients are served.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use mcp_composite::{
+    config::{Config, Gateway, Reloaded},
+    message::{Reply, Request},
+};
+use rmcp::{
+    model::{CallToolRequestParams, ServerConfig, SubscriptionFilter},
+    service::Subscription,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+
+use crate::{
+    backends::{backend, composite, file},
+    programs::{example, is_running, signal},
+    support::{Connection, Era, connect, soon, until},
+};
+
+const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
+
+/// An empty folder of a test's own.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gateway").join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn gateway(parts: &[String]) -> Gateway {
+    Gateway::connect(&file(parts)).unwrap()
+}
+
+/// A backend that is reached in another way for each version.
+fn version(name: &str, version: u32) -> String {
+    backend(name, "good", &format!("env = {{ VERSION = '{version}' }}"))
+}
+
+/// A backend that a shell starts.
+fn shell(name: &str, script: &str, more: &str) -> String {
+    format!(
+        "[[backends]]\nname = '{name}'\ncommand = 'sh'\nargs = ['-c', '''{script}''']\n{more}\n"
+    )
+}
+
+async fn reload(gateway: &Gateway, parts: &[String]) -> Reloaded {
+    soon(gateway.reload(&file(parts))).await.unwrap()
+}
+
+async fn call(gateway: &Gateway, tool: &str, arguments: Value) -> Result<Reply, String> {
+    let mut params = CallToolRequestParams::new(tool.to_owned());
+    params.arguments = arguments.as_object().cloned();
+    let reply = soon(gateway.service().oneshot(Request::call_tool_with(params))).await;
+    reply.map_err(|error| error.to_string())
+}
+
+/// What a tool answers; of one that answers with a text, that.
+async fn answer(gateway: &Gateway, tool: &str, arguments: Value) -> Value {
+    let reply = call(gateway, tool, arguments).await.unwrap();
+    let result = reply.tool_result().unwrap_or_else(|| panic!("{tool}: {reply:?}"));
+    let text = || result.content[0].as_text().unwrap().text.as_str().into();
+    result.structured_content.clone().unwrap_or_else(text)
+}
+
+async fn pid(gateway: &Gateway, backend: &str) -> u64 {
+    let answer = answer(gateway, &format!("{backend}_pid"), json!({})).await;
+    answer["pid"].as_u64().unwrap()
+}
+
+async fn tools(gateway: &Gateway) -> Vec<String> {
+    let reply = soon(gateway.service().oneshot(Request::list_tools())).await.unwrap();
+    reply.tools().unwrap().tools.iter().map(|tool| tool.name.to_string()).collect()
+}
+
+async fn ends(process: u64) {
+    until(async || !is_running(process)).await;
+}
+
+// === requests ===
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_sees_one_file_while_files_change() {
+    let parts = |number| {
+        [version("one", number), version("two", number), composite("['one/env', 'two/env']")]
+    };
+    let gateway = gateway(&parts(0));
+    let mut callers = JoinSet::new();
+    for _ in 0..3 {
+        let gateway = gateway.clone();
+        callers.spawn(async move {
+            let mut seen = Vec::new();
+            while seen.last() != Some(&5) {
+                let report = answer(&gateway, "all", json!({ "name": "VERSION" })).await;
+                let [one, two] = ["one_env", "two_env"].map(|id| &report["branches"][id]["output"]);
+                assert_eq!(one, two, "{report}");
+                seen.push(one.as_str().unwrap().parse::<u32>().unwrap());
+            }
+            seen
+        });
+    }
+    for number in 1..=5 {
+        let reloaded = reload(&gateway, &parts(number)).await;
+        assert_eq!(reloaded.connected, ["one", "two"]);
+    }
+    while let Some(seen) = soon(callers.join_next()).await {
+        let seen = seen.unwrap();
+        assert!(seen.is_sorted(), "{seen:?}");
+    }
+    gateway.close().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_running_ends_on_the_old_backend_and_that_ends_after_it() {
+    let gateway = gateway(&[version("one", 1)]);
+    let old = pid(&gateway, "one").await;
+    let mut calls = JoinSet::new();
+    let called = gateway.clone();
+    calls.spawn(async move { answer(&called, "one_slow", json!({ "ms": 1500 })).await });
+    until(async || answer(&gateway, "one_calls", json!({})).await["count"].as_u64() > Some(2))
+        .await;
+
+    reload(&gateway, &[version("one", 2)]).await;
+    assert_ne!(pid(&gateway, "one").await, old);
+    assert!(is_running(old), "somebody is waiting for it");
+    assert_eq!(soon(calls.join_next()).await.unwrap().unwrap(), "at last");
+    ends(old).await;
+    gateway.close().await;
+}
+
+// === backends ===
+
+#[tokio::test]
+async fn only_what_is_reached_in_another_way_is_connected_again() {
+    let gateway =
+        gateway(&[backend("same", "good", ""), version("other", 1), backend("gone", "good", "")]);
+    let [same, other, gone] =
+        [pid(&gateway, "same").await, pid(&gateway, "other").await, pid(&gateway, "gone").await];
+    let reloaded = reload(
+        &gateway,
+        &[backend("new", "modern", ""), backend("same", "good", ""), version("other", 2)],
+    )
+    .await;
+    let told = "kept `same`; connected `new`, `other`; removed `gone`";
+    assert_eq!(reloaded.to_string(), told);
+    assert_eq!(pid(&gateway, "same").await, same);
+    assert_ne!(pid(&gateway, "other").await, other);
+    ends(other).await;
+    ends(gone).await;
+    let reply = call(&gateway, "gone_pid", json!({})).await.unwrap();
+    assert_eq!(reply.error().unwrap().message, "unknown tool `gone_pid`");
+    gateway.close().await;
+}
+
+#[tokio::test]
+async fn what_a_file_says_of_a_backend_that_is_kept_holds() {
+    let gateway = gateway(&[backend("one", "good", "")]);
+    let process = pid(&gateway, "one").await;
+    let more = "timeout = '100ms'\nprefix = 'x_'\nhide_tools = ['echo']\n\
+                [[backends.aliases]]\ntool = 'pid'\nname = 'number'";
+    let reloaded = reload(&gateway, &[backend("one", "good", more)]).await;
+    assert_eq!(reloaded.to_string(), "kept `one`");
+
+    let tools = tools(&gateway).await;
+    let has = |name: &str| tools.iter().any(|tool| tool == name);
+    assert_eq!([has("x_number"), has("x_slow")], [true; 2]);
+    assert_eq!([has("x_echo"), has("x_pid"), has("one_slow")], [false; 3]);
+    assert_eq!(answer(&gateway, "x_number", json!({})).await["pid"], process);
+    for hidden in ["x_echo", "x_pid", "one_pid"] {
+        let reply = call(&gateway, hidden, json!({ "text": "x" })).await.unwrap();
+        assert_eq!(reply.error().unwrap().message, format!("unknown tool `{hidden}`"));
+    }
+    let late = call(&gateway, "x_hang", json!({})).await.unwrap_err();
+    assert_eq!(late, "backend `one` did not answer in time");
+    gateway.close().await;
+}
+
+#[tokio::test]
+async fn tools_of_a_backend_that_is_away_stay_where_they_were() {
+    let folder = scratch("away");
+    let away = folder.join("away");
+    let command = example("misbehaving");
+    let script = format!("test -e {} && exit 1; exec {} good", away.display(), command.display());
+    let parts = |more: &str| {
+        [
+            shell("one", &script, more),
+            backend("two", "good", ""),
+            composite("['one/echo', 'two/echo']"),
+        ]
+    };
+    // As the same backend, and as one that must be connected anew.
+    for more in ["timeout = '10s'", "env = { VERSION = '2' }"] {
+        let _ = fs::remove_file(&away);
+        let gateway = gateway(&parts(""));
+        let process = pid(&gateway, "one").await;
+        let before = tools(&gateway).await;
+        assert!(before.iter().any(|tool| tool == "all"));
+
+        fs::write(&away, "").unwrap();
+        assert!(signal(process, "KILL"));
+        until(async || call(&gateway, "one_pid", json!({})).await.is_err()).await;
+        reload(&gateway, &parts(more)).await;
+        assert_eq!(tools(&gateway).await, before, "{more}");
+        let params = json!({ "text": "x" });
+        let report = answer(&gateway, "all", params).await;
+        assert_eq!(report["branches"]["two_echo"]["output"], "x");
+        assert_eq!(report["branches"]["one_echo"]["status"], "failed");
+        gateway.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_backend_that_never_connects_holds_nobody_up_for_long() {
+    let gateway = gateway(&[backend("one", "good", "")]);
+    let started = Instant::now();
+    let parts = [backend("one", "good", ""), backend("never", "silent", "connect_timeout = '1h'")];
+    let reloaded = reload(&gateway, &parts).await;
+    assert_eq!(reloaded.connected, ["never"]);
+    assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
+    let started = Instant::now();
+    assert!(tools(&gateway).await.contains(&"one_echo".to_owned()));
+    pid(&gateway, "one").await;
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    gateway.close().await;
+}
+
+// === reloads that come to nothing, or at once ===
+
+#[tokio::test]
+async fn a_file_that_cannot_be_run_changes_nothing() {
+    let gateway = gateway(&[backend("one", "good", "")]);
+    let before = (pid(&gateway, "one").await, tools(&gateway).await);
+    let error = gateway.reload(&Config::from_toml_str("").unwrap()).await.unwrap_err();
+    assert_eq!(error.to_string(), "no backends: expected at least one");
+    assert_eq!((pid(&gateway, "one").await, tools(&gateway).await), before);
+    gateway.close().await;
+}
+
+#[tokio::test]
+async fn a_reload_that_is_dropped_changes_nothing() {
+    let started = scratch("dropped").join("pid");
+    let command = example("misbehaving");
+    let script = format!("echo $$ > {}; exec {} silent", started.display(), command.display());
+    let gateway = gateway(&[backend("one", "good", "")]);
+    let process = pid(&gateway, "one").await;
+    let config = file(&[backend("one", "good", "prefix = 'x_'"), shell("never", &script, "")]);
+    let written = || fs::read_to_string(&started).ok()?.trim().parse::<u64>().ok();
+    tokio::select! {
+        reloaded = gateway.reload(&config) => panic!("{reloaded:?}"),
+        () = until(async || written().is_some()) => (),
+    }
+    ends(written().unwrap()).await;
+    assert_eq!(pid(&gateway, "one").await, process);
+    assert_eq!(gateway.backends().remotes().len(), 1);
+    gateway.close().await;
+}
+
+#[tokio::test]
+async fn two_reloads_at_once_come_one_after_another() {
+    let gateway = gateway(&[version("one", 0)]);
+    let first = [version("one", 1), backend("slow", "late", "")].concat();
+    let first = first.replace("['late']", "['late', '400']");
+    let second = [version("one", 2)];
+    let (first, second) = (file(&[first]), file(&second));
+    let (first, second) =
+        soon(async { tokio::join!(gateway.reload(&first), gateway.reload(&second)) }).await;
+    assert_eq!(first.unwrap().to_string(), "connected `one`, `slow`");
+    assert_eq!(second.unwrap().to_string(), "connected `one`; removed `slow`");
+    assert_eq!(answer(&gateway, "one_env", json!({ "name": "VERSION" })).await, "2");
+    gateway.close().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_closed_ends_all_that_it_ever_started() {
+    let gateway = gateway(&[version("one", 1)]);
+    let old = pid(&gateway, "one").await;
+    let mut calls = JoinSet::new();
+    let called = gateway.clone();
+    calls.spawn(async move { call(&called, "one_hang", json!({})).await });
+    until(async || answer(&gateway, "one_calls", json!({})).await["count"].as_u64() > Some(2))
+        .await;
+    reload(&gateway, &[version("one", 2)]).await;
+    let new = pid(&gateway, "one").await;
+
+    let never = file(&[backend("never", "silent", "connect_timeout = '1h'")]);
+    let started = Instant::now();
+    let close = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        gateway.close().await;
+    };
+    let (reloaded, ()) = soon(async { tokio::join!(gateway.reload(&never), close) }).await;
+    assert_eq!(reloaded.unwrap_err().to_string(), "the gateway was closed");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert_eq!([is_running(old), is_running(new)], [false; 2]);
+    let hung = soon(calls.join_next()).await.unwrap().unwrap();
+    assert_eq!(hung.unwrap_err(), "the connection to backend `one` was lost before it answered");
+    let error = gateway.reload(&never).await.unwrap_err();
+    assert_eq!(error.to_string(), "the gateway was closed");
+}
+
+// === clients ===
+
+fn serve(gateway: &Gateway) -> impl rmcp::ServerHandler + use<> {
+    gateway.serve(ServerConfig::default())
+}
+
+async fn next(stream: &mut Subscription) -> Value {
+    serde_json::to_value(soon(stream.next()).await.unwrap().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn clients_are_told_and_find_what_is_new() {
+    for era in BOTH {
+        let gateway = gateway(&[backend("one", "good", "")]);
+        pid(&gateway, "one").await;
+        let connection = connect(serve(&gateway), era).await;
+        let parts = [
+            backend("one", "good", ""),
+            backend("two", "modern", ""),
+            composite("['one/echo', 'two/echo']"),
+        ];
+        let mut expected =
+            ["tools", "prompts", "resources"].map(|kind| format!("{kind} changed")).to_vec();
+        match era {
+            Era::Legacy => {
+                connection.client.list_all_tools().await.unwrap();
+                reload(&gateway, &parts).await;
+                let log = &connection.client.service().log;
+                until(async || expected.iter().all(|line| log.has(line))).await;
+            }
+            Era::Modern => {
+                let lists = SubscriptionFilter::builder()
+                    .tools_list_changed()
+                    .prompts_list_changed()
+                    .resources_list_changed();
+                let mut stream = soon(connection.client.listen(lists.build())).await.unwrap();
+                reload(&gateway, &parts).await;
+                while !expected.is_empty() {
+                    let method = next(&mut stream).await["method"].as_str().unwrap().to_owned();
+                    expected.retain(|line| !method.contains(line.split(' ').next().unwrap()));
+                }
+            }
+        }
+        let tools = soon(connection.client.list_all_tools()).await.unwrap();
+        let has = |name: &str| tools.iter().any(|tool| tool.name == name);
+        assert_eq!([has("all"), has("two_echo"), has("one_echo")], [true; 3], "{era:?}");
+        gateway.close().await;
+    }
+}
+
+/// Waits until the client is told that this resource has changed, by touching it.
+async fn is_told(gateway: &Gateway, connection: &Connection, uri: &str) {
+    let log = &connection.client.service().log;
+    let before = log.lines().len();
+    until(async || {
+        answer(gateway, "one_touch", json!({})).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        log.lines()[before..].iter().any(|line| line.contains(uri))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clients_stay_subscribed_to_resources() {
+    for behaviour in ["good", "modern"] {
+        let gateway = gateway(&[backend("one", behaviour, "")]);
+        pid(&gateway, "one").await;
+        let connection = connect(serve(&gateway), Era::Legacy).await;
+        let params = json!({ "uri": "test://one" });
+        connection.send("resources/subscribe", params.clone()).await.unwrap();
+        is_told(&gateway, &connection, "test://one").await;
+        // First it is kept, then it is connected anew.
+        for (more, what) in [
+            ("timeout = '10s'", "kept `one`"),
+            ("env = { VERSION = '2' }", "connected `one`"),
+            ("env = { VERSION = '3' }", "connected `one`"),
+        ] {
+            let reloaded = reload(&gateway, &[backend("one", behaviour, more)]).await;
+            assert_eq!(reloaded.to_string(), what);
+            is_told(&gateway, &connection, "test://one").await;
+        }
+        connection.send("resources/unsubscribe", params).await.unwrap();
+        gateway.close().await;
+    }
+}
+
+#[tokio::test]
+async fn updates_have_the_names_of_the_file_that_is_running() {
+    let gateway = gateway(&[backend("one", "good", "")]);
+    pid(&gateway, "one").await;
+    let connection = connect(serve(&gateway), Era::Legacy).await;
+    let below = "[[backends.aliases]]\nresource = 'test://one'\nuri = 'below://one'";
+    let above = "[[aliases]]\nresource = 'below://one'\nuri = 'above://one'";
+    for (parts, uri) in [
+        (vec![backend("one", "good", below)], "below://one"),
+        (vec![backend("one", "good", below), above.to_owned()], "above://one"),
+        (vec![backend("one", "good", "")], "test://one"),
+    ] {
+        assert_eq!(reload(&gateway, &parts).await.to_string(), "kept `one`");
+        connection.send("resources/subscribe", json!({ "uri": uri })).await.unwrap();
+        is_told(&gateway, &connection, uri).await;
+    }
+    gateway.close().await;
+}
