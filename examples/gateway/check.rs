@@ -5,25 +5,25 @@ use std::{error::Error, fmt::Write as _, io};
 use futures::future::join_all;
 use mcp_composite::{
     adapter::router::Problem,
-    composite::CompositeLayer,
-    config::{Backends, Config},
-    message::{BackendError, Context, Request},
+    advertise::AdvertiseLayer,
+    config::{Config, Gateway},
+    message::{BackendError, Context, Reply, Request},
 };
 use rmcp::model::{
     ClientRequest, ListPromptsRequest, ListResourceTemplatesRequest, ListResourcesRequest, Tool,
 };
 use serde::Serialize;
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 
 use crate::log::Redacted;
 
 /// Connects everything, prints it, and fails if anything is wrong.
 pub(crate) async fn check(
     config: &Config,
-    backends: &Backends,
-    layer: &CompositeLayer,
+    gateway: &Gateway,
     mut out: impl io::Write,
 ) -> Result<(), Box<dyn Error>> {
+    let backends = gateway.backends();
     let (mut mistakes, mut absent) = (Vec::new(), Vec::new());
     let mut text = String::from("backends\n");
     let connected = join_all(backends.remotes().iter().map(|remote| remote.connected())).await;
@@ -45,7 +45,11 @@ pub(crate) async fn check(
         }
     }
 
-    let tools = list(backends, layer).await?;
+    let tools = list(gateway.service()).await?;
+    // The same, as if all of them were advertised.
+    let everything = config.stack_layer().advertise(AdvertiseLayer::new());
+    let mut hidden = list(everything.layer(backends.router().clone())).await?;
+    hidden.retain(|tool| !tools.iter().any(|shown| shown.name == tool.name));
     let composites = config.composite_tools();
     let (composites, tools): (Vec<_>, Vec<_>) = tools
         .iter()
@@ -58,7 +62,13 @@ pub(crate) async fn check(
     for tool in composites {
         describe(tool, &mut text)?;
     }
-    list_the_rest(backends).await?;
+    if !hidden.is_empty() {
+        writeln!(text, "\nnot advertised")?;
+        for tool in hidden {
+            writeln!(text, "  {}", tool.name)?;
+        }
+    }
+    list_the_rest(gateway).await?;
     let mut remarks = Vec::new();
     for problem in backends.router().problems() {
         match &problem {
@@ -69,7 +79,7 @@ pub(crate) async fn check(
             _ => mistakes.push(problem.to_string()),
         }
     }
-    mistakes.extend(layer.complaints());
+    mistakes.extend(gateway.complaints());
     if !remarks.is_empty() {
         writeln!(text, "\nremarks\n  {}", remarks.join("\n  "))?;
     }
@@ -81,7 +91,7 @@ pub(crate) async fn check(
 }
 
 /// Lists what else clients can list, since what is wrong with it is found so.
-async fn list_the_rest(backends: &Backends) -> Result<(), BackendError> {
+async fn list_the_rest(gateway: &Gateway) -> Result<(), BackendError> {
     let requests: [ClientRequest; 3] = [
         ListPromptsRequest::default().into(),
         ListResourcesRequest::default().into(),
@@ -89,14 +99,16 @@ async fn list_the_rest(backends: &Backends) -> Result<(), BackendError> {
     ];
     for request in requests {
         let request = Request::new(request, Context::default());
-        backends.router().clone().oneshot(request).await?;
+        gateway.service().oneshot(request).await?;
     }
     Ok(())
 }
 
-/// All tools that clients would see.
-async fn list(backends: &Backends, layer: &CompositeLayer) -> Result<Vec<Tool>, Box<dyn Error>> {
-    let stack = layer.layer(backends.router().clone());
+/// All tools that a service lists.
+async fn list<S>(stack: S) -> Result<Vec<Tool>, Box<dyn Error>>
+where
+    S: Service<Request, Response = Reply, Error = BackendError> + Clone,
+{
     let mut tools = Vec::new();
     let mut cursor = None;
     loop {

@@ -1,31 +1,48 @@
 //! What is shown, without the secrets of the backends.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use mcp_composite::{adapter::Secrets, config::Config};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Standard error, without the secrets of a file.
+/// Standard error, without the secrets of a file, and of those before it.
 ///
 /// The crate logs none of them, but the libraries below might, such as a URL that
 /// cannot be reached.
 #[derive(Clone)]
-pub(crate) struct Redacted(Secrets);
+pub(crate) struct Redacted(Arc<RwLock<Secrets>>);
 
 /// One event. The subscriber writes each as a whole.
 pub(crate) struct Line(Secrets);
 
 impl Redacted {
     pub(crate) fn of(config: &Config) -> Self {
-        let none = Secrets::default();
-        Self(config.backends().iter().fold(none, |all, backend| all.and(backend.secrets())))
+        let redacted = Self(Arc::default());
+        redacted.learn(config);
+        redacted
+    }
+
+    /// Adds the secrets of another file. What was secret before stays so: a backend
+    /// that is gone may have last words.
+    pub(crate) fn learn(&self, config: &Config) {
+        let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for backend in config.backends() {
+            *secrets = secrets.and(backend.secrets());
+        }
     }
 
     /// A text without secrets, and without what a server could do to a terminal.
     pub(crate) fn text(&self, text: &str) -> String {
-        let mut text = self.0.redact(text).into_owned();
+        let mut text = self.secrets().redact(text).into_owned();
         text.retain(|character| character == '\n' || !character.is_control());
         text
+    }
+
+    fn secrets(&self) -> Secrets {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -33,7 +50,7 @@ impl MakeWriter<'_> for Redacted {
     type Writer = Line;
 
     fn make_writer(&self) -> Line {
-        Line(self.0.clone())
+        Line(self.secrets())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A gateway that any MCP client can be pointed at.
 //!
-//! It connects the backends of a file and serves them as one server, with the
-//! composites of the file:
+//! It connects the backends of a file and serves them as one server, with all
+//! that the file says of them:
 //!
 //! ```text
 //! gateway FILE.toml                          over stdio
@@ -12,10 +12,19 @@
 //! Logs go to standard error; `RUST_LOG` filters them. It ends, with all child
 //! processes, on `SIGTERM`, on `SIGINT`, and over stdio when its input ends.
 //! `--check` connects everything once, prints tools and composites with their
-//! schemas and annotations, and fails if anything is wrong.
+//! schemas and annotations, and fails if anything is wrong. Tools that are not
+//! advertised are named apart.
+//!
+//! On `SIGHUP` the file is read again, and takes the place of the one before; see
+//! `Gateway::reload`. With `--watch` that also happens within three seconds when
+//! it has changed, or one that it includes: once a second it is looked at their
+//! times and sizes, and a change counts when the next look finds no other, so
+//! that a file that is still being written is not read. A file with a mistake
+//! changes nothing, and the log tells all that is wrong with it.
 
 mod check;
 mod log;
+mod watch;
 
 use std::{
     error::Error,
@@ -30,8 +39,9 @@ use std::{
 use futures::future::join_all;
 use mcp_composite::{
     adapter::{RemoteService, Router, ServeService},
-    composite::{Composite, CompositeLayer},
-    config::{Backends, Config},
+    config::{Backends, Config, Gateway},
+    reload::Reload,
+    stack::Stack,
 };
 use rmcp::{
     ServiceExt,
@@ -43,24 +53,31 @@ use rmcp::{
     },
 };
 use tokio_util::sync::CancellationToken;
-use tower::Layer;
 use tracing_subscriber::EnvFilter;
+
+use self::{
+    log::Redacted,
+    watch::{HangUps, Watch},
+};
 
 /// How long clients wait at the beginning for backends that are slow to start.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 /// How long clients of HTTP may take to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-const USAGE: &str = "usage: gateway FILE.toml [--http ADDRESS:PORT | --check]";
+const USAGE: &str = "usage: gateway FILE.toml [--check | [--http ADDRESS:PORT] [--watch]]";
 
-type Server = ServeService<Composite<Router>>;
+type Server = ServeService<Reload<Stack<Router>>>;
 
 /// What to do, and with which file.
 struct Arguments {
     file: PathBuf,
     mode: Mode,
+    /// Whether to look for changes of the file.
+    watch: bool,
 }
 
+#[derive(Clone, Copy)]
 enum Mode {
     Stdio,
     Http(SocketAddr),
@@ -68,11 +85,12 @@ enum Mode {
 }
 
 fn main() -> ExitCode {
-    let result = Arguments::parse(std::env::args().skip(1)).and_then(|Arguments { file, mode }| {
-        let config = Config::load(file)?;
-        mode.log(log::Redacted::of(&config));
+    let result = Arguments::parse(std::env::args().skip(1)).and_then(|arguments| {
+        let config = Config::load(&arguments.file)?;
+        let redacted = Redacted::of(&config);
+        arguments.mode.log(redacted.clone());
         let runtime = tokio::runtime::Runtime::new()?;
-        let result = runtime.block_on(run(&config, mode));
+        let result = runtime.block_on(run(arguments, &config, redacted));
         // Standard input is read by a thread that nobody can wake up.
         runtime.shutdown_background();
         result
@@ -87,27 +105,38 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(config: &Config, mode: Mode) -> Result<(), Box<dyn Error>> {
+async fn run(
+    Arguments { file, mode, watch }: Arguments,
+    config: &Config,
+    redacted: Redacted,
+) -> Result<(), Box<dyn Error>> {
     // From the beginning, so that no child process is left behind.
     let stop = stop_on_signals()?;
-    let backends = config.connect()?;
-    let layer = config.composite_layer().epoch(backends.changes().tools().clone());
-    let served = match mode {
-        Mode::Check => {
-            let check = check::check(config, &backends, &layer, io::stdout());
-            stop.run_until_cancelled(check).await.unwrap_or_else(|| Err("interrupted".into()))
-        }
-        Mode::Stdio => {
-            wait_for(&backends, &stop).await;
-            serve_stdio(server(&backends, &layer), &stop).await
-        }
-        Mode::Http(address) => {
-            wait_for(&backends, &stop).await;
-            serve_http(server(&backends, &layer), address, &stop).await
+    let hang_ups = HangUps::new()?;
+    let gateway = Gateway::connect(config)?;
+    let watched = Watch::new(file, config, gateway.clone(), redacted).run(hang_ups, watch);
+    let served = async {
+        match mode {
+            Mode::Check => {
+                let check = check::check(config, &gateway, io::stdout());
+                stop.run_until_cancelled(check).await.unwrap_or_else(|| Err("interrupted".into()))
+            }
+            Mode::Stdio => {
+                wait_for(&gateway.backends(), &stop).await;
+                serve_stdio(server(&gateway), &stop).await
+            }
+            Mode::Http(address) => {
+                wait_for(&gateway.backends(), &stop).await;
+                serve_http(server(&gateway), address, &stop).await
+            }
         }
     };
-    backends.close().await;
-    served
+    let result = tokio::select! {
+        served = served => served,
+        never = watched => match never {},
+    };
+    gateway.close().await;
+    result
 }
 
 /// Waits a moment for the backends. Older clients are told only once what the
@@ -118,13 +147,9 @@ async fn wait_for(backends: &Backends, stop: &CancellationToken) {
     let _ = stop.run_until_cancelled(connected).await;
 }
 
-/// The composites over the backends, as one server.
-fn server(backends: &Backends, layer: &CompositeLayer) -> Server {
-    let router = backends.router().clone();
+fn server(gateway: &Gateway) -> Server {
     let name = Implementation::new("gateway", env!("CARGO_PKG_VERSION"));
-    let base = ServerConfig::new(ServerCapabilities::default()).with_server_info(name);
-    ServeService::new(layer.layer(router.clone()), move || router.describe(base.clone()))
-        .changes(backends.changes().clone())
+    gateway.serve(ServerConfig::new(ServerCapabilities::default()).with_server_info(name))
 }
 
 async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box<dyn Error>> {
@@ -195,7 +220,7 @@ fn stop_on_signals() -> io::Result<CancellationToken> {
 
 impl Mode {
     /// Logs to standard error what `RUST_LOG` says, or else what one wants to know.
-    fn log(&self, writer: log::Redacted) {
+    fn log(self, writer: Redacted) {
         let default = match self {
             Self::Stdio | Self::Http(_) => "info,rmcp=warn",
             // It tells the same itself.
@@ -209,10 +234,11 @@ impl Mode {
 impl Arguments {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
         let mut arguments = arguments.peekable();
-        let (mut file, mut mode) = (None, Mode::Stdio);
+        let (mut file, mut mode, mut watch) = (None, Mode::Stdio, false);
         while let Some(argument) = arguments.next() {
             match &*argument {
                 "--check" => mode = Mode::Check,
+                "--watch" => watch = true,
                 "--http" => {
                     let address = arguments.next().ok_or(USAGE)?;
                     let address = address.parse().map_err(|_| {
@@ -224,6 +250,9 @@ impl Arguments {
                 path => file = Some(PathBuf::from(path)),
             }
         }
-        Ok(Self { file: file.ok_or(USAGE)?, mode })
+        if watch && matches!(mode, Mode::Check) {
+            return Err(USAGE.into());
+        }
+        Ok(Self { file: file.ok_or(USAGE)?, mode, watch })
     }
 }

@@ -1,0 +1,121 @@
+//! Another file in the place of the one that is running.
+
+use std::{convert::Infallible, io, path::PathBuf, time::Duration};
+
+use mcp_composite::config::{Config, Gateway, Sources, Stamp};
+
+use crate::log::Redacted;
+
+/// How often it is looked at files.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Keeps a gateway up to date with its file.
+pub(crate) struct Watch {
+    file: PathBuf,
+    gateway: Gateway,
+    redacted: Redacted,
+    /// The files that are running.
+    sources: Sources,
+    /// What they were when they were read last.
+    read: Stamp,
+    /// What was wrong with them then.
+    mistakes: Option<String>,
+}
+
+/// Tells when somebody asks for the file to be read again.
+pub(crate) struct HangUps(#[cfg(unix)] tokio::signal::unix::Signal);
+
+// === impl Watch ===
+
+impl Watch {
+    pub(crate) fn new(
+        file: PathBuf,
+        config: &Config,
+        gateway: Gateway,
+        redacted: Redacted,
+    ) -> Self {
+        let sources = config.sources().clone();
+        let read = sources.stamp();
+        Self { file, gateway, redacted, sources, read, mistakes: None }
+    }
+
+    /// Reads the file again when that is asked for, and if `look` whenever it has
+    /// changed.
+    pub(crate) async fn run(mut self, mut asked: HangUps, look: bool) -> Infallible {
+        let mut looked = self.read.clone();
+        loop {
+            let asked = tokio::select! {
+                () = asked.next() => true,
+                () = tokio::time::sleep(LOOK), if look => false,
+            };
+            let now = self.sources.stamp();
+            // Somebody may still be writing it; half a file can look like a whole
+            // one with less in it.
+            let is_settled = now == looked;
+            // What is wrong may be in a file that only the mistaken one includes.
+            let is_new = now != self.read || self.mistakes.is_some();
+            looked = now.clone();
+            if asked {
+                self.mistakes = None;
+            }
+            if asked || (is_settled && is_new) {
+                self.reload(now).await;
+            }
+        }
+    }
+
+    async fn reload(&mut self, now: Stamp) {
+        match self.try_to_reload().await {
+            Ok(config) => {
+                let is_same = *config.sources() == self.sources;
+                self.sources = config.sources().clone();
+                self.read = if is_same { now } else { self.sources.stamp() };
+                self.mistakes = None;
+            }
+            Err(mistakes) => {
+                self.read = now;
+                if self.mistakes.as_ref() != Some(&mistakes) {
+                    tracing::error!("the file is not used, the one before is:\n{mistakes}");
+                    self.mistakes = Some(mistakes);
+                }
+            }
+        }
+    }
+
+    async fn try_to_reload(&self) -> Result<Config, String> {
+        let config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
+        // Before anything is connected that could tell them.
+        self.redacted.learn(&config);
+        let reloaded = self.gateway.reload(&config).await.map_err(|error| error.to_string())?;
+        tracing::info!("reloaded: {reloaded}");
+        Ok(config)
+    }
+}
+
+// === impl HangUps ===
+
+impl HangUps {
+    /// Those from now on; they end the program no more.
+    #[cfg(unix)]
+    pub(crate) fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self(signal(SignalKind::hangup())?))
+    }
+
+    #[cfg(unix)]
+    async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending().await
+        }
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self())
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) {
+        std::future::pending().await
+    }
+}
