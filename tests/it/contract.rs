@@ -270,7 +270,7 @@ fn allocations<T>(f: impl FnOnce() -> T) -> u64 {
 
 /// A leaf whose answers are made beforehand, so that it allocates nothing.
 #[derive(Clone)]
-struct Leaf(Arc<std::sync::Mutex<Vec<Reply>>>);
+pub(crate) struct Leaf(Arc<std::sync::Mutex<Vec<Reply>>>);
 
 impl Service<Request> for Leaf {
     type Response = Reply;
@@ -289,14 +289,14 @@ impl Service<Request> for Leaf {
     }
 }
 
-fn allocations_of_a_call<L>(layer: &L) -> u64
+/// What a request allocates on its way through a layer, with its reply.
+pub(crate) fn allocations_of<L>(layer: &L, request: Request) -> u64
 where
     L: Layer<Leaf>,
     L::Service: Service<Request, Response = Reply, Error = Infallible>,
 {
     let answers = (0..2).map(|_| CallToolResult::success(vec![]).into()).collect();
     let mut service = layer.layer(Leaf(Arc::new(std::sync::Mutex::new(answers))));
-    let request = call("other", json!({ "q": "x" }));
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     allocations(|| {
         assert!(service.poll_ready(&mut cx).is_ready());
@@ -314,8 +314,9 @@ fn passing_through_allocates_nothing() {
         .layer(LimitLayer::new().max_argument_bytes(1024))
         .layer(ValidateLayer::new());
     assert_eq!(allocations(|| Box::new(1)), 1, "allocations are counted");
-    assert_eq!(allocations_of_a_call(&composites()), 0);
-    assert_eq!(allocations_of_a_call(&stack), 0);
+    let request = call("other", json!({ "q": "x" }));
+    assert_eq!(allocations_of(&composites(), request.clone()), 0);
+    assert_eq!(allocations_of(&stack, request), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,5 +30,6 @@ mod remote;
 mod router;
 mod scripted;
 mod serve;
+mod stack;
 mod support;
 mod validate;
