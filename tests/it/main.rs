@@ -33,3 +33,4 @@ mod serve;
 mod stack;
 mod support;
 mod validate;
+mod ways;
