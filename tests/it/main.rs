@@ -22,6 +22,8 @@ mod http;
 mod include;
 mod limit;
 mod listing;
+#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+mod matrix;
 mod pattern;
 mod programs;
 mod reload;
