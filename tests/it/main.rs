@@ -18,6 +18,8 @@ mod from_fn;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod gateway;
 mod handler;
+#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+mod hide_the_parts;
 mod http;
 mod include;
 mod limit;

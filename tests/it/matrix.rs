@@ -1,6 +1,9 @@
 //! What one file sets together: filters, aliases, conflicts, composites, what is
 //! advertised and search, over one server that is a child process and one that is
 //! reached over HTTP and demands a token.
+//!
+//! Each row is read twice: over servers in this process, and by the gateway over
+//! real ones.
 
 use std::{future::ready, net::SocketAddr};
 
@@ -16,15 +19,18 @@ use mcp_composite::{
     config::{Config, Gateway},
 };
 use rmcp::{
-    RoleClient, ServiceError,
+    RoleClient, ServiceError, ServiceExt,
     model::{CallToolRequestParams, ServerCapabilities, ServerConfig},
     service::Peer,
-    transport::streamable_http_server::{
-        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+    transport::{
+        TokioChildProcess,
+        streamable_http_server::{
+            StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+        },
     },
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, process::Command, task::JoinSet};
 use tower::Layer;
 
 use crate::{
@@ -497,6 +503,20 @@ impl Guarded {
         let program = example("misbehaving").display().to_string();
         let url = format!("http://{}/", self.address);
         [("ONE", program), ("TWO", url), ("TOKEN", token.to_owned())]
+    }
+}
+
+#[tokio::test]
+async fn the_gateway_does_with_real_servers_what_the_file_sets() {
+    let guarded = Guarded::new().await;
+    for (number, row) in rows().into_iter().enumerate() {
+        let file = format!("{}/matrix-{number}.toml", env!("CARGO_TARGET_TMPDIR"));
+        std::fs::write(&file, row.text()).unwrap();
+        let mut command = Command::new(example("gateway"));
+        command.arg(&file).envs(guarded.variables(TOKEN));
+        let gateway = ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap();
+        row.check(gateway.peer()).await;
+        gateway.cancel().await.unwrap();
     }
 }
 
