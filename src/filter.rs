@@ -70,21 +70,19 @@
 //! to resources in a tool's result; tasks, skills and requests that are not
 //! of the protocol.
 
-mod watch;
-
 use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
 
 use rmcp::model::{ErrorData, Tool};
 use tower_layer::Layer;
 
-use self::watch::Watch;
 use crate::{
     catalog::{Known, Needs, Tools, VaryBy},
     changes::Epoch,
     complaints::Complaints,
     intercept::{Informed, InterceptInformed},
+    lookout::{Lookout, Missed, Page},
     message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
-    pattern::Selection,
+    pattern::{Selection, Unmatched},
 };
 
 /// Decides what clients of the service that it wraps may see and use.
@@ -112,9 +110,16 @@ pub struct FilterRule(
 #[derive(Debug)]
 struct Rule {
     settings: Settings,
-    watches: Vec<Watch>,
+    lookouts: Vec<(ItemKind, Lookout<[Unmatched; 2]>)>,
     complaints: Complaints,
 }
+
+/// What a [`FilterRule`] remembers of a request.
+#[derive(Debug)]
+pub struct Memo(
+    // Of a list, its kind, and its page if that is looked at.
+    Option<(ItemKind, Option<Page>)>,
+);
 
 #[derive(Clone, Debug, Default)]
 struct Settings {
@@ -250,13 +255,15 @@ impl FilterRule {
         }
         let kinds =
             [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::ResourceTemplate];
-        let watches = kinds.into_iter().filter_map(|kind| {
+        let lookouts = kinds.map(|kind| {
+            let (expose, hide) = keys(kind);
             let selection = settings.selection(kind);
-            let of = settings.of.as_deref();
-            (!selection.selects_all()).then(|| Watch::new(kind, selection, of))
+            let allow = Unmatched::new(expose, selection.allowed().cloned().unwrap_or_default());
+            let deny = Unmatched::new(hide, selection.denied().clone());
+            (kind, Lookout::new([allow, deny]))
         });
-        let watches = watches.collect();
-        Self(Some(Arc::new(Rule { settings, watches, complaints })))
+        let lookouts = lookouts.into_iter().filter(|(_, lookout)| !lookout.is_over()).collect();
+        Self(Some(Arc::new(Rule { settings, lookouts, complaints })))
     }
 }
 
@@ -264,14 +271,12 @@ impl InterceptInformed for FilterRule {
     /// Names that a tool has beside the one that is known, and that is not let
     /// through.
     type Derived = HashSet<String>;
-    /// Of a list, its kind and cursor.
-    type Memo = Option<(ItemKind, Option<String>)>;
+    type Memo = Memo;
 
     fn derive(&self, tools: &Tools) -> Self::Derived {
         let Some(rule) = &self.0 else { return HashSet::new() };
-        if let Some(watch) = rule.watch(ItemKind::Tool) {
-            let names = tools.iter().map(|tool| tool.name.to_string()).collect();
-            watch.see(None, None, names, &rule.complaints);
+        if let Some(lookout) = rule.lookout(ItemKind::Tool) {
+            rule.tell(ItemKind::Tool, lookout.see_all(tools.iter().map(|tool| &*tool.name)));
         }
         let refused = tools.shadowed().filter(|tool| !rule.settings.permit_annotations(tool));
         refused.map(|tool| tool.name.to_string()).collect()
@@ -298,30 +303,29 @@ impl InterceptInformed for FilterRule {
         request: &mut Request,
         known: Option<&Arc<Known<Self::Derived>>>,
     ) -> ControlFlow<Reply, Self::Memo> {
-        let Some(rule) = &self.0 else { return ControlFlow::Continue(None) };
+        let Some(rule) = &self.0 else { return ControlFlow::Continue(Memo(None)) };
         match request.subject() {
             Subject::Item(kind, name) if !request.unsubscribes() => {
                 let known = known.map(|known| &**known);
                 let is_permitted = rule.settings.permit(kind, name)
                     && (kind != ItemKind::Tool || rule.settings.permit_call(name, known));
                 if is_permitted {
-                    ControlFlow::Continue(None)
+                    ControlFlow::Continue(Memo(None))
                 } else {
                     ControlFlow::Break(Reply::unknown(kind, name.to_owned()))
                 }
             }
             Subject::List(kind, cursor) => {
-                // Without a watch nobody asks for the cursor.
-                let cursor = rule.watch(kind).and(cursor).map(str::to_owned);
-                ControlFlow::Continue(Some((kind, cursor)))
+                let page = rule.lookout(kind).and_then(|lookout| lookout.page(cursor));
+                ControlFlow::Continue(Memo(Some((kind, page))))
             }
-            Subject::Item(..) | Subject::Other => ControlFlow::Continue(None),
+            Subject::Item(..) | Subject::Other => ControlFlow::Continue(Memo(None)),
         }
     }
 
-    fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Self::Derived>>>, reply: &mut Reply) {
+    fn on_reply(&self, Memo(memo): Memo, _: Option<&Arc<Known<Self::Derived>>>, reply: &mut Reply) {
         let Some(rule) = &self.0 else { return };
-        let Some((kind, cursor)) = memo else {
+        let Some((kind, page)) = memo else {
             // A directory is a list that is none of all there is.
             return reply.retain_items(|item| rule.settings.permit_item(&item));
         };
@@ -331,7 +335,7 @@ impl InterceptInformed for FilterRule {
             *reply = ErrorData::internal_error(expected, None).into();
             return;
         }
-        let Some(watch) = rule.watch(kind) else {
+        let Some((lookout, page)) = rule.lookout(kind).zip(page) else {
             return reply.retain_items(|item| rule.settings.permit_item(&item));
         };
         let mut names = Vec::new();
@@ -340,7 +344,7 @@ impl InterceptInformed for FilterRule {
             rule.settings.permit_item(&item)
         });
         if let Some((_, next)) = reply.page() {
-            watch.see(cursor.as_deref(), next, names, &rule.complaints);
+            rule.tell(kind, lookout.see(&page, next, names));
         }
     }
 }
@@ -348,9 +352,25 @@ impl InterceptInformed for FilterRule {
 // === impl Rule ===
 
 impl Rule {
-    /// Who looks for patterns that match nothing of a kind, while there may be some.
-    fn watch(&self, kind: ItemKind) -> Option<&Watch> {
-        self.watches.iter().find(|watch| watch.kind() == kind && !watch.is_over())
+    /// Who looks for what patterns match among things of a kind.
+    fn lookout(&self, kind: ItemKind) -> Option<&Lookout<[Unmatched; 2]>> {
+        self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, lookout)| lookout)
+    }
+
+    fn tell(&self, kind: ItemKind, missed: Option<Missed<[Unmatched; 2]>>) {
+        if let Some(missed) = missed {
+            missed.tell(&self.complaints, kind, self.settings.of.as_deref());
+        }
+    }
+}
+
+/// What the settings are called that allow and deny things of a kind.
+const fn keys(kind: ItemKind) -> (&'static str, &'static str) {
+    match kind {
+        ItemKind::Tool => ("expose_tools", "hide_tools"),
+        ItemKind::Prompt => ("expose_prompts", "hide_prompts"),
+        ItemKind::Resource => ("expose_resources", "hide_resources"),
+        ItemKind::ResourceTemplate => ("expose_resource_templates", "hide_resource_templates"),
     }
 }
 

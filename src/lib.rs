@@ -117,6 +117,9 @@ mod complaints;
 mod engine;
 
 mod input_schema;
+
+mod lookout;
+
 mod names;
 
 mod near;

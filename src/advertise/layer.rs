@@ -2,10 +2,7 @@ use std::{collections::HashSet, fmt, sync::Arc};
 
 use tower_layer::Layer;
 
-use super::{
-    rule::{AdvertiseRule, Policy},
-    watch::Watch,
-};
+use super::rule::{AdvertiseRule, Policy, lookout};
 use crate::{
     catalog::VaryBy, changes::Epoch, complaints::Complaints, intercept::Informed, message::Context,
     pattern::Selection,
@@ -64,7 +61,7 @@ impl AdvertiseLayer {
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         let policy = Arc::make_mut(&mut self.policy);
-        policy.watch = Arc::new(Watch::new(&tools));
+        policy.lookout = Arc::new(lookout(&tools));
         policy.tools = tools;
         self
     }
@@ -134,7 +131,7 @@ impl Default for AdvertiseLayer {
     fn default() -> Self {
         let tools = Selection::default();
         let policy = Policy {
-            watch: Arc::new(Watch::new(&tools)),
+            lookout: Arc::new(lookout(&tools)),
             tools,
             composites: HashSet::new(),
             calls: Calls::default(),

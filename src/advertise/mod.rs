@@ -111,7 +111,6 @@ mod index;
 mod layer;
 mod rule;
 mod tools;
-mod watch;
 mod words;
 
 pub use self::{

@@ -6,14 +6,14 @@ use super::{
     Calls, Mode,
     index::Index,
     tools::{self, ARGUMENTS, CALL, Call, SEARCH, Search},
-    watch::Watch,
 };
 use crate::{
     catalog::{Known, Needs, Tools},
     complaints::Complaints,
     intercept::InterceptInformed,
+    lookout::{Lookout, Missed, Page},
     message::{ItemKind, Refusal, Reply, Request, Subject},
-    pattern::Selection,
+    pattern::{Selection, Unmatched},
 };
 
 /// The rule that [`AdvertiseLayer`](super::AdvertiseLayer) puts in front of a
@@ -28,7 +28,7 @@ pub(super) struct Policy {
     pub(super) composites: HashSet<String>,
     pub(super) calls: Calls,
     pub(super) mode: Mode,
-    pub(super) watch: Arc<Watch>,
+    pub(super) lookout: Arc<Lookout<[Unmatched; 2]>>,
     pub(super) complaints: Complaints,
 }
 
@@ -41,10 +41,16 @@ pub struct Memo(Way);
 enum Way {
     /// Nothing that concerns the rule.
     Passes,
-    /// It lists tools from this cursor.
-    Lists(Option<String>),
+    /// It lists tools; what page, if that is looked at.
+    Lists(Option<Page>),
     /// It called [`CALL`].
     Calls,
+}
+
+/// Who looks for what the patterns match that say which tools are advertised.
+pub(super) fn lookout(tools: &Selection) -> Lookout<[Unmatched; 2]> {
+    let allow = tools.allowed().cloned().unwrap_or_default();
+    Lookout::new([Unmatched::new("deny", tools.denied().clone()), Unmatched::new("allow", allow)])
 }
 
 // === impl Policy ===
@@ -72,6 +78,12 @@ impl Policy {
     /// Whether search mode shows a tool of this name.
     fn is_searched(&self, name: &str) -> bool {
         !tools::is_ours(name) && self.advertises(name)
+    }
+
+    fn tell(&self, missed: Option<Missed<[Unmatched; 2]>>) {
+        if let Some(missed) = missed {
+            missed.tell(&self.complaints, ItemKind::Tool, None);
+        }
     }
 }
 
@@ -114,7 +126,7 @@ impl InterceptInformed for AdvertiseRule {
 
     fn derive(&self, tools: &Tools) -> Index {
         let policy = &*self.0;
-        policy.watch.see_all(tools.iter().map(|tool| &*tool.name), &policy.complaints);
+        policy.tell(policy.lookout.see_all(tools.iter().map(|tool| &*tool.name)));
         for ours in [SEARCH, CALL] {
             if tools.get(ours).is_some() && policy.advertises(ours) {
                 policy.complaints.tell(format_args!(
@@ -156,9 +168,7 @@ impl InterceptInformed for AdvertiseRule {
                 ControlFlow::Break(ListToolsResult::default().into())
             }
             (Subject::List(ItemKind::Tool, cursor), Mode::List) => {
-                // Who asks for which page matters only while patterns are looked at.
-                let cursor = cursor.filter(|_| !policy.watch.is_over()).map(str::to_owned);
-                ControlFlow::Continue(Memo(Way::Lists(cursor)))
+                ControlFlow::Continue(Memo(Way::Lists(policy.lookout.page(cursor))))
             }
             (Subject::Item(ItemKind::Tool, SEARCH), Mode::Search) => {
                 ControlFlow::Break(Self::search(request, known))
@@ -175,12 +185,13 @@ impl InterceptInformed for AdvertiseRule {
         let policy = &*self.0;
         match way {
             Way::Passes => (),
-            Way::Lists(cursor) => {
-                let Some(page) = reply.tools_mut() else { return };
-                if !policy.watch.is_over() {
-                    policy.watch.see(cursor.as_deref(), page, &policy.complaints);
+            Way::Lists(page) => {
+                let Some(list) = reply.tools_mut() else { return };
+                if let Some(page) = page {
+                    let names = list.tools.iter().map(|tool| tool.name.to_string());
+                    policy.tell(policy.lookout.see(&page, list.next_cursor.as_deref(), names));
                 }
-                page.tools.retain(|tool| policy.advertises(&tool.name));
+                list.tools.retain(|tool| policy.advertises(&tool.name));
             }
             Way::Calls => {
                 if let Some(Refusal::InvalidArguments { violations, .. }) = reply.refusal_mut() {

@@ -6,13 +6,14 @@ use tower_layer::Layer;
 use super::{
     Alias, AliasErrors, PromptAlias, ResourceAlias, ToolAlias,
     check::Checking,
-    names::{Alias as Known, Meaning, Names},
+    names::{Alias as Known, Meaning, Names, Originals},
     schema,
 };
 use crate::{
     changes::Changes,
     complaints::Complaints,
     intercept::{Intercept, Intercepted},
+    lookout::{Missed, Page},
     message::{ItemKind, ItemMut, Refusal, Reply, Request, Subject},
     near::nearest,
 };
@@ -45,8 +46,8 @@ enum Remembered {
     Nothing,
     /// Nothing that the reply does not say.
     Little,
-    /// A page of a list, before which all pages were seen.
-    Page(ItemKind),
+    /// A page of a list that is looked at.
+    Page(ItemKind, Page),
     /// What an alias stands for.
     Alias(ItemKind, usize),
     /// A resource of a template, by the client's URI and the server's.
@@ -272,10 +273,12 @@ impl Aliases {
         }
         let (kind, name) = match request.subject() {
             Subject::Item(kind, name) => (kind, name),
-            Subject::List(kind, cursor) if self.of_kind(kind).lookout.wants(kind, cursor) => {
-                return ControlFlow::Continue(Remembered::Page(kind));
+            Subject::List(kind, cursor) => {
+                let page = self.of_kind(kind).lookout(kind).page(cursor);
+                let remembered = page.map(|page| Remembered::Page(kind, page));
+                return ControlFlow::Continue(remembered.unwrap_or(Remembered::Little));
             }
-            _ => return ControlFlow::Continue(Remembered::Little),
+            Subject::Other => return ControlFlow::Continue(Remembered::Little),
         };
         let names = self.of_kind(kind);
         match names.meaning(name) {
@@ -315,19 +318,18 @@ impl Aliases {
             self.translate(refusal, asked);
             return;
         }
-        reply.retain_items(|item| {
-            let kind = item.kind();
-            if matches!(asked, Remembered::Page(page) if *page == kind) {
-                self.of_kind(kind).lookout.see(kind, item.name());
+        match asked {
+            Remembered::Page(kind, page) if reply.lists() == Some(*kind) => {
+                let mut names = Vec::new();
+                reply.retain_items(|item| {
+                    names.push(item.name().to_owned());
+                    self.show(item)
+                });
+                let next = reply.page().and_then(|(_, next)| next);
+                let missed = self.of_kind(*kind).lookout(*kind).see(page, next, names);
+                self.tell_missing(*kind, missed);
             }
-            self.show(item)
-        });
-        if let Remembered::Page(page) = asked
-            && let Some((kind, next)) = reply.page().filter(|(kind, _)| kind == page)
-        {
-            self.of_kind(kind).lookout.turn(kind, next, |place, there| {
-                self.tell_missing(kind, self.of_kind(kind).alias(place), there);
-            });
+            _ => reply.retain_items(|item| self.show(item)),
         }
         if !self.resources.is_empty() {
             reply.visit_uris(|uri| match asked {
@@ -440,9 +442,14 @@ impl Aliases {
         rewritten.schema
     }
 
-    fn tell_missing(&self, kind: ItemKind, alias: &Known, there: &[&str]) {
-        let hint = hint(nearest(&alias.original, there));
-        self.complain(kind, alias, format_args!("there is no such {kind}{hint}"));
+    fn tell_missing(&self, kind: ItemKind, missed: Option<Missed<Originals>>) {
+        let Some(missed) = missed else { return };
+        let names = missed.names();
+        for (place, original) in &missed.sought.0 {
+            let hint = hint(nearest(original, &names));
+            let alias = self.of_kind(kind).alias(*place);
+            self.complain(kind, alias, format_args!("there is no such {kind}{hint}"));
+        }
     }
 
     fn complain(&self, kind: ItemKind, alias: &Known, text: fmt::Arguments<'_>) {

@@ -77,7 +77,6 @@ mod check;
 mod definition;
 mod error;
 mod layer;
-mod lookout;
 mod names;
 mod schema;
 mod template;

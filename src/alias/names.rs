@@ -5,7 +5,11 @@ use std::{
 
 use rmcp::model::{JsonObject, ToolAnnotations};
 
-use super::{arguments::Arguments, lookout::Lookout, template::Template};
+use super::{arguments::Arguments, template::Template};
+use crate::{
+    lookout::{Lookout, Sought},
+    message::ItemKind,
+};
 
 /// The aliases of one kind of things.
 #[derive(Clone, Debug, Default)]
@@ -14,8 +18,20 @@ pub(super) struct Names {
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
     templates: Vec<Template>,
-    pub(super) lookout: Arc<Lookout>,
+    /// Who looks for the originals in lists: resources and their templates are
+    /// listed apart.
+    lookouts: Arc<Lookouts>,
 }
+
+#[derive(Debug)]
+struct Lookouts {
+    plain: Lookout<Originals>,
+    templates: Lookout<Originals>,
+}
+
+/// What was not seen that has an alias, by the place of that.
+#[derive(Debug)]
+pub(super) struct Originals(pub(super) Vec<(usize, String)>);
 
 /// How clients see one thing.
 #[derive(Clone, Debug, Default)]
@@ -58,8 +74,8 @@ impl Names {
         let by_name = places.map(|(place, a)| (a.name.clone(), place)).collect();
         let renamed = aliases.iter().filter(|alias| alias.is_renamed());
         let templates = renamed.filter_map(|a| Template::new(&a.original, &a.name)).collect();
-        let lookout = Arc::new(Lookout::new(aliases.iter().map(|alias| &*alias.original)));
-        Self { aliases, by_original, by_name, templates, lookout }
+        let lookouts = Arc::new(Lookouts::new(aliases.iter().map(|alias| &*alias.original)));
+        Self { aliases, by_original, by_name, templates, lookouts }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -73,6 +89,14 @@ impl Names {
 
     pub(super) fn alias(&self, place: usize) -> &Alias {
         &self.aliases[place]
+    }
+
+    /// Who looks for the originals in lists of this kind.
+    pub(super) fn lookout(&self, kind: ItemKind) -> &Lookout<Originals> {
+        match kind {
+            ItemKind::ResourceTemplate => &self.lookouts.templates,
+            ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource => &self.lookouts.plain,
+        }
     }
 
     /// What clients mean by a name.
@@ -120,6 +144,35 @@ impl Names {
             false => name.into(),
         });
         known.into_iter().chain(expanded.map(Into::into)).collect()
+    }
+}
+
+// === impl Lookouts ===
+
+impl Lookouts {
+    fn new<'a>(originals: impl Iterator<Item = &'a str>) -> Self {
+        let originals = originals.enumerate().map(|(place, name)| (place, name.to_owned()));
+        let (templates, plain) = originals.partition(|(_, name)| name.contains('{'));
+        let [plain, templates] = [plain, templates].map(|of| Lookout::new(Originals(of)));
+        Self { plain, templates }
+    }
+}
+
+impl Default for Lookouts {
+    fn default() -> Self {
+        Self::new(std::iter::empty())
+    }
+}
+
+// === impl Originals ===
+
+impl Sought for Originals {
+    fn see(&mut self, name: &str) {
+        self.0.retain(|(_, original)| original != name);
+    }
+
+    fn is_found(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

@@ -1,63 +1,82 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fmt;
 
 use super::{Patterns, REGEX, glob::SPECIAL};
-use crate::{complaints::Complaints, near::nearest};
+use crate::{
+    complaints::Complaints,
+    lookout::{Missed, Sought},
+    near::nearest,
+};
 
 /// How many characters in front of its first `*` say what a glob may mean.
 const MIN_STEM: usize = 3;
 
-/// Which patterns of a rule have matched nothing so far.
+/// Which patterns of a setting have matched nothing so far.
 #[derive(Debug)]
 pub(crate) struct Unmatched {
+    setting: &'static str,
     patterns: Patterns,
-    matched: Box<[AtomicBool]>,
-    of: Option<String>,
+    matched: Box<[bool]>,
 }
 
 // === impl Unmatched ===
 
 impl Unmatched {
-    pub(crate) fn new(patterns: Patterns) -> Self {
-        let matched = patterns.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { patterns, matched, of: None }
+    /// Looks for what the patterns of a setting match.
+    pub(crate) fn new(setting: &'static str, patterns: Patterns) -> Self {
+        let matched = patterns.iter().map(|_| false).collect();
+        Self { setting, patterns, matched }
     }
 
-    /// Says whose rule it is.
-    pub(crate) fn of(mut self, whose: Option<&str>) -> Self {
-        self.of = whose.map(str::to_owned);
-        self
-    }
-
-    /// Whether there is anything left to look for.
-    pub(crate) fn is_over(&self) -> bool {
-        self.matched.iter().all(|matched| matched.load(Ordering::Relaxed))
-    }
-
-    /// Looks at a name that is there.
-    pub(crate) fn see(&self, name: &str) {
-        for place in self.patterns.which(name) {
-            self.matched[place].store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Tells what has matched nothing, when all there is was seen. `setting` says
-    /// where the patterns stand, `kind` what they are for, and `names` what one of
-    /// them may have meant.
-    pub(crate) fn tell(
+    /// Tells what has matched nothing. `kind` says what the patterns are for, `of`
+    /// whose they are, and `names` what one of them may have meant.
+    fn tell(
         &self,
         complaints: &Complaints,
-        setting: &str,
-        kind: impl std::fmt::Display,
+        kind: impl fmt::Display,
+        of: Option<&str>,
         names: &[&str],
     ) {
-        let of = self.of.as_ref().map(|whose| format!(" of {whose}")).unwrap_or_default();
+        let setting = self.setting;
+        let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
         for (pattern, matched) in self.patterns.iter().zip(&self.matched) {
-            if !matched.load(Ordering::Relaxed) {
+            if !matched {
                 let hint = meant(pattern, names).map(|near| format!(": did you mean `{near}`?"));
                 let hint = hint.unwrap_or_default();
                 complaints
                     .tell(format_args!("`{pattern}` in `{setting}`{of} matches no {kind}{hint}"));
             }
+        }
+    }
+}
+
+impl Sought for [Unmatched; 2] {
+    fn see(&mut self, name: &str) {
+        for unmatched in self {
+            for place in unmatched.patterns.which(name) {
+                unmatched.matched[place] = true;
+            }
+        }
+    }
+
+    fn is_found(&self) -> bool {
+        self.iter().flat_map(|unmatched| &unmatched.matched).all(|matched| *matched)
+    }
+}
+
+// === impl Missed ===
+
+impl Missed<[Unmatched; 2]> {
+    /// Tells what has matched nothing in a list of things of this kind; `of` says
+    /// whose settings they are.
+    pub(crate) fn tell(
+        &self,
+        complaints: &Complaints,
+        kind: impl fmt::Display + Copy,
+        of: Option<&str>,
+    ) {
+        let names = self.names();
+        for unmatched in &self.sought {
+            unmatched.tell(complaints, kind, of, &names);
         }
     }
 }

@@ -573,7 +573,8 @@ fn a_filter_that_lets_all_through_allocates_nothing() {
     let exact = FilterLayer::new().tools(deny(["x"]));
     let called = CallToolResult::success(vec![]);
     assert_eq!(allocations(&exact, Request::call_tool("t"), called.into()), 0);
-    assert!(allocations(&exact, second(), page().into()) > 0, "it looks for `x`");
+    assert_eq!(allocations(&exact, second(), page().into()), 0);
+    assert!(allocations(&exact, Request::list_tools(), page().into()) > 0, "it looks for `x`");
 }
 
 #[test]
