@@ -1,5 +1,7 @@
 //! Arguments against the input schema of a tool.
 
+pub(crate) mod keywords;
+
 use std::{
     fmt,
     sync::{Arc, OnceLock},

@@ -109,6 +109,8 @@ pub mod router;
 pub mod secrets;
 mod serve;
 
+use rmcp::model::ProtocolVersion;
+
 #[cfg(feature = "remote")]
 pub use self::remote::RemoteService;
 pub use self::{
@@ -117,3 +119,9 @@ pub use self::{
     secrets::Secrets,
     serve::{Describe, ServeService},
 };
+
+/// Whether a protocol version is 2026-07-28 or later.
+fn is_modern(version: &ProtocolVersion) -> bool {
+    // ISO dates compare as text.
+    version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()
+}

@@ -9,13 +9,9 @@ use super::input::resolve;
 use crate::{
     engine::plan::Arguments,
     expr::{Found, PathSegment},
+    input_schema::keywords,
 };
 
-/// Keywords whose values are data, in which `$ref` is a word like any other.
-const DATA_KEYWORDS: [&str; 4] = ["const", "default", "enum", "examples"];
-/// Keywords whose members are schemas under names that are no keywords.
-const NAMING_KEYWORDS: [&str; 5] =
-    ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
 /// Keywords that make a schema say more than its `properties` do.
 const OPENING_KEYWORDS: [&str; 8] = [
     "$ref",
@@ -335,10 +331,10 @@ fn refers(schema: &Value) -> Refers {
                     None => None,
                 },
                 ("$dynamicRef" | "$recursiveRef", _) => Some(Refers::ToAnchors),
-                (key, Value::Object(named)) if NAMING_KEYWORDS.contains(&key) => {
+                (key, Value::Object(named)) if keywords::NAMING.contains(&key) => {
                     of_all(&mut named.values())
                 }
-                (key, value) => (!DATA_KEYWORDS.contains(&key)).then(|| refers(value)),
+                (key, value) => (!keywords::DATA.contains(&key)).then(|| refers(value)),
             })
             .max()
             .unwrap_or(Refers::Nowhere),
@@ -365,11 +361,11 @@ fn rehome(schema: &Value, home: Option<&str>) -> Value {
                 format!("#/$defs/{home}{}", &reference[1..]).into()
             }
             // Its keys are names, whatever they look like.
-            (key, Value::Object(named), _) if NAMING_KEYWORDS.contains(&key) => {
+            (key, Value::Object(named), _) if keywords::NAMING.contains(&key) => {
                 let named = named.iter().map(|(name, schema)| (name.clone(), rehome(schema, home)));
                 named.collect::<Map<_, _>>().into()
             }
-            (key, value, _) if DATA_KEYWORDS.contains(&key) => value.clone(),
+            (key, value, _) if keywords::DATA.contains(&key) => value.clone(),
             (_, value, _) => rehome(value, home),
         };
         (key.clone(), value)

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Progress;
 
 /// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// Under which key of `_meta` a client names the token of its progress.
 const PROGRESS_TOKEN: &str = "progressToken";
 

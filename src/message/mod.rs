@@ -56,8 +56,6 @@ pub(crate) mod size;
 mod subject;
 mod uris;
 
-#[cfg(feature = "remote")]
-pub(crate) use self::expected::expected;
 pub use self::{
     backend_error::{BackendError, BackendErrorKind},
     context::Context,
@@ -73,3 +71,5 @@ pub(crate) use self::{
     measure::{Excess, MAX_LEVELS, is_deeper},
     progress::Parts,
 };
+#[cfg(feature = "remote")]
+pub(crate) use self::{context::CLIENT_CAPABILITIES, expected::expected};

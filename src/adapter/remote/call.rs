@@ -14,8 +14,8 @@ use rmcp::model::SubscribeRequest;
 use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
-        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, ProgressToken,
-        ProtocolVersion, RequestId, RequestMetaObject, ServerResult, SubscribeRequestParams,
+        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, ProgressToken, RequestId,
+        RequestMetaObject, ServerResult, SubscribeRequestParams,
     },
     service::{PeerRequestOptions, RequestHandle},
 };
@@ -28,14 +28,18 @@ use super::{
     supervise::Session,
     tell::{About, ends_session, unsent},
 };
-use crate::message::{BackendError, BackendErrorKind, Context, Progress, Reply, Request, expected};
+use crate::{
+    adapter::is_modern,
+    message::{
+        BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Progress, Reply, Request,
+        expected,
+    },
+};
 
 /// What travels in `_meta` from caller to server whoever the two are: the trace.
 ///
 /// Everything else in it speaks of the connection between two neighbours.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
-/// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// Under which key of a result's `_meta` a server names itself.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// What a server may ask a client of 2026-07-28 for in its answer: a client that
@@ -307,12 +311,6 @@ impl Routes {
         // Nothing panics while it is held, and if it did, the map would be whole.
         self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether a protocol version is 2026-07-28 or later.
-pub(super) fn is_modern(version: &ProtocolVersion) -> bool {
-    // ISO dates compare as text.
-    version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()
 }
 
 /// The request to be told when a resource changes.

@@ -34,7 +34,10 @@ use super::{
     changes::{Changing, accepted, declare},
     failure::{caught, mismatch},
 };
-use crate::message::{Reply, Request};
+use crate::{
+    adapter,
+    message::{Reply, Request},
+};
 
 /// The methods of [`ServerHandler`] that are answered by the service: with what
 /// message they reach it, and which of its results answer them.
@@ -341,10 +344,7 @@ where
 
 /// Whether the client speaks a protocol version from 2026-07-28 on.
 pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
-    // ISO dates compare as text.
-    context
-        .protocol_version()
-        .is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
+    context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
 }
 
 fn optional<M: Default, P>(params: Option<P>) -> RequestOptionalParam<M, P> {

@@ -6,15 +6,13 @@ use std::{
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 
-use crate::alias::arguments::{Arguments, Fate, escape};
+use crate::{
+    alias::arguments::{Arguments, Fate, escape},
+    input_schema::keywords,
+};
 
 /// Keywords that hold definitions.
 pub(super) const DEFINING: [&str; 2] = ["$defs", "definitions"];
-/// Keywords whose values are data, in which `$ref` is a word like any other.
-const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
-/// Keywords whose members are schemas under names that are no keywords.
-const NAMING: [&str; 5] =
-    ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
 /// Keywords that give a schema a name or a base of its own, which must not be there
 /// twice.
 const IDENTIFYING: [&str; 7] =
@@ -86,13 +84,13 @@ impl<'a> Definitions<'a> {
                 let copied = members.iter().map(|(key, value)| {
                     let value = match (key.as_str(), value) {
                         ("$ref", Value::String(reference)) => self.refer(reference).into(),
-                        (key, Value::Object(named)) if NAMING.contains(&key) => {
+                        (key, Value::Object(named)) if keywords::NAMING.contains(&key) => {
                             let copy = |(name, schema): (&String, _)| {
                                 (name.clone(), self.copy_at(schema, depth + 2))
                             };
                             named.iter().map(copy).collect::<Map<_, _>>().into()
                         }
-                        (key, value) if DATA.contains(&key) => value.clone(),
+                        (key, value) if keywords::DATA.contains(&key) => value.clone(),
                         (key, value) => {
                             self.has_anchors |= matches!(key, "$dynamicRef" | "$recursiveRef");
                             self.copy_at(value, depth + 1)
