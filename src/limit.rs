@@ -58,7 +58,7 @@ use tower_layer::Layer;
 
 use crate::{
     intercept::{Intercept, Intercepted},
-    message::{Excess, MAX_LEVELS, Refusal, Reply, Request},
+    message::{Bounds, Reply, Request},
 };
 
 /// Refuses requests that are too large.
@@ -67,10 +67,7 @@ use crate::{
 ///
 /// See the [module docs](crate::limit) for what counts and for an example.
 #[derive(Clone, Debug, Default)]
-pub struct LimitLayer {
-    max_argument_bytes: Option<usize>,
-    max_depth: Option<usize>,
-}
+pub struct LimitLayer(Bounds);
 
 /// Middleware that [`LimitLayer`] puts in front of a service.
 pub type Limit<S> = Intercepted<LimitLayer, S>;
@@ -81,15 +78,14 @@ impl LimitLayer {
     /// A layer without limits.
     #[must_use]
     pub const fn new() -> Self {
-        Self { max_argument_bytes: None, max_depth: None }
+        Self(Bounds::new())
     }
 
     /// Sets how many bytes of arguments, and of what else counts, a request may
     /// have.
     #[must_use]
-    pub const fn max_argument_bytes(mut self, bytes: usize) -> Self {
-        self.max_argument_bytes = Some(bytes);
-        self
+    pub const fn max_argument_bytes(self, bytes: usize) -> Self {
+        Self(self.0.max_argument_bytes(bytes))
     }
 
     /// Sets how deep arrays and objects may be nested.
@@ -97,36 +93,8 @@ impl LimitLayer {
     /// More than 128 levels are refused whatever this is, and when there is only a
     /// limit of bytes: no deeper JSON is read from any transport.
     #[must_use]
-    pub const fn max_depth(mut self, levels: usize) -> Self {
-        self.max_depth = Some(if levels < MAX_LEVELS { levels } else { MAX_LEVELS });
-        self
-    }
-
-    /// Whether there are no limits.
-    const fn is_empty(&self) -> bool {
-        self.max_argument_bytes.is_none() && self.max_depth.is_none()
-    }
-
-    /// Measures a request.
-    ///
-    /// # Errors
-    ///
-    /// Returns a refusal that names the limit that the request passes.
-    pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
-        if self.is_empty() {
-            return Ok(());
-        }
-        let bytes = self.max_argument_bytes.unwrap_or(usize::MAX);
-        let levels = self.max_depth.unwrap_or(MAX_LEVELS);
-        match request.excess(bytes, levels) {
-            None => Ok(()),
-            Some(Excess::Bytes) => Err(Refusal::OverLimit {
-                unit: "bytes",
-                limit: bytes,
-                setting: "max_argument_bytes",
-            }),
-            Some(Excess::Levels) => Err(Refusal::too_deep(levels)),
-        }
+    pub const fn max_depth(self, levels: usize) -> Self {
+        Self(self.0.max_depth(levels))
     }
 }
 
@@ -142,7 +110,7 @@ impl Intercept for LimitLayer {
     type Memo = ();
 
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply> {
-        match self.check(request) {
+        match self.0.check(request) {
             Ok(()) => ControlFlow::Continue(()),
             Err(refusal) => ControlFlow::Break(refusal.into()),
         }

@@ -14,7 +14,7 @@
 //! Below a [`CompositeLayer`](crate::composite::CompositeLayer), it checks what
 //! composites send to their targets: one that does not fit is a failed branch, and
 //! never reaches its server. What a plan renders can also be larger than what came
-//! in, so the layer takes [limits](ValidateLayer::limit) as well.
+//! in, so the layer has [limits](ValidateLayer::max_argument_bytes) as well.
 //!
 //! # Examples
 //!
@@ -67,8 +67,7 @@ use crate::{
     complaints::Complaints,
     input_schema::InputSchema,
     intercept::{Informed, InterceptInformed},
-    limit::LimitLayer,
-    message::{Context, Refusal, Reply, Request},
+    message::{Bounds, Context, Refusal, Reply, Request},
 };
 
 /// How many characters of a tool's name are told.
@@ -95,7 +94,7 @@ pub enum SchemaMode {
 #[derive(Clone, Default)]
 pub struct ValidateLayer {
     mode: SchemaMode,
-    limit: LimitLayer,
+    bounds: Bounds,
     complaints: Complaints,
     epoch: Epoch,
     vary_by: Option<VaryBy>,
@@ -108,7 +107,7 @@ pub struct ValidateRule(Arc<Settings>);
 #[derive(Debug)]
 struct Settings {
     mode: SchemaMode,
-    limit: LimitLayer,
+    bounds: Bounds,
     complaints: Complaints,
     compiled: Compiled,
 }
@@ -147,10 +146,20 @@ impl ValidateLayer {
         self
     }
 
-    /// Sets how large and deep a request may be here; without limits by default.
+    /// Sets how many bytes of arguments, and of what else
+    /// [counts](crate::limit#what-counts), a request may have here; any number by
+    /// default.
     #[must_use]
-    pub const fn limit(mut self, limit: LimitLayer) -> Self {
-        self.limit = limit;
+    pub const fn max_argument_bytes(mut self, bytes: usize) -> Self {
+        self.bounds = self.bounds.max_argument_bytes(bytes);
+        self
+    }
+
+    /// Sets how deep arrays and objects may be nested here; as deep as they come by
+    /// default.
+    #[must_use]
+    pub const fn max_depth(mut self, levels: usize) -> Self {
+        self.bounds = self.bounds.max_depth(levels);
         self
     }
 
@@ -194,7 +203,7 @@ impl<S> Layer<S> for ValidateLayer {
     fn layer(&self, inner: S) -> Self::Service {
         let rule = ValidateRule(Arc::new(Settings {
             mode: self.mode,
-            limit: self.limit.clone(),
+            bounds: self.bounds,
             complaints: self.complaints.clone(),
             compiled: Compiled::default(),
         }));
@@ -206,7 +215,7 @@ impl fmt::Debug for ValidateLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ValidateLayer")
             .field("schema", &self.mode)
-            .field("limit", &self.limit)
+            .field("bounds", &self.bounds)
             .finish_non_exhaustive()
     }
 }
@@ -258,7 +267,7 @@ impl InterceptInformed for ValidateRule {
         request: &mut Request,
         known: Option<&Arc<Known<Schemas>>>,
     ) -> ControlFlow<Reply, Self::Memo> {
-        if let Err(refusal) = self.0.limit.check(request) {
+        if let Err(refusal) = self.0.bounds.check(request) {
             return ControlFlow::Break(refusal.into());
         }
         let Some(call) = request.tool_call_mut() else {

@@ -9,7 +9,7 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
-use super::{Request, Subject, size::SMALL};
+use super::{Refusal, Request, Subject, size::SMALL};
 
 /// How deep serde_json reads; nothing that is deeper came over a wire.
 pub(crate) const MAX_LEVELS: usize = 128;
@@ -23,9 +23,16 @@ const META_LEVELS: usize = 16;
 
 /// What a request has too much of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Excess {
+enum Excess {
     Bytes,
     Levels,
+}
+
+/// How large and how deep a request may be; without bounds by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds {
+    bytes: Option<usize>,
+    levels: Option<usize>,
 }
 
 /// What is left of what a request may have.
@@ -42,12 +49,44 @@ pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
     Budget { bytes: usize::MAX, levels }.value(value, levels).is_err()
 }
 
-// === impl Request ===
+// === impl Bounds ===
 
-impl Request {
-    /// What the request has more of than this, if it has.
-    pub(crate) fn excess(&self, bytes: usize, levels: usize) -> Option<Excess> {
-        Budget { bytes, levels: levels.min(MAX_LEVELS) }.request(self).err()
+impl Bounds {
+    /// No bounds.
+    pub(crate) const fn new() -> Self {
+        Self { bytes: None, levels: None }
+    }
+
+    /// Sets how many bytes a request may have.
+    pub(crate) const fn max_argument_bytes(self, bytes: usize) -> Self {
+        Self { bytes: Some(bytes), ..self }
+    }
+
+    /// Sets how deep a request may be, up to what is read at all.
+    pub(crate) const fn max_depth(self, levels: usize) -> Self {
+        Self { levels: Some(if levels < MAX_LEVELS { levels } else { MAX_LEVELS }), ..self }
+    }
+
+    /// Measures a request.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal that names the setting whose limit the request passes.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
+        if self.bytes.is_none() && self.levels.is_none() {
+            return Ok(());
+        }
+        let bytes = self.bytes.unwrap_or(usize::MAX);
+        let levels = self.levels.unwrap_or(MAX_LEVELS);
+        match (Budget { bytes, levels }).request(request) {
+            Ok(()) => Ok(()),
+            Err(Excess::Bytes) => Err(Refusal::OverLimit {
+                unit: "bytes",
+                limit: bytes,
+                setting: "max_argument_bytes",
+            }),
+            Err(Excess::Levels) => Err(Refusal::too_deep(levels)),
+        }
     }
 }
 

@@ -68,7 +68,7 @@ pub use self::{
 };
 pub(crate) use self::{
     cause::Cause,
-    measure::{Excess, MAX_LEVELS, is_deeper},
+    measure::{Bounds, MAX_LEVELS, is_deeper},
     progress::Parts,
 };
 #[cfg(feature = "remote")]

@@ -83,8 +83,7 @@ fn filter() -> FilterLayer {
 }
 
 fn validate() -> ValidateLayer {
-    let limit = LimitLayer::new().max_argument_bytes(BELOW);
-    ValidateLayer::new().schema(SchemaMode::Strict).limit(limit)
+    ValidateLayer::new().schema(SchemaMode::Strict).max_argument_bytes(BELOW)
 }
 
 /// A stack of all layers.
@@ -387,7 +386,7 @@ async fn nothing_is_listed_for_layers_that_need_to_know_nothing() {
             .advertise(advertise())
             .alias(alias())
             .filter(FilterLayer::new().tools(deny(["drop_all"])))
-            .validate(ValidateLayer::new().limit(limit())),
+            .validate(ValidateLayer::new().max_argument_bytes(AT_THE_DOOR)),
     ] {
         let server = server();
         layer.layer(server.clone()).warm().await.unwrap();

@@ -228,11 +228,10 @@ async fn what_a_plan_renders_is_measured_again() {
     let server = Server::new().echoes("a");
     let target = Target::new("a").arguments(json!({ "q": "x".repeat(200) }));
     let composites = CompositeLayer::new([CompositeTool::fan_out("all", "All", [target])]).unwrap();
-    let limit = LimitLayer::new().max_argument_bytes(100);
     let stack = tower::ServiceBuilder::new()
-        .layer(limit.clone())
+        .layer(LimitLayer::new().max_argument_bytes(100))
         .layer(composites)
-        .layer(ValidateLayer::new().limit(limit))
+        .layer(ValidateLayer::new().max_argument_bytes(100))
         .service(server.clone());
 
     let reply = stack.oneshot(call("all", json!({}))).await.unwrap();

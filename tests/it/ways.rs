@@ -194,7 +194,7 @@ impl Rule {
             Self::StrictSchema(_) => {
                 layers.validate = ValidateLayer::new().schema(SchemaMode::Strict);
             }
-            Self::Limit => layers.validate = ValidateLayer::new().limit(limit()),
+            Self::Limit => layers.validate = ValidateLayer::new().max_argument_bytes(LIMIT),
             Self::NotAdvertised | Self::OriginalName(_) => (),
         }
     }
