@@ -45,6 +45,10 @@ foreign:
 bench *filter:
     cargo bench --bench fan_out -- {{filter}}
 
+# Time the layers; `just bench-stack empty` for one group.
+bench-stack *filter:
+    cargo bench --bench stack -- {{filter}}
+
 # Time remote servers, and measure the gateway at rest.
 bench-remote *filter:
     cargo bench --all-features --bench remote -- {{filter}}
