@@ -1,25 +1,41 @@
 //! The near miss: what somebody most likely meant.
 
+/// How many characters a word may have that is a slip of another.
+const MAX_WORD: usize = 64;
+
 /// The candidate that `word` is most likely a slip of, if there is one.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     // The distance takes time with the product of both lengths, and nothing
     // that is this long is a slip of a key.
-    if word.chars().count() > 64 {
+    if word.chars().count() > MAX_WORD {
         return None;
     }
     let plain = plain(word);
     candidates
         .iter()
-        .map(|candidate| (distance(&plain, candidate), *candidate))
+        .filter_map(|candidate| Some((distance(&plain, candidate)?, *candidate)))
         .filter(|(distance, candidate)| {
-            *distance <= candidate.len().max(3) / 3 && *distance < candidate.len()
+            *distance <= slips(candidate) && *distance < candidate.len()
         })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-fn distance(plain_word: &str, candidate: &str) -> usize {
-    strsim::damerau_levenshtein(plain_word, &plain(candidate))
+/// How many slips a candidate may be away.
+fn slips(candidate: &str) -> usize {
+    candidate.len().max(3) / 3
+}
+
+/// How far a candidate is away, unless it is too long to be near.
+fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
+    // Four bytes a character, and as much again of what only tells spellings apart.
+    if candidate.len() > 8 * MAX_WORD {
+        return None;
+    }
+    let candidate_plain = plain(candidate);
+    // Each character that one has more than the other is a slip.
+    let more = candidate_plain.chars().count().abs_diff(plain_word.chars().count());
+    (more <= slips(candidate)).then(|| strsim::damerau_levenshtein(plain_word, &candidate_plain))
 }
 
 /// The word without what only tells spellings apart, such as `maxParallel` from
@@ -47,6 +63,16 @@ mod tests {
         ] {
             assert_eq!(nearest(word, &KEYS), Some(key), "{word}");
         }
+    }
+
+    /// A server can list a name of any length.
+    #[test]
+    fn long_candidates_take_no_time() {
+        let word = "a".repeat(MAX_WORD);
+        let long = "a".repeat(16 << 20);
+        let start = std::time::Instant::now();
+        assert_eq!(nearest(&word, &[&long, &word]), Some(&*word));
+        assert!(start.elapsed() < std::time::Duration::from_secs(5));
     }
 
     #[test]
