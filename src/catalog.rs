@@ -9,7 +9,9 @@
 //!   the next one takes over.
 //! - A listing may take 10 seconds. A failure is remembered for one second.
 //! - After 60 seconds the catalog is refreshed in the background; until its
-//!   successor arrives, it serves.
+//!   successor arrives, it serves. Without a runtime there is no background, and
+//!   whoever needs it next waits.
+//! - A list that goes round in a circle, or is too large, is not read to its end.
 //! - When its [`Epoch`] is bumped, whoever lists tools waits for a new catalog, or
 //!   calls one where access depends on what it is now.
 //! - A tool that it does not know is looked for again, at most once a second.
@@ -30,6 +32,7 @@ use tracing::Instrument;
 use crate::{
     changes::Epoch,
     message::{Context, Reply, Request},
+    pages::{MAX_BYTES, MAX_ITEMS, MAX_PAGES, NoEnd, Pages},
 };
 
 /// How long all pages together may take.
@@ -38,10 +41,6 @@ const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// How long after a listing the next one waits, if it failed or did not help.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How many pages a listing may have.
-const MAX_PAGES: usize = 1_000;
-/// How many tools a listing may have.
-const MAX_TOOLS: usize = 100_000;
 /// How many catalogs a layer keeps that vary by caller.
 const MAX_VARIED: usize = 1_000;
 
@@ -85,8 +84,14 @@ pub enum ListError {
     #[error("listing tools took longer than {LISTING_TIMEOUT:?}")]
     TimedOut,
     /// There were too many pages or tools.
-    #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_TOOLS} tools")]
+    #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_ITEMS} tools")]
     Endless,
+    /// All pages together were too large.
+    #[error("the list of tools is larger than {MAX_BYTES} bytes")]
+    TooLarge,
+    /// A page said to go on where the list had been before.
+    #[error("the list of tools comes back to where it was")]
+    Circular,
     /// The service refused, for this reason.
     #[error("`tools/list` was answered with an error: {0}")]
     Refused(String),
@@ -158,10 +163,14 @@ where
 /// Waits as long as a listing may take.
 async fn in_time<F: Future>(work: F) -> Option<F::Output> {
     // Rules need no runtime; without one there is also no clock to go by.
-    if Handle::try_current().is_err() {
+    if !has_runtime() {
         return Some(work.await);
     }
     tokio::time::timeout(LISTING_TIMEOUT, work).await.ok()
+}
+
+fn has_runtime() -> bool {
+    Handle::try_current().is_ok()
 }
 
 async fn list_pages<S>(service: S, context: Context) -> Result<Tools, ListError>
@@ -170,8 +179,9 @@ where
     S::Error: Into<BoxError>,
 {
     let mut tools = Tools::default();
+    let mut pages = Pages::new();
     let mut cursor = None;
-    for _ in 0..MAX_PAGES {
+    loop {
         let request = Request::list_tools_from(cursor).with_context(context.clone());
         let mut reply = service
             .clone()
@@ -182,16 +192,24 @@ where
             return Err(ListError::Refused(error.message.to_string()));
         }
         let page = reply.tools_mut().ok_or(ListError::Invalid)?;
+        cursor = pages.turn(&page.tools, page.next_cursor.take())?;
         tools.extend(page.tools.drain(..));
-        if tools.len() + tools.shadowed.len() > MAX_TOOLS {
-            return Err(ListError::Endless);
-        }
-        cursor = page.next_cursor.take();
         if cursor.is_none() {
             return Ok(tools);
         }
     }
-    Err(ListError::Endless)
+}
+
+// === impl ListError ===
+
+impl From<NoEnd> for ListError {
+    fn from(why: NoEnd) -> Self {
+        match why {
+            NoEnd::Endless => Self::Endless,
+            NoEnd::TooLarge => Self::TooLarge,
+            NoEnd::Circular => Self::Circular,
+        }
+    }
 }
 
 // === impl Tools ===
@@ -317,6 +335,7 @@ impl<D> Catalog<D> {
         if suffices(&known) {
             match needs {
                 Needs::AllTools | Needs::CurrentTool(_) if outdated => AtHand::Unknown,
+                _ if (outdated || age >= MAX_AGE) && !has_runtime() => AtHand::Unknown,
                 _ if outdated || age >= MAX_AGE => AtHand::Stale(known),
                 _ => AtHand::Known(known),
             }

@@ -124,6 +124,8 @@ mod names;
 
 mod near;
 
+mod pages;
+
 #[cfg(all(doctest, feature = "config"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

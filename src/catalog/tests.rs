@@ -1,4 +1,7 @@
-use rmcp::model::{JsonObject, Tool};
+use std::convert::Infallible;
+
+use rmcp::model::{JsonObject, ListToolsResult, Tool};
+use tower::service_fn;
 
 use super::*;
 
@@ -75,4 +78,50 @@ async fn what_changes_while_it_is_listed_is_listed_again() {
     assert!(matches!(catalog.at_hand(Needs::AllTools, |_| true), AtHand::Unknown));
     assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Stale(_)));
     assert!(matches!(catalog.at_hand(Needs::CurrentTool("a"), |_| true), AtHand::Unknown));
+}
+
+#[test]
+fn what_is_old_is_listed_again_at_once_where_there_is_no_background() {
+    let catalog = Catalog::<()>::new(Epoch::default());
+    let known = |age: Duration| {
+        let since = Instant::now().checked_sub(age).unwrap();
+        Known { tools: Tools::default(), derived: (), epoch: 0, since }
+    };
+    catalog.0.state().known = Some(Arc::new(known(Duration::ZERO)));
+    assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Known(_)));
+    catalog.0.state().known = Some(Arc::new(known(MAX_AGE)));
+    assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Unknown));
+}
+
+/// Lists tools of a server that never says that there are no more.
+async fn list_forever(
+    page: impl Fn(usize) -> (Vec<Tool>, String) + Clone,
+) -> (Result<Tools, ListError>, usize) {
+    let asked = Arc::new(Mutex::new(0));
+    let count = asked.clone();
+    let server = service_fn(move |_: Request| {
+        let mut asked = count.lock().unwrap();
+        *asked += 1;
+        let (tools, next) = page(*asked);
+        let mut list = ListToolsResult::with_all_items(tools);
+        list.next_cursor = Some(next);
+        std::future::ready(Ok::<Reply, Infallible>(list.into()))
+    });
+    let listed = list_all(server, Context::default()).await;
+    let asked = *asked.lock().unwrap();
+    (listed, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_never_ends_is_left() {
+    let one = || vec![tool("a", "1")];
+    let (listed, asked) = list_forever(|_| (one(), "again".into())).await;
+    assert_eq!((listed.unwrap_err(), asked), (ListError::Circular, 2));
+
+    let (listed, asked) = list_forever(|page| (one(), page.to_string())).await;
+    assert_eq!((listed.unwrap_err(), asked), (ListError::Endless, MAX_PAGES));
+
+    let half = || vec![Tool::new("a", "x".repeat(MAX_BYTES / 2), JsonObject::new())];
+    let (listed, asked) = list_forever(|page| (half(), page.to_string())).await;
+    assert_eq!((listed.unwrap_err(), asked), (ListError::TooLarge, 2));
 }

@@ -1,18 +1,14 @@
-use std::{collections::HashSet, io, panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures::future::FutureExt;
 use rmcp::model::{CacheScope, ErrorCode};
 use tower::BoxError;
 
 use super::{backend::Answer, item::Item};
-use crate::message::{Context, Request};
-
-/// How many pages a backend may have.
-const MAX_PAGES: usize = 1_000;
-/// How many items a backend may have.
-const MAX_ITEMS: usize = 100_000;
-/// How large all pages of a backend may be, as JSON.
-const MAX_BYTES: usize = 64 << 20;
+use crate::{
+    message::{Context, Request},
+    pages::{NoEnd, Pages},
+};
 
 /// What a backend lists.
 #[derive(Debug)]
@@ -34,12 +30,8 @@ pub(super) enum ListError {
     Refused(String),
     #[error("it answered with something else")]
     Invalid,
-    #[error("its list did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
-    Endless,
-    #[error("its list is larger than {MAX_BYTES} bytes")]
-    TooLarge,
-    #[error("its list comes back to where it was")]
-    Circular,
+    #[error("its list {0}")]
+    NoEnd(#[from] NoEnd),
     #[error("{0}")]
     Service(String),
     #[error("it panicked")]
@@ -63,10 +55,9 @@ async fn list_pages<I: Item>(
 ) -> Result<Listed<I>, ListError> {
     let mut listed =
         Listed { items: Vec::new(), ttl_ms: Some(u64::MAX), cache_scope: Some(CacheScope::Public) };
-    let mut cursors = HashSet::new();
-    let mut room = Room(MAX_BYTES);
+    let mut pages = Pages::new();
     let mut cursor = None;
-    for _ in 0..MAX_PAGES {
+    loop {
         let request = Request::new(I::request(cursor), context.clone());
         let reply = service.answer(request).await.map_err(|error| failure(&error))?;
         if let Some(error) = reply.error() {
@@ -76,21 +67,14 @@ async fn list_pages<I: Item>(
             });
         }
         let page = I::page(reply).ok_or(ListError::Invalid)?;
-        serde_json::to_writer(&mut room, &page.items).map_err(|_| ListError::TooLarge)?;
+        cursor = pages.turn(&page.items, page.next_cursor)?;
         listed.ttl_ms = least(listed.ttl_ms, page.ttl_ms);
         listed.cache_scope = narrowest(listed.cache_scope, page.cache_scope);
         listed.items.extend(page.items);
-        if listed.items.len() > MAX_ITEMS {
-            return Err(ListError::Endless);
+        if cursor.is_none() {
+            return Ok(listed);
         }
-        let Some(next) = page.next_cursor else { return Ok(listed) };
-        room.take(next.len()).map_err(|_| ListError::TooLarge)?;
-        if !cursors.insert(next.clone()) {
-            return Err(ListError::Circular);
-        }
-        cursor = Some(next);
     }
-    Err(ListError::Endless)
 }
 
 /// What the operator reads of a service that could not answer.
@@ -123,26 +107,5 @@ pub(super) fn narrowest(a: Option<CacheScope>, b: Option<CacheScope>) -> Option<
             Some(CacheScope::Private)
         }
         _ => None,
-    }
-}
-
-/// Counts what is written to it, and fails when there is no room for more.
-struct Room(usize);
-
-impl Room {
-    fn take(&mut self, bytes: usize) -> io::Result<()> {
-        self.0 = self.0.checked_sub(bytes).ok_or(io::ErrorKind::WriteZero)?;
-        Ok(())
-    }
-}
-
-impl io::Write for Room {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.take(bytes.len())?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

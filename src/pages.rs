@@ -1,0 +1,87 @@
+//! The pages of a list, which come to an end.
+
+use std::{collections::HashSet, io};
+
+use serde::Serialize;
+
+/// How many pages a list may have.
+pub(crate) const MAX_PAGES: usize = 1_000;
+/// How many items a list may have.
+pub(crate) const MAX_ITEMS: usize = 100_000;
+/// How large all pages together may be, as JSON.
+pub(crate) const MAX_BYTES: usize = 64 << 20;
+
+/// What of a list was seen so far.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pages: usize,
+    items: usize,
+    cursors: HashSet<String>,
+    room: Room,
+}
+
+/// Why a list is not read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoEnd {
+    #[error("did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
+    Endless,
+    #[error("is larger than {MAX_BYTES} bytes")]
+    TooLarge,
+    #[error("comes back to where it was")]
+    Circular,
+}
+
+/// Counts what is written to it, and fails when there is no room for more.
+#[derive(Debug)]
+struct Room(usize);
+
+// === impl Pages ===
+
+impl Pages {
+    pub(crate) fn new() -> Self {
+        Self { pages: 0, items: 0, cursors: HashSet::new(), room: Room(MAX_BYTES) }
+    }
+
+    /// Looks at a page, and returns where the next one is, if there is one.
+    pub(crate) fn turn<I: Serialize>(
+        &mut self,
+        items: &[I],
+        next: Option<String>,
+    ) -> Result<Option<String>, NoEnd> {
+        serde_json::to_writer(&mut self.room, items).map_err(|_| NoEnd::TooLarge)?;
+        self.pages += 1;
+        self.items += items.len();
+        if self.items > MAX_ITEMS {
+            return Err(NoEnd::Endless);
+        }
+        let Some(next) = next else { return Ok(None) };
+        self.room.take(next.len()).map_err(|_| NoEnd::TooLarge)?;
+        if !self.cursors.insert(next.clone()) {
+            return Err(NoEnd::Circular);
+        }
+        if self.pages == MAX_PAGES {
+            return Err(NoEnd::Endless);
+        }
+        Ok(Some(next))
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> io::Result<()> {
+        self.0 = self.0.checked_sub(bytes).ok_or(io::ErrorKind::WriteZero)?;
+        Ok(())
+    }
+}
+
+impl io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.take(bytes.len())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
