@@ -1,6 +1,7 @@
 //! Arguments against the input schema of a tool.
 
 pub(crate) mod keywords;
+mod steps;
 
 use std::{
     fmt,
@@ -11,10 +12,22 @@ use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationEr
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
+use self::steps::Steps;
 use crate::message::{MAX_LEVELS, Refusal, Violation, is_deeper};
 
-/// How many violations are looked for.
+/// How many steps it may take to check arguments.
+const MAX_STEPS: usize = 4_000_000;
+/// How many steps it may take if all violations are looked for: a validator keeps
+/// each that it finds.
+const MAX_STEPS_TOLD: usize = 64_000;
+/// How many violations are told.
 const MAX_VIOLATIONS: usize = 64;
+/// How large a compiled regular expression may be that stands alone.
+const MAX_REGEX_BYTES: usize = 1024 * 1024;
+/// How large it may be beside any number of others, and what each remembers.
+const MIN_REGEX_BYTES: usize = 128 * 1024;
+/// How large all regular expressions may be, beyond the least for each.
+const MAX_REGEXES_BYTES: usize = 4 * 1024 * 1024;
 /// How many characters of a schema are repeated in a message.
 const MAX_TOLD: usize = 200;
 
@@ -23,7 +36,14 @@ const MAX_TOLD: usize = 200;
 #[derive(Debug)]
 pub(crate) struct InputSchema {
     schema: Arc<JsonObject>,
-    validator: OnceLock<Option<Validator>>,
+    compiled: OnceLock<Option<Compiled>>,
+}
+
+/// A schema that can be used.
+#[derive(Debug)]
+struct Compiled {
+    validator: Validator,
+    steps: Steps,
 }
 
 /// Why a schema cannot be used.
@@ -34,32 +54,39 @@ pub(crate) struct Unusable {
     reason: String,
 }
 
+/// Tells why a schema is none, or none that can be used.
+pub(crate) fn reject(schema: &Value) -> Result<(), Unusable> {
+    compile(schema).map(drop)
+}
+
 /// Compiles a schema, without touching network or files, and with the regular
 /// expressions that need linear time.
-///
-/// # Errors
-///
-/// Returns why it is no schema, or none that can be used.
-pub(crate) fn compile(schema: &Value) -> Result<Validator, Unusable> {
+fn compile(schema: &Value) -> Result<Compiled, Unusable> {
     if is_deeper(schema, MAX_LEVELS) {
         return Err(Unusable { path: String::new(), reason: "it is nested too deep".to_owned() });
     }
-    jsonschema::options()
+    // To compile it can also take too long.
+    let steps = Steps::read(schema)?;
+    let each =
+        (MAX_REGEXES_BYTES / steps.patterns().max(1)).clamp(MIN_REGEX_BYTES, MAX_REGEX_BYTES);
+    let regex = PatternOptions::regex().size_limit(each).dfa_size_limit(MIN_REGEX_BYTES);
+    let validator = jsonschema::options()
         // Whatever features others turn on.
         .offline()
-        .with_pattern_options(PatternOptions::regex())
+        .with_pattern_options(regex)
         .build(schema)
         .map_err(|error| Unusable {
             path: error.instance_path().as_str().to_owned(),
             reason: shorten(error.to_string()),
-        })
+        })?;
+    Ok(Compiled { validator, steps })
 }
 
 // === impl InputSchema ===
 
 impl InputSchema {
     pub(crate) const fn new(schema: Arc<JsonObject>) -> Self {
-        Self { schema, validator: OnceLock::new() }
+        Self { schema, compiled: OnceLock::new() }
     }
 
     pub(crate) const fn schema(&self) -> &Arc<JsonObject> {
@@ -82,16 +109,43 @@ impl InputSchema {
         if is_deeper(arguments, MAX_LEVELS) {
             return Err(Refusal::too_deep(MAX_LEVELS));
         }
-        let validator = self
-            .validator
+        let compiled = self
+            .compiled
             .get_or_init(|| compile(&Value::Object((*self.schema).clone())).map_err(tell).ok());
-        match validator {
-            Some(validator) if !validator.is_valid(arguments) => Err(Refusal::InvalidArguments {
-                tool: tool.to_owned().into(),
-                violations: violations(validator, arguments),
-            }),
+        let violations = compiled.as_ref().map(|compiled| compiled.violations(arguments));
+        match violations {
+            Some(violations) if !violations.is_empty() => {
+                Err(Refusal::InvalidArguments { tool: tool.to_owned().into(), violations })
+            }
             _ => Ok(()),
         }
+    }
+}
+
+// === impl Compiled ===
+
+impl Compiled {
+    /// Where the arguments do not fit: nowhere, or as many places as are told.
+    fn violations(&self, arguments: &Value) -> Vec<Violation> {
+        let whole =
+            |message: &str| vec![Violation { path: String::new(), message: message.to_owned() }];
+        let Some(steps) = self.steps.count(arguments, MAX_STEPS) else {
+            return whole("it takes too many steps to check the value");
+        };
+        if self.validator.is_valid(arguments) {
+            return Vec::new();
+        }
+        if steps > MAX_STEPS_TOLD {
+            return whole("the value is not valid, and too large to tell where");
+        }
+        let violations: Vec<_> = self
+            .validator
+            .iter_errors(arguments)
+            .flat_map(|error| violations_of(&error, arguments))
+            .take(MAX_VIOLATIONS)
+            .collect();
+        // Who refuses says something, whatever the validator has found.
+        if violations.is_empty() { whole("the value is not valid") } else { violations }
     }
 }
 
@@ -105,20 +159,6 @@ impl fmt::Display for Unusable {
         }
         Ok(())
     }
-}
-
-fn violations(validator: &Validator, arguments: &Value) -> Vec<Violation> {
-    let mut violations: Vec<_> = validator
-        .iter_errors(arguments)
-        .flat_map(|error| violations_of(&error, arguments))
-        .take(MAX_VIOLATIONS)
-        .collect();
-    // Who refuses says something, whatever the validator has found.
-    if violations.is_empty() {
-        violations
-            .push(Violation { path: String::new(), message: "the value is not valid".into() });
-    }
-    violations
 }
 
 /// An error as violations: one for each argument that it is about.

@@ -7,6 +7,10 @@
 //! its regular expressions take linear time: one that refers to the network, or
 //! looks around, does not compile.
 //!
+//! A schema that applies to one value thousands of times over, or has very large
+//! regular expressions, does not compile either: to check a call must not take long.
+//! Arguments that still would, or of which parts are nested too deep, are refused.
+//!
 //! A call passes unchecked if the tool is not listed, tools cannot be listed, or
 //! the schema does not compile. The [complaints](ValidateLayer::complaints) name
 //! each such tool once.

@@ -4,7 +4,7 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use crate::{
-    input_schema::{InputSchema, compile},
+    input_schema::{self, InputSchema},
     message::Refusal,
 };
 
@@ -36,8 +36,7 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
         Some(Value::String(name)) if name == "object" => (),
         Some(other) => return Err(format!("its `type` is {other}: expected \"object\"")),
     }
-    compile(&Value::Object(schema.clone()))
-        .map(drop)
+    input_schema::reject(&Value::Object(schema.clone()))
         .map_err(|unusable| format!("it is no valid JSON Schema: {unusable}"))
 }
 

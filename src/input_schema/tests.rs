@@ -197,6 +197,37 @@ fn violations_are_bounded() {
     assert_eq!(told[0].1.chars().count(), MAX_TOLD + 1);
 }
 
+/// What takes too long is refused unseen, and what takes long is not searched for
+/// every violation.
+#[test]
+fn arguments_take_as_many_steps_as_there_is_time_for() {
+    let twice = json!([
+        { "properties": { "a": { "$ref": "#" } }, "type": "object" },
+        { "properties": { "a": { "$ref": "#" } } },
+    ]);
+    let schema = json!({ "allOf": twice });
+    let arguments = |levels| (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+    let told = |levels| violations_of_call(schema.clone(), &arguments(levels));
+    assert!(told(4).iter().all(|(path, _)| path == "/a/a/a/a"));
+    let one = |message: &str| vec![(String::new(), message.to_owned())];
+    assert_eq!(told(14), one("the value is not valid, and too large to tell where"));
+    assert_eq!(told(100), one("it takes too many steps to check the value"));
+}
+
+#[test]
+fn usual_regular_expressions_compile() {
+    for pattern in [
+        r"^\d{4}-\d{2}-\d{2}$",
+        r"^[\w.+-]+@[\w-]+\.[\w.-]+$",
+        r"^\p{L}[\p{L}\p{N} _-]*$",
+        r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
+        r"^[^/]{1,255}$",
+    ] {
+        let compiled = compile(&json!({ "pattern": pattern }));
+        assert!(compiled.is_ok(), "{pattern}: {:?}", compiled.err());
+    }
+}
+
 #[test]
 fn what_cannot_be_used_checks_nothing_and_is_told_once() {
     for (schema, reason) in [
@@ -206,6 +237,8 @@ fn what_cannot_be_used_checks_nothing_and_is_told_once() {
         (json!({ "$schema": "https://example.com/own" }), "example.com"),
         (json!({ "properties": { "a": { "pattern": "(?=look)around" } } }), "regex"),
         (json!({ "properties": { "a": { "pattern": "(a)\\1" } } }), "regex"),
+        (json!({ "properties": { "a": { "pattern": r"(?:\pL{1,20}x){1,8}" } } }), "regex"),
+        (doubling(20), "more than 4096 times"),
         (nested(200), "it is nested too deep"),
     ] {
         let Value::Object(members) = schema.clone() else { panic!("no object") };
@@ -219,6 +252,16 @@ fn what_cannot_be_used_checks_nothing_and_is_told_once() {
         let text = told[0].to_string();
         assert!(text.contains(reason), "{text}");
     }
+}
+
+/// Definitions of which each refers twice to the next one.
+fn doubling(levels: usize) -> Value {
+    let twice = |level: usize| vec![json!({ "$ref": format!("#/$defs/d{level}") }); 2];
+    let definitions: JsonObject = (0..levels)
+        .map(|level| (format!("d{level}"), json!({ "allOf": twice(level + 1) })))
+        .chain([(format!("d{levels}"), json!({ "required": ["x"] }))])
+        .collect();
+    json!({ "$ref": "#/$defs/d0", "$defs": definitions })
 }
 
 fn nested(levels: usize) -> Value {

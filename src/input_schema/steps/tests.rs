@@ -1,0 +1,132 @@
+use serde_json::json;
+
+use super::*;
+
+fn steps(schema: &Value, value: &Value) -> Option<usize> {
+    Steps::read(schema).unwrap_or_else(|unusable| panic!("{unusable}")).count(value, 10_000)
+}
+
+/// Definitions of which each refers twice to the next one.
+fn doubling(levels: usize, twice: impl Fn(&str) -> Value) -> Value {
+    let definitions: JsonObject = (0..levels)
+        .map(|level| (format!("d{level}"), twice(&format!("#/$defs/d{}", level + 1))))
+        .chain([(format!("d{levels}"), json!({}))])
+        .collect();
+    json!({ "$ref": "#/$defs/d0", "$defs": definitions })
+}
+
+#[test]
+fn each_schema_that_applies_to_a_value_is_a_step() {
+    for (schema, value, expected) in [
+        (json!({}), json!({ "a": [1] }), 1),
+        (json!(true), json!(1), 1),
+        (json!({ "allOf": [{}, true], "not": {}, "if": {}, "then": {} }), json!(1), 6),
+        (json!({ "$ref": "#/$defs/a", "$defs": { "a": {}, "b": {} } }), json!(1), 2),
+        (json!({ "$ref": "#there", "$defs": { "a": { "$anchor": "there" } } }), json!(1), 2),
+        (json!({ "$ref": "#/%24defs/a", "$defs": { "a": {} } }), json!(1), 2),
+        (json!({ "$ref": "other", "$defs": { "a": { "$id": "other", "not": {} } } }), json!(1), 3),
+        (json!({ "items": { "type": "integer" } }), json!([1, 2, 3]), 4),
+        (json!({ "additionalProperties": {} }), json!({ "a": 1, "b": 2 }), 3),
+        (json!({ "dependentSchemas": { "a": {} } }), json!({}), 2),
+        // To look for the member is one, and what applies to it another.
+        (json!({ "properties": { "a": {} } }), json!({ "a": 1, "b": 2 }), 3),
+        (json!({ "properties": { "a": {}, "b": {} } }), json!({ "b": 1 }), 3),
+        // To find what is left over, the others are asked again.
+        (json!({ "allOf": [{}], "unevaluatedProperties": false }), json!({}), 4),
+    ] {
+        assert_eq!(steps(&schema, &value), Some(expected), "{schema}");
+    }
+}
+
+#[test]
+fn a_reference_to_a_schema_that_everybody_knows_is_followed() {
+    for dialect in
+        ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
+    {
+        let schema = json!({ "properties": { "schema": { "$ref": dialect } } });
+        let steps = steps(&schema, &json!({ "schema": { "type": "object" } }));
+        assert!(steps.is_some_and(|steps| steps > 5), "{steps:?}");
+    }
+}
+
+#[test]
+fn what_applies_again_and_again_to_one_value_cannot_be_used() {
+    let all = |next: &str| json!({ "allOf": [{ "$ref": next }, { "$ref": next }] });
+    let any = |next: &str| json!({ "anyOf": [{ "$ref": next }, { "$ref": next }] });
+    let left_over =
+        |next: &str| json!({ "allOf": [{ "$ref": next }], "unevaluatedProperties": false });
+    let once = |next: &str| json!({ "$ref": next });
+    for (schema, fits) in [
+        (doubling(9, all), true),
+        (doubling(20, all), false),
+        (doubling(20, any), false),
+        (doubling(20, left_over), false),
+        (doubling(100, once), true),
+        (doubling(5_000, once), false),
+        (json!({ "allOf": [{ "$ref": "#" }] }), false),
+        (json!({ "properties": { "a": { "allOf": [{ "$ref": "#/properties/a" }] } } }), false),
+        (json!({ "properties": { "a": { "$ref": "#" } } }), true),
+        // It says nothing about any value, to a validator too.
+        (json!({ "$ref": "#" }), true),
+    ] {
+        assert_eq!(Steps::read(&schema).is_ok(), fits, "{schema:.100}");
+    }
+}
+
+#[test]
+fn a_schema_that_applies_twice_to_each_member_takes_steps_for_each_time() {
+    let schema = json!({
+        "allOf": [
+            { "properties": { "a": { "$ref": "#" } } },
+            { "properties": { "a": { "$ref": "#" } } },
+        ],
+    });
+    let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+    assert_eq!(steps(&schema, &nested(1)), Some(13));
+    assert_eq!(steps(&schema, &nested(2)), Some(33));
+    assert_eq!(steps(&schema, &nested(100)), None);
+}
+
+#[test]
+fn steps_within_each_other_have_an_end() {
+    let chain = doubling(100, |next| json!({ "$ref": next }));
+    let mut schema = chain;
+    schema["$defs"]["d100"] = json!({ "items": { "$ref": "#" } });
+    let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+    assert!(steps(&schema, &nested(3)).is_some());
+    assert_eq!(steps(&schema, &nested(10)), None);
+}
+
+#[test]
+fn regular_expressions_have_a_budget() {
+    let schema = |patterns: usize, bytes: usize| {
+        let pattern = |n: usize| json!({ "pattern": format!("{n:0bytes$}") });
+        let properties: JsonObject =
+            (0..patterns).map(|n| (n.to_string(), pattern(n / 2))).collect();
+        json!({ "properties": properties })
+    };
+    assert!(Steps::read(&schema(2 * MAX_PATTERNS, 4)).is_ok(), "the same is one");
+    assert!(Steps::read(&schema(2 * MAX_PATTERNS + 1, 4)).is_err());
+    assert!(Steps::read(&schema(2, MAX_PATTERN_BYTES)).is_ok());
+    assert!(Steps::read(&schema(2, MAX_PATTERN_BYTES + 1)).is_err());
+    let named: JsonObject = (0..=MAX_PATTERNS).map(|n| (n.to_string(), json!({}))).collect();
+    assert!(Steps::read(&json!({ "patternProperties": named })).is_err());
+}
+
+#[test]
+fn what_makes_reading_long_cannot_be_used() {
+    let long = format!("#/$defs/{}", "x".repeat(MAX_REFERENCE));
+    let identities =
+        |n: usize| -> Vec<_> { (0..n).map(|n| json!({ "$id": n.to_string() })).collect() };
+    let parts = |n: usize| vec![json!({}); n];
+    for (schema, reason) in [
+        (json!({ "$ref": long }), "reference"),
+        (json!({ "examples": identities(MAX_IDENTITIES + 1) }), "identities"),
+        (json!({ "prefixItems": parts(MAX_PARTS) }), "parts"),
+    ] {
+        let told = Steps::read(&schema).map(drop).unwrap_err().to_string();
+        assert!(told.contains(reason), "{told}");
+    }
+    let schema = json!({ "prefixItems": parts(MAX_PARTS - 1), "examples": identities(9) });
+    assert!(Steps::read(&schema).is_ok());
+}
