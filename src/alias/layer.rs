@@ -150,7 +150,7 @@ impl AliasLayer {
     /// if it has none.
     ///
     /// `None` if clients cannot ask for it, since its name means the alias of
-    /// something else.
+    /// something else. Resources of a template with an alias are not looked for.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -171,7 +171,7 @@ impl AliasLayer {
     /// [`name_of`](Self::name_of).
     ///
     /// `None` if clients cannot ask for it, since the server means something by it
-    /// that has an alias.
+    /// that has an alias. Resources of a template with an alias are not looked for.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -299,12 +299,15 @@ impl Aliases {
             }
             Meaning::Nothing => ControlFlow::Break(Reply::unknown(kind, name.to_owned())),
             Meaning::Same => {
-                let expanded = match kind {
-                    ItemKind::Resource => names.expanded(name),
-                    _ => None,
-                };
-                let Some(original) = expanded else {
+                if kind.is_named() {
                     return ControlFlow::Continue(Remembered::Little);
+                }
+                let Some((_, original)) = names.expanded(name) else {
+                    // As with names, what has another URI is not there under its own.
+                    return match names.shown_of(name) {
+                        Some(_) => ControlFlow::Break(Reply::unknown(kind, name.to_owned())),
+                        None => ControlFlow::Continue(Remembered::Little),
+                    };
                 };
                 let asked = name.to_owned();
                 request.set_subject(&*original);
@@ -337,8 +340,8 @@ impl Aliases {
                     uri.clone_from(asked);
                 }
                 _ => {
-                    if let Some((_, alias)) = self.resources.of_original(uri) {
-                        uri.clone_from(&alias.name);
+                    if let Some(shown) = self.resources.shown_of(uri) {
+                        *uri = shown;
                     }
                 }
             });
@@ -358,6 +361,13 @@ impl Aliases {
         }
         let Some(kind) = refusal.kind() else { return };
         let Some(name) = refusal.name_mut() else { return };
+        if !kind.is_named()
+            && !matches!(asked, Remembered::Expanded { original, .. } if name == original)
+            && let Some(shown) = self.resources.shown_of(name)
+        {
+            *name = shown.into();
+            return;
+        }
         match (self.of_kind(kind).name_of(name), asked) {
             (_, Remembered::Expanded { asked, original }) if name == original => {
                 *name = asked.clone().into();
@@ -373,11 +383,20 @@ impl Aliases {
     }
 
     /// Rewrites an item of a list; whether clients see it.
-    fn show(&self, item: ItemMut<'_>) -> bool {
+    fn show(&self, mut item: ItemMut<'_>) -> bool {
         let kind = item.kind();
         let names = self.of_kind(kind);
         let Some((_, alias)) = names.of_original(item.name()) else {
-            let Some(alias) = names.instead_of(item.name()) else { return true };
+            let mut instead = names.instead_of(item.name());
+            if let ItemMut::Resource(resource) = &mut item {
+                if let Some(shown) = names.shown_of(&resource.uri) {
+                    resource.uri = shown;
+                    return true;
+                }
+                let expanded = names.expanded(&resource.uri);
+                instead = instead.or_else(|| expanded.map(|(place, _)| names.alias(place)));
+            }
+            let Some(alias) = instead else { return true };
             self.complain(kind, alias, format_args!("another {kind} of this name is left out"));
             return false;
         };

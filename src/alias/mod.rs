@@ -12,10 +12,14 @@
 //! listed. So two names can be swapped. Names of tools are those that the protocol
 //! allows, and with a [separator](AliasLayer::separator) what it separates.
 //!
+//! A template of URIs with an alias stands for all resources whose URIs are of it:
+//! they are listed, asked for and linked to under the clients' beginning, and are no
+//! longer there under the server's, unless one has an alias of its own.
+//!
 //! Calls, gets, reads, subscriptions and completions are translated; so are the
-//! URIs of what is read, and of resources that results have or link to. Refusals of
-//! layers below come back in the client's words. JSON-RPC errors and texts are the
-//! server's own and stay as they are, whatever they name.
+//! URIs of what is read, and of resources that results have or link to. Refusals of layers below come back in the client's words.
+//! What a server asks of a client before it goes on stays as it is; so do JSON-RPC
+//! errors, texts and structured content, whatever they name.
 //!
 //! # Arguments
 //!

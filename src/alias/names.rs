@@ -17,7 +17,8 @@ pub(super) struct Names {
     aliases: Vec<Alias>,
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
-    templates: Vec<Template>,
+    /// By place.
+    templates: Vec<(usize, Template)>,
     /// Who looks for the originals in lists: resources and their templates are
     /// listed apart.
     lookouts: Arc<Lookouts>,
@@ -52,7 +53,9 @@ pub(super) struct Alias {
 
 /// A schema and what was made of it, so that most listings need not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shown(Arc<Mutex<Option<(Arc<JsonObject>, Arc<JsonObject>)>>>);
+pub(super) struct Shown(Arc<Mutex<Option<SeenAndShown>>>);
+
+type SeenAndShown = (Arc<JsonObject>, Arc<JsonObject>);
 
 /// What clients mean by a name.
 pub(super) enum Meaning<'a> {
@@ -71,9 +74,13 @@ impl Names {
     pub(super) fn new(aliases: Vec<Alias>) -> Self {
         let places = aliases.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
-        let by_name = places.map(|(place, a)| (a.name.clone(), place)).collect();
-        let renamed = aliases.iter().filter(|alias| alias.is_renamed());
-        let templates = renamed.filter_map(|a| Template::new(&a.original, &a.name)).collect();
+        let by_name = places.clone().map(|(place, a)| (a.name.clone(), place)).collect();
+        let templates = places
+            .filter(|(_, alias)| alias.is_renamed())
+            .filter_map(|(place, alias)| {
+                Some((place, Template::new(&alias.original, &alias.name)?))
+            })
+            .collect();
         let lookouts = Arc::new(Lookouts::new(aliases.iter().map(|alias| &*alias.original)));
         Self { aliases, by_original, by_name, templates, lookouts }
     }
@@ -131,19 +138,33 @@ impl Names {
         }
     }
 
-    /// The server's URI for one of a template that clients see otherwise.
-    pub(super) fn expanded(&self, uri: &str) -> Option<String> {
-        self.templates.iter().find_map(|template| template.original_of(uri))
+    /// The server's URI for one of a template that clients see otherwise, and the
+    /// place of the alias.
+    pub(super) fn expanded(&self, uri: &str) -> Option<(usize, String)> {
+        let mut templates = self.templates.iter();
+        templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
+    }
+
+    /// The clients' URI for one of the server's; `None` if it is the same, or means
+    /// something else to them.
+    pub(super) fn shown_of(&self, original: &str) -> Option<String> {
+        match self.of_original(original) {
+            Some((_, alias)) => alias.is_renamed().then(|| alias.name.clone()),
+            None => self.templates.iter().find_map(|(_, template)| template.shown_of(original)),
+        }
     }
 
     /// All URIs that clients may know a resource by.
     pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
-        let expanded = self.templates.iter().filter_map(|template| template.shown_of(original));
-        let known = self.name_of(original).map(|name| match name == &**original {
-            true => original.clone(),
-            false => name.into(),
-        });
-        known.into_iter().chain(expanded.map(Into::into)).collect()
+        let shown = self.templates.iter().filter_map(|(_, template)| template.shown_of(original));
+        let expanded: Vec<Arc<str>> = shown.map(Into::into).collect();
+        let is_same = || expanded.is_empty() && self.expanded(original).is_none();
+        let known = match self.name_of(original) {
+            Some(name) if name != &**original => Some(name.into()),
+            Some(_) if self.of_original(original).is_some() || is_same() => Some(original.clone()),
+            _ => None,
+        };
+        known.into_iter().chain(expanded).collect()
     }
 }
 
@@ -187,20 +208,22 @@ impl Alias {
 // === impl Shown ===
 
 impl Shown {
-    /// What clients see of a schema, made of it unless it was already.
+    /// What clients see of a schema, made of it unless it was already; nobody waits
+    /// for that who needs it of another.
     pub(super) fn of(
         &self,
         schema: &Arc<JsonObject>,
         make: impl FnOnce() -> JsonObject,
     ) -> Arc<JsonObject> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((seen, shown)) = &*last
-            && (Arc::ptr_eq(seen, schema) || seen == schema)
+        let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last().clone();
+        if let Some((seen, shown)) = known
+            && (Arc::ptr_eq(&seen, schema) || seen == *schema)
         {
-            return shown.clone();
+            return shown;
         }
         let shown = Arc::new(make());
-        *last = Some((schema.clone(), shown.clone()));
+        *last() = Some((schema.clone(), shown.clone()));
         shown
     }
 }

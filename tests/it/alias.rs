@@ -9,7 +9,7 @@ use mcp_composite::{
         Alias, AliasErrorKind, AliasLayer, ArgumentAlias, PromptAlias, ResourceAlias, ToolAlias,
     },
     changes::Changes,
-    message::{ItemKind, Refusal, Reply, Request, Violation},
+    message::{Context, ItemKind, Refusal, Reply, Request, Subject, Violation},
 };
 use rmcp::model::*;
 use serde_json::{Value, json};
@@ -439,15 +439,15 @@ async fn prompts_and_resources_are_listed_by_their_aliases() {
 async fn updates_of_resources_come_under_the_uri_that_was_subscribed_to() {
     let changes = Changes::default();
     let (connection, _full) = connected(Era::Legacy, &changes).await;
-    for uri in ["my://first", "our://some", "full://other"] {
+    for uri in ["my://first", "our://some", "full://other/1"] {
         connection.send("resources/subscribe", json!({ "uri": uri })).await.unwrap();
     }
-    for uri in ["full://some", "full://a", "full://unheard", "full://other"] {
+    for uri in ["full://some", "full://a", "full://unheard", "full://other/1"] {
         changes.resource_updated(uri);
     }
     let log = &connection.client.service().log;
-    log.wait_for("updated full://other").await;
-    assert_eq!(log.lines(), ["updated our://some", "updated my://first", "updated full://other"]);
+    log.wait_for("updated full://other/1").await;
+    assert_eq!(log.lines(), ["updated our://some", "updated my://first", "updated full://other/1"]);
 }
 
 #[tokio::test]
@@ -500,6 +500,108 @@ async fn links_to_resources_lead_to_what_clients_can_read() {
     let content = json!(reply.tool_result().unwrap().content);
     assert_eq!(content[0]["uri"], "my://first");
     assert_eq!(content[1]["resource"]["uri"], "my://gone");
+}
+
+// === templates ===
+
+/// A server with rows that has resources under both beginnings.
+async fn rows(request: Request) -> Result<Reply, Infallible> {
+    let resource = |uri: &str| Resource::new(uri, "r");
+    Ok(match request.subject() {
+        Subject::List(..) => {
+            let all = ["db://users", "db://own", "pub://taken", "db://users/1"].map(resource);
+            ServerResult::ListResourcesResult(ListResourcesResult::with_all_items(all.to_vec()))
+                .into()
+        }
+        Subject::Item(ItemKind::Resource, uri) => {
+            let contents = [uri, "db://other"].map(|uri| ResourceContents::text("text", uri));
+            ServerResult::ReadResourceResult(ReadResourceResult::new(contents.to_vec())).into()
+        }
+        Subject::Item(_, uri) => Reply::unknown_tool(format!("completed {uri}")),
+        _ => unreachable!("nothing else is asked for"),
+    })
+}
+
+fn of_template() -> AliasLayer {
+    AliasLayer::new()
+        .resources([
+            ResourceAlias::new("db://{t}").uri("pub://{t}"),
+            ResourceAlias::new("db://own").uri("my://own"),
+        ])
+        .expect("good aliases")
+}
+
+fn request(method: &str, params: &Value) -> Request {
+    let message = json!({ "method": method, "params": params });
+    let message: ClientRequest = serde_json::from_value(message).expect("a request");
+    Request::new(message, Context::default())
+}
+
+#[tokio::test]
+async fn resources_of_a_template_are_listed_under_its_alias() {
+    let layer = of_template();
+    let request = request("resources/list", &json!({}));
+    let reply = layer.layer(service_fn(rows)).oneshot(request).await.unwrap();
+    let list = json!(reply.result().unwrap());
+    let uris: Vec<_> = list["resources"].as_array().unwrap().iter().map(|r| &r["uri"]).collect();
+    assert_eq!(uris, ["pub://users", "my://own", "db://users/1"]);
+    let complaint =
+        "alias `pub://{t}` of resource `db://{t}`: another resource of this name is left out";
+    assert!(layer.complaints().iter().any(|told| told == complaint), "{:?}", layer.complaints());
+}
+
+#[tokio::test]
+async fn resources_of_a_template_are_read_by_its_alias_only() {
+    for (uri, expected) in [
+        ("pub://users", Some(["pub://users", "pub://other"])),
+        ("my://own", Some(["my://own", "pub://other"])),
+        ("db://users", None),
+        ("db://own", None),
+        ("db://users/1", Some(["db://users/1", "pub://other"])),
+    ] {
+        let request = request("resources/read", &json!({ "uri": uri }));
+        let reply = of_template().layer(service_fn(rows)).oneshot(request).await.unwrap();
+        match expected {
+            Some(expected) => {
+                let read = json!(reply.result().unwrap());
+                let uris = [&read["contents"][0]["uri"], &read["contents"][1]["uri"]];
+                assert_eq!(uris, expected, "{uri}");
+            }
+            None => assert!(matches!(reply.refusal(), Some(Refusal::Unknown { .. })), "{uri}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn completions_for_a_resource_of_a_template_are_asked_for_by_its_alias_only() {
+    for (uri, expected) in [
+        ("pub://users", "unknown tool `completed db://users`"),
+        ("pub://{t}", "unknown tool `completed db://{t}`"),
+        ("db://users", "unknown resource template `db://users`"),
+    ] {
+        let params = json!({
+            "ref": { "type": "ref/resource", "uri": uri },
+            "argument": { "name": "t", "value": "" },
+        });
+        let request = request("completion/complete", &params);
+        let reply = of_template().layer(service_fn(rows)).oneshot(request).await.unwrap();
+        assert_eq!(reply.error().unwrap().message, expected);
+    }
+}
+
+#[tokio::test]
+async fn updates_of_a_template_s_resources_are_heard_under_its_alias_only() {
+    let changes = Changes::default();
+    let heard = of_template().changes(&changes);
+    let mut watch = heard.watch_resources();
+    for uri in ["db://users", "pub://taken", "db://own", "db://users/1"] {
+        changes.resource_updated(uri);
+    }
+    let mut uris = Vec::new();
+    while let Some(Ok(uri)) = watch.recv().now_or_never() {
+        uris.push(uri.to_string());
+    }
+    assert_eq!(uris, ["pub://users", "my://own", "pub://own", "db://users/1"]);
 }
 
 // === nothing to do ===
