@@ -17,7 +17,8 @@
 //! longer there under the server's, unless one has an alias of its own.
 //!
 //! Calls, gets, reads, subscriptions and completions are translated; so are the
-//! URIs of what is read, and of resources that results have or link to. Refusals of layers below come back in the client's words.
+//! URIs of what is read, and of resources that results have or link to, also those
+//! of a task that has ended. Refusals of layers below come back in the client's words.
 //! What a server asks of a client before it goes on stays as it is; so do JSON-RPC
 //! errors, texts and structured content, whatever they name.
 //!

@@ -1,12 +1,14 @@
-use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
+use rmcp::model::{ContentBlock, ResourceContents, ServerResult, TaskPayload};
+use serde_json::Value;
 
 use super::Reply;
 
 // === impl Reply ===
 
 impl Reply {
-    /// Visits the URIs of resources that a result has or links to, to rewrite them;
-    /// those of lists are [items](Self::retain_items).
+    /// Visits the URIs of resources that a result has or links to, to rewrite them,
+    /// also those in the result of a task; those of lists are
+    /// [items](Self::retain_items).
     pub(crate) fn visit_uris(&mut self, mut visit: impl FnMut(&mut String)) {
         match self.result_mut() {
             Some(ServerResult::ReadResourceResult(read)) => {
@@ -19,7 +21,31 @@ impl Reply {
                 let messages = prompt.messages.iter_mut();
                 messages.for_each(|message| of_block(&mut message.content, &mut visit));
             }
+            Some(ServerResult::GetTaskResult(task)) => {
+                if let TaskPayload::Completed { result } = &mut task.task.payload {
+                    result.values_mut().for_each(|value| of_task(value, &mut visit));
+                }
+            }
             _ => (),
+        }
+    }
+}
+
+/// Visits the blocks and contents in a member of the result of a task, which has no
+/// type.
+fn of_task(member: &mut Value, visit: &mut impl FnMut(&mut String)) {
+    for element in member.as_array_mut().into_iter().flatten() {
+        // Messages of a prompt have blocks in them.
+        let block = match element.get("content") {
+            Some(Value::Object(_)) => &mut element["content"],
+            _ => element,
+        };
+        let holder = match block.get("resource") {
+            Some(Value::Object(_)) => &mut block["resource"],
+            _ => block,
+        };
+        if let Some(Value::String(uri)) = holder.get_mut("uri") {
+            visit(uri);
         }
     }
 }

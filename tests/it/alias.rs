@@ -502,6 +502,36 @@ async fn links_to_resources_lead_to_what_clients_can_read() {
     assert_eq!(content[1]["resource"]["uri"], "my://gone");
 }
 
+#[tokio::test]
+async fn links_in_the_result_of_a_task_lead_to_what_clients_can_read() {
+    let result = json!({
+        "content": [
+            { "type": "resource_link", "uri": "full://a", "name": "a" },
+            { "type": "resource", "resource": { "uri": "full://some", "text": "text" } },
+        ],
+        "messages": [{
+            "role": "user",
+            "content": { "type": "resource_link", "uri": "full://gone", "name": "gone" },
+        }],
+    });
+    let task = json!({
+        "taskId": "1", "status": "completed", "createdAt": "", "lastUpdatedAt": "", "ttlMs": null,
+        "resultType": "complete", "result": result,
+    });
+    let task: GetTaskResult = serde_json::from_value(task).expect("a task");
+    let answer = move |_: Request| {
+        std::future::ready(Ok::<Reply, Infallible>(
+            ServerResult::GetTaskResult(task.clone()).into(),
+        ))
+    };
+    let reply =
+        everything().layer(service_fn(answer)).oneshot(Request::call_tool("t")).await.unwrap();
+    let result = &json!(reply.result().unwrap())["result"];
+    assert_eq!(result["content"][0]["uri"], "my://first");
+    assert_eq!(result["content"][1]["resource"]["uri"], "our://some");
+    assert_eq!(result["messages"][0]["content"]["uri"], "my://gone");
+}
+
 // === templates ===
 
 /// A server with rows that has resources under both beginnings.
