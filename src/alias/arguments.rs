@@ -61,6 +61,16 @@ impl Arguments {
         self.list.is_empty()
     }
 
+    /// Names that clients do not know, and texts that are set for them.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
+        let unseen = self.list.iter().filter(|a| a.name.is_none() || a.is_renamed());
+        let texts = unseen.flat_map(|argument| {
+            let default = argument.default.as_ref().filter(|_| argument.name.is_none());
+            [Some(&*argument.original), default.and_then(Value::as_str)]
+        });
+        texts.flatten().filter(|text| !text.is_empty())
+    }
+
     /// What becomes of the argument that the tool calls so.
     pub(super) fn fate(&self, original: &str) -> Fate<'_> {
         let at = |place: &usize| &self.list[*place];
@@ -172,6 +182,6 @@ fn pointer(first: &str, rest: &str) -> String {
 }
 
 /// A name as it stands in a JSON Pointer.
-pub(super) fn escape(name: &str) -> String {
+fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

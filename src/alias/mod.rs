@@ -26,15 +26,22 @@
 //!
 //! An argument of a tool can have another name, a default, another description, or
 //! be hidden. A client that sends one by a name that it cannot see is refused. A
-//! hidden argument with a default always has it.
+//! hidden argument with a default always has it. So a name can be guessed: if a tool
+//! takes any argument, all that nobody knows pass, and only what is hidden or has
+//! another name is refused. To hide is to set and to leave out, not to keep secret.
 //!
 //! The input schema that clients see is rewritten: `properties`, `required`, and all
 //! that applies to the arguments as a whole, such as `allOf`, `if` and what a `$ref`
-//! leads to there. What is inside an argument stays as it is, and so does the output
-//! schema. The schema may allow more than the tool takes, but forbids nothing that it
-//! does; what the tool does not take is for a layer below, or the tool, to refuse. If
-//! what does not fit is nothing that the client has sent, the client learns only that,
-//! and the log the rest.
+//! leads to there. Names of arguments that clients do not know are nowhere in it, nor
+//! what it says of hidden ones; keywords that are not understood are left out where
+//! they may speak of these. The texts of `title` and `description`, and what is inside
+//! an argument, stay as they are, and so does the output schema.
+//!
+//! The schema may allow more than the tool takes, but forbids nothing that it does;
+//! what the tool does not take is for a layer below, or the tool, to refuse. If what
+//! does not fit is nothing that the client has sent, the client learns only that, and
+//! the log the rest. Of a schema that would be larger than 1 MiB when it is written
+//! out, only the names of arguments are shown.
 //!
 //! # Examples
 //!

@@ -308,7 +308,7 @@ async fn what_is_no_item_passes() {
         ("tasks/get", json!({ "taskId": "secret" })),
         ("tasks/cancel", json!({ "taskId": "secret" })),
         ("skills/list", json!({})),
-        ("skills/get", json!({ "name": "secret" })),
+        ("skills/get", json!({ "uri": "secret" })),
         ("custom/secret", json!({ "name": "secret" })),
     ] {
         let library = Library::default();

@@ -7,15 +7,26 @@
 //! since that is checked below, but nothing that it takes is forbidden. So whatever
 //! stands where a schema is turned around, as in `not`, goes unless it says exactly
 //! the same.
+//!
+//! Nor do clients see anything of what is hidden or has another name. Where a schema
+//! speaks of the arguments, only keywords that are understood are kept, and patterns
+//! that match no such name. Of the definitions only those are kept that something
+//! refers to; one that speaks of the arguments, too, as where a tool takes a tree of
+//! what it takes, tells within an argument only of those that are called the same.
+//!
+//! How much is looked at is bounded; of a schema that is too much, only the names of
+//! the arguments are left.
 
 mod definitions;
 mod fits;
+mod references;
 mod rewriter;
+mod speaking;
 
 use std::collections::BTreeSet;
 
 use rmcp::model::JsonObject;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use self::rewriter::Rewriter;
 use super::arguments::Arguments;
@@ -36,10 +47,15 @@ pub(super) struct Rewritten {
 
 /// Rewrites the schema of a tool for the arguments that clients know.
 pub(super) fn rewrite(schema: &JsonObject, arguments: &Arguments) -> Rewritten {
-    let mut rewriter = Rewriter::new(schema, arguments);
+    let root = Value::Object(schema.clone());
+    let mut rewriter = Rewriter::new(&root, arguments, false);
     let (mut shown, mut is_exact) = rewriter.root();
+    if rewriter.is_lossy() {
+        rewriter = Rewriter::new(&root, arguments, true);
+        (shown, is_exact) = rewriter.root();
+    }
     if rewriter.has_given_up() {
-        (shown, is_exact) = (Map::new(), false);
+        (shown, is_exact) = (rewriter.outline(), false);
     }
     // The protocol wants it there.
     shown.entry("type").or_insert_with(|| Value::from("object"));

@@ -1,35 +1,37 @@
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ptr};
 
-use regex::Regex;
+use regex::RegexBuilder;
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 
-use super::{
-    definitions::{DEFINING, Definitions, find},
-    fits::fits,
-};
+use super::{definitions::Definitions, fits::fits};
 use crate::alias::arguments::{Argument, Arguments, Fate};
 
 /// How deep schemas that apply in place are followed.
 const MAX_DEPTH: usize = 32;
 /// How many of them are.
 const MAX_SCHEMAS: usize = 1_000;
+/// How many patterns of names are looked at, how long one may be, and how much it may
+/// take when it is compiled: what more there is is left out.
+const MAX_PATTERNS: usize = 32;
+const MAX_PATTERN_LENGTH: usize = 256;
+const MAX_PATTERN_BYTES: usize = 1 << 17;
 /// Keywords that only tell people something, and may stand beside any other.
 const TELLING: [&str; 8] =
     ["$comment", "$id", "$schema", "default", "description", "examples", "title", "type"];
 
 /// Rewrites all that a schema says of the arguments of a tool.
 pub(super) struct Rewriter<'a> {
-    root: &'a JsonObject,
+    root: &'a Value,
     arguments: &'a Arguments,
     definitions: Definitions<'a>,
-    /// Whether nothing counts beside a `$ref`, as it was up to draft 7.
-    only_refs: bool,
     has_defaults: bool,
-    /// Paths of the references that are being followed.
-    following: Vec<&'a str>,
+    /// What the references that are being followed lead to.
+    following: Vec<&'a Value>,
     /// How many schemas may still be rewritten.
     left: usize,
+    /// How many patterns may still be looked at.
+    patterns_left: usize,
     pub(super) declared: BTreeSet<String>,
     pub(super) shadowed: BTreeSet<String>,
     pub(super) unset: BTreeSet<String>,
@@ -69,16 +71,17 @@ struct Object {
 // === impl Rewriter ===
 
 impl<'a> Rewriter<'a> {
-    pub(super) fn new(root: &'a JsonObject, arguments: &'a Arguments) -> Self {
-        let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
+    /// With `is_lenient`, keywords in arguments that allow less where something else
+    /// allows more are left out.
+    pub(super) fn new(root: &'a Value, arguments: &'a Arguments, is_lenient: bool) -> Self {
         Self {
             root,
             arguments,
-            definitions: Definitions::new(root, arguments),
-            only_refs: dialect.contains("draft-0"),
+            definitions: Definitions::new(root, arguments, is_lenient),
             has_defaults: arguments.iter().any(|argument| argument.default.is_some()),
-            following: Vec::new(),
+            following: vec![root],
             left: MAX_SCHEMAS,
+            patterns_left: MAX_PATTERNS,
             declared: BTreeSet::new(),
             shadowed: BTreeSet::new(),
             unset: BTreeSet::new(),
@@ -87,7 +90,8 @@ impl<'a> Rewriter<'a> {
 
     /// Rewrites the root; also says whether it is exact.
     pub(super) fn root(&mut self) -> (JsonObject, bool) {
-        let object = self.object(self.root, 0, true);
+        let Value::Object(root) = self.root else { return (Map::new(), false) };
+        let object = self.object(root, 0, true);
         let mut is_exact = !object.is_lax && !object.is_impossible;
         let mut shown = match object.finish().schema {
             Value::Object(shown) => shown,
@@ -100,6 +104,31 @@ impl<'a> Rewriter<'a> {
         (shown, is_exact)
     }
 
+    /// The names of arguments and nothing else, which is always lax.
+    pub(super) fn outline(&self) -> JsonObject {
+        let declared = self.root.get("properties").and_then(Value::as_object);
+        let names = declared.into_iter().flat_map(Map::keys);
+        let shown = names.filter_map(|name| match self.arguments.fate(name) {
+            Fate::Kept => Some((name.clone(), json!({}))),
+            Fate::Named(_, name) => Some((name.to_owned(), json!({}))),
+            Fate::Hidden(_) | Fate::Shadowed => None,
+        });
+        let shown: JsonObject = shown.collect();
+        Map::from_iter([("properties".to_owned(), shown.into())])
+    }
+
+    /// Whether something in an argument was left out that allowed less.
+    pub(super) const fn is_lossy(&self) -> bool {
+        self.definitions.is_lossy
+    }
+
+    /// How much was looked at.
+    #[cfg(test)]
+    pub(super) const fn spent(&self) -> usize {
+        self.definitions.spent()
+    }
+
+    /// Whether it was too much.
     pub(super) const fn has_given_up(&self) -> bool {
         self.definitions.has_given_up
     }
@@ -107,9 +136,13 @@ impl<'a> Rewriter<'a> {
     /// Rewrites a schema that speaks of the arguments; `applies` says that it must
     /// hold whatever they are. A tool that nobody can call is shown nevertheless.
     fn part(&mut self, schema: &'a Value, depth: usize, applies: bool) -> Part {
-        let Value::Object(members) = schema else { return Part::exact(schema.clone()) };
-        // References in a document within the document lead somewhere else.
-        if depth > MAX_DEPTH || self.left == 0 || members.contains_key("$id") {
+        let members = match schema {
+            Value::Bool(_) => return Part::exact(schema.clone()),
+            // References in a document within the document lead somewhere else.
+            Value::Object(members) if !members.contains_key("$id") => members,
+            _ => return Part::open(),
+        };
+        if depth > MAX_DEPTH || self.left == 0 || self.has_given_up() {
             return Part::open();
         }
         let mut object = self.object(members, depth, applies);
@@ -124,8 +157,9 @@ impl<'a> Rewriter<'a> {
         self.left = self.left.saturating_sub(1);
         let mut object = Object::default();
         let is_root = depth == 0;
-        let only_ref = self.only_refs && members.contains_key("$ref");
+        let only_ref = self.definitions.only_refs() && members.contains_key("$ref");
         for (key, value) in members {
+            self.definitions.spend(key.len() + length(value));
             if only_ref && !matches!(key.as_str(), "$ref" | "$schema") {
                 continue;
             }
@@ -191,19 +225,23 @@ impl<'a> Rewriter<'a> {
                 // They say what all arguments are together.
                 ("const" | "enum", _) => object.is_lax = true,
                 ("default", example) => {
-                    object.shown.insert(key.clone(), self.arguments.show(example));
+                    let example = self.example(example);
+                    object.shown.extend(example.map(|example| (key.clone(), example)));
                 }
                 ("examples", Value::Array(examples)) => {
-                    let examples = examples.iter().map(|example| self.arguments.show(example));
-                    object.shown.insert(key.clone(), examples.collect());
+                    let examples = examples.iter().filter_map(|example| self.example(example));
+                    let examples = examples.collect();
+                    object.shown.insert(key.clone(), examples);
                 }
-                (key, _) if DEFINING.contains(&key) => (),
-                ("$anchor" | "$dynamicAnchor" | "$recursiveAnchor", _) if !is_root => (),
-                // These need to know the rest.
-                ("additionalProperties" | "patternProperties" | "unevaluatedProperties", _) => (),
-                (_, value) => {
-                    object.shown.insert(key.clone(), self.definitions.copy(value));
+                ("$schema", Value::String(_)) if !is_root => (),
+                ("$schema" | "description" | "title" | "type", Value::String(_))
+                | ("deprecated" | "readOnly" | "writeOnly", Value::Bool(_))
+                | ("type", Value::Array(_)) => {
+                    object.shown.insert(key.clone(), self.definitions.copy_data(value));
                 }
+                // The rest need to know these; of anything else nobody knows what it
+                // tells of whom.
+                _ => (),
             }
         }
         if !only_ref {
@@ -212,21 +250,37 @@ impl<'a> Rewriter<'a> {
         object
     }
 
-    fn properties(&mut self, properties: &JsonObject, object: &mut Object) {
+    /// An example of arguments as clients see them, if it tells of no others.
+    fn example(&mut self, example: &Value) -> Option<Value> {
+        let shown = example.is_object().then(|| self.arguments.show(example))?;
+        (!self.definitions.tells_in(&shown)).then(|| self.definitions.copy_data(&shown))
+    }
+
+    /// Copies a schema that is nested in an argument.
+    fn copy(&mut self, schema: &'a Value, object: &mut Object) -> Value {
+        object.is_lax |= self.definitions.is_lenient();
+        self.definitions.copy(schema)
+    }
+
+    fn properties(&mut self, properties: &'a JsonObject, object: &mut Object) {
         let mut shown = Map::new();
         for (name, schema) in properties {
+            self.definitions.spend(name.len());
             self.declared.insert(name.clone());
             match self.arguments.fate(name) {
                 Fate::Kept => {
-                    shown.insert(name.clone(), self.definitions.copy(schema));
+                    let schema = self.copy(schema, object);
+                    shown.insert(name.clone(), schema);
                 }
                 Fate::Named(argument, name) => {
                     if let Some(default) = &argument.default {
                         object.is_lax |= fits(schema, default) != Some(true);
                     }
-                    shown.insert(name.to_owned(), self.described(schema, argument));
+                    let schema = self.copy(schema, object);
+                    shown.insert(name.to_owned(), described(schema, argument));
                 }
                 Fate::Hidden(Argument { default: Some(default), .. }) => {
+                    self.definitions.spend(schema.get("enum").map_or(0, length));
                     match fits(schema, default) {
                         Some(true) => (),
                         Some(false) => object.is_impossible = true,
@@ -240,22 +294,6 @@ impl<'a> Rewriter<'a> {
             }
         }
         object.shown.insert("properties".to_owned(), shown.into());
-    }
-
-    /// The schema of an argument, with what its alias says of it.
-    fn described(&mut self, schema: &Value, argument: &Argument) -> Value {
-        let mut shown = match self.definitions.copy(schema) {
-            Value::Object(shown) => shown,
-            Value::Bool(true) => Map::new(),
-            other => return other,
-        };
-        if let Some(description) = &argument.description {
-            shown.insert("description".to_owned(), description.clone().into());
-        }
-        if let Some(default) = &argument.default {
-            shown.insert("default".to_owned(), default.clone());
-        }
-        shown.into()
     }
 
     fn required(&mut self, names: &[Value], applies: bool, object: &mut Object) {
@@ -280,7 +318,7 @@ impl<'a> Rewriter<'a> {
     }
 
     fn dependent_required(&self, name: &str, needed: &Value, object: &mut Object) {
-        if self.only_refs {
+        if self.definitions.only_refs() {
             // That dialect does not know it.
             return;
         }
@@ -312,7 +350,7 @@ impl<'a> Rewriter<'a> {
     }
 
     fn dependent_schemas(&mut self, all: &'a JsonObject, depth: usize, object: &mut Object) {
-        if self.only_refs {
+        if self.definitions.only_refs() {
             return;
         }
         let mut shown = Map::new();
@@ -387,14 +425,51 @@ impl<'a> Rewriter<'a> {
         object.shown.insert(key.to_owned(), shown.into());
     }
 
+    /// What names of arguments must be like: a list of them, or a pattern that
+    /// tells of none that clients do not see.
     fn property_names(&mut self, schema: &Value, object: &mut Object) {
         let renamed = self.arguments.iter().filter(|argument| argument.is_renamed());
         let renamed: Vec<_> = renamed.filter_map(|argument| argument.name.clone()).collect();
-        let schema = self.definitions.copy(schema);
         object.is_lax |= self.has_defaults || !renamed.is_empty();
-        let schema = match renamed.is_empty() {
-            true => schema,
-            false => json!({ "anyOf": [{ "enum": renamed }, schema] }),
+        let Value::Object(keywords) = schema else {
+            match schema {
+                Value::Bool(_) if renamed.is_empty() => {
+                    object.shown.insert("propertyNames".to_owned(), schema.clone());
+                }
+                _ => object.is_lax = true,
+            }
+            return;
+        };
+        let schema = if let Some(Value::Array(names)) = keywords.get("enum") {
+            object.is_lax |= keywords.len() > 1;
+            let names = names.iter().filter_map(|name| match self.arguments.fate(name.as_str()?) {
+                Fate::Kept => Some(name.as_str()?.to_owned()),
+                Fate::Named(_, name) => Some(name.to_owned()),
+                Fate::Hidden(_) | Fate::Shadowed => None,
+            });
+            let names: BTreeSet<_> = names.collect();
+            // Old dialects want at least one.
+            if names.is_empty() {
+                object.is_lax = true;
+                return;
+            }
+            json!({ "enum": names })
+        } else {
+            let is_harmless = |(key, value): (&String, &Value)| match (key.as_str(), value) {
+                ("maxLength" | "minLength", Value::Number(_)) => true,
+                ("type", Value::String(_)) => true,
+                ("pattern", Value::String(pattern)) => !self.definitions.tells(pattern),
+                _ => false,
+            };
+            if !keywords.iter().all(is_harmless) {
+                object.is_lax = true;
+                return;
+            }
+            let schema = self.definitions.copy_data(schema);
+            match renamed.is_empty() {
+                true => schema,
+                false => json!({ "anyOf": [{ "enum": renamed }, schema] }),
+            }
         };
         object.shown.insert("propertyNames".to_owned(), schema);
     }
@@ -423,13 +498,13 @@ impl<'a> Rewriter<'a> {
 
     /// Puts what a reference leads to in its place.
     fn follow(&mut self, reference: &'a str, depth: usize, applies: bool, object: &mut Object) {
-        let path = reference.strip_prefix('#').filter(|path| !self.following.contains(path));
-        let found = path.and_then(|path| Some((path, find(self.root, path)?)));
-        let Some((path, found)) = found else {
+        let found = self.definitions.references.resolve(reference);
+        let is_new = |found: &&Value| !self.following.iter().any(|known| ptr::eq(*known, *found));
+        let Some(found) = found.filter(is_new) else {
             object.give_up();
             return;
         };
-        self.following.push(path);
+        self.following.push(found);
         let part = self.part(found, depth + 1, applies);
         self.following.pop();
         let schema = object.take(part);
@@ -437,64 +512,59 @@ impl<'a> Rewriter<'a> {
     }
 
     /// What speaks of arguments that nothing else in the same schema speaks of.
-    fn others(&mut self, members: &JsonObject, object: &mut Object) {
-        if let Some(schema) = members.get("additionalProperties") {
+    fn others(&mut self, members: &'a JsonObject, object: &mut Object) {
+        let mut has_all_patterns = true;
+        if let Some(Value::Object(patterns)) = members.get("patternProperties") {
+            object.is_lax |= self.has_defaults;
+            let mut shown = Map::new();
+            for (pattern, schema) in patterns {
+                if self.speaks_of_others(pattern) {
+                    let schema = self.copy(schema, object);
+                    shown.insert(pattern.clone(), schema);
+                } else {
+                    has_all_patterns = false;
+                    object.give_up();
+                }
+            }
+            object.shown.insert("patternProperties".to_owned(), shown.into());
+        }
+        if let Some(schema) = members.get("additionalProperties").filter(|_| has_all_patterns) {
             let declared = members.get("properties").and_then(Value::as_object);
             let is_declared = |name: &str| declared.is_some_and(|all| all.contains_key(name));
             object.is_lax |= self
                 .arguments
                 .iter()
                 .any(|argument| argument.default.is_some() && !is_declared(&argument.original));
-            let schema = self.definitions.copy(schema);
+            let schema = self.copy(schema, object);
             object.shown.insert("additionalProperties".to_owned(), schema);
-        }
-        if let Some(Value::Object(patterns)) = members.get("patternProperties") {
-            object.is_lax |= self.has_defaults;
-            let mut shown = Map::new();
-            for (pattern, schema) in patterns {
-                let schema = self.pattern(pattern, schema, object);
-                shown.insert(pattern.clone(), schema);
-            }
-            object.shown.insert("patternProperties".to_owned(), shown.into());
         }
         if let Some(schema) = members.get("unevaluatedProperties") {
             if object.is_lossy {
                 object.is_lax = true;
             } else {
                 object.is_lax |= self.has_defaults;
-                let schema = self.definitions.copy(schema);
+                let schema = self.copy(schema, object);
                 object.shown.insert("unevaluatedProperties".to_owned(), schema);
             }
         }
     }
 
-    /// The schema for names that match a pattern; what should and does not, or the
-    /// other way round, because it was renamed, is spoken of by name.
-    fn pattern(&mut self, pattern: &str, schema: &Value, object: &mut Object) -> Value {
-        let regex = Regex::new(pattern).ok();
-        let mut shown = self.definitions.copy(schema);
-        for argument in self.arguments.iter().filter(|argument| argument.is_renamed()) {
-            let Some(name) = &argument.name else { continue };
-            let matches =
-                regex.as_ref().map(|r| (r.is_match(&argument.original), r.is_match(name)));
-            match matches {
-                Some((true, true) | (false, false)) => continue,
-                Some((true, false)) => {
-                    let schema = self.definitions.copy(schema);
-                    object.all_of.push(json!({ "properties": { name: schema } }));
-                }
-                Some((false, true)) | None => {
-                    object.is_lax = true;
-                    shown = Value::Bool(true);
-                }
-            }
-            // Nothing that only other arguments must obey.
-            let properties = object.shown.entry("properties").or_insert_with(|| json!({}));
-            if let Value::Object(properties) = properties {
-                properties.entry(name).or_insert(Value::Bool(true));
-            }
+    /// Whether a pattern matches only names that are the same to the server and to
+    /// clients, and tells of no others.
+    fn speaks_of_others(&mut self, pattern: &str) -> bool {
+        let mut others = self.arguments.iter().filter(|a| a.is_renamed() || a.name.is_none());
+        if pattern.len() > MAX_PATTERN_LENGTH || self.definitions.tells(pattern) {
+            return false;
         }
-        shown
+        let Some(left) = self.patterns_left.checked_sub(1) else { return false };
+        self.patterns_left = left;
+        let regex = RegexBuilder::new(pattern).size_limit(MAX_PATTERN_BYTES).build();
+        regex.is_ok_and(|regex| {
+            !others.any(|argument| {
+                let names = [Some(&argument.original), argument.name.as_ref()];
+                names.into_iter().flatten().any(|name| regex.is_match(name))
+            })
+        })
     }
 
     fn presence(&self, original: &str) -> Presence {
@@ -562,5 +632,30 @@ impl Object {
         self.all_of.is_empty()
             && self.shown.keys().all(|key| TELLING.contains(&key.as_str()))
             && !matches!(types, (Some(one), Some(other)) if one != other)
+    }
+}
+
+/// The schema of an argument, with what its alias says of it.
+fn described(schema: Value, argument: &Argument) -> Value {
+    let mut shown = match schema {
+        Value::Object(shown) => shown,
+        Value::Bool(true) => Map::new(),
+        other => return other,
+    };
+    if let Some(description) = &argument.description {
+        shown.insert("description".to_owned(), description.clone().into());
+    }
+    if let Some(default) = &argument.default {
+        shown.insert("default".to_owned(), default.clone());
+    }
+    shown.into()
+}
+
+/// How many values there are right in a value.
+fn length(value: &Value) -> usize {
+    match value {
+        Value::Array(elements) => elements.len(),
+        Value::Object(members) => members.len(),
+        _ => 0,
     }
 }

@@ -1,6 +1,6 @@
 use jsonschema::PatternOptions;
 use proptest::{collection::vec, prelude::*, sample::select};
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::*;
 use crate::alias::arguments::Argument;
@@ -91,7 +91,7 @@ fn schemas_speak_of_the_arguments_that_clients_know() {
             json!({
                 "properties": { "x": integer(), "k": { "$ref": "#/$defs/shared_1" } },
                 "$defs": {
-                    "shared_1": { "properties": { "a": integer(), "k": { "$ref": "#/$defs/shared_1" } } },
+                    "shared_1": { "properties": { "k": { "$ref": "#/$defs/shared_1" } } },
                 },
             }),
         ),
@@ -151,6 +151,117 @@ fn schemas_that_lead_round_in_a_circle_come_to_an_end() {
 }
 
 #[test]
+fn references_lead_to_nothing_but_what_they_name() {
+    let leaf = || json!({ "type": "string" });
+    let definitions = || json!({ "a b": leaf(), "All": { "properties": { "b": {}, "s": leaf() } }, "n": { "$anchor": "n", "type": "string" }, "b": { "enum": ["b"] } });
+    for reference in ["#/$defs/a%20b", "#/$defs/All/properties/s", "#n", "/self#/$defs/a%20b"] {
+        let schema = json!({
+            "$id": "/self",
+            "properties": { "k": { "$ref": reference } },
+            "$defs": definitions(),
+        });
+        let shown = shown(schema);
+        let definitions = shown["$defs"].as_object().expect("definitions");
+        assert_eq!(definitions.values().collect::<Vec<_>>(), [&leaf()], "{reference}");
+        assert_eq!(is_valid(&shown, &json!({ "k": "s" })), Some(true), "{shown}");
+        assert_eq!(is_valid(&shown, &json!({ "k": 1 })), Some(false), "{shown}");
+    }
+}
+
+#[test]
+fn a_reference_that_leads_out_of_the_schema_forbids_nothing() {
+    let embedded = json!({ "$id": "http://example.com/other", "type": "string" });
+    for reference in ["http://example.com/other", "#nowhere", "#/$defs/other", "#%zz"] {
+        let schema = json!({
+            "properties": {
+                "k": { "$ref": reference },
+                "l": { "not": { "$ref": reference } },
+                "m": { "oneOf": [{ "$ref": reference }, { "type": "integer" }] },
+            },
+            "$defs": { "other": embedded },
+        });
+        let shown = shown(schema);
+        for name in ["k", "l", "m"] {
+            for value in [json!(1), json!("s")] {
+                let given = json!({ name: value });
+                assert_eq!(is_valid(&shown, &given), Some(true), "{reference}: {given}: {shown}");
+            }
+        }
+    }
+}
+
+#[test]
+fn names_of_arguments_are_listed_as_clients_know_them() {
+    let listed = json!({ "propertyNames": { "enum": ["a", "b", "c", "k"] } });
+    assert_eq!(shown(listed)["propertyNames"], json!({ "enum": ["k", "x"] }));
+    let pattern = json!({ "propertyNames": { "pattern": "^[k-z]$" } });
+    assert_eq!(
+        shown(pattern)["propertyNames"],
+        json!({ "anyOf": [{ "enum": ["x"] }, { "pattern": "^[k-z]$" }] })
+    );
+}
+
+#[test]
+fn a_schema_that_is_too_much_is_shown_as_the_names_of_arguments() {
+    let names = |count: usize| (0..count).map(|n| format!("some_rather_long_name_{n}"));
+    // Each definition is written out where it is referred to.
+    let all: JsonObject = names(1000).map(|name| (name, json!({ "type": "string" }))).collect();
+    let schema = json!({
+        "properties": { "a": { "type": "integer" }, "b": {}, "k": { "type": "string" } },
+        "allOf": vec![json!({ "$ref": "#/$defs/All" }); 500],
+        "$defs": { "All": { "properties": all } },
+    });
+    assert_eq!(shown(schema), json!({ "type": "object", "properties": { "x": {}, "k": {} } }));
+}
+
+/// How much of the budget a schema takes.
+fn cost(schema: &Value) -> usize {
+    let arguments = arguments();
+    let mut rewriter = Rewriter::new(schema, &arguments, false);
+    rewriter.root();
+    rewriter.spent()
+}
+
+#[test]
+fn what_a_schema_costs_grows_as_it_does() {
+    type Schema = fn(usize) -> Value;
+    let shapes: [(&str, Schema); 3] = [
+        ("references to the root", |count| {
+            let all = (0..count).map(|n| (format!("p{n:04}"), json!({ "$ref": "#" })));
+            json!({ "properties": all.collect::<JsonObject>() })
+        }),
+        ("references to a definition", |count| {
+            let all = (0..count).map(|n| (format!("p{n:04}"), json!({ "$ref": "#/$defs/d" })));
+            let list: Vec<_> = (0..count).collect();
+            json!({ "properties": all.collect::<JsonObject>(), "$defs": { "d": { "enum": list } } })
+        }),
+        ("references by a name", |count| {
+            let all = (0..count).map(|n| (format!("p{n:04}"), json!({ "$ref": "#d" })));
+            json!({ "properties": all.collect::<JsonObject>(), "$defs": { "d": { "$anchor": "d" } } })
+        }),
+    ];
+    for (shape, schema) in shapes {
+        let (small, large) = (cost(&schema(100)), cost(&schema(400)));
+        assert!(large < 5 * small, "{shape}: {small} and then {large}");
+    }
+}
+
+#[test]
+fn patterns_are_compiled_within_bounds() {
+    let patterns = |pattern: &str, count: usize| -> JsonObject {
+        (0..count).map(|n| (format!("{pattern}{n}"), json!({ "type": "string" }))).collect()
+    };
+    let kept = |patterns: JsonObject| {
+        let shown = shown(json!({ "patternProperties": patterns }));
+        shown["patternProperties"].as_object().map_or(0, Map::len)
+    };
+    assert_eq!(kept(patterns("^k-", 10)), 10);
+    assert_eq!(kept(patterns("^k-", 100)), 32, "how many");
+    assert_eq!(kept(patterns(&"k".repeat(300), 10)), 0, "how long");
+    assert_eq!(kept(patterns(r"(?:\pL{1,20}k){1,8}", 10)), 0, "how much it takes");
+}
+
+#[test]
 fn what_nobody_can_set_is_told() {
     let arguments = Arguments::new(vec![argument("a", Some("k"), None), argument("c", None, None)]);
     let schema = json!({
@@ -171,7 +282,8 @@ fn some_name() -> impl Strategy<Value = String> {
 }
 
 fn some_value() -> impl Strategy<Value = Value> {
-    select(vec![json!(1), json!(2), json!("s"), json!(null)])
+    let object = json!({ "a": 1, "b": { "c": "s" }, "x": 2 });
+    select(vec![json!(1), json!(2), json!("s"), json!(null), json!({}), object])
 }
 
 fn leaf() -> impl Strategy<Value = Value> {
@@ -183,6 +295,11 @@ fn leaf() -> impl Strategy<Value = Value> {
         json!({ "const": 1 }),
         json!({ "minimum": 2 }),
         json!({ "enum": ["s", 2] }),
+        json!({ "$ref": "#" }),
+        json!({ "$ref": "#/$defs/d0" }),
+        json!({ "not": { "$ref": "#" } }),
+        json!({ "oneOf": [{ "$ref": "#/$defs/d0" }, { "type": "integer" }] }),
+        json!({ "$ref": "#/properties/b" }),
     ];
     select(leaf.to_vec())
 }
@@ -312,12 +429,147 @@ proptest! {
             let given = json!(given);
             let sent = json!(sent);
             let taken = is_valid(&original, &sent);
+            if taken.is_none() {
+                continue; // it is no schema
+            }
             let allowed = is_valid(&shown, &given);
             if taken == Some(true) || rewritten.is_exact {
                 prop_assert_eq!(
                     taken, allowed, "{} -> {}: {} is sent as {}", original, shown, given, sent
                 );
             }
+        }
+    }
+}
+
+// === any schema that tells of what is hidden ===
+
+/// The name of a hidden argument, what is set for it, and the name of one that has
+/// another.
+const SECRETS: [&str; 3] = ["organisation", "acme-internal", "long_query"];
+
+fn some_secret() -> impl Strategy<Value = String> {
+    select(&SECRETS[..]).prop_map(str::to_owned)
+}
+
+fn some_argument() -> impl Strategy<Value = String> {
+    select(vec!["organisation", "long_query", "k"]).prop_map(str::to_owned)
+}
+
+/// What a schema says of a hidden argument.
+fn telling() -> impl Strategy<Value = Value> {
+    let telling = [
+        json!({ "default": "acme-internal", "enum": ["acme-internal"] }),
+        json!({ "$ref": "#/$defs/organisation" }),
+        json!({ "anyOf": [{ "const": "acme-internal" }, { "$ref": "#organisation" }] }),
+    ];
+    select(telling.to_vec())
+}
+
+/// What a schema says of an argument that clients see.
+fn harmless() -> impl Strategy<Value = Value> {
+    let references = [
+        "#",
+        "#/$defs/All",
+        "#/$defs/All/properties/k",
+        "#/$defs/All/allOf/0",
+        "#/$defs/a%20b",
+        "#/$defs/organisation%20of%20k",
+        "#tree",
+        "#nowhere",
+        "#/properties/long_query",
+        "http://example.com/organisation",
+    ];
+    let reference = select(references.to_vec()).prop_map(|to| json!({ "$ref": to }));
+    prop_oneof![
+        Just(json!({ "type": "string" })),
+        reference.clone(),
+        reference.clone().prop_map(|to| json!({ "items": to, "oneOf": [{ "not": to }] })),
+        (reference, some_secret())
+            .prop_map(|(to, secret)| json!({ "anyOf": [to], "x-if": secret })),
+        some_secret().prop_map(|secret| json!({ "type": "string", "x-order": [{ secret: 1 }] })),
+    ]
+}
+
+/// A schema of all arguments.
+fn some_telling_schema() -> impl Strategy<Value = Value> {
+    let member = prop_oneof![
+        (telling(), harmless(), harmless()).prop_map(|(organisation, query, k)| {
+            ("properties", json!({ "organisation": organisation, "long_query": query, "k": k }))
+        }),
+        (some_argument(), telling()).prop_map(|(name, schema)| {
+            let of_hidden = if name == "organisation" { schema } else { json!({}) };
+            ("properties", json!({ name: of_hidden }))
+        }),
+        (some_secret(), telling()).prop_map(|(name, schema)| {
+            ("patternProperties", json!({ format!("^{name}$"): schema, "^k": {} }))
+        }),
+        telling().prop_map(|schema| ("patternProperties", json!({ "^organi[sz]": schema }))),
+        some_argument().prop_map(|name| ("propertyNames", json!({ "enum": ["j", name] }))),
+        some_secret()
+            .prop_map(|name| ("propertyNames", json!({ "pattern": format!("^(k|{name})$") }))),
+        some_secret().prop_map(|name| ("propertyNames", json!({ "not": { "const": name } }))),
+        (some_argument(), some_argument())
+            .prop_map(|(one, other)| ("dependentRequired", json!({ one: [other] }))),
+        (some_argument(), some_argument())
+            .prop_map(|(one, other)| ("dependencies", json!({ one: other }))),
+        some_argument().prop_map(|name| ("required", json!([name]))),
+        some_secret().prop_map(|name| ("enum", json!([{ name: "acme-internal" }]))),
+        some_secret().prop_map(|name| ("default", json!({ name: "acme-internal" }))),
+        some_secret().prop_map(|name| ("examples", json!({ name: "acme-internal" }))),
+        some_secret().prop_map(|name| ("examples", json!([{ &name: "acme-internal" }, name]))),
+        some_secret().prop_map(|name| ("x-order", json!(["k", name]))),
+        some_secret().prop_map(|name| ("$comment", json!(name))),
+        some_secret().prop_map(|name| ("$anchor", json!(name))),
+        some_secret().prop_map(|name| ("$dynamicRef", json!(format!("#{name}")))),
+        harmless().prop_map(|schema| ("additionalProperties", schema)),
+    ];
+    let plain = vec(member, 1..5).prop_map(|members| {
+        let members = members.into_iter().map(|(key, value)| (key.to_owned(), value));
+        Value::Object(members.collect())
+    });
+    plain.prop_recursive(2, 8, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 1..3).prop_map(|parts| json!({ "allOf": parts })),
+            vec(inner.clone(), 1..3).prop_map(|parts| json!({ "oneOf": parts })),
+            inner.clone().prop_map(|part| json!({ "not": part })),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| json!({ "if": a, "then": b })),
+            (some_argument(), inner.clone())
+                .prop_map(|(name, part)| json!({ "dependentSchemas": { name: part } })),
+            (inner, harmless()).prop_map(|(part, k)| {
+                json!({ "$ref": "#/$defs/All", "properties": { "k": k }, "allOf": [part] })
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn nothing_is_shown_of_what_clients_do_not_see(
+        schema in some_telling_schema(),
+        all in some_telling_schema(),
+    ) {
+        let mut schema = object(schema);
+        schema.insert(
+            "$defs".to_owned(),
+            json!({
+                "All": { "properties": { "k": { "type": "string" } }, "allOf": [all] },
+                "a b": { "$anchor": "tree", "items": { "$ref": "#tree" } },
+                "organisation": { "$anchor": "organisation", "enum": ["acme-internal"] },
+                "organisation of k": { "type": "string" },
+            }),
+        );
+        // Where only the alias shows it.
+        schema.entry("$ref").or_insert_with(|| "#/$defs/All".into());
+        let arguments = Arguments::new(vec![
+            argument("organisation", None, Some(json!("acme-internal"))),
+            argument("long_query", Some("short"), None),
+        ]);
+        let shown = Value::Object(rewrite(&schema, &arguments).schema).to_string();
+        for secret in SECRETS {
+            prop_assert!(!shown.contains(secret), "{secret}: {} -> {shown}", Value::from(schema));
         }
     }
 }
