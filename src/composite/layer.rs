@@ -82,6 +82,7 @@ impl CompositeLayer {
     }
 
     /// The names of the composites, in their order.
+    #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.program.composites.iter().map(|composite| &*composite.name)
     }

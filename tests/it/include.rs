@@ -1,4 +1,5 @@
 use std::{
+    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
 };
@@ -24,7 +25,7 @@ fn told(file: &Path) -> String {
     let mut told = format!("{error}\n").replace(folder, "…");
     for mistake in error.mistakes() {
         let file = mistake.file().and_then(Path::file_name).unwrap().to_str().unwrap();
-        told += &format!("\n{file}:{} at `{}`", mistake.line(), mistake.path());
+        write!(told, "\n{file}:{} at `{}`", mistake.line(), mistake.path()).unwrap();
     }
     told
 }
