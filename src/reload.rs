@@ -48,8 +48,8 @@ use crate::message::{Reply, Request};
 /// for that while the service is replaced waits for the new one from then on.
 /// See the [module docs](self) for an example.
 pub struct Reload<S> {
-    /// Taken when it is asked whether it is ready, so that a clone that nobody
-    /// calls keeps no service alive that was replaced long ago.
+    /// Held from when it is asked whether it is ready until it is called, so that a
+    /// clone that nobody calls keeps no service alive that was replaced long ago.
     current: Option<S>,
     latest: watch::Receiver<Latest<S>>,
     /// Held so that what was replaced last is found after the reloader is gone.
@@ -115,7 +115,8 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        self.current.as_mut().expect("called before it was ready").call(request)
+        // Not kept, so that who only waits for the next request keeps none alive.
+        self.current.take().expect("called before it was ready").call(request)
     }
 }
 
