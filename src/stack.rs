@@ -47,7 +47,11 @@
 //! # }
 //! ```
 
-use std::task::{Context, Poll};
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use tower::BoxError;
 use tower_layer::Layer;
@@ -56,12 +60,12 @@ use tower_service::Service;
 use crate::{
     advertise::{Advertise, AdvertiseLayer},
     alias::{Alias, AliasLayer},
-    catalog::ListError,
+    catalog::{ListError, VaryBy},
     changes::Changes,
     composite::{Composite, CompositeLayer},
     filter::{Filter, FilterLayer},
     limit::{Limit, LimitLayer},
-    message::{Reply, Request},
+    message::{Context as RequestContext, Reply, Request},
     validate::{Validate, ValidateLayer},
 };
 
@@ -74,22 +78,31 @@ type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 /// Puts all layers around a service, in their fixed order.
 ///
 /// See the [module docs](self) for the order and for an example.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct StackLayer {
     limit: LimitLayer,
     advertise: AdvertiseLayer,
     composite: CompositeLayer,
     backend: BackendLayer,
+    common: Common,
 }
 
 /// Puts around one of several backends the layers that speak of its own names.
 ///
 /// See the [module docs](self) for their order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct BackendLayer {
     alias: AliasLayer,
     filter: FilterLayer,
     validate: ValidateLayer,
+    common: Common,
+}
+
+/// What all layers are told that know tools.
+#[derive(Clone, Default)]
+struct Common {
+    changes: Option<Changes>,
+    vary_by: Option<VaryBy>,
 }
 
 /// A service with all layers around it, put there by a [`StackLayer`].
@@ -158,12 +171,24 @@ impl StackLayer {
 
     /// Makes what the layers know of tools outdated whenever these changes tell
     /// that tools have changed.
+    ///
+    /// Without them each layer keeps the epoch that it was given.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
-        let epoch = changes.tools();
-        self.advertise = self.advertise.epoch(epoch.clone());
-        self.composite = self.composite.epoch(epoch.clone());
-        self.backend = self.backend.changes(changes);
+        self.common.changes = Some(changes.clone());
+        self
+    }
+
+    /// Keeps what the layers know of tools apart by a key of the request's
+    /// context, for servers that show different tools to different callers.
+    ///
+    /// Without it each layer keeps the key that it was given.
+    #[must_use]
+    pub fn vary_by<F>(mut self, key: F) -> Self
+    where
+        F: Fn(&RequestContext) -> Option<String> + Send + Sync + 'static,
+    {
+        self.common.vary_by = Some(Arc::new(key));
         self
     }
 
@@ -188,9 +213,21 @@ impl<S> Layer<S> for StackLayer {
     type Service = Stack<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let advertise = self.advertise.clone().composites(self.composite.names());
-        let inner = self.composite.layer(self.backend.layer(inner).0);
-        Stack(self.limit.layer(advertise.layer(inner)))
+        let Common { changes, vary_by } = &self.common;
+        let (mut advertise, mut composite) = (self.advertise.clone(), self.composite.clone());
+        let mut backend = self.backend.clone();
+        if let Some(changes) = changes {
+            advertise = advertise.epoch(changes.tools().clone());
+            composite = composite.epoch(changes.tools().clone());
+            backend = backend.changes(changes);
+        }
+        if let Some(key) = vary_by {
+            advertise = advertise.vary_by(shared(key));
+            composite = composite.vary_by(shared(key));
+            backend = backend.vary_by(shared(key));
+        }
+        let advertise = advertise.composites(composite.names());
+        Stack(self.limit.layer(advertise.layer(composite.layer(backend.layer(inner).0))))
     }
 }
 
@@ -232,11 +269,24 @@ impl BackendLayer {
 
     /// Makes what the layers know of tools outdated whenever these changes tell
     /// that tools have changed.
+    ///
+    /// Without them each layer keeps the epoch that it was given.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
-        let epoch = changes.tools();
-        self.filter = self.filter.epoch(epoch.clone());
-        self.validate = self.validate.epoch(epoch.clone());
+        self.common.changes = Some(changes.clone());
+        self
+    }
+
+    /// Keeps what the layers know of tools apart by a key of the request's
+    /// context, for servers that show different tools to different callers.
+    ///
+    /// Without it each layer keeps the key that it was given.
+    #[must_use]
+    pub fn vary_by<F>(mut self, key: F) -> Self
+    where
+        F: Fn(&RequestContext) -> Option<String> + Send + Sync + 'static,
+    {
+        self.common.vary_by = Some(Arc::new(key));
         self
     }
 
@@ -251,7 +301,46 @@ impl<S> Layer<S> for BackendLayer {
     type Service = BackendStack<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        BackendStack(self.alias.layer(self.filter.layer(self.validate.layer(inner))))
+        let Common { changes, vary_by } = &self.common;
+        let (mut filter, mut validate) = (self.filter.clone(), self.validate.clone());
+        if let Some(changes) = changes {
+            filter = filter.epoch(changes.tools().clone());
+            validate = validate.epoch(changes.tools().clone());
+        }
+        if let Some(key) = vary_by {
+            filter = filter.vary_by(shared(key));
+            validate = validate.vary_by(shared(key));
+        }
+        BackendStack(self.alias.layer(filter.layer(validate.layer(inner))))
+    }
+}
+
+/// A closure that several layers have.
+fn shared(key: &VaryBy) -> impl Fn(&RequestContext) -> Option<String> + Send + Sync + 'static {
+    let key = key.clone();
+    move |context| key(context)
+}
+
+impl fmt::Debug for StackLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StackLayer")
+            .field("limit", &self.limit)
+            .field("advertise", &self.advertise)
+            .field("composite", &self.composite)
+            .field("alias", &self.backend.alias)
+            .field("filter", &self.backend.filter)
+            .field("validate", &self.backend.validate)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for BackendLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendLayer")
+            .field("alias", &self.alias)
+            .field("filter", &self.filter)
+            .field("validate", &self.validate)
+            .finish_non_exhaustive()
     }
 }
 

@@ -66,11 +66,11 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Sets the names that patterns leave alone: those of composites, which are
+    /// Adds names that patterns leave alone: those of composites, which are
     /// hidden only if their exact text is denied; none by default.
     #[must_use]
     pub fn composites<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        Arc::make_mut(&mut self.policy).composites = names.into_iter().map(Into::into).collect();
+        Arc::make_mut(&mut self.policy).composites.extend(names.into_iter().map(Into::into));
         self
     }
 
