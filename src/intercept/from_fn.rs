@@ -111,6 +111,7 @@ pin_project! {
             #[pin]
             reply: F,
         },
+        Answered { reply: Option<Reply> },
     }
 }
 
@@ -150,7 +151,9 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let state = if request.tool_call().is_some() {
+        let state = if request.is_malformed() {
+            State::Answered { reply: Some(Reply::malformed(request.method())) }
+        } else if request.tool_call().is_some() {
             // The one that was ready goes with the call; its clone is not.
             let later = self.inner.clone();
             let ready = mem::replace(&mut self.inner, later);
@@ -205,6 +208,9 @@ where
         match self.project().state.project() {
             StateProj::Hooked { reply } => reply.poll(cx),
             StateProj::Passed { reply } => reply.poll(cx).map_err(Into::into),
+            StateProj::Answered { reply } => {
+                Poll::Ready(Ok(reply.take().expect("polled after completion")))
+            }
         }
     }
 }

@@ -127,8 +127,9 @@ pub trait InterceptInformed: Clone {
 /// Applies the informed rule `I` in front of the service `S`.
 ///
 /// It is ready when `S` is, and calls the `S` that was ready, unless tools must
-/// be listed first. Then it gives that readiness back: a service that admits
-/// one request at a time would wait for itself.
+/// be listed first, or the rule answers. Then it gives that readiness back: a
+/// service that admits one request at a time would wait for itself. A
+/// [malformed](Request::is_malformed) request is answered with an error.
 pub struct Informed<I: InterceptInformed, S> {
     rule: I,
     inner: S,
@@ -304,6 +305,9 @@ where
         };
         let rule = Knowing { rule: self.rule.clone(), known };
         let reply = Intercepted::new(rule, &mut self.inner).call(request);
+        if reply.is_answered() {
+            self.give_back_readiness();
+        }
         ResponseFuture { state: State::AtHand { reply } }
     }
 }

@@ -30,7 +30,10 @@ pub trait Intercept: Clone {
 
 /// Applies the rule `I` in front of the service `S`.
 ///
-/// It is ready when `S` is.
+/// It is ready when `S` is. A request that the rule answers leaves `S` as ready as
+/// it was, until it is called or dropped: do not keep a clone that you do not use
+/// above a service that admits few at a time. A
+/// [malformed](Request::is_malformed) request is answered with an error.
 #[derive(Clone, Debug)]
 pub struct Intercepted<I, S> {
     rule: I,
@@ -86,6 +89,11 @@ where
     }
 
     fn call(&mut self, mut request: Request) -> Self::Future {
+        // A rule takes it for something else than who is behind might.
+        if request.is_malformed() {
+            let reply = Some(Reply::malformed(request.method()));
+            return ResponseFuture { state: State::Answered { reply } };
+        }
         let state = match self.rule.on_request(&mut request) {
             ControlFlow::Continue(memo) => State::Forwarded {
                 rule: self.rule.clone(),
@@ -119,6 +127,13 @@ where
                 Poll::Ready(Ok(reply.take().expect("polled after completion")))
             }
         }
+    }
+}
+
+impl<I: Intercept, F> ResponseFuture<I, F> {
+    /// Whether the rule has answered, without the service.
+    pub(super) const fn is_answered(&self) -> bool {
+        matches!(self.state, State::Answered { .. })
     }
 }
 

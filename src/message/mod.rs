@@ -70,6 +70,7 @@ pub(crate) use self::{
     cause::Cause,
     measure::{Bounds, MAX_LEVELS, is_deeper},
     progress::Parts,
+    request::is_of_protocol,
 };
 #[cfg(feature = "remote")]
 pub(crate) use self::{context::CLIENT_CAPABILITIES, expected::expected};

@@ -57,6 +57,13 @@ impl Reply {
         Refusal::Unknown { kind, name: name.into() }.into()
     }
 
+    /// A request of this method that is [not what the method
+    /// takes](super::Request::is_malformed).
+    #[must_use]
+    pub fn malformed(method: &str) -> Self {
+        ErrorData::invalid_params(format!("malformed `{method}`"), None).into()
+    }
+
     /// No such method here.
     pub fn method_not_found(method: impl Into<Cow<'static, str>>) -> Self {
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.into(), None).into()

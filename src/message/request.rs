@@ -7,6 +7,31 @@ use rmcp::model::{
 
 use super::Context;
 
+/// The methods of requests that rmcp has a type for.
+const METHODS: [&str; 21] = [
+    "completion/complete",
+    "initialize",
+    "logging/setLevel",
+    "ping",
+    "prompts/get",
+    "prompts/list",
+    "resources/directory/read",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "server/discover",
+    "skills/get",
+    "skills/list",
+    "subscriptions/listen",
+    "tasks/cancel",
+    "tasks/get",
+    "tasks/update",
+    "tools/call",
+    "tools/list",
+];
+
 /// An MCP request on its way to a server.
 #[derive(Clone, Debug)]
 pub struct Request(
@@ -14,6 +39,11 @@ pub struct Request(
     // are some 450 bytes.
     Box<Parts>,
 );
+
+/// Whether it is a method that rmcp has a type for.
+pub(crate) fn is_of_protocol(method: &str) -> bool {
+    METHODS.contains(&method)
+}
 
 #[derive(Clone, Debug)]
 struct Parts {
@@ -127,6 +157,29 @@ impl Request {
     #[must_use]
     pub fn unsubscribes(&self) -> bool {
         matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
+    }
+
+    /// Whether the request has a method of the protocol, and is none of it.
+    ///
+    /// rmcp reads a `tools/call` with a field of a wrong type as a custom request
+    /// of that name. A rule that looks for tool calls does not see one, but a
+    /// server might, so everything that runs rules answers it with an
+    /// [error](super::Reply::malformed).
+    ///
+    /// ```
+    /// use mcp_composite::message::{Context, Request};
+    /// use rmcp::model::CustomRequest;
+    ///
+    /// let custom = |method| Request::new(CustomRequest::new(method, None), Context::default());
+    /// assert!(custom("tools/call").is_malformed());
+    /// assert!(!custom("example/status").is_malformed());
+    /// ```
+    #[must_use]
+    pub fn is_malformed(&self) -> bool {
+        match &self.0.message {
+            ClientRequest::CustomRequest(custom) => is_of_protocol(&custom.method),
+            _ => false,
+        }
     }
 
     /// Whether the request lists tools.

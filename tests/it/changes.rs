@@ -12,7 +12,9 @@ use std::{
 use mcp_composite::{
     adapter::ServeService,
     changes::Changes,
-    message::{Reply, Request},
+    filter::FilterLayer,
+    message::{Reply, Request, Subject},
+    pattern::Selection,
 };
 use rmcp::{
     RoleServer, ServerHandler,
@@ -21,7 +23,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use tower::{BoxError, Service, layer::util::Identity, service_fn};
+use tower::{BoxError, Layer, Service, layer::util::Identity, service_fn};
 
 use crate::support::{Connection, Era, Full, Log, connect, detached, soon, tool};
 
@@ -590,6 +592,44 @@ async fn a_client_that_misses_updates_is_told_of_all_it_may_have_missed() {
     assert_eq!(told(&connection).await, ["updated a"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stream_tells_nothing_of_a_resource_that_a_layer_hides() {
+    let log = Log::default();
+    let seen = log.clone();
+    let changes = Changes::default();
+    let service = service_fn(move |request: Request| {
+        if let Subject::Item(_, uri) = request.subject() {
+            seen.note(uri);
+        }
+        future::ready(Ok::<_, BoxError>(Reply::from(ServerResult::empty(()))))
+    });
+    let hidden = Selection::default().deny(["secret://*"]).unwrap();
+    let service = FilterLayer::new().resources(hidden).layer(service);
+    let served = ServeService::new(service, everything()).changes(changes.clone());
+    let connection = connect(served, Era::Modern).await;
+    let mut stream = listen(&connection, all(&["secret://a", "open://b"])).await;
+    settle().await;
+    assert_eq!(log.lines(), ["open://b"]);
+    changes.resource_updated("secret://a");
+    changes.resource_updated("open://b");
+    assert_eq!(next(&mut stream).await, "notifications/resources/updated open://b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_subscriptions_may_tell_of_changes_to_streams() {
+    let changes = Changes::default();
+    let service = service_fn(|request: Request| {
+        let reply = Reply::method_not_found(request.method().to_owned());
+        future::ready(Ok::<_, BoxError>(reply))
+    });
+    let served = ServeService::new(service, everything()).changes(changes.clone());
+    let connection = connect(served, Era::Modern).await;
+    let mut stream = listen(&connection, all(&["a"])).await;
+    settle().await;
+    changes.resource_updated("a");
+    assert_eq!(next(&mut stream).await, "notifications/resources/updated a");
+}
+
 // === tools and clones ===
 
 fn annotated(name: &'static str, header: &str) -> Tool {
@@ -640,25 +680,25 @@ async fn a_tool_is_known_as_it_was_listed_and_not_as_the_handler_has_it() {
     struct Annotating;
     impl ServerHandler for Annotating {
         fn get_tool(&self, name: &str) -> Option<Tool> {
-            match name {
-                "hidden" => Some(annotated("hidden", "Region")),
-                "plain" => Some(tool("plain")),
-                _ => None,
-            }
+            Some(annotated("any", "Region")).filter(|_| name != "none")
         }
     }
 
-    // A layer that shows another tool in place of the handler's.
+    // A layer that shows another tool in place of the handler's, and hides the rest.
     let layer = tower::layer::layer_fn(|_| {
-        let list = ListToolsResult::with_all_items(vec![tool("hidden"), tool("plain")]);
+        let list = ListToolsResult::with_all_items(vec![tool("plain"), annotated("near", "Zone")]);
         service_fn(move |_: Request| future::ready(Ok::<_, BoxError>(Reply::from(list.clone()))))
     });
     let served = ServeService::wrap(Annotating, layer);
-    assert_eq!(served.get_tool("hidden"), Some(annotated("hidden", "Region")));
+    // Whoever is told that a header is missing knows that there is such a tool.
+    for name in ["hidden", "plain", "near"] {
+        assert_eq!(served.get_tool(name), None, "{name}");
+    }
     let (context, _keep) = detached(Era::Modern);
     served.list_tools(None, context).await.unwrap();
     assert_eq!(served.get_tool("hidden"), None);
-    assert_eq!(served.get_tool("plain"), Some(tool("plain")));
+    assert_eq!(served.get_tool("plain"), None);
+    assert_eq!(served.get_tool("near"), Some(annotated("near", "Zone")));
 }
 
 #[test]

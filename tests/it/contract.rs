@@ -3,11 +3,14 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use mcp_composite::{
+    advertise::{AdvertiseLayer, Mode},
     catalog::{Known, Needs, Tools},
     composite::{CompositeLayer, CompositeTool, Strategy},
+    filter::FilterLayer,
     intercept::{Informed, Intercept, InterceptInformed, Intercepted},
     limit::LimitLayer,
     message::{Reply, Request},
+    pattern::Selection,
     validate::ValidateLayer,
 };
 use rmcp::model::{CallToolResult, ListToolsResult};
@@ -21,7 +24,10 @@ use tower::{
 };
 use tower_test::mock;
 
-use crate::scripted::{Server, call, search_tool};
+use crate::{
+    scripted::{Server, call, search_tool},
+    support::soon,
+};
 
 /// A rule that changes nothing.
 #[derive(Clone)]
@@ -330,4 +336,21 @@ async fn every_service_of_ours_can_be_cloned_sent_and_shared() {
     let boxed = tower::util::BoxCloneService::new(server());
     let service = composites().layer(boxed);
     succeeds(service, call("outer", json!({}))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informed_rule_that_answers_gives_back_the_slot() {
+    let limited = ConcurrencyLimitLayer::new(1).layer(Server::new().says("open", "1"));
+    let hidden = Selection::default().deny(["secret"]).unwrap();
+    let filter = FilterLayer::new().tools(hidden).layer(limited.clone());
+    let search = AdvertiseLayer::new().mode(Mode::Search).layer(limited);
+    let (mut one, mut other) = (filter.clone(), filter);
+    let refused = one.ready().await.unwrap().call(Request::call_tool("secret")).await.unwrap();
+    assert!(refused.error().is_some());
+    soon(other.ready()).await.unwrap();
+    drop((one, other));
+
+    let (mut one, mut other) = (search.clone(), search);
+    one.ready().await.unwrap().call(Request::list_tools()).await.unwrap();
+    soon(other.ready()).await.unwrap();
 }

@@ -24,6 +24,7 @@ mod http;
 mod include;
 mod limit;
 mod listing;
+mod malformed;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod matrix;
 mod pattern;

@@ -8,7 +8,7 @@ use rmcp::{
     model::{
         CancelledNotificationParam, CustomNotification, DiscoverResult, ErrorData,
         InitializeRequestParams, InitializeResult, ProgressNotificationParam, ProtocolVersion,
-        ServerConfig, SubscriptionFilter, Tool,
+        ServerConfig, SubscriptionFilter,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
@@ -21,7 +21,6 @@ pub(super) trait Aside: Send + Sync {
     fn info(&self) -> ServerConfig;
     fn protocol_versions(&self) -> Cow<'static, [ProtocolVersion]>;
     fn negotiate(&self, params: &InitializeRequestParams) -> Result<InitializeResult, ErrorData>;
-    fn tool(&self, name: &str) -> Option<Tool>;
 
     fn initialize(
         &self,
@@ -69,10 +68,6 @@ impl<H: ServerHandler> Aside for H {
 
     fn negotiate(&self, params: &InitializeRequestParams) -> Result<InitializeResult, ErrorData> {
         self.negotiate_initialize(params)
-    }
-
-    fn tool(&self, name: &str) -> Option<Tool> {
-        self.get_tool(name)
     }
 
     fn initialize(

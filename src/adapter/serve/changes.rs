@@ -18,7 +18,7 @@ use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
 use rmcp::{
     Peer, RoleServer, ServerHandler,
     model::{
-        ConstString, ErrorData, ResourceUpdatedNotificationParam, ServerCapabilities,
+        ConstString, ErrorCode, ErrorData, ResourceUpdatedNotificationParam, ServerCapabilities,
         SubscriptionFilter,
     },
     service::{RequestContext, SubscriptionContext, SubscriptionSink},
@@ -103,10 +103,11 @@ pub(super) struct Older<'a> {
     pub(super) capabilities: &'a (dyn Fn() -> ServerCapabilities + Sync),
 }
 
-/// A stream of `subscriptions/listen`, with what its client asked for.
+/// A stream of `subscriptions/listen`, with what its client may hear of.
 pub(super) struct Stream {
     sink: SubscriptionSink,
-    uris: HashSet<Arc<str>>,
+    /// The resources that it asked for and that nobody refused.
+    uris: Mutex<HashSet<Arc<str>>>,
 }
 
 // === impl ServeService ===
@@ -141,10 +142,8 @@ where
         let mut request = context.request_context().clone();
         request.meta.remove(PROGRESS_TOKEN);
 
-        let ours = pin!(future::join(
-            watch.tell(&stream),
-            self.subscribe_to(stream.uris(), &claims, &request)
-        ));
+        let ours =
+            pin!(future::join(watch.tell(&stream), self.subscribe_to(&stream, &claims, &request)));
         let handlers = pin!(self.shared.aside.listen(context));
         let cancelled = pin!(request.ct.cancelled());
         match future::select(cancelled, future::select(handlers, ours)).await {
@@ -155,19 +154,24 @@ where
         }
     }
 
-    /// Subscribes to what a stream was promised.
+    /// Subscribes to what a stream asked for, and lets it hear of what was not
+    /// refused. A server that knows no subscriptions may still tell of changes.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn subscribe_to(
         &self,
-        uris: &HashSet<Arc<str>>,
+        stream: &Stream,
         claims: &Claims,
         request: &RequestContext<RoleServer>,
     ) {
-        let subscribing = uris.iter().cloned().map(|uri| async move {
+        let subscribing = stream.asked().into_iter().map(|uri| async move {
             let message = SubscribeRequest::new(SubscribeRequestParams::new(&*uri));
             let subscribed = self.acknowledge(message.method.as_str(), message, request.clone());
-            if let Err(error) = claims.add(&uri, subscribed).await {
+            let refused = claims.add(&uri, subscribed).await.err();
+            if let Some(error) = &refused {
                 tracing::warn!(%uri, %error, "failed to subscribe to a resource");
+            }
+            if refused.is_none_or(|error| error.code == ErrorCode::METHOD_NOT_FOUND) {
+                stream.uris().insert(uri);
             }
         });
         stream::iter(subscribing).buffer_unordered(SUBSCRIBING).collect::<()>().await;
@@ -330,13 +334,17 @@ impl Listener for Older<'_> {
 
 impl Stream {
     pub(super) fn new(sink: SubscriptionSink) -> Self {
-        let uris = sink.accepted().resource_subscriptions.iter().flatten();
-        let uris = uris.map(|uri| uri.as_str().into()).collect();
-        Self { sink, uris }
+        Self { sink, uris: Mutex::default() }
     }
 
-    pub(super) fn uris(&self) -> &HashSet<Arc<str>> {
-        &self.uris
+    /// The resources that its client asked for.
+    fn asked(&self) -> HashSet<Arc<str>> {
+        let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
+        uris.map(|uri| uri.as_str().into()).collect()
+    }
+
+    fn uris(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -347,12 +355,12 @@ impl Listener for Stream {
             Change::Tools => accepted.tools_list_changed == Some(true),
             Change::Prompts => accepted.prompts_list_changed == Some(true),
             Change::Resources => accepted.resources_list_changed == Some(true),
-            Change::Content(uri) => self.uris.contains(uri),
+            Change::Content(uri) => self.uris().contains(uri),
         }
     }
 
     fn resources(&self) -> Vec<Arc<str>> {
-        self.uris.iter().cloned().collect()
+        self.uris().iter().cloned().collect()
     }
 
     async fn tell(&self, change: Change) {

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     adapter,
-    message::{Reply, Request},
+    message::{Reply, Request, is_of_protocol},
 };
 
 /// The methods of [`ServerHandler`] that are answered by the service: with what
@@ -179,6 +179,10 @@ where
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.clone();
+        // No layer would take it for what a server behind them might.
+        if is_of_protocol(&method) {
+            return Err(ErrorData::invalid_params(format!("malformed `{method}`"), None));
+        }
         match self.answer(&method, request, context).await? {
             ServerResult::CustomResult(result) => Ok(result),
             // A result that came over a wire is of the first type it looks
@@ -260,8 +264,7 @@ where
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let own = || self.shared.aside.tool(name);
-        self.shared.tools.get(name, self.tools_epoch(), own)
+        self.shared.tools.get(name, self.tools_epoch())
     }
 
     fn accepted_subscription_filter(

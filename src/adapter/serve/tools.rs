@@ -18,16 +18,17 @@ const HEADER_KEYWORD: &str = "x-mcp-header";
 ///
 /// rmcp asks for a tool without waiting, so only what has passed can be known.
 /// It looks at nothing but the annotations of the schema. Most tools have none,
-/// and of those only the name is kept: enough to know that another tool of this
-/// name, which a layer hides behind it, is not meant.
+/// and of those only the name is kept, since they need not be looked at again.
 ///
 /// What is listed again replaces what was known of the same name. Nothing is
 /// forgotten at the first page of a listing: several clients list at once, not
 /// all see the same tools, and the next page may be long in coming. That a tool
 /// is gone costs nothing, since a call of it is refused anyway. But that it looks
 /// different now must not be missed, or good calls are refused; so all is
-/// forgotten when the tools have changed. A tool that is not known is not
-/// checked, or only as far as the handler itself knows it.
+/// forgotten when the tools have changed. A tool that was not shown is not
+/// checked: what the handler itself knows may be hidden by a layer, or shown under
+/// other names, and whoever is told that a header is missing knows that there is
+/// such a tool.
 #[derive(Default)]
 pub(super) struct ListedTools(RwLock<Listed>);
 
@@ -71,22 +72,10 @@ impl ListedTools {
         }
     }
 
-    /// The tool of this name, or else the handler's own.
-    pub(super) fn get(
-        &self,
-        name: &str,
-        now: u64,
-        own: impl FnOnce() -> Option<Tool>,
-    ) -> Option<Tool> {
+    /// The tool of this name, if there is something to check.
+    pub(super) fn get(&self, name: &str, now: u64) -> Option<Tool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        match known.tools.get(name) {
-            _ if known.epoch != now => own(),
-            None => own(),
-            Some(Some(tool)) => Some(tool.clone()),
-            // The handler's own is the one that was listed, unless it asks for
-            // what the listed one did not.
-            Some(None) => own().filter(|tool| !is_annotated(tool)),
-        }
+        known.tools.get(name).filter(|_| known.epoch == now)?.clone()
     }
 }
 

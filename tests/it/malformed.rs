@@ -1,0 +1,117 @@
+//! Requests of the protocol with a field of a wrong type, which rmcp reads as
+//! custom ones: no rule recognises them, but a server behind might.
+
+use std::{convert::Infallible, future};
+
+use mcp_composite::{
+    adapter::ServeService,
+    advertise::AdvertiseLayer,
+    alias::{AliasLayer, ToolAlias},
+    filter::FilterLayer,
+    intercept,
+    message::{Context, Reply, Request},
+    pattern::Selection,
+    stack::StackLayer,
+};
+use rmcp::model::{CallToolResult, CustomRequest, ServerCapabilities, ServerConfig};
+use serde_json::{Value, json};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::{Era, Log, connect};
+
+fn deny(pattern: &str) -> Selection {
+    Selection::default().deny([pattern]).unwrap()
+}
+
+/// What rmcp makes of a request that it cannot read as one of the protocol.
+fn request(method: &str, params: &Value) -> Request {
+    Request::new(CustomRequest::new(method, Some(params.clone())), Context::default())
+}
+
+/// A server that answers everything, and notes what it was asked.
+fn server(
+    log: Log,
+) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+    service_fn(move |request: Request| {
+        log.note(request.method());
+        future::ready(Ok(Reply::from(CallToolResult::success(vec![]))))
+    })
+}
+
+fn malformed() -> Vec<(&'static str, Value)> {
+    vec![
+        ("tools/call", json!({ "name": "secret", "inputResponses": 5 })),
+        ("tools/call", json!({ "name": "secret", "requestState": 5 })),
+        ("tools/call", json!({ "name": "original", "arguments": [1] })),
+        ("tools/call", json!({ "name": 7 })),
+        ("tools/call", json!("secret")),
+        ("resources/read", json!({ "uri": "secret://x", "requestState": 5 })),
+        ("resources/subscribe", json!({ "uri": "secret://x", "_meta": 7 })),
+        ("prompts/get", json!({ "name": "secret", "arguments": [] })),
+        ("completion/complete", json!({ "ref": 1 })),
+    ]
+}
+
+#[tokio::test]
+async fn no_rule_lets_them_pass() {
+    let log = Log::default();
+    let stacks = [
+        ("filter", StackLayer::new().filter(FilterLayer::new().tools(deny("secret")))),
+        ("advertise", StackLayer::new().advertise(AdvertiseLayer::new().tools(deny("secret")))),
+        (
+            "alias",
+            StackLayer::new().alias(
+                AliasLayer::new().tools([ToolAlias::new("original").name("other")]).unwrap(),
+            ),
+        ),
+        ("nothing", StackLayer::new()),
+    ];
+    for (rule, stack) in stacks {
+        let stack = stack.layer(server(log.clone()));
+        for (method, params) in malformed() {
+            let reply = stack.clone().oneshot(request(method, &params)).await.unwrap();
+            let error = reply.error().unwrap_or_else(|| panic!("{rule}: {method} {params}"));
+            assert_eq!(error.code.0, -32602, "{rule}: {method} {params}");
+            assert_eq!(error.message, format!("malformed `{method}`"), "{rule}");
+        }
+    }
+    assert_eq!(log.lines(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_hook_around_calls_is_not_gone_around() {
+    let log = Log::default();
+    let hook = intercept::from_fn(async |_, _| Ok(Reply::unknown_tool("refused")));
+    let service = hook.layer(server(log.clone()));
+    for (method, params) in malformed() {
+        let reply = service.clone().oneshot(request(method, &params)).await.unwrap();
+        assert!(reply.error().is_some(), "{method} {params}");
+    }
+    assert_eq!(log.lines(), [""; 0]);
+}
+
+#[tokio::test]
+async fn they_end_at_the_edge() {
+    for era in [Era::Legacy, Era::Modern] {
+        let log = Log::default();
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let served = ServeService::new(server(log.clone()), ServerConfig::new(capabilities));
+        let connection = connect(served, era).await;
+        let params = json!({ "name": "secret", "requestState": 5 });
+        let error = connection.send("tools/call", params).await.unwrap_err().to_string();
+        assert!(error.contains("malformed `tools/call`"), "{era:?}: {error}");
+        assert_eq!(log.lines(), [""; 0], "{era:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_method_of_the_protocol_passes() {
+    let log = Log::default();
+    let stack = StackLayer::new()
+        .filter(FilterLayer::new().tools(deny("secret")))
+        .layer(server(log.clone()));
+    let reply = stack.oneshot(request("example/status", &json!({ "name": "secret" }))).await;
+    assert!(reply.unwrap().error().is_none());
+    assert_eq!(log.lines(), ["example/status"]);
+}
