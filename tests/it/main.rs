@@ -38,4 +38,6 @@ mod serve;
 mod stack;
 mod support;
 mod validate;
+#[cfg(all(unix, feature = "config", feature = "http", feature = "stdio"))]
+mod watching;
 mod ways;

@@ -1,0 +1,154 @@
+//! The gateway as a program, while its file changes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use rmcp::{RoleClient, ServiceExt, service::RunningService};
+use tokio::process::{Child, Command};
+
+use crate::{
+    backends::{backend, composite},
+    gateway::scratch,
+    programs::{example, signal},
+    support::{Human, soon, until},
+};
+
+/// A gateway over stdio with a client; its file is in a folder of its own.
+struct Program {
+    folder: PathBuf,
+    child: Child,
+    client: RunningService<RoleClient, Human>,
+}
+
+impl Program {
+    async fn start(name: &str, parts: &[String], option: Option<&str>) -> Self {
+        let folder = scratch(name);
+        let file = folder.join("gateway.toml");
+        fs::write(&file, parts.concat()).unwrap();
+        let mut child = Command::new(example("gateway"))
+            .arg(file)
+            .args(option)
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(folder.join("log")).unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let pipes = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
+        let client = soon(Human::default().serve(pipes)).await.unwrap();
+        Self { folder, child, client }
+    }
+
+    /// Replaces a file at once, as most editors do.
+    fn write(&self, name: &str, text: &str) {
+        let new = self.folder.join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.folder.join(name)).unwrap();
+    }
+
+    fn hang_up(&self) {
+        assert!(signal(self.child.id().unwrap().into(), "HUP"));
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap()
+    }
+
+    async fn logs(&self, text: &str) {
+        until(async || self.log().contains(text)).await;
+    }
+
+    async fn has(&self, tool: &str) -> bool {
+        let tools = soon(self.client.list_all_tools()).await.unwrap();
+        tools.iter().any(|listed| listed.name == tool)
+    }
+
+    async fn end(mut self) {
+        self.client.cancel().await.unwrap();
+        assert!(soon(self.child.wait()).await.unwrap().success());
+    }
+}
+
+fn one() -> String {
+    backend("one", "good", "")
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_up_when_that_is_asked_for() {
+    let program = Program::start("hang_up", &[one()], None).await;
+    // One that cannot be reached, whose key the transport may tell.
+    let unreachable = "[[backends]]\nname = 'web'\nurl = 'http://127.0.0.1:9/mcp?key=sesame'\n";
+    let text = [one(), backend("two", "good", ""), unreachable.to_owned()].concat();
+    program.write("gateway.toml", &text);
+    program.hang_up();
+    program.logs("reloaded: kept `one`; connected `two`, `web`").await;
+    until(async || program.client.service().log.has("tools changed")).await;
+    assert!(program.has("two_echo").await);
+
+    program.write("gateway.toml", "backends = [");
+    program.hang_up();
+    program.logs("the file is not used, the one before is:").await;
+    assert!(program.has("two_echo").await);
+    assert!(!program.log().contains("sesame"), "{}", program.log());
+    program.end().await;
+}
+
+#[tokio::test]
+async fn a_file_is_looked_at_while_it_is_watched() {
+    let include = || "include = ['more/*.toml']\n".to_owned();
+    let program = Program::start("watch", &[include(), one()], Some("--watch")).await;
+    let more = program.folder.join("more");
+    fs::create_dir(&more).unwrap();
+
+    // A new file that is included.
+    program.write("more/all.toml", &composite("['one/echo', 'one/pid']"));
+    until(async || program.has("all").await).await;
+
+    // Many mistakes, told once all together.
+    let mistaken = [include(), one(), "nmae = 1\nprefx = 'x'\n".to_owned()].concat();
+    program.write("gateway.toml", &mistaken);
+    program.logs("unknown key `prefx`").await;
+    // It goes on to look whether they are gone, and has nothing new to tell.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let log = program.log();
+    assert_eq!(log.matches("the file is not used").count(), 1, "{log}");
+    assert!(log.contains("unknown key `nmae`"), "{log}");
+    assert!(program.has("all").await);
+
+    // Another file behind the same path.
+    fs::write(program.folder.join("other.toml"), [one(), backend("two", "good", "")].concat())
+        .unwrap();
+    link("other.toml", &program.folder);
+    until(async || program.has("two_echo").await).await;
+    assert!(!program.has("all").await);
+    program.end().await;
+}
+
+#[tokio::test]
+async fn half_a_file_is_not_used() {
+    let whole = [one(), backend("two", "good", "")];
+    let program = Program::start("half", &whole, Some("--watch")).await;
+    assert!(program.has("two_echo").await);
+    let file = program.folder.join("gateway.toml");
+    for _ in 0..3 {
+        fs::write(&file, one()).unwrap();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        fs::write(&file, whole.concat() + "# again\n").unwrap();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    program.logs("reloaded: kept `one`, `two`").await;
+    assert!(!program.log().contains("removed"), "{}", program.log());
+    program.end().await;
+}
+
+/// Puts a link to another file in the place of the gateway's.
+fn link(other: &str, folder: &Path) {
+    let new = folder.join("link");
+    std::os::unix::fs::symlink(other, &new).unwrap();
+    fs::rename(new, folder.join("gateway.toml")).unwrap();
+}
