@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use mcp_composite::{
@@ -15,7 +15,7 @@ use rmcp::{
     service::Subscription,
 };
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 use tower::ServiceExt;
 
 use crate::{
