@@ -3,8 +3,11 @@
 //! A filter lets tools, prompts, resources and resource templates through by name or
 //! URI, and tools also by their annotations. What it does not let through is neither
 //! listed nor reached: a `tools/call`, `prompts/get`, `resources/read`, a read of a
-//! directory, a subscription and a completion are answered as if there were no such
-//! thing, without asking the service. To unsubscribe is always allowed.
+//! directory, a subscription and a completion are answered as by a
+//! [`Router`](crate::adapter::Router) that has no such thing, without asking the
+//! service. (A single server may say in other words that it does not have something;
+//! who compares the two can tell what is hidden from what is not there.) To
+//! unsubscribe is always allowed.
 //!
 //! ```
 //! use std::convert::Infallible;
