@@ -304,7 +304,7 @@ where
             }
         };
         let rule = Knowing { rule: self.rule.clone(), known };
-        let reply = Intercepted::new(rule, &mut self.inner).call(request);
+        let reply = InterceptedFuture::new(rule, request, |request| self.inner.call(request));
         if reply.is_answered() {
             self.give_back_readiness();
         }

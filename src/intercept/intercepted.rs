@@ -12,7 +12,7 @@ use crate::message::{Reply, Request};
 
 /// A rule for the requests and replies that pass through [`Intercepted`].
 ///
-/// A forwarded request clones the rule, so keep its settings behind one `Arc`.
+/// Every request clones the rule, so keep its settings behind one `Arc`.
 ///
 /// See the [module docs](crate::intercept) for an example.
 pub trait Intercept: Clone {
@@ -88,21 +88,8 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request) -> Self::Future {
-        // A rule takes it for something else than who is behind might.
-        if request.is_malformed() {
-            let reply = Some(Reply::malformed(request.method()));
-            return ResponseFuture { state: State::Answered { reply } };
-        }
-        let state = match self.rule.on_request(&mut request) {
-            ControlFlow::Continue(memo) => State::Forwarded {
-                rule: self.rule.clone(),
-                memo: Some(memo),
-                reply: self.inner.call(request),
-            },
-            ControlFlow::Break(reply) => State::Answered { reply: Some(reply) },
-        };
-        ResponseFuture { state }
+    fn call(&mut self, request: Request) -> Self::Future {
+        ResponseFuture::new(self.rule.clone(), request, |request| self.inner.call(request))
     }
 }
 
@@ -131,6 +118,24 @@ where
 }
 
 impl<I: Intercept, F> ResponseFuture<I, F> {
+    /// Shows a request to the rule, and forwards it unless that answers it.
+    ///
+    /// It takes the rule, so that one that was made for this request is not cloned.
+    pub(super) fn new(rule: I, mut request: Request, forward: impl FnOnce(Request) -> F) -> Self {
+        // A rule takes it for something else than who is behind might.
+        if request.is_malformed() {
+            let reply = Some(Reply::malformed(request.method()));
+            return Self { state: State::Answered { reply } };
+        }
+        let state = match rule.on_request(&mut request) {
+            ControlFlow::Continue(memo) => {
+                State::Forwarded { rule, memo: Some(memo), reply: forward(request) }
+            }
+            ControlFlow::Break(reply) => State::Answered { reply: Some(reply) },
+        };
+        Self { state }
+    }
+
     /// Whether the rule has answered, without the service.
     pub(super) const fn is_answered(&self) -> bool {
         matches!(self.state, State::Answered { .. })
