@@ -53,16 +53,18 @@
 //!   dropping the call stops them all.
 //! - [`AdvertiseLayer`](advertise::AdvertiseLayer) says which tools clients are
 //!   shown: some, or two to search and call the others by.
-//! - A [`filter`] decides what clients may see and use.
+//! - A [`filter`] decides what clients may see and use, an [`alias`] what it is
+//!   called, a [`limit`] how large a request may be, and [`validate`] what arguments
+//!   must be like. A [`stack`] is all layers in their fixed order.
 //! - The [`adapter`]s make a Tower service of an rmcp server, here or at the other
 //!   end of a [connection](adapter::remote), one service of [several](adapter::router),
 //!   and an rmcp server of a Tower service.
-//! - [`config`] reads backends and composites from TOML, and tells every mistake at
-//!   its line.
+//! - [`config`] reads all of it from one TOML file, tells every mistake at its line,
+//!   and puts a changed file in the place of the old one while clients are served.
 //!
 //! # Features
 //!
-//! - `config`, on by default: composites and backends from a TOML file.
+//! - `config`, on by default: all layers, composites and backends from a TOML file.
 //! - `remote`: servers at the other end of any transport that you set up.
 //! - `stdio`: servers that are child processes.
 //! - `http`: servers over streamable HTTP; `tls`: and over `https`.
