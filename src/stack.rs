@@ -83,8 +83,8 @@ pub struct StackLayer {
     limit: LimitLayer,
     advertise: AdvertiseLayer,
     composite: CompositeLayer,
+    /// With what all layers are told, its own and those above.
     backend: BackendLayer,
-    common: Common,
 }
 
 /// Puts around one of several backends the layers that speak of its own names.
@@ -175,7 +175,7 @@ impl StackLayer {
     /// Without them each layer keeps the epoch that it was given.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
-        self.common.changes = Some(changes.clone());
+        self.backend = self.backend.changes(changes);
         self
     }
 
@@ -188,7 +188,7 @@ impl StackLayer {
     where
         F: Fn(&RequestContext) -> Option<String> + Send + Sync + 'static,
     {
-        self.common.vary_by = Some(Arc::new(key));
+        self.backend = self.backend.vary_by(key);
         self
     }
 
@@ -213,21 +213,18 @@ impl<S> Layer<S> for StackLayer {
     type Service = Stack<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Common { changes, vary_by } = &self.common;
+        let Common { changes, vary_by } = &self.backend.common;
         let (mut advertise, mut composite) = (self.advertise.clone(), self.composite.clone());
-        let mut backend = self.backend.clone();
         if let Some(changes) = changes {
             advertise = advertise.epoch(changes.tools().clone());
             composite = composite.epoch(changes.tools().clone());
-            backend = backend.changes(changes);
         }
         if let Some(key) = vary_by {
             advertise = advertise.vary_by(shared(key));
             composite = composite.vary_by(shared(key));
-            backend = backend.vary_by(shared(key));
         }
         let advertise = advertise.composites(composite.names());
-        Stack(self.limit.layer(advertise.layer(composite.layer(backend.layer(inner).0))))
+        Stack(self.limit.layer(advertise.layer(composite.layer(self.backend.layer(inner).0))))
     }
 }
 
