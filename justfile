@@ -27,6 +27,7 @@ features:
     cargo check --no-default-features
     cargo check --no-default-features --features config
     cargo check --no-default-features --features remote
+    cargo check --no-default-features --features testing
     cargo check --features stdio
     cargo check --features http
     cargo test --no-default-features --lib

@@ -61,6 +61,7 @@
 //!   and an rmcp server of a Tower service.
 //! - [`config`] reads all of it from one TOML file, tells every mistake at its line,
 //!   and puts a changed file in the place of the old one while clients are served.
+//! - [`testing`] has scripted servers, to test files, stacks and rules of your own.
 //!
 //! # Features
 //!
@@ -68,6 +69,7 @@
 //! - `remote`: servers at the other end of any transport that you set up.
 //! - `stdio`: servers that are child processes.
 //! - `http`: servers over streamable HTTP; `tls`: and over `https`.
+//! - `testing`: scripted servers, for your tests.
 //!
 //! # Runtime
 //!
@@ -77,7 +79,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(all(feature = "config", feature = "stdio", feature = "http")),
+    not(all(feature = "config", feature = "stdio", feature = "http", feature = "testing")),
     allow(rustdoc::broken_intra_doc_links, reason = "the docs speak of all features")
 )]
 
@@ -113,6 +115,9 @@ pub mod adapter;
 
 #[cfg(feature = "config")]
 pub mod config;
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 mod complaints;
 

@@ -37,6 +37,7 @@ mod scripted;
 mod serve;
 mod stack;
 mod support;
+mod testing;
 mod validate;
 #[cfg(all(unix, feature = "config", feature = "http", feature = "stdio"))]
 mod watching;

@@ -1,0 +1,201 @@
+use std::{fmt, future, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData};
+use serde_json::{Map, Value};
+use tower::BoxError;
+
+use super::Call;
+use crate::message::Reply;
+
+/// What a scripted tool answers.
+///
+/// It is also made of what servers answer with otherwise: of a [`CallToolResult`],
+/// for several blocks of content or `_meta`; of an [`ErrorData`], for the `data` of
+/// an error; and of any [`Reply`].
+///
+/// An answer can be a sequence: the first call gets the first, the next call the
+/// next, and the last is given for good. See the [module docs](super) for examples.
+#[derive(Clone)]
+#[must_use]
+pub struct Answer {
+    /// Never empty.
+    turns: Vec<Turn>,
+}
+
+/// What one call is answered with.
+#[derive(Clone)]
+struct Turn {
+    after: Duration,
+    script: Script,
+}
+
+#[derive(Clone)]
+enum Script {
+    Reply(Reply),
+    Echo,
+    Unavailable(String),
+    Panic(String),
+    Never,
+    Made(Arc<Maker>),
+}
+
+type Maker = dyn Fn(Call) -> BoxFuture<'static, Answer> + Send + Sync;
+
+// === impl Answer ===
+
+impl Answer {
+    /// Text.
+    pub fn text(text: impl Into<String>) -> Self {
+        CallToolResult::success(vec![ContentBlock::text(text)]).into()
+    }
+
+    /// Structured content, and the same as text.
+    pub fn structured(content: Value) -> Self {
+        CallToolResult::structured(content).into()
+    }
+
+    /// The arguments of the call as structured content, `{}` if there are none.
+    pub fn echo() -> Self {
+        Self::new(Script::Echo)
+    }
+
+    /// A result that says that the tool has failed (`isError`), and why.
+    pub fn failure(why: impl Into<String>) -> Self {
+        CallToolResult::error(vec![ContentBlock::text(why)]).into()
+    }
+
+    /// A JSON-RPC error.
+    pub fn error(code: i32, message: impl Into<String>) -> Self {
+        ErrorData::new(ErrorCode(code), message.into(), None).into()
+    }
+
+    /// The service's own error: what happens when a server cannot be reached.
+    pub fn unavailable(why: impl Into<String>) -> Self {
+        Self::new(Script::Unavailable(why.into()))
+    }
+
+    /// A panic of this text.
+    pub fn panic(text: impl Into<String>) -> Self {
+        Self::new(Script::Panic(text.into()))
+    }
+
+    /// None, until the call is dropped.
+    pub fn never() -> Self {
+        Self::new(Script::Never)
+    }
+
+    /// Whatever a closure makes of the call: an answer, or what one is made of.
+    ///
+    /// If it makes a sequence, the first of it is given.
+    pub fn from_fn<F, R, A>(make: F) -> Self
+    where
+        F: Fn(Call) -> R + Send + Sync + 'static,
+        R: Future<Output = A> + Send + 'static,
+        A: Into<Self>,
+    {
+        Self::new(Script::Made(Arc::new(move |call| {
+            let answer = make(call);
+            Box::pin(async move { answer.await.into() })
+        })))
+    }
+
+    /// Gives it after `delay`, counted from the call; each of it, if it is a sequence.
+    ///
+    /// This needs a Tokio runtime with its time enabled, when the tool is called.
+    pub fn after(mut self, delay: Duration) -> Self {
+        for turn in &mut self.turns {
+            turn.after = delay;
+        }
+        self
+    }
+
+    /// Gives it to this many calls, before what comes [then](Self::then).
+    ///
+    /// # Panics
+    ///
+    /// Panics if `calls` is zero.
+    pub fn times(mut self, calls: usize) -> Self {
+        assert!(calls > 0, "an answer that is given to no call");
+        let turns = self.turns.len() * calls;
+        self.turns = self.turns.into_iter().cycle().take(turns).collect();
+        self
+    }
+
+    /// Gives `next` to the calls that follow.
+    pub fn then(mut self, next: impl Into<Self>) -> Self {
+        self.turns.extend(next.into().turns);
+        self
+    }
+
+    /// Answers the call that comes after `before` others.
+    pub(super) fn give(&self, call: Call, before: usize) -> BoxFuture<'static, Given> {
+        let Turn { after, script } = self.turns[before.min(self.turns.len() - 1)].clone();
+        Box::pin(async move {
+            if !after.is_zero() {
+                tokio::time::sleep(after).await;
+            }
+            match script {
+                Script::Reply(reply) => Ok(reply),
+                Script::Echo => {
+                    let arguments = match call.arguments() {
+                        Value::Null => Value::Object(Map::new()),
+                        arguments => arguments,
+                    };
+                    Ok(CallToolResult::structured(arguments).into())
+                }
+                Script::Unavailable(why) => Err(why.into()),
+                Script::Panic(text) => panic!("{text}"),
+                Script::Never => future::pending().await,
+                Script::Made(make) => make(call.clone()).await.give(call, 0).await,
+            }
+        })
+    }
+
+    fn new(script: Script) -> Self {
+        Self { turns: vec![Turn { after: Duration::ZERO, script }] }
+    }
+}
+
+/// What a service gives.
+pub(super) type Given = Result<Reply, BoxError>;
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self::new(Script::Reply(reply))
+    }
+}
+
+impl From<CallToolResult> for Answer {
+    fn from(result: CallToolResult) -> Self {
+        Reply::from(result).into()
+    }
+}
+
+impl From<ErrorData> for Answer {
+    fn from(error: ErrorData) -> Self {
+        Reply::from(error).into()
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.turns).finish()
+    }
+}
+
+// === impl Turn ===
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.script {
+            Script::Reply(reply) => reply.fmt(f)?,
+            Script::Echo => f.write_str("echo")?,
+            Script::Unavailable(why) => write!(f, "unavailable: {why}")?,
+            Script::Panic(text) => write!(f, "panic: {text}")?,
+            Script::Never => f.write_str("never")?,
+            Script::Made(_) => f.write_str("from_fn")?,
+        }
+        if self.after.is_zero() { Ok(()) } else { write!(f, " after {:?}", self.after) }
+    }
+}

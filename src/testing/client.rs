@@ -1,0 +1,214 @@
+//! What a client sees of a service.
+
+use std::panic::Location;
+
+use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, Tool};
+use serde_json::Value;
+#[cfg(feature = "config")]
+use tower::timeout::Timeout;
+use tower::{BoxError, ServiceExt};
+#[cfg(feature = "config")]
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::message::{Reply, Request, ToolAnswer};
+#[cfg(feature = "config")]
+use crate::{
+    adapter::{
+        Router,
+        router::{Backend, Conflicts},
+    },
+    config::Config,
+    stack::Stack,
+    testing::Server,
+};
+
+/// How many pages of tools are asked for at most.
+const MAX_PAGES: usize = 1_000;
+
+/// A call of `tool`, with an object as its arguments, or null if it has none.
+///
+/// # Panics
+///
+/// Panics if the arguments are anything else.
+#[must_use]
+#[track_caller]
+pub fn request(tool: &str, arguments: Value) -> Request {
+    let mut call = CallToolRequestParams::new(tool.to_owned());
+    call.arguments = match arguments {
+        Value::Object(arguments) => Some(arguments),
+        Value::Null => None,
+        other => panic!("arguments are an object or null, and not {other}"),
+    };
+    Request::call_tool_with(call)
+}
+
+/// Calls a tool and gives its result, be it a failure (`isError`) or not.
+///
+/// Arguments are an object, or null. The future borrows nothing, and does nothing
+/// before it is awaited.
+///
+/// # Panics
+///
+/// Panics if there is no result, but a JSON-RPC error, say. The message tells which,
+/// and where the call was made.
+#[track_caller]
+pub fn call<S>(
+    service: &S,
+    tool: &str,
+    arguments: Value,
+) -> impl Future<Output = CallToolResult> + use<S>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let place = Location::caller();
+    let answer = answer(service.clone(), request(tool, arguments));
+    let tool = tool.to_owned();
+    async move {
+        let why = match answer.await {
+            Ok(ToolAnswer::Result(result)) => return result,
+            Ok(answer) => described(answer),
+            Err(error) => format!("the service's error: {error}"),
+        };
+        panic!("`{tool}`, called at {place}, gave no result, but {why}")
+    }
+}
+
+/// Calls a tool that must be refused, and gives the JSON-RPC error.
+///
+/// Arguments are an object, or null. The future borrows nothing, and does nothing
+/// before it is awaited.
+///
+/// # Panics
+///
+/// Panics if the answer is anything else: a tool that has failed (`isError`) was not
+/// refused. The message tells the answer, and where the call was made.
+#[track_caller]
+pub fn refused<S>(
+    service: &S,
+    tool: &str,
+    arguments: Value,
+) -> impl Future<Output = ErrorData> + use<S>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let place = Location::caller();
+    let answer = answer(service.clone(), request(tool, arguments));
+    let tool = tool.to_owned();
+    async move {
+        let why = match answer.await {
+            Ok(ToolAnswer::Error(error)) => return error,
+            Ok(ToolAnswer::Refused(refusal)) => return refusal.to_error(),
+            Ok(answer) => described(answer),
+            Err(error) => format!("the service's error: {error}"),
+        };
+        panic!("`{tool}`, called at {place}, was not refused, but gave {why}")
+    }
+}
+
+/// Lists the tools that clients see, from all pages.
+///
+/// # Panics
+///
+/// Panics if they cannot be listed, or if there is no end of pages.
+#[track_caller]
+pub fn listed<S>(service: &S) -> impl Future<Output = Vec<Tool>> + use<S>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let place = Location::caller();
+    let service = service.clone();
+    async move {
+        let mut tools = Vec::new();
+        let mut request = Request::list_tools();
+        for _ in 0..MAX_PAGES {
+            let reply = match service.clone().oneshot(request).await.map_err(Into::into) {
+                Ok(reply) => reply,
+                Err(error) => panic!("the tools, listed at {place}: the service's error: {error}"),
+            };
+            let Some(page) = reply.tools() else {
+                panic!("the tools, listed at {place}, are no list, but {reply:?}");
+            };
+            tools.extend(page.tools.iter().cloned());
+            match page.next_cursor.clone() {
+                Some(cursor) => request = Request::list_tools_from(Some(cursor)),
+                None => return tools,
+            }
+        }
+        panic!("the tools, listed at {place}, have more than {MAX_PAGES} pages");
+    }
+}
+
+/// All that a file configures, with a scripted server in the place of each backend.
+///
+/// A call of a backend runs out of time as the file has it. What a file says of how
+/// to connect a backend means nothing here.
+///
+/// A file without backends needs no more than
+/// [`config.stack_layer()`](Config::stack_layer) around a server.
+///
+/// # Panics
+///
+/// Panics if a backend of the file has no server, or a server no backend.
+#[cfg(feature = "config")]
+#[must_use]
+#[track_caller]
+pub fn stack<'a>(
+    config: &Config,
+    servers: impl IntoIterator<Item = (&'a str, Server)>,
+) -> Stack<Router> {
+    let mut servers: Vec<_> = servers.into_iter().collect();
+    let mut router = Router::builder()
+        .separator(config.router().separator())
+        .conflicts(config.router().conflicts());
+    for backend in config.backends() {
+        let name = backend.name();
+        let Some(place) = servers.iter().position(|(of, _)| *of == name) else {
+            panic!("the backend `{name}` has no server");
+        };
+        let (_, server) = servers.remove(place);
+        let service = backend.layer().layer(Timeout::new(server, backend.timeout()));
+        let mut backend_of_router = Backend::new(name, service);
+        if config.router().conflicts() == Conflicts::Prefix {
+            backend_of_router = backend_of_router.prefix(backend.prefix());
+        }
+        router = router.backend(backend_of_router);
+    }
+    if let [(name, _), ..] = &servers[..] {
+        panic!("the server `{name}` is of no backend of the file, or of one that has another");
+    }
+    match router.build() {
+        Ok(router) => config.stack_layer().layer(router),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn answer<S>(service: S, request: Request) -> Result<ToolAnswer, BoxError>
+where
+    S: Service<Request, Response = Reply>,
+    S::Error: Into<BoxError>,
+{
+    let reply = service.oneshot(request).await.map_err(Into::into)?;
+    Ok(reply.into_tool_answer())
+}
+
+fn described(answer: ToolAnswer) -> String {
+    let error = |error: ErrorData| {
+        let data = error.data.map(|data| format!(", {data}")).unwrap_or_default();
+        format!("the JSON-RPC error {}: {}{data}", error.code.0, error.message)
+    };
+    match answer {
+        ToolAnswer::Result(result) => match serde_json::to_string(&result) {
+            Ok(result) => format!("the result {result}"),
+            Err(_) => format!("the result {result:?}"),
+        },
+        ToolAnswer::InputRequired(wanted) => format!("a question: {wanted:?}"),
+        ToolAnswer::Task(id) => format!("the task `{id}`"),
+        ToolAnswer::Error(data) => error(data),
+        ToolAnswer::Refused(refusal) => error(refusal.to_error()),
+        ToolAnswer::Invalid => "what does not answer a call".to_owned(),
+    }
+}

@@ -1,0 +1,391 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use rmcp::model::{ClientRequest, ErrorData, JsonObject, ListToolsResult, Tool};
+use serde_json::Value;
+use tokio::{sync::watch, time::Instant};
+use tower::BoxError;
+use tower_service::Service;
+
+use super::{Answer, Call, Status, answer::Given};
+use crate::message::{Reply, Request};
+
+/// A server of scripted tools, that notes what happens to its calls.
+///
+/// It is a Tower service that is always ready, as any layer wants one. Clones are the
+/// same server: put one into a stack, and ask the other. An answer takes at least
+/// one turn of whoever waits for it, like that of any server.
+///
+/// See the [module docs](super) for examples.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+struct Shared {
+    made: Instant,
+    state: Mutex<State>,
+    /// Told when a call has arrived or ended.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    tools: Vec<Scripted>,
+    page_size: Option<usize>,
+    list_failure: Option<String>,
+    lists: usize,
+    requests: Vec<Arc<Request>>,
+    calls: Vec<Call>,
+    running: usize,
+    most_running: usize,
+}
+
+struct Scripted {
+    tool: Tool,
+    is_listed: bool,
+    answer: Answer,
+    calls: usize,
+}
+
+/// Notes how a call ends.
+struct Watch {
+    server: Server,
+    place: usize,
+    is_answered: bool,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Has no tools yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tool that takes any object; of its annotations nothing is known.
+    #[must_use]
+    pub fn tool(self, name: &str, answer: impl Into<Answer>) -> Self {
+        self.tool_as(Tool::new(name.to_owned(), "A scripted tool", any_object()), answer)
+    }
+
+    /// Adds a tool that is listed like this, with schemas and annotations of its own.
+    ///
+    /// Nothing is checked against the schemas: a server may break its word.
+    #[must_use]
+    pub fn tool_as(self, tool: Tool, answer: impl Into<Answer>) -> Self {
+        self.add(tool, answer);
+        self
+    }
+
+    /// Adds a tool that answers with a text; short for [`Answer::text`].
+    #[must_use]
+    pub fn says(self, tool: &str, text: impl Into<String>) -> Self {
+        self.tool(tool, Answer::text(text))
+    }
+
+    /// Adds a tool that answers with structured content; short for
+    /// [`Answer::structured`].
+    #[must_use]
+    pub fn gives(self, tool: &str, content: Value) -> Self {
+        self.tool(tool, Answer::structured(content))
+    }
+
+    /// Adds a tool that gives back its arguments; short for [`Answer::echo`].
+    #[must_use]
+    pub fn echoes(self, tool: &str) -> Self {
+        self.tool(tool, Answer::echo())
+    }
+
+    /// Adds a tool that fails; short for [`Answer::failure`].
+    #[must_use]
+    pub fn fails(self, tool: &str, why: impl Into<String>) -> Self {
+        self.tool(tool, Answer::failure(why))
+    }
+
+    /// Adds a tool that never answers; short for [`Answer::never`].
+    #[must_use]
+    pub fn hangs(self, tool: &str) -> Self {
+        self.tool(tool, Answer::never())
+    }
+
+    /// Lists this many tools to a page; all, if not set.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is zero.
+    #[must_use]
+    pub fn page_size(self, tools: usize) -> Self {
+        assert!(tools > 0, "pages without tools have no end");
+        self.with(|state| state.page_size = Some(tools));
+        self
+    }
+
+    /// Adds a tool while the server is in use, behind the others; one of the same
+    /// name goes.
+    ///
+    /// The server tells nobody: bump the [`Epoch`](crate::changes::Epoch) or
+    /// [`Changes`](crate::changes::Changes) of the layers above.
+    pub fn add(&self, tool: Tool, answer: impl Into<Answer>) {
+        let answer = answer.into();
+        self.with(|state| {
+            state.tools.retain(|other| other.tool.name != tool.name);
+            state.tools.push(Scripted { tool, is_listed: true, answer, calls: 0 });
+        });
+    }
+
+    /// Removes a tool while the server is in use, if there is one. The calls that it
+    /// has run on.
+    pub fn remove(&self, tool: &str) {
+        self.with(|state| state.tools.retain(|other| other.tool.name != tool));
+    }
+
+    /// Takes a tool off the list while the server is in use, if there is one. Whoever
+    /// knows its name can still call it.
+    pub fn unlist(&self, tool: &str) {
+        self.with(|state| {
+            for scripted in state.tools.iter_mut().filter(|scripted| scripted.tool.name == tool) {
+                scripted.is_listed = false;
+            }
+        });
+    }
+
+    /// Makes listing tools fail with the service's own error, until
+    /// [`mend_list`](Self::mend_list).
+    pub fn break_list(&self, why: impl Into<String>) {
+        let why = why.into();
+        self.with(|state| state.list_failure = Some(why));
+    }
+
+    /// Makes listing tools work again.
+    pub fn mend_list(&self) {
+        self.with(|state| state.list_failure = None);
+    }
+
+    /// The calls that have arrived, in their order, those of tools that do not exist
+    /// included.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.with(|state| state.calls.clone())
+    }
+
+    /// The tools that were called, in the order of the calls.
+    #[must_use]
+    pub fn called(&self) -> Vec<String> {
+        self.tools_of(|_| true)
+    }
+
+    /// The tools of the calls that were dropped before they were answered, in the
+    /// order in which they arrived.
+    #[must_use]
+    pub fn dropped(&self) -> Vec<String> {
+        self.tools_of(|call| call.status() == Status::Dropped)
+    }
+
+    /// The arguments of the last call of a tool, null if it had none.
+    #[must_use]
+    pub fn arguments(&self, tool: &str) -> Option<Value> {
+        self.with(|state| {
+            let call = state.calls.iter().rev().find(|call| call.tool() == tool)?;
+            Some(call.arguments())
+        })
+    }
+
+    /// When the calls of a tool arrived, counted from when the server was made.
+    #[must_use]
+    pub fn starts(&self, tool: &str) -> Vec<Duration> {
+        self.with(|state| {
+            state.calls.iter().filter(|call| call.tool() == tool).map(Call::at).collect()
+        })
+    }
+
+    /// How many calls run now.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.with(|state| state.running)
+    }
+
+    /// How many calls ran at the same time, at most.
+    #[must_use]
+    pub fn most_running(&self) -> usize {
+        self.with(|state| state.most_running)
+    }
+
+    /// How many pages of tools were asked for.
+    #[must_use]
+    pub fn lists(&self) -> usize {
+        self.with(|state| state.lists)
+    }
+
+    /// All requests that have arrived, calls and others, but for lists of tools.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Request> {
+        self.with(|state| state.requests.iter().map(|request| (**request).clone()).collect())
+    }
+
+    /// Waits until something is so, and looks whenever a call has arrived or ended.
+    ///
+    /// A test that gives up a call waits with it until the tool runs, and again until
+    /// it has stopped:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use mcp_composite::testing::{self, Server};
+    /// use serde_json::json;
+    ///
+    /// let server = Server::new().hangs("slow");
+    /// tokio::select! {
+    ///     _ = testing::call(&server, "slow", json!({})) => unreachable!(),
+    ///     () = server.until(|server| server.running() == 1) => (),
+    /// }
+    /// server.until(|server| server.running() == 0).await;
+    /// assert_eq!(server.dropped(), ["slow"]);
+    /// # }
+    /// ```
+    pub async fn until(&self, mut is_so: impl FnMut(&Self) -> bool) {
+        let mut changed = self.0.changed.subscribe();
+        while !is_so(self) {
+            if changed.changed().await.is_err() {
+                unreachable!("the sender is here");
+            }
+        }
+    }
+
+    fn tools_of(&self, is_meant: impl Fn(&Call) -> bool) -> Vec<String> {
+        self.with(|state| {
+            let calls = state.calls.iter().filter(|call| is_meant(call));
+            calls.map(|call| call.tool().to_owned()).collect()
+        })
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self(Arc::new(Shared {
+            made: Instant::now(),
+            state: Mutex::default(),
+            changed: watch::Sender::default(),
+        }))
+    }
+}
+
+impl Service<Request> for Server {
+    type Response = Reply;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Reply, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        if let ClientRequest::ListToolsRequest(list) = request.message() {
+            let cursor = list.params.as_ref().and_then(|params| params.cursor.as_deref());
+            let page = self.with(|state| state.list(cursor));
+            return Box::pin(async move { page });
+        }
+        let request = Arc::new(request);
+        self.with(|state| state.requests.push(request.clone()));
+        if request.tool_call().is_none() {
+            let reply = Reply::method_not_found(request.method().to_owned());
+            return Box::pin(async move { Ok(reply) });
+        }
+        let call = Call::new(request, self.0.made.elapsed());
+        let (place, given) = self.with(|state| state.begin(call));
+        let mut watch = Watch { server: self.clone(), place, is_answered: false };
+        self.0.changed.send_replace(());
+        Box::pin(async move {
+            // No server answers at once, and what waits for it should show.
+            tokio::task::yield_now().await;
+            let given = given.await;
+            watch.answered();
+            given
+        })
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with(|state| {
+            let tools: Vec<_> = state.tools.iter().map(|scripted| &scripted.tool.name).collect();
+            f.debug_struct("Server")
+                .field("tools", &tools)
+                .field("calls", &state.calls)
+                .finish_non_exhaustive()
+        })
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Notes a call, and finds the answer that is its turn.
+    fn begin(&mut self, call: Call) -> (usize, BoxFuture<'static, Given>) {
+        let scripted = self.tools.iter_mut().find(|scripted| scripted.tool.name == call.tool());
+        let given = match scripted {
+            Some(scripted) => {
+                scripted.calls += 1;
+                scripted.answer.give(call.clone(), scripted.calls - 1)
+            }
+            None => Answer::from(Reply::unknown_tool(call.tool().to_owned())).give(call.clone(), 0),
+        };
+        self.calls.push(call);
+        self.running += 1;
+        self.most_running = self.most_running.max(self.running);
+        (self.calls.len() - 1, given)
+    }
+
+    fn list(&mut self, cursor: Option<&str>) -> Given {
+        self.lists += 1;
+        if let Some(why) = &self.list_failure {
+            return Err(why.clone().into());
+        }
+        let tools: Vec<_> = self.tools.iter().filter(|scripted| scripted.is_listed).collect();
+        let start = match cursor.map(str::parse) {
+            None => 0,
+            Some(Ok(start)) if start < tools.len() => start,
+            Some(_) => return Ok(ErrorData::invalid_params("no such cursor", None).into()),
+        };
+        let end = self.page_size.map_or(tools.len(), |size| tools.len().min(start + size));
+        let page = tools[start..end].iter().map(|scripted| scripted.tool.clone()).collect();
+        let mut page = ListToolsResult::with_all_items(page);
+        page.next_cursor = (end < tools.len()).then(|| end.to_string());
+        Ok(page.into())
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    fn answered(&mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let status = match self.is_answered {
+            true => Status::Answered,
+            false if std::thread::panicking() => Status::Panicked,
+            false => Status::Dropped,
+        };
+        self.server.with(|state| {
+            state.running -= 1;
+            state.calls[self.place].status = status;
+        });
+        self.server.0.changed.send_replace(());
+    }
+}
+
+fn any_object() -> JsonObject {
+    JsonObject::from_iter([("type".to_owned(), "object".into())])
+}
