@@ -22,7 +22,7 @@ use tower::{Layer, Service, ServiceExt, buffer::Buffer, limit::ConcurrencyLimit}
 use tower_test::mock;
 
 use crate::{
-    scripted::{Server, call, object, text},
+    scripted::{Answer, Server, call, object},
     support::{Era, connect, unusual},
 };
 
@@ -236,7 +236,7 @@ async fn other_requests_and_failed_lists_pass() {
     assert_eq!(answer(&service, request).await.error().unwrap().message, "prompts/list");
 
     let service = AdvertiseLayer::new().tools(deny(&["*"])).layer(inner.clone());
-    inner.break_list(true);
+    inner.break_list("connection refused");
     assert!(service.oneshot(Request::list_tools()).await.is_err());
 }
 
@@ -251,7 +251,7 @@ async fn patterns_that_match_nothing_in_a_whole_list_are_complained_about_once()
     assert_eq!(layer.complaints(), [""; 0]);
 
     for name in ["get_price", "get_stock", "wipe", "reset"] {
-        inner.add(crate::scripted::search_tool(name), |_| async { text("x") });
+        inner.add(crate::scripted::search_tool(name), Answer::text("x"));
     }
     // Neither does the end of one.
     answer(&service, Request::list_tools_from(Some("3".into()))).await;
@@ -305,7 +305,7 @@ async fn a_call_through_the_tool_is_the_call_itself() {
     let reply = answer(&service, request.clone()).await;
 
     assert_eq!(reply.tool_result().unwrap().content[0].as_text().unwrap().text, "done");
-    let [reached] = &inner.calls()[..] else { panic!("one call") };
+    let [reached] = &inner.requests()[..] else { panic!("one call") };
     let (reached_params, params) = (reached.tool_call().unwrap(), request.tool_call().unwrap());
     assert_eq!(reached_params.name, "reset");
     assert_eq!(inner.arguments("reset"), Some(json!({ "deep": { "a": [1, null] } })));

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::{
-    scripted::{Server, call, object},
+    scripted::{Answer, Server, call, object, search_tool},
     support::{Connection, Era, Full, capture_logs, connect, soon},
 };
 
@@ -25,7 +25,9 @@ fn tools(aliases: impl IntoIterator<Item = ToolAlias>) -> AliasLayer {
 }
 
 fn echoing(names: &[&str]) -> Server {
-    names.iter().fold(Server::new(), |server, name| server.echoes(name))
+    names
+        .iter()
+        .fold(Server::new(), |server, name| server.tool_as(search_tool(name), Answer::echo()))
 }
 
 fn renamed(original: &str, name: &str) -> ToolAlias {
@@ -71,9 +73,8 @@ async fn called(
     match reply.error() {
         Some(error) => Err(error.message.to_string()),
         None => {
-            let calls = server.calls();
-            let call = calls[before].tool_call().expect("a call");
-            Ok(format!("{} {}", call.name, json!(call.arguments)))
+            let call = &server.calls()[before];
+            Ok(format!("{} {}", call.tool(), call.arguments()))
         }
     }
 }
@@ -275,7 +276,7 @@ async fn clients_see_the_schema_of_what_they_can_set() {
     });
     let tool = Tool::new("search_code", "Searches", object(schema));
     let layer = tools([search()]);
-    let stack = layer.layer(Server::new().tool_as(tool, crate::scripted::echo));
+    let stack = layer.layer(Server::new().tool_as(tool, Answer::echo()));
     for _ in 0..2 {
         assert_eq!(
             Value::Object((*listed(&stack).await[0].input_schema).clone()),
@@ -304,7 +305,7 @@ async fn arguments_that_do_not_go_with_the_tool_are_complained_about() {
         .argument("token", ArgumentAlias::new().hide());
     let layer = tools([alias]);
     let tool = Tool::new("t", "", object(schema));
-    listed(&layer.layer(Server::new().tool_as(tool, crate::scripted::echo))).await;
+    listed(&layer.layer(Server::new().tool_as(tool, Answer::echo()))).await;
     assert_eq!(
         layer.complaints(),
         [

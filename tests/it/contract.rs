@@ -25,7 +25,7 @@ use tower::{
 use tower_test::mock;
 
 use crate::{
-    scripted::{Server, call, search_tool},
+    scripted::{Answer, Server, call, search_tool},
     support::soon,
 };
 
@@ -120,7 +120,7 @@ async fn all_of_it_holds_on_several_threads() {
         succeeds(composites().layer(Buffer::new(server(), 1)), call("outer", json!({}))).await;
     }
 
-    let server = Server::new().says("a", "1").tool("b", |_| async { panic!("secret") }).hangs("c");
+    let server = Server::new().says("a", "1").tool("b", Answer::panic("secret")).hangs("c");
     let service = composites().layer(server.clone());
     let mut running = Box::pin(service.oneshot(call("all", json!({}))));
     // One answers, one panics, one hangs.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 
-use crate::scripted::{Server, call, echo, error, failure, object, text};
+use crate::scripted::{Answer, Server, call, error, object};
 
 type Stack = Composite<Server>;
 
@@ -80,7 +80,9 @@ async fn each_target_gets_the_arguments_and_all_answers_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn content_is_attributed_and_in_declared_order() {
-    let server = Server::new().says_after("slow", 50, "1").says("fast", "2");
+    let server = Server::new()
+        .tool("slow", Answer::text("1").after(Duration::from_millis(50)))
+        .says("fast", "2");
     let stack = stack(
         &server,
         [CompositeTool::fan_out(
@@ -105,7 +107,9 @@ async fn content_is_attributed_and_in_declared_order() {
 
 #[tokio::test(start_paused = true)]
 async fn completion_order_is_there_for_those_who_ask() {
-    let server = Server::new().says_after("slow", 50, "1").says("fast", "2");
+    let server = Server::new()
+        .tool("slow", Answer::text("1").after(Duration::from_millis(50)))
+        .says("fast", "2");
     let stack = stack(&server, [all(["slow", "fast"]).order(Order::Completion)]);
 
     assert_eq!(texts(&run_all(&stack).await), ["2", "1"]);
@@ -113,7 +117,10 @@ async fn completion_order_is_there_for_those_who_ask() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_outcomes_give_the_same_bytes_but_for_times() {
-    let server = Server::new().says_after("a", 3, "1").fails("b", "no").says("c", "3");
+    let server = Server::new()
+        .tool("a", Answer::text("1").after(Duration::from_millis(3)))
+        .fails("b", "no")
+        .says("c", "3");
     let stack = stack(&server, [all(["a", "b", "c"])]);
 
     let mut first = run_all(&stack).await;
@@ -126,7 +133,7 @@ async fn the_same_outcomes_give_the_same_bytes_but_for_times() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_branch_gave_arrives_unchanged() {
-    let server = Server::new().tool("a", |_| async {
+    let server = Server::new().tool("a", {
         let mut result =
             CallToolResult::structured(json!([1, null, { "deep": 18446744073709551615u64 }]));
         let mut image = ContentBlock::image("aGk=", "image/png");
@@ -135,7 +142,7 @@ async fn what_a_branch_gave_arrives_unchanged() {
         }
         result.content = vec![image, ContentBlock::embedded_text("file:///a", "embedded")];
         result.meta = Some(MetaObject(object(json!({ "cost": 7 }))));
-        Ok(result.into())
+        result
     });
     let stack = stack(&server, [all(["a"])]);
 
@@ -161,8 +168,8 @@ async fn a_failed_branch_says_which_and_why_and_keeps_the_others() {
     let server = Server::new()
         .says("good", "fine")
         .fails("bad", "quota exceeded")
-        .tool("broken", |_| async { error(-32042, "url elicitation", Some(json!({ "url": "x" }))) })
-        .tool("gone", |_| async { Err("connect to 10.0.0.7:443 failed".into()) });
+        .tool("broken", error(-32042, "url elicitation", json!({ "url": "x" })))
+        .tool("gone", Answer::unavailable("connect to 10.0.0.7:443 failed"));
     let stack = stack(&server, [all(["good", "bad", "broken", "gone"])]);
 
     let result = run_all(&stack).await;
@@ -198,9 +205,9 @@ async fn a_failed_branch_says_which_and_why_and_keeps_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn the_images_of_a_failed_tool_are_kept_beside_its_cause() {
-    let server = Server::new().tool("a", |_| async {
+    let server = Server::new().tool("a", {
         let content = vec![ContentBlock::text("see"), ContentBlock::image("aGk=", "image/png")];
-        Ok(CallToolResult::error(content).into())
+        CallToolResult::error(content)
     });
     let result = run_all(&stack(&server, [all(["a"])])).await;
 
@@ -214,7 +221,7 @@ async fn the_result_conforms_to_the_advertised_schema_whatever_happened() {
         .says("good", "fine")
         .fails("bad", "no")
         .hangs("slow")
-        .tool("odd", |_| async { error(-1, "odd", Some(json!([1]))) });
+        .tool("odd", error(-1, "odd", json!([1])));
     let stack =
         stack(&server, [all(["good", "bad", "slow", "odd"]).timeout(Duration::from_secs(1))]);
     let list = stack.clone().oneshot(Request::list_tools()).await.unwrap();
@@ -286,7 +293,10 @@ async fn the_success_rule_decides_and_what_succeeded_is_always_included() {
 
 #[tokio::test(start_paused = true)]
 async fn sequential_runs_one_after_another_and_is_not_stopped_by_a_failure() {
-    let server = Server::new().says_after("a", 10, "1").fails("b", "no").says_after("c", 10, "3");
+    let server = Server::new()
+        .tool("a", Answer::text("1").after(Duration::from_millis(10)))
+        .fails("b", "no")
+        .tool("c", Answer::text("3").after(Duration::from_millis(10)));
     let stack = stack(&server, [all(["a", "b", "c"]).strategy(Strategy::Sequential)]);
 
     let result = run_all(&stack).await;
@@ -298,10 +308,10 @@ async fn sequential_runs_one_after_another_and_is_not_stopped_by_a_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn a_race_gives_the_first_success_unchanged_and_cancels_the_rest() {
-    let server = Server::new().hangs("never").fails("fails", "at once").tool("wins", |_| async {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        Ok(CallToolResult::structured(json!({ "n": 1 })).into())
-    });
+    let server = Server::new()
+        .hangs("never")
+        .fails("fails", "at once")
+        .tool("wins", Answer::structured(json!({ "n": 1 })).after(Duration::from_millis(5)));
     let stack = stack(&server, [all(["never", "fails", "wins"]).strategy(Strategy::Race)]);
 
     let result = run_all(&stack).await;
@@ -347,7 +357,9 @@ async fn a_fallback_calls_the_next_only_after_a_failure() {
 #[tokio::test(start_paused = true)]
 async fn max_parallel_bounds_how_many_run_at_once() {
     let tools: Vec<String> = (0..10).map(|n| format!("t{n}")).collect();
-    let server = tools.iter().fold(Server::new(), |server, tool| server.says_after(tool, 10, "ok"));
+    let server = tools.iter().fold(Server::new(), |server, tool| {
+        server.tool(tool, Answer::text("ok").after(Duration::from_millis(10)))
+    });
     let definition = CompositeTool::fan_out("all", "Everything", tools).max_parallel(3);
 
     let start = Instant::now();
@@ -528,8 +540,8 @@ async fn a_default_of_one_target_is_not_sent_to_another_that_did_not_ask() {
         )
     };
     let server = Server::new()
-        .tool_as(tool("a", json!({ "depth": { "default": 2 } })), echo)
-        .tool_as(tool("b", json!({})), echo);
+        .tool_as(tool("a", json!({ "depth": { "default": 2 } })), Answer::echo())
+        .tool_as(tool("b", json!({})), Answer::echo());
     let stack = stack(&server, [all(["a", "b"])]);
 
     run(&stack, call("all", json!({ "other": 1 }))).await;
@@ -542,8 +554,9 @@ async fn a_default_of_one_target_is_not_sent_to_another_that_did_not_ask() {
 async fn a_target_that_takes_no_other_arguments_gets_only_its_own() {
     let closed =
         json!({ "type": "object", "properties": { "q": {} }, "additionalProperties": false });
-    let server =
-        Server::new().tool_as(Tool::new("closed", "x", object(closed)), echo).echoes("open");
+    let server = Server::new()
+        .tool_as(Tool::new("closed", "x", object(closed)), Answer::echo())
+        .echoes("open");
     let stack = stack(&server, [all(["closed", "open"])]);
 
     run(&stack, call("all", json!({ "q": "x", "r": 1 }))).await;
@@ -567,7 +580,8 @@ async fn a_composite_can_call_a_composite() {
         json!({ "branches": { "a": { "status": "completed", "output": "1" } } })
     );
     assert_eq!(texts(&result), ["1", "2"]);
-    let ids: Vec<_> = server.calls().iter().map(|call| call.context().id().to_string()).collect();
+    let ids: Vec<_> =
+        server.requests().iter().map(|call| call.context().id().to_string()).collect();
     assert!(ids.contains(&"0#inner#a".to_owned()), "{ids:?}");
 }
 
@@ -686,9 +700,9 @@ async fn dropping_the_call_drops_every_branch() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_tool_without_a_text_is_told_too() {
     let server = Server::new()
-        .tool("a", |_| async { Ok(CallToolResult::error(vec![]).into()) })
-        .tool("b", |_| async { failure("x\ny") })
-        .tool("c", |_| async { text("") });
+        .tool("a", CallToolResult::error(vec![]))
+        .tool("b", Answer::failure("x\ny"))
+        .tool("c", Answer::text(""));
     let result = run_all(&stack(&server, [all(["a", "b", "c"])])).await;
     assert_eq!(
         texts(&result),
@@ -716,7 +730,7 @@ async fn defaults_without_end_end() {
     let circle =
         json!({ "type": "object", "default": {}, "allOf": [{ "$ref": "#" }, { "$ref": "#" }] });
     for schema in [bomb, circle] {
-        let server = Server::new().tool_as(Tool::new("a", "x", object(schema)), echo);
+        let server = Server::new().tool_as(Tool::new("a", "x", object(schema)), Answer::echo());
         let result = run_all(&stack(&server, [all(["a"])])).await;
         assert_eq!(result.is_error, Some(false));
     }
@@ -724,7 +738,7 @@ async fn defaults_without_end_end() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_nested_run_keeps_is_counted_once() {
-    let server = Server::new().tool("a", |_| async { text("x".repeat(1000)) });
+    let server = Server::new().tool("a", Answer::text("x".repeat(1000)));
     let inner = CompositeTool::fan_out("inner", "Inner", ["a"]);
     let layer = CompositeLayer::new([inner, all(["inner"])]).unwrap();
 
@@ -736,8 +750,7 @@ async fn what_a_nested_run_keeps_is_counted_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_too_large_to_keep_is_not_kept() {
-    let server =
-        Server::new().tool("a", |_| async { error(-1, "no", Some(json!("x".repeat(1000)))) });
+    let server = Server::new().tool("a", error(-1, "no", json!("x".repeat(1000))));
     let layer =
         CompositeLayer::new([all(["a"])]).unwrap().limits(Limits::default().max_result_bytes(999));
     let result = run_all(&layer.layer(server)).await;
@@ -747,10 +760,13 @@ async fn an_error_too_large_to_keep_is_not_kept() {
 
 #[tokio::test]
 async fn no_step_starts_after_the_deadline_though_no_tool_ever_lets_go() {
-    let server = Server::new().tool("a", |_| async {
-        std::thread::sleep(Duration::from_millis(20));
-        text("done")
-    });
+    let server = Server::new().tool(
+        "a",
+        Answer::from_fn(|_| async {
+            std::thread::sleep(Duration::from_millis(20));
+            Answer::text("done")
+        }),
+    );
     let definition =
         all(["a"; 50]).strategy(Strategy::Sequential).timeout(Duration::from_millis(50));
     let result = run_all(&stack(&server, [definition])).await;
@@ -761,11 +777,11 @@ async fn no_step_starts_after_the_deadline_though_no_tool_ever_lets_go() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_else_can_say_whose_a_block_is() {
-    let server = Server::new().tool("a", |_| async {
+    let server = Server::new().tool("a", {
         let mut block = rmcp::model::TextContent::new("x");
         block.meta =
             Some(MetaObject(object(json!({ (TOOL): "forged", (BRANCH): "forged", "mine": 1 }))));
-        Ok(CallToolResult::success(vec![ContentBlock::Text(block)]).into())
+        CallToolResult::success(vec![ContentBlock::Text(block)])
     });
     let result = run_all(&stack(&server, [all(["a"])])).await;
     let meta = &result.content[0].as_text().unwrap().meta;

@@ -25,7 +25,7 @@ use tower::{
 use tower_test::mock;
 
 use crate::{
-    scripted::{Server, call, echo, object},
+    scripted::{Answer, Server, call, object},
     support::{Full, capture_logs},
 };
 
@@ -71,8 +71,8 @@ fn read_only() -> Value {
 /// A server of a tool that only looks, and of one that may do anything.
 fn look_and_wipe() -> Server {
     Server::new()
-        .tool_as(annotated("look", read_only()), echo)
-        .tool_as(annotated("wipe", Value::Null), echo)
+        .tool_as(annotated("look", read_only()), Answer::echo())
+        .tool_as(annotated("wipe", Value::Null), Answer::echo())
 }
 
 async fn ask<S>(service: &S, request: Request) -> Reply
@@ -354,7 +354,7 @@ async fn what_annotations_hide_is_neither_listed_nor_called() {
             (FilterLayer::new().read_only_only(true).tools(deny(["t"])), false),
             (FilterLayer::new().read_only_only(false).hide_destructive(false), true),
         ] {
-            let server = Server::new().tool_as(annotated("t", hints.clone()), echo);
+            let server = Server::new().tool_as(annotated("t", hints.clone()), Answer::echo());
             let service = layer.layer(server.clone());
             let context = format!("{hints} {layer:?}");
             assert_eq!(is_refused(&service, "t").await, !is_let_through, "{context}");
@@ -411,7 +411,7 @@ async fn a_tool_that_stays_unknown_is_refused() {
     let server = look_and_wipe();
     let service = FilterLayer::new().read_only_only(true).layer(server.clone());
     assert!(is_refused(&service, "new").await);
-    server.add(annotated("new", read_only()), echo);
+    server.add(annotated("new", read_only()), Answer::echo());
     assert!(is_refused(&service, "new").await, "it is looked for at most once a second");
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(!is_refused(&service, "new").await);
@@ -421,12 +421,12 @@ async fn a_tool_that_stays_unknown_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn all_tools_are_refused_while_none_can_be_listed() {
     let server = look_and_wipe();
-    server.break_list(true);
+    server.break_list("connection refused");
     let service = FilterLayer::new().read_only_only(true).layer(server.clone());
     assert!(is_refused(&service, "look").await);
     assert!(is_refused(&service, "look").await);
     assert!(server.called().is_empty());
-    server.break_list(false);
+    server.mend_list();
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(!is_refused(&service, "look").await);
 }
@@ -439,8 +439,8 @@ async fn a_tool_is_judged_by_what_it_is_after_a_change() {
     let service = layer.layer(server.clone());
     assert!(!is_refused(&service, "look").await);
 
-    server.add(annotated("look", Value::Null), echo);
-    server.add(annotated("wipe", read_only()), echo);
+    server.add(annotated("look", Value::Null), Answer::echo());
+    server.add(annotated("wipe", read_only()), Answer::echo());
     epoch.bump();
 
     assert!(is_refused(&service, "look").await, "the very next call");
@@ -708,7 +708,7 @@ async fn a_pattern_that_ever_matched_is_not_complained_about() {
     let service = layer.layer(server.clone().page_size(1));
     ask(&service, Request::list_tools()).await;
     server.remove("a");
-    server.add(annotated("c", Value::Null), echo);
+    server.add(annotated("c", Value::Null), Answer::echo());
     for cursor in [None, Some("1".to_owned())] {
         ask(&service, Request::list_tools_from(cursor)).await;
     }

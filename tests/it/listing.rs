@@ -5,14 +5,14 @@ use std::time::Duration;
 use mcp_composite::{
     changes::Epoch,
     composite::{Composite, CompositeLayer, CompositeTool, Strategy, Success, Target},
-    message::Request,
+    message::{Reply, Request},
 };
-use rmcp::model::{Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
 use crate::{
-    scripted::{Server, call, echo, object, text},
+    scripted::{Answer, Server, call, object},
     support::capture_logs,
 };
 
@@ -133,7 +133,7 @@ async fn the_input_schema_is_the_union_of_the_targets() {
                     "additionalProperties": false,
                 }),
             ),
-            echo,
+            Answer::echo(),
         )
         .tool_as(
             tool(
@@ -148,7 +148,7 @@ async fn the_input_schema_is_the_union_of_the_targets() {
                     "required": ["r"],
                 }),
             ),
-            echo,
+            Answer::echo(),
         );
     let properties = json!({
         "q": { "type": "string" },
@@ -181,8 +181,8 @@ async fn definitions_of_the_same_name_in_several_targets_stay_apart() {
         })
     };
     let server = Server::new()
-        .tool_as(tool("a", schema("string")), echo)
-        .tool_as(tool("b/x", schema("integer")), echo);
+        .tool_as(tool("a", schema("string")), Answer::echo())
+        .tool_as(tool("b/x", schema("integer")), Answer::echo());
     let stack = layer([all(["a", "b/x"])]).layer(server.clone());
 
     let fits = error_of(&stack, call("all", json!({ "string": "x", "integer": 1 }))).await;
@@ -213,7 +213,7 @@ async fn properties_may_be_named_like_keywords() {
     });
     let mut plain = schema.clone();
     plain["properties"].as_object_mut().unwrap().remove("anchored");
-    let stack = layer([all(["a"])]).layer(Server::new().tool_as(tool("a", plain), echo));
+    let stack = layer([all(["a"])]).layer(Server::new().tool_as(tool("a", plain), Answer::echo()));
     let fits =
         json!({ "examples": [1], "tree": { "examples": [2] }, "x-mcp-header": "x", "$ref": "x" });
     assert_eq!(error_of(&stack, call("all", fits)).await, None);
@@ -223,7 +223,8 @@ async fn properties_may_be_named_like_keywords() {
     }
 
     // What is found by a name of its own cannot be taken over; the target knows it.
-    let properties = input_schema(Server::new().tool_as(tool("a", schema), echo), all(["a"])).await;
+    let properties =
+        input_schema(Server::new().tool_as(tool("a", schema), Answer::echo()), all(["a"])).await;
     assert_eq!(properties["properties"]["tree"], json!({}));
     assert_eq!(properties["properties"]["x-mcp-header"], json!({ "type": "string" }));
 }
@@ -238,7 +239,7 @@ async fn mapped_arguments_give_the_properties_that_they_refer_to() {
                 "properties": { "q": { "type": "string" }, "n": { "type": "integer", "default": 3 } },
             }),
         ),
-        echo,
+        Answer::echo(),
     );
     let target = Target::new("a").arguments(json!({
         "q": "$input.query", "n": "$input.count", "tone": "$input.tone?", "list": ["$input.deep.value"],
@@ -266,10 +267,13 @@ async fn annotations_are_derived_fail_closed() {
         ToolAnnotations::new().read_only(read_only).destructive(destructive).open_world(open_world)
     };
     let server = Server::new()
-        .tool_as(annotated("look", ToolAnnotations::new().read_only(true).open_world(false)), echo)
-        .tool_as(annotated("add", hints(false, false, false)), echo)
-        .tool_as(annotated("wipe", hints(false, true, false)), echo)
-        .tool_as(tool("unknown", json!({ "type": "object" })), echo);
+        .tool_as(
+            annotated("look", ToolAnnotations::new().read_only(true).open_world(false)),
+            Answer::echo(),
+        )
+        .tool_as(annotated("add", hints(false, false, false)), Answer::echo())
+        .tool_as(annotated("wipe", hints(false, true, false)), Answer::echo())
+        .tool_as(tool("unknown", json!({ "type": "object" })), Answer::echo());
     let cases = [
         (vec!["look"], hints(true, false, false)),
         (vec!["look", "add"], hints(false, false, false)),
@@ -290,8 +294,11 @@ async fn annotations_are_derived_fail_closed() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_more_safety_is_ignored_and_one_of_less_is_kept() {
     let server = Server::new()
-        .tool_as(annotated("look", ToolAnnotations::new().read_only(true).open_world(false)), echo)
-        .tool_as(annotated("wipe", ToolAnnotations::new().read_only(false)), echo);
+        .tool_as(
+            annotated("look", ToolAnnotations::new().read_only(true).open_world(false)),
+            Answer::echo(),
+        )
+        .tool_as(annotated("wipe", ToolAnnotations::new().read_only(false)), Answer::echo());
     let claim =
         ToolAnnotations::with_title("Title").read_only(true).destructive(false).open_world(false);
     let stack = layer([all(["wipe"]).annotations(claim)]).layer(server.clone());
@@ -316,7 +323,10 @@ async fn a_claim_of_more_safety_is_ignored_and_one_of_less_is_kept() {
 async fn a_winner_promises_what_all_targets_promise() {
     let output = object(json!({ "type": "object", "properties": { "n": {} } }));
     let with = |name: &str| tool(name, json!({})).with_raw_output_schema(output.clone().into());
-    let server = Server::new().tool_as(with("a"), echo).tool_as(with("b"), echo).says("c", "3");
+    let server = Server::new()
+        .tool_as(with("a"), Answer::echo())
+        .tool_as(with("b"), Answer::echo())
+        .says("c", "3");
     for (tools, expected) in [(["a", "b"], Some(output.clone())), (["a", "c"], None)] {
         let stack = layer([all(tools).strategy(Strategy::Race)]).layer(server.clone());
         let schema = listed(&stack, "all").await.unwrap().output_schema;
@@ -418,7 +428,7 @@ async fn a_bumped_epoch_is_seen_by_whoever_lists_next() {
     let stack = layer([all(["a", "b"])]).epoch(epoch.clone()).layer(server.clone());
     assert_eq!(pages(&stack).await, [["a"]]);
 
-    server.add(tool("b", json!({ "type": "object" })), |_| async { text("2") });
+    server.add(tool("b", json!({ "type": "object" })), Answer::text("2"));
     epoch.bump();
 
     assert_eq!(pages(&stack).await, [["a", "b", "all"]]);
@@ -444,7 +454,7 @@ async fn a_tool_that_appears_is_found_when_its_composite_is_called() {
     let server = Server::new();
     let stack = layer([all(["a"])]).layer(server.clone());
     assert!(error_of(&stack, call("all", json!({}))).await.is_some());
-    server.add(tool("a", json!({ "type": "object" })), |_| async { text("1") });
+    server.add(tool("a", json!({ "type": "object" })), Answer::text("1"));
     let lists = server.lists();
     assert!(
         error_of(&stack, call("all", json!({}))).await.is_some(),
@@ -462,7 +472,7 @@ async fn what_was_known_serves_while_listing_fails() {
     let stack = layer([all(["a"])]).epoch(epoch.clone()).layer(server.clone());
     assert!(listed(&stack, "all").await.is_some());
 
-    server.break_list(true);
+    server.break_list("connection refused");
     epoch.bump();
 
     assert_eq!(error_of(&stack, call("all", json!({}))).await, None);
@@ -471,7 +481,7 @@ async fn what_was_known_serves_while_listing_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_listing_is_not_repeated_for_a_second() {
     let server = Server::new().says("a", "1");
-    server.break_list(true);
+    server.break_list("connection refused");
     let stack = layer([all(["a"])]).layer(server.clone());
 
     for _ in 0..5 {
@@ -479,7 +489,7 @@ async fn a_failed_listing_is_not_repeated_for_a_second() {
         assert_eq!(error, Some((-32602, "tool `all` is not available at the moment".to_owned())));
     }
     assert_eq!(server.lists(), 1);
-    server.break_list(false);
+    server.mend_list();
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(error_of(&stack, call("all", json!({}))).await, None);
 }
@@ -490,7 +500,7 @@ async fn a_listing_that_hangs_is_given_up_after_ten_seconds() {
         if request.lists_tools() {
             futures::future::pending::<()>().await;
         }
-        text("never")
+        Ok::<_, tower::BoxError>(Reply::unknown_tool("never"))
     };
     let stack = layer([all(["a"])]).layer(tower::service_fn(hangs));
     let start = tokio::time::Instant::now();
@@ -517,7 +527,7 @@ async fn callers_may_see_different_tools() {
     let server = |request: Request| async move {
         let admin = request.context().extensions().get::<&str>() == Some(&"admin");
         if !request.lists_tools() {
-            return text("called");
+            return Ok::<_, tower::BoxError>(CallToolResult::success(vec![]).into());
         }
         let tools = admin.then(|| tool("secret", json!({ "type": "object" })));
         Ok(rmcp::model::ListToolsResult::with_all_items(tools.into_iter().collect()).into())
@@ -540,7 +550,7 @@ async fn callers_may_see_different_tools() {
 #[tokio::test(start_paused = true)]
 async fn missing_tools_and_claims_are_logged_once() {
     let (log, _guard) = capture_logs();
-    let server = Server::new().tool_as(annotated("wipe", ToolAnnotations::new()), echo);
+    let server = Server::new().tool_as(annotated("wipe", ToolAnnotations::new()), Answer::echo());
     let epoch = Epoch::default();
     let claims = CompositeTool::fan_out("claims", "x", ["wipe"])
         .annotations(ToolAnnotations::new().read_only(true));

@@ -35,7 +35,7 @@ use tower::Layer;
 
 use crate::{
     programs::example,
-    scripted::{Server, object, text},
+    scripted::{Answer, Server, object},
     support::{Connection, Era, connect, soon},
 };
 
@@ -434,15 +434,15 @@ fn server(who: &'static str) -> Server {
         });
         let schema = if matches!(name, "env" | "slow" | "echo") { schema } else { json!({}) };
         let tool = rmcp::model::Tool::new(name, "A tool", object(schema));
-        server.tool_as(tool, move |request| {
-            let call = request.tool_call().unwrap();
-            let given = call.arguments.as_ref().and_then(|given| given.get("text"));
-            ready(match &*call.name {
-                "env" => text(who),
-                "slow" => text("at last"),
-                _ => text(given.and_then(Value::as_str).unwrap_or_default()),
-            })
-        })
+        let answer = Answer::from_fn(move |call| {
+            let given = call.arguments();
+            ready(Answer::text(match call.tool() {
+                "env" => who,
+                "slow" => "at last",
+                _ => given["text"].as_str().unwrap_or_default(),
+            }))
+        });
+        server.tool_as(tool, answer)
     })
 }
 

@@ -28,7 +28,7 @@ use tower::{
 
 use crate::{
     contract::allocations_of,
-    scripted::{Server, call, echo, search_tool},
+    scripted::{Answer, Server, call, search_tool},
     support::Full,
 };
 
@@ -56,7 +56,9 @@ fn deny<const N: usize>(patterns: [&str; N]) -> Selection {
 
 /// A server whose tools have names of their own.
 fn server() -> Server {
-    ["search_code", "drop_all", "spare"].into_iter().fold(Server::new(), Server::echoes)
+    ["search_code", "drop_all", "spare"]
+        .into_iter()
+        .fold(Server::new(), |server, name| server.tool_as(search_tool(name), Answer::echo()))
 }
 
 fn limit() -> LimitLayer {
@@ -119,7 +121,7 @@ where
     S: Service<Request, Response = Reply>,
     S::Error: std::fmt::Debug,
 {
-    let before = server.calls().len();
+    let before = server.called().len();
     let reply = service.oneshot(request).await.unwrap();
     let answer = match (reply.error(), reply.tools(), reply.tool_result()) {
         (Some(error), ..) => error.message.to_string(),
@@ -129,10 +131,7 @@ where
         (.., Some(result)) => json!(result.structured_content).to_string(),
         _ => "nothing".to_owned(),
     };
-    let calls = server.calls();
-    let called = calls[before..]
-        .iter()
-        .filter_map(|request| request.tool_call().map(|call| format!(" | {}", call.name)));
+    let called = server.called().split_off(before).into_iter().map(|tool| format!(" | {tool}"));
     std::iter::once(answer).chain(called).collect()
 }
 
@@ -400,7 +399,7 @@ async fn a_change_is_seen_by_every_layer_of_the_stack() {
     let server = server();
     let stack = curious().changes(&changes).layer(server.clone());
     stack.warm().await.unwrap();
-    server.add(search_tool("late"), echo);
+    server.add(search_tool("late"), Answer::echo());
     changes.tools().bump();
     let found = outcome(stack.clone(), &server, call("search_tools", json!({ "query": "late" })));
     assert!(found.await.contains(r#""total":1"#));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
 use crate::{
-    scripted::{Server, call, echo, failure, object},
+    scripted::{Answer, Server, call, object},
     support::capture_logs,
 };
 
@@ -28,7 +28,7 @@ fn tool(name: &str, schema: Value) -> Tool {
 
 /// A server with a tool that wants a number.
 fn counter() -> Server {
-    Server::new().tool_as(tool("count", number()), echo)
+    Server::new().tool_as(tool("count", number()), Answer::echo())
 }
 
 fn number() -> Value {
@@ -61,7 +61,7 @@ async fn what_does_not_fit_is_refused_and_never_reaches_the_tool() {
 
 #[tokio::test(start_paused = true)]
 async fn what_fits_arrives_as_it_was_sent() {
-    let server = Server::new().tool_as(tool("free", json!({ "type": "object" })), echo);
+    let server = Server::new().tool_as(tool("free", json!({ "type": "object" })), Answer::echo());
     let stack = strict().layer(server.clone());
     for arguments in [json!({}), json!({ "n": [1, { "deep": null }] })] {
         assert_eq!(refused(&stack, call("free", arguments.clone())).await, None);
@@ -100,8 +100,8 @@ async fn a_tool_that_is_not_listed_is_called_unchecked_with_one_complaint() {
     let server = counter();
     let layer = strict();
     let stack = layer.layer(server.clone());
-    server.add(tool("hidden", number()), echo);
-    server.remove("hidden");
+    server.add(tool("hidden", number()), Answer::echo());
+    server.unlist("hidden");
 
     for _ in 0..3 {
         assert_eq!(refused(&stack, call("hidden", json!({ "n": "x" }))).await, None);
@@ -115,8 +115,8 @@ async fn names_that_no_tool_answers_to_are_no_complaint() {
     let server = counter();
     let layer = strict();
     let stack = layer.layer(server.clone());
-    server.add(tool("polite", json!({})), |_| async { failure("unknown tool") });
-    server.remove("polite");
+    server.add(tool("polite", json!({})), Answer::failure("unknown tool"));
+    server.unlist("polite");
 
     for name in ["nobody", "polite"] {
         reply(&stack, Request::call_tool(name)).await;
@@ -128,7 +128,7 @@ async fn names_that_no_tool_answers_to_are_no_complaint() {
 #[tokio::test(start_paused = true)]
 async fn without_a_list_calls_pass_unchecked_with_one_complaint_for_each_tool() {
     let server = counter();
-    server.break_list(true);
+    server.break_list("connection refused");
     let layer = strict();
     let stack = layer.layer(server);
 
@@ -147,7 +147,7 @@ async fn a_schema_that_cannot_be_used_is_one_complaint() {
         json!({ "type": "objet" }),
     ] {
         let layer = strict();
-        let stack = layer.layer(Server::new().tool_as(tool("odd", schema.clone()), echo));
+        let stack = layer.layer(Server::new().tool_as(tool("odd", schema.clone()), Answer::echo()));
         for _ in 0..3 {
             assert_eq!(refused(&stack, call("odd", json!({ "n": "x" }))).await, None, "{schema}");
         }
@@ -165,7 +165,8 @@ async fn a_schema_that_changes_is_checked_anew_after_a_bump() {
     let stack = strict().epoch(epoch.clone()).layer(server.clone());
     assert!(refused(&stack, call("count", json!({ "n": "x" }))).await.is_some());
 
-    server.add(tool("count", json!({ "properties": { "n": { "type": "string" } } })), echo);
+    server
+        .add(tool("count", json!({ "properties": { "n": { "type": "string" } } })), Answer::echo());
     epoch.bump();
     // What is known serves until its successor arrives.
     reply(&stack, call("count", json!({ "n": 1 }))).await;
@@ -202,7 +203,7 @@ async fn callers_are_checked_against_the_tools_that_they_see() {
 #[tokio::test(start_paused = true)]
 async fn targets_of_composites_are_checked_before_they_are_called() {
     let server = counter();
-    server.add(tool("other", json!({ "type": "object" })), echo);
+    server.add(tool("other", json!({ "type": "object" })), Answer::echo());
     let wrong = Target::new("count").arguments(json!({ "n": "$input.n" }));
     let composite = CompositeTool::fan_out("both", "Both", [wrong, Target::new("other")])
         .input_schema(object(json!({ "type": "object" })));

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
 use crate::{
-    scripted::{Server, call, echo, object},
+    scripted::{Answer, Server, call, object},
     support::Full,
 };
 
@@ -322,7 +322,7 @@ impl World {
             "type": "object",
             "properties": { "text": { "type": "string" }, "token": { "type": "string" } },
         });
-        let server = Server::new().tool_as(Tool::new(WIPE, "Acts", object(schema)), echo);
+        let server = Server::new().tool_as(Tool::new(WIPE, "Acts", object(schema)), Answer::echo());
         let backend = BackendLayer::new()
             .alias(below.aliases())
             .filter(below.filter)

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::{answer, deny, found, names, refusal, server};
-use crate::scripted::{Server, call, echo, object, search_tool, text};
+use crate::scripted::{Answer, Server, call, object, search_tool};
 
 /// Tools as servers have them, in the order they are listed.
 const TOOLS: [(&str, &str); 22] = [
@@ -49,7 +49,9 @@ fn searching(server: Server) -> Advertise<Server> {
 }
 
 fn tools<'t>(tools: impl IntoIterator<Item = (&'t str, &'t str)>) -> Advertise<Server> {
-    let add = |server: Server, (name, description)| server.tool_as(tool(name, description), echo);
+    let add = |server: Server, (name, description)| {
+        server.tool_as(tool(name, description), Answer::echo())
+    };
     searching(tools.into_iter().fold(Server::new(), add))
 }
 
@@ -148,10 +150,10 @@ async fn titles_weigh_more_than_descriptions_and_less_than_names() {
     let annotated = ToolAnnotations::with_title("Post");
     let service = searching(
         Server::new()
-            .tool_as(tool("a", "post"), echo)
-            .tool_as(tool("b", "x").with_title("Post"), echo)
-            .tool_as(tool("c", "x").with_annotations(annotated), echo)
-            .tool_as(tool("d_post", "x"), echo),
+            .tool_as(tool("a", "post"), Answer::echo())
+            .tool_as(tool("b", "x").with_title("Post"), Answer::echo())
+            .tool_as(tool("c", "x").with_annotations(annotated), Answer::echo())
+            .tool_as(tool("d_post", "x"), Answer::echo()),
     );
     assert_eq!(names(&service, "post").await, ["d_post", "b", "c", "a"]);
 }
@@ -183,7 +185,8 @@ async fn an_answer_has_what_a_call_needs_and_no_more() {
         .with_annotations(ToolAnnotations::new().read_only(true))
         .with_raw_output_schema(object(json!({ "type": "object" })).into());
     let bare = Tool::new_with_raw("bare", None, schema);
-    let service = searching(Server::new().tool_as(full, echo).tool_as(bare, echo));
+    let service =
+        searching(Server::new().tool_as(full, Answer::echo()).tool_as(bare, Answer::echo()));
 
     let reply = answer(&service, call("search_tools", json!({ "query": "" }))).await;
 
@@ -259,7 +262,7 @@ async fn after_a_bump_a_search_sees_new_tools() {
     let layer = AdvertiseLayer::new().mode(Mode::Search).epoch(epoch.clone());
     let service = layer.layer(server.clone());
     assert_eq!(names(&service, "late").await, [""; 0]);
-    server.add(search_tool("late"), |_| async { text("x") });
+    server.add(search_tool("late"), Answer::text("x"));
     server.remove("reset");
     assert_eq!(names(&service, "late").await, [""; 0], "nobody said that anything changed");
 
@@ -293,7 +296,7 @@ async fn callers_that_see_different_tools_find_different_tools() {
 #[tokio::test(start_paused = true)]
 async fn while_tools_cannot_be_listed_a_search_is_refused_and_calls_go_on() {
     let server = server();
-    server.break_list(true);
+    server.break_list("connection refused");
     let layer = AdvertiseLayer::new().tools(deny(&["reset"])).mode(Mode::Search);
     let service = layer.layer(server.clone());
     let search = || call("search_tools", json!({ "query": "price" }));
@@ -306,10 +309,10 @@ async fn while_tools_cannot_be_listed_a_search_is_refused_and_calls_go_on() {
         assert!(reply.error().is_none());
     }
 
-    server.break_list(false);
+    server.mend_list();
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!(names(&service, "price").await, ["get_price"]);
-    server.break_list(true);
+    server.break_list("connection refused");
     tokio::time::advance(Duration::from_secs(120)).await;
     assert_eq!(names(&service, "price").await, ["get_price"], "what is known serves on");
 }
