@@ -4,7 +4,7 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use crate::{
-    input_schema::{self, InputSchema},
+    input_schema::{self, InputSchema, refs::resolve},
     message::Refusal,
 };
 
@@ -43,28 +43,6 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
 /// The protocol wants the root of a tool's schema to say that it is an object.
 pub(super) fn with_object_type(mut schema: JsonObject) -> JsonObject {
     schema.entry("type").or_insert_with(|| "object".into());
-    schema
-}
-
-/// Follows a `$ref` within the same schema.
-pub(super) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &'s JsonObject {
-    for _ in 0..MAX_SCHEMA_DEPTH {
-        let reference = schema.get("$ref").and_then(Value::as_str);
-        let Some(pointer) = reference.and_then(|reference| reference.strip_prefix('#')) else {
-            break;
-        };
-        if pointer.is_empty() {
-            return root;
-        }
-        let mut parts =
-            pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
-        let first = parts.next().and_then(|part| root.get(&part));
-        let found = parts.try_fold(first, |value, part| Some(value?.get(part)));
-        match found.flatten().and_then(Value::as_object) {
-            Some(found) => schema = found,
-            None => break,
-        }
-    }
     schema
 }
 

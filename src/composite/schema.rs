@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use rmcp::model::{JsonObject, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-use super::input::resolve;
 use crate::{
     engine::plan::Arguments,
     expr::{Found, PathSegment},
-    input_schema::keywords,
+    input_schema::{keywords, refs::resolve},
 };
 
 /// Keywords that make a schema say more than its `properties` do.

@@ -1,0 +1,78 @@
+//! Where the references of a schema lead.
+
+use std::borrow::Cow;
+
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+/// How many references are followed, one after the other.
+const MAX_REFERENCES: usize = 32;
+
+/// Follows a `$ref` within the same schema, and those that it leads to.
+pub(crate) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &'s JsonObject {
+    for _ in 0..MAX_REFERENCES {
+        let Some(target) = target(root, schema) else { break };
+        schema = target;
+    }
+    schema
+}
+
+/// What the `$ref` of a schema leads to, if it is an object in the same schema.
+pub(crate) fn target<'s>(root: &'s JsonObject, schema: &'s JsonObject) -> Option<&'s JsonObject> {
+    let pointer = schema.get("$ref")?.as_str()?.strip_prefix('#')?;
+    if pointer.is_empty() {
+        return Some(root);
+    }
+    let mut parts = pointer.split('/').skip(1).map(unescaped);
+    let first = root.get(&*parts.next()?)?;
+    let found = parts.try_fold(first, |value, part| match value {
+        Value::Array(elements) => elements.get(part.parse::<usize>().ok()?),
+        value => value.get(&*part),
+    });
+    found?.as_object()
+}
+
+fn unescaped(part: &str) -> Cow<'_, str> {
+    if part.contains('~') { part.replace("~1", "/").replace("~0", "~").into() } else { part.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn references_within_the_schema_are_followed() {
+        let there = json!({ "title": "there" });
+        for (reference, place) in [
+            ("#/$defs/a", json!({ "$defs": { "a": there } })),
+            ("#/$defs/a~1b~0c", json!({ "$defs": { "a/b~c": there } })),
+            ("#/anyOf/1", json!({ "anyOf": [{}, there] })),
+            ("#/$defs/a", json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": there } })),
+        ] {
+            let schema = json!({ "$ref": reference });
+            let found = resolve(place.as_object().unwrap(), schema.as_object().unwrap());
+            assert_eq!(found.get("title"), there.get("title"), "{place}");
+        }
+    }
+
+    #[test]
+    fn other_references_lead_nowhere() {
+        let root = json!({ "$defs": { "a": true }, "anyOf": [{}] });
+        for reference in
+            ["https://example.com/a", "#a", "#/$defs/b", "#/$defs/a", "#/anyOf/1", "#/anyOf/x", ""]
+        {
+            let schema = json!({ "$ref": reference });
+            let found = target(root.as_object().unwrap(), schema.as_object().unwrap());
+            assert_eq!(found, None, "{reference}");
+        }
+    }
+
+    #[test]
+    fn a_circle_of_references_has_an_end() {
+        let root = json!({ "$ref": "#" });
+        let root = root.as_object().unwrap();
+        assert_eq!(resolve(root, root), root);
+    }
+}
