@@ -1,5 +1,6 @@
 //! Arguments against the input schema of a tool.
 
+mod coerce;
 pub(crate) mod keywords;
 pub(crate) mod refs;
 mod steps;
@@ -13,7 +14,7 @@ use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationEr
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use self::steps::Steps;
+use self::{coerce::coerce, steps::Steps};
 use crate::message::{MAX_LEVELS, Refusal, Violation, is_deeper};
 
 /// How many steps it may take to check arguments.
@@ -110,10 +111,7 @@ impl InputSchema {
         if is_deeper(arguments, MAX_LEVELS) {
             return Err(Refusal::too_deep(MAX_LEVELS));
         }
-        let compiled = self
-            .compiled
-            .get_or_init(|| compile(&Value::Object((*self.schema).clone())).map_err(tell).ok());
-        let violations = compiled.as_ref().map(|compiled| compiled.violations(arguments));
+        let violations = self.compiled(tell).map(|compiled| compiled.violations(arguments));
         match violations {
             Some(violations) if !violations.is_empty() => {
                 Err(Refusal::InvalidArguments { tool: tool.to_owned().into(), violations })
@@ -121,11 +119,46 @@ impl InputSchema {
             _ => Ok(()),
         }
     }
+
+    /// Coerces evaluated arguments and checks them; with a schema that does not
+    /// compile, they are coerced only.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal that tells every place where the arguments do not fit.
+    #[cfg_attr(not(test), expect(dead_code, reason = "steps with templates will call it"))]
+    pub(crate) fn fit(
+        &self,
+        tool: &str,
+        arguments: &mut Value,
+        tell: impl FnOnce(Unusable),
+    ) -> Result<(), Refusal> {
+        if is_deeper(arguments, MAX_LEVELS) {
+            return Err(Refusal::too_deep(MAX_LEVELS));
+        }
+        // What is valid is left as it is, which the validator knows best and first.
+        let compiled = self.compiled(tell);
+        if compiled.is_some_and(|compiled| compiled.allows(arguments)) {
+            return Ok(());
+        }
+        coerce(&self.schema, arguments);
+        self.check(tool, arguments, drop)
+    }
+
+    fn compiled(&self, tell: impl FnOnce(Unusable)) -> Option<&Compiled> {
+        let compile = || compile(&Value::Object((*self.schema).clone())).map_err(tell).ok();
+        self.compiled.get_or_init(compile).as_ref()
+    }
 }
 
 // === impl Compiled ===
 
 impl Compiled {
+    /// Whether the arguments are found to fit.
+    fn allows(&self, arguments: &Value) -> bool {
+        self.steps.count(arguments, MAX_STEPS).is_some() && self.validator.is_valid(arguments)
+    }
+
     /// Where the arguments do not fit: nowhere, or as many places as are told.
     fn violations(&self, arguments: &Value) -> Vec<Violation> {
         let whole =

@@ -307,3 +307,53 @@ fn the_dialect_is_what_the_schema_says() {
     let unsaid = json!({ "properties": { "a": { "items": [{ "type": "integer" }] } } });
     assert!(compile(&unsaid).is_err());
 }
+
+#[test]
+fn arguments_are_coerced_before_they_are_checked() {
+    let schema = json!({
+        "properties": { "limit": { "type": "integer", "maximum": 50 }, "tags": { "type": "array" } },
+        "required": ["limit"],
+    });
+    for (arguments, expected, told) in [
+        (json!({ "limit": "10" }), json!({ "limit": 10 }), None),
+        (json!({ "limit": 10, "tags": "[]" }), json!({ "limit": 10, "tags": [] }), None),
+        (json!({ "limit": "60" }), json!({ "limit": 60 }), Some("/limit")),
+        (json!({ "limit": "ten" }), json!({ "limit": "ten" }), Some("/limit")),
+        (json!({}), json!({}), Some("/limit")),
+    ] {
+        let schema = InputSchema::new(Arc::new(schema.as_object().unwrap().clone()));
+        let mut fitted = arguments.clone();
+        let refused = schema.fit("t", &mut fitted, |unusable| panic!("{unusable}"));
+        assert_eq!(fitted, expected);
+        let path = refused.err().map(|refusal| match refusal {
+            Refusal::InvalidArguments { violations, .. } => violations[0].path.clone(),
+            other => panic!("{other}"),
+        });
+        assert_eq!(path.as_deref(), told, "{arguments}");
+    }
+}
+
+/// A text that is read can be as deep as what it stands in.
+#[test]
+fn arguments_are_as_deep_as_they_are_once_they_are_coerced() {
+    let items = (0..100).fold(json!({ "type": "array" }), |inner, _| json!({ "items": inner }));
+    let schema = json!({ "properties": { "a": items } });
+    let schema = InputSchema::new(Arc::new(schema.as_object().unwrap().clone()));
+    let text = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    let mut arguments = json!({ "a": (0..100).fold(json!(text), |inner, _| json!([inner])) });
+    let refused = schema.fit("t", &mut arguments, |unusable| panic!("{unusable}"));
+    assert_eq!(refused, Err(Refusal::too_deep(128)));
+}
+
+#[test]
+fn arguments_are_coerced_to_a_schema_that_cannot_be_used() {
+    let schema = json!({ "properties": { "a": { "type": "integer", "pattern": "(?=look)" } } });
+    let schema = InputSchema::new(Arc::new(schema.as_object().unwrap().clone()));
+    let mut told = 0;
+    for _ in 0..2 {
+        let mut arguments = json!({ "a": "1" });
+        assert_eq!(schema.fit("t", &mut arguments, |_| told += 1), Ok(()));
+        assert_eq!(arguments, json!({ "a": 1 }));
+    }
+    assert_eq!(told, 1);
+}

@@ -1,0 +1,596 @@
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::json;
+
+use super::*;
+
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(members) => members,
+        other => panic!("{other} is no object"),
+    }
+}
+
+fn coerced(schema: &Value, arguments: Value) -> Value {
+    let mut arguments = arguments;
+    coerce(&object(schema.clone()), &mut arguments);
+    arguments
+}
+
+/// What becomes of an argument that has this schema.
+fn argument(schema: &Value, value: &Value) -> Value {
+    let schema = json!({ "type": "object", "properties": { "a": schema } });
+    coerced(&schema, json!({ "a": value }))["a"].take()
+}
+
+#[track_caller]
+fn assert_becomes(schema: &Value, value: &Value, expected: &Value) {
+    // Numbers that are equal to JSON Schema are told apart.
+    let (becomes, expected) = (argument(schema, value).to_string(), expected.to_string());
+    assert_eq!(becomes, expected, "{value} for {schema}");
+}
+
+#[track_caller]
+fn assert_stays(schema: &Value, value: &Value) {
+    assert_becomes(schema, value, value);
+}
+
+#[test]
+fn integer_text_becomes_an_integer() {
+    for (text, number) in [
+        ("42", json!(42)),
+        ("-7", json!(-7)),
+        ("+5", json!(5)),
+        ("0", json!(0)),
+        ("9223372036854775807", json!(i64::MAX)),
+        ("-9223372036854775808", json!(i64::MIN)),
+        ("18446744073709551615", json!(u64::MAX)),
+    ] {
+        assert_becomes(&json!({ "type": "integer" }), &json!(text), &number);
+        assert_becomes(&json!({ "type": "number" }), &json!(text), &number);
+    }
+    for text in [
+        "",
+        " 42",
+        "42 ",
+        "42.0",
+        "1e3",
+        "0x10",
+        "1_000",
+        "--1",
+        "+",
+        "abc",
+        "<no value>",
+        "true",
+        "18446744073709551616",
+        "-9223372036854775809",
+        "٤٢",
+    ] {
+        assert_stays(&json!({ "type": "integer" }), &json!(text));
+    }
+}
+
+#[test]
+fn decimal_text_becomes_a_number() {
+    for (text, number) in [
+        ("1.5", json!(1.5)),
+        ("-0.25", json!(-0.25)),
+        ("42.0", json!(42.0)),
+        ("1e3", json!(1000.0)),
+        ("1E-2", json!(0.01)),
+        ("+2.5e+1", json!(25.0)),
+    ] {
+        assert_becomes(&json!({ "type": "number" }), &json!(text), &number);
+    }
+    for text in [
+        "",
+        "NaN",
+        "inf",
+        "Infinity",
+        "-inf",
+        "1e999",
+        "0x1p-2",
+        "1.5 ",
+        "1,5",
+        ".",
+        "e",
+        "1.2.3",
+        "18446744073709551616",
+    ] {
+        assert_stays(&json!({ "type": "number" }), &json!(text));
+    }
+}
+
+#[test]
+fn four_words_become_booleans() {
+    for (text, value) in [("true", true), ("false", false), ("1", true), ("0", false)] {
+        assert_becomes(&json!({ "type": "boolean" }), &json!(text), &json!(value));
+    }
+    for value in [json!("True"), json!("yes"), json!(""), json!("2"), json!(1), json!(0)] {
+        assert_stays(&json!({ "type": "boolean" }), &value);
+    }
+}
+
+#[test]
+fn json_text_becomes_an_array_or_object_of_its_kind() {
+    let array = json!({ "type": "array" });
+    let object = json!({ "type": "object" });
+    assert_becomes(&array, &json!(" [1, {\"b\": null}] \n"), &json!([1, { "b": null }]));
+    assert_becomes(&object, &json!("{\"b\": [\"c\"]}"), &json!({ "b": ["c"] }));
+    for text in ["{}", "1", "null", "", "[1", "[1] [2]", "a,b", "\"[]\""] {
+        assert_stays(&array, &json!(text));
+    }
+    for text in ["[]", "true", "{a: 1}", "{} {}"] {
+        assert_stays(&object, &json!(text));
+    }
+    let parts = json!({ "type": "array", "items": { "type": "integer" } });
+    assert_becomes(&parts, &json!("[\"1\", 2]"), &json!([1, 2]));
+    assert_becomes(&parts, &json!("[\"1\", \"x\"]"), &json!([1, "x"]));
+}
+
+#[test]
+fn text_that_is_too_long_or_too_deep_is_not_read() {
+    let array = json!({ "type": "array" });
+    let long = |bytes: usize| json!(format!("[{}]", " ".repeat(bytes - 2)));
+    assert_becomes(&array, &long(1 << 20), &json!([]));
+    assert_stays(&array, &long((1 << 20) + 1));
+    let deep = |levels: usize| json!(format!("{}{}", "[".repeat(levels), "]".repeat(levels)));
+    assert!(argument(&array, &deep(127)).is_array());
+    assert_stays(&array, &deep(10_000));
+}
+
+#[test]
+fn numbers_and_booleans_become_text() {
+    let text = json!({ "type": "string" });
+    for (value, expected) in [
+        (json!(42), "42"),
+        (json!(1.5), "1.5"),
+        (json!(true), "true"),
+        (json!(u64::MAX), "18446744073709551615"),
+    ] {
+        assert_becomes(&text, &value, &json!(expected));
+    }
+    for value in [json!(null), json!([1]), json!({ "b": 1 })] {
+        assert_stays(&text, &value);
+    }
+    assert_becomes(&json!({ "type": "string", "enum": ["1", "2"] }), &json!(2), &json!("2"));
+    assert_stays(&json!({ "type": "string", "enum": ["1", "2"] }), &json!(3));
+}
+
+#[test]
+fn a_value_of_a_declared_type_stays() {
+    for (schema, value) in [
+        (json!({ "type": "string" }), json!("42")),
+        (json!({ "type": "integer" }), json!(42.0)),
+        (json!({ "type": "number" }), json!(42)),
+        (json!({ "type": ["integer", "string"] }), json!("42")),
+        (json!({ "type": ["integer", "null"] }), json!(null)),
+        (json!({ "type": ["integer", "null"] }), json!("null")),
+        (json!({ "anyOf": [{ "type": "integer" }, { "type": "string" }] }), json!("42")),
+        (json!({ "enum": [1, "1"] }), json!("1")),
+        (json!({}), json!("42")),
+        (json!(true), json!("42")),
+        (json!(false), json!("42")),
+        (json!({ "type": "whatever" }), json!("42")),
+        (json!({ "type": 7 }), json!("42")),
+    ] {
+        assert_stays(&schema, &value);
+    }
+}
+
+#[test]
+fn the_first_type_that_text_goes_into_is_taken() {
+    for (schema, value, expected) in [
+        (json!({ "type": ["integer", "null"] }), json!("42"), json!(42)),
+        (json!({ "type": ["boolean", "integer"] }), json!("1"), json!(1)),
+        (json!({ "type": ["boolean", "integer"] }), json!("true"), json!(true)),
+        (json!({ "type": ["object", "array"] }), json!("[]"), json!([])),
+        (json!({ "type": ["string", "null"] }), json!(1), json!("1")),
+        (json!({ "anyOf": [{ "type": "integer" }, { "type": "null" }] }), json!("42"), json!(42)),
+        (
+            json!({ "anyOf": [{ "type": "boolean" }, { "type": "integer" }] }),
+            json!("1"),
+            json!(true),
+        ),
+        (json!({ "oneOf": [{ "type": "integer" }, { "type": "boolean" }] }), json!("1"), json!(1)),
+        (
+            json!({ "oneOf": [{ "type": "null" }, { "anyOf": [{ "type": "number" }] }] }),
+            json!("1.5"),
+            json!(1.5),
+        ),
+    ] {
+        assert_becomes(&schema, &value, &expected);
+    }
+}
+
+#[test]
+fn text_becomes_the_member_of_an_enum_that_it_spells() {
+    for (schema, value, expected) in [
+        (json!({ "enum": [1, 2] }), json!("1"), json!(1)),
+        (json!({ "enum": [true, null] }), json!("true"), json!(true)),
+        (json!({ "enum": ["1", "2"] }), json!(1), json!("1")),
+        (json!({ "const": 1.5 }), json!("1.5"), json!(1.5)),
+        (json!({ "type": "integer", "enum": [1, 2] }), json!("+2"), json!(2)),
+        (json!({ "anyOf": [{ "const": 1 }, { "const": 2 }] }), json!("2"), json!(2)),
+    ] {
+        assert_becomes(&schema, &value, &expected);
+    }
+    assert_stays(&json!({ "enum": [1, 2] }), &json!("3"));
+    assert_stays(&json!({ "enum": [1, 2] }), &json!("1.0"));
+    assert_stays(&json!({ "type": "boolean", "const": false }), &json!("1"));
+}
+
+#[test]
+fn parts_of_schemas_that_apply_together_are_obeyed_together() {
+    for (schema, value, expected) in [
+        (
+            json!({ "allOf": [{ "type": ["string", "integer"] }, { "type": "integer" }] }),
+            json!("1"),
+            json!(1),
+        ),
+        (json!({ "allOf": [{ "minimum": 1 }], "type": "integer" }), json!("1"), json!(1)),
+        (
+            json!({ "type": "integer", "anyOf": [{ "const": 1 }, { "const": 2 }] }),
+            json!("2"),
+            json!(2),
+        ),
+    ] {
+        assert_becomes(&schema, &value, &expected);
+    }
+    // Nothing is of both types.
+    for value in [json!("1"), json!(1), json!(true)] {
+        assert_stays(
+            &json!({ "allOf": [{ "type": "boolean" }, { "type": "string" }, { "type": "integer" }] }),
+            &value,
+        );
+    }
+    let schema = json!({
+        "allOf": [
+            { "properties": { "a": { "type": "integer" } } },
+            { "properties": { "b": { "type": "boolean" } } },
+        ],
+    });
+    assert_eq!(coerced(&schema, json!({ "a": "1", "b": "1" })), json!({ "a": 1, "b": true }));
+}
+
+#[test]
+fn what_is_within_arrays_and_objects_is_coerced() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "config": {
+                "type": "object",
+                "properties": {
+                    "timeout": { "type": "integer" },
+                    "enabled": { "type": "boolean" },
+                    "ratio": { "type": "number" },
+                },
+                "additionalProperties": { "type": "integer" },
+            },
+            "ids": { "type": "array", "items": { "type": "integer" } },
+            "pair": { "prefixItems": [{ "type": "integer" }], "items": { "type": "boolean" } },
+        },
+    });
+    let arguments = json!({
+        "config": { "timeout": "30", "enabled": "true", "ratio": "0.5", "other": "1" },
+        "ids": ["1", 2, "3"],
+        "pair": ["1", "1"],
+        "unknown": "1",
+    });
+    let expected = json!({
+        "config": { "timeout": 30, "enabled": true, "ratio": 0.5, "other": 1 },
+        "ids": [1, 2, 3],
+        "pair": [1, true],
+        "unknown": "1",
+    });
+    assert_eq!(coerced(&schema, arguments), expected);
+}
+
+#[test]
+fn what_can_be_coerced_is_whatever_else_cannot() {
+    let schema = json!({
+        "properties": { "a": { "type": "integer" }, "b": { "type": "boolean" } },
+        "required": ["a", "b", "c"],
+    });
+    let arguments = json!({ "a": "abc", "b": "true" });
+    assert_eq!(coerced(&schema, arguments), json!({ "a": "abc", "b": true }));
+}
+
+/// A name that a regular expression speaks of has a schema that nobody looks at.
+#[test]
+fn members_beside_patterns_are_left_alone() {
+    let schema = json!({
+        "patternProperties": { "^s_": { "type": "string" } },
+        "additionalProperties": { "type": "integer" },
+    });
+    assert_stays(&schema, &json!({ "s_a": "1" }));
+}
+
+#[test]
+fn references_within_the_schema_are_followed() {
+    let schema = json!({
+        "properties": { "a": { "$ref": "#/$defs/list", "description": "numbers" } },
+        "$defs": {
+            "list": { "type": "array", "items": { "$ref": "#/$defs/number" } },
+            "number": { "type": "integer" },
+        },
+    });
+    assert_eq!(coerced(&schema, json!({ "a": ["1"] })), json!({ "a": [1] }));
+    let tree = json!({
+        "properties": {
+            "size": { "type": "integer" },
+            "children": { "type": "array", "items": { "$ref": "#" } },
+        },
+    });
+    let of = |size: Value| json!({ "children": [{ "children": [{ "size": size }] }] });
+    assert_eq!(coerced(&tree, of(json!("3"))), of(json!(3)));
+    for reference in ["https://example.com/integer", "#/$defs/none", "#integer"] {
+        assert_stays(&json!({ "$ref": reference }), &json!("1"));
+    }
+}
+
+#[test]
+fn objects_are_coerced_to_the_branch_that_they_are_meant_for() {
+    let by_kind = json!({
+        "anyOf": [
+            { "properties": { "kind": { "const": "circle" }, "n": { "type": "string" } } },
+            { "properties": { "kind": { "const": "square" }, "n": { "type": "integer" } } },
+        ],
+    });
+    assert_becomes(
+        &by_kind,
+        &json!({ "kind": "square", "n": "1" }),
+        &json!({ "kind": "square", "n": 1 }),
+    );
+    assert_becomes(
+        &by_kind,
+        &json!({ "kind": "circle", "n": 1 }),
+        &json!({ "kind": "circle", "n": "1" }),
+    );
+    assert_stays(&by_kind, &json!({ "kind": "line", "n": "1" }));
+    let by_members = json!({
+        "oneOf": [
+            { "properties": { "n": { "type": "boolean" } }, "additionalProperties": false },
+            { "properties": { "n": { "type": "integer" }, "m": {} }, "required": ["m"] },
+        ],
+    });
+    assert_becomes(&by_members, &json!({ "n": "1", "m": 0 }), &json!({ "n": 1, "m": 0 }));
+    // A branch that is valid as it is comes before one that it could be coerced to.
+    let either = json!({
+        "anyOf": [
+            { "properties": { "n": { "type": "integer" } } },
+            { "properties": { "n": { "type": "string" } } },
+        ],
+    });
+    assert_stays(&either, &json!({ "n": "1" }));
+}
+
+#[test]
+fn older_dialects_are_read_as_they_were_meant() {
+    let schema = |dialect: &str, a: Value| {
+        json!({
+            "$schema": dialect,
+            "properties": { "a": a },
+            "definitions": { "s": { "type": "string" } },
+        })
+    };
+    let draft7 = "http://json-schema.org/draft-07/schema#";
+    let beside = schema(draft7, json!({ "$ref": "#/definitions/s", "type": "integer" }));
+    assert_eq!(coerced(&beside, json!({ "a": "1" })), json!({ "a": "1" }));
+    assert_eq!(coerced(&beside, json!({ "a": 1 })), json!({ "a": "1" }));
+    for dialect in [draft7, "https://json-schema.org/draft/2019-09/schema"] {
+        let list =
+            json!({ "items": [{ "type": "integer" }], "additionalItems": { "type": "boolean" } });
+        let list = schema(dialect, list);
+        assert_eq!(coerced(&list, json!({ "a": ["1", "1"] })), json!({ "a": [1, true] }));
+    }
+}
+
+/// A schema of a few lines can have more parts than there are atoms.
+#[test]
+fn schemas_without_end_have_one() {
+    let twice = json!([{ "$ref": "#" }, { "$ref": "#" }]);
+    let wide: Vec<_> = (0..50_000).map(|n| json!({ "const": n })).collect();
+    let below = json!([
+        { "properties": { "a": { "$ref": "#" } }, "type": "object" },
+        { "properties": { "a": { "$ref": "#" } }, "type": "object" },
+    ]);
+    let deep = (0..100).fold(json!("1"), |inner, _| json!({ "a": inner }));
+    let list: Vec<_> = (0..1_000).map(|n| n.to_string()).collect();
+    let list = json!({ "a": list });
+    for (schema, value) in [
+        (json!({ "$ref": "#" }), &list),
+        (json!({ "$ref": "#", "$schema": "http://json-schema.org/draft-07/schema#" }), &list),
+        (json!({ "allOf": twice }), &list),
+        (json!({ "anyOf": twice, "type": "array" }), &list),
+        (json!({ "anyOf": twice, "allOf": twice, "enum": [1] }), &deep),
+        (
+            json!({ "anyOf": below, "oneOf": below, "properties": { "a": { "type": "array" } } }),
+            &deep,
+        ),
+        (json!({ "allOf": below }), &deep),
+        (json!({ "anyOf": wide, "oneOf": wide }), &list),
+        (json!({ "properties": { "a": { "type": "array", "anyOf": wide } } }), &list),
+    ] {
+        let start = tokio::time::Instant::now();
+        coerced(&schema, value.clone());
+        assert!(start.elapsed() < std::time::Duration::from_secs(5), "{schema:.100}");
+    }
+}
+
+#[test]
+fn nothing_is_changed_unseen() {
+    let wide: Vec<_> = (0..300_000).map(|_| json!({ "const": 0 })).collect();
+    assert_stays(&json!({ "anyOf": wide, "type": "integer" }), &json!("1"));
+}
+
+#[test]
+fn long_lists_are_coerced_to_their_end() {
+    let texts: Vec<_> = (0..20_000).map(|n| n.to_string()).collect();
+    let numbers: Vec<_> = (0..20_000).collect();
+    let schema = json!({ "type": "array", "items": { "type": "integer" } });
+    assert!(argument(&schema, &json!(texts)) == json!(numbers));
+}
+
+fn some_type() -> impl Strategy<Value = Value> {
+    select(vec![
+        json!("integer"),
+        json!("number"),
+        json!("boolean"),
+        json!("array"),
+        json!("object"),
+        json!("string"),
+        json!("null"),
+        json!(["integer", "null"]),
+        json!(["boolean", "string"]),
+        json!(["array", "integer"]),
+    ])
+}
+
+fn some_scalar() -> impl Strategy<Value = Value> {
+    select(vec![
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(1),
+        json!(1.0),
+        json!(1.5),
+        json!(""),
+        json!("0"),
+        json!("1"),
+        json!("1.5"),
+        json!("true"),
+        json!("null"),
+        json!("[\"1\", {\"a\": \"1\"}]"),
+        json!("{\"a\": \"1\", \"b\": [\"true\"]}"),
+        json!("x"),
+    ])
+}
+
+fn some_key() -> impl Strategy<Value = String> {
+    select(vec!["a", "b", "c"]).prop_map(str::to_owned)
+}
+
+fn some_value() -> impl Strategy<Value = Value> {
+    some_scalar().prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::btree_map(some_key(), inner, 0..3).prop_map(|all| json!(all)),
+        ]
+    })
+}
+
+fn some_schema() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        4 => some_type().prop_map(|kind| json!({ "type": kind })),
+        1 => some_value().prop_map(|value| json!({ "const": value })),
+        1 => vec(some_scalar(), 1..4).prop_map(|values| json!({ "enum": values })),
+        1 => select(vec![json!(true), json!(false), json!({}), json!({ "minLength": 2 })]),
+        1 => select(vec!["#", "#/$defs/a", "#/$defs/b"])
+            .prop_map(|reference| json!({ "$ref": reference })),
+    ];
+    leaf.prop_recursive(3, 24, 3, |inner| {
+        let several = || vec(inner.clone(), 1..3);
+        let members = || proptest::collection::btree_map(some_key(), inner.clone(), 0..3);
+        prop_oneof![
+            (members(), proptest::option::of(inner.clone())).prop_map(|(properties, other)| {
+                match other {
+                    Some(other) => {
+                        json!({ "properties": properties, "additionalProperties": other })
+                    }
+                    None => {
+                        json!({ "type": "object", "properties": properties, "required": ["a"] })
+                    }
+                }
+            }),
+            inner.clone().prop_map(|items| json!({ "type": "array", "items": items })),
+            (several(), inner.clone())
+                .prop_map(|(first, items)| json!({ "prefixItems": first, "items": items })),
+            several().prop_map(|parts| json!({ "anyOf": parts })),
+            several().prop_map(|parts| json!({ "oneOf": parts })),
+            several().prop_map(|parts| json!({ "allOf": parts })),
+            (some_type(), inner.clone())
+                .prop_map(|(kind, part)| json!({ "type": kind, "allOf": [part] })),
+            inner.prop_map(|part| json!({ "not": part })),
+        ]
+    })
+}
+
+fn whole_schema() -> impl Strategy<Value = Value> {
+    let part = || some_schema();
+    (proptest::collection::btree_map(some_key(), part(), 0..4), part(), part(), part()).prop_map(
+        |(properties, rest, a, b)| {
+            json!({ "properties": properties, "allOf": [rest], "$defs": { "a": a, "b": b } })
+        },
+    )
+}
+
+/// Any JSON in the place of a schema.
+fn no_schema() -> impl Strategy<Value = JsonObject> {
+    let keyword = select(vec![
+        "type",
+        "enum",
+        "const",
+        "properties",
+        "additionalProperties",
+        "items",
+        "prefixItems",
+        "required",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "$defs",
+        "$schema",
+    ])
+    .prop_map(str::to_owned);
+    let leaf = prop_oneof![
+        some_scalar(),
+        some_type(),
+        select(vec!["#", "#/", "#/properties", "#/anyOf/0", "#/allOf"]).prop_map(Value::from),
+    ];
+    let value = leaf.prop_recursive(5, 40, 4, move |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::btree_map(keyword.clone(), inner, 0..5)
+                .prop_map(|all| json!(all)),
+        ]
+    });
+    value.prop_filter_map("no object", |value| value.as_object().cloned())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_valid_value_is_never_changed(schema in whole_schema(), value in some_value()) {
+        let Ok(validator) = jsonschema::validator_for(&schema) else { return Ok(()) };
+        let root = object(schema);
+        if validator.is_valid(&value) {
+            let mut becomes = value.clone();
+            coerce(&root, &mut becomes);
+            prop_assert_eq!(&becomes, &value);
+        }
+    }
+
+    #[test]
+    fn coercing_again_changes_nothing(schema in whole_schema(), value in some_value()) {
+        let once = coerced(&schema, value);
+        prop_assert_eq!(&coerced(&schema, once.clone()), &once);
+    }
+
+    #[test]
+    fn any_json_can_be_a_schema(schema in no_schema(), value in some_value()) {
+        let mut value = value;
+        coerce(&schema, &mut value);
+    }
+
+    #[test]
+    fn integers_stay_exact(number: i64, large: u64) {
+        for (text, number) in [(number.to_string(), json!(number)), (large.to_string(), json!(large))] {
+            for kind in ["integer", "number"] {
+                prop_assert_eq!(&argument(&json!({ "type": kind }), &json!(text)), &number);
+            }
+            prop_assert_eq!(&argument(&json!({ "type": "string" }), &number), &json!(text));
+        }
+    }
+}
