@@ -1,6 +1,7 @@
 //! Arguments against the input schema of a tool.
 
 mod coerce;
+pub(crate) mod fit;
 pub(crate) mod keywords;
 pub(crate) mod refs;
 mod steps;

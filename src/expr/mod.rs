@@ -31,9 +31,11 @@
 
 mod expression;
 mod reference;
+mod sketch;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::sketch::Sketch;
 pub use self::{
     expression::{Expression, ExpressionErrors, Found, Missing},
     reference::{PathSegment, Reference, ReferenceError},

@@ -1,0 +1,28 @@
+use serde_json::Value;
+
+/// A value as far as it is known before a run.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "definitions with steps will be sketched"))]
+pub(crate) enum Sketch {
+    Known(Value),
+    Unknown {
+        /// Whether it may be left out altogether.
+        optional: bool,
+    },
+    Array(Vec<Self>),
+    Object(Vec<(String, Self)>),
+}
+
+// === impl Sketch ===
+
+impl Sketch {
+    /// Whether nothing of it is unknown.
+    pub(crate) fn is_known(&self) -> bool {
+        match self {
+            Self::Known(_) => true,
+            Self::Unknown { .. } => false,
+            Self::Array(elements) => elements.iter().all(Self::is_known),
+            Self::Object(members) => members.iter().all(|(_, member)| member.is_known()),
+        }
+    }
+}

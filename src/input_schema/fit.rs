@@ -1,0 +1,388 @@
+//! Arguments that are only partly known, against the schema of a tool.
+//!
+//! Told is what fails whatever the unknown parts become, and what is surely a slip.
+
+use std::{collections::HashSet, ptr};
+
+use jsonschema::{
+    JsonType, ValidationError,
+    error::{TypeKind, ValidationErrorKind},
+};
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use super::{MAX_VIOLATIONS, coerce::coerce, compile, member, refs, violations_of};
+use crate::{
+    expr::{PathSegment, Sketch},
+    message::{MAX_LEVELS, Violation, is_deeper},
+    near,
+};
+
+/// How many parts of arguments are looked at.
+const MAX_PARTS: usize = 10_000;
+/// How many steps it may take to check what is known of them: what they are coerced
+/// to has to be seen to its end.
+const MAX_STEPS: usize = 16_000;
+/// How many properties of a schema may be what somebody meant.
+const MAX_CANDIDATES: usize = 1_000;
+/// Keywords of which nobody knows what they say of a part before the whole is known.
+const COMPOUND: [&str; 15] = [
+    "$dynamicRef",
+    "$recursiveRef",
+    "$ref",
+    "allOf",
+    "anyOf",
+    "contains",
+    "dependencies",
+    "dependentSchemas",
+    "else",
+    "if",
+    "not",
+    "oneOf",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+/// Keywords beside a reference that say nothing of a value.
+const SILENT: [&str; 7] =
+    ["$comment", "$defs", "$ref", "$schema", "definitions", "description", "title"];
+
+/// Something in arguments that does not fit the schema of a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    /// Where in the arguments, as they are written.
+    pub(crate) path: Vec<PathSegment>,
+    pub(crate) message: String,
+}
+
+/// Finds what of arguments does not fit a schema, whatever their unknown parts
+/// become.
+///
+/// A member that the schema does not name is told even where the tool allows any: it
+/// would be ignored, and is most likely a slip.
+#[cfg_attr(not(test), expect(dead_code, reason = "definitions with steps will call it"))]
+pub(crate) fn misfits(schema: &JsonObject, arguments: &Sketch) -> Vec<Misfit> {
+    let mut survey = Survey {
+        root: schema,
+        path: Vec::new(),
+        known: HashSet::new(),
+        told: Vec::new(),
+        left: MAX_PARTS,
+    };
+    survey.look(schema, arguments);
+    survey.validate(arguments);
+    survey.told.truncate(MAX_VIOLATIONS);
+    survey.told
+}
+
+/// Looks at arguments and schema side by side.
+struct Survey<'s> {
+    root: &'s JsonObject,
+    /// Where in the arguments it looks.
+    path: Vec<PathSegment>,
+    /// Places, as JSON Pointers, below which everything is known and nothing depends
+    /// on the rest.
+    known: HashSet<String>,
+    told: Vec<Misfit>,
+    /// How many parts may still be looked at.
+    left: usize,
+}
+
+// === impl Survey ===
+
+impl<'s> Survey<'s> {
+    fn look(&mut self, schema: &'s JsonObject, arguments: &Sketch) {
+        if self.left == 0 || self.path.len() > MAX_LEVELS {
+            return;
+        }
+        self.left -= 1;
+        if arguments.is_known() {
+            self.known.insert(pointer(&self.path));
+        }
+        let schema = self.without_references(schema);
+        match arguments {
+            Sketch::Known(value) => self.look_at_known(schema, value),
+            Sketch::Unknown { .. } => (),
+            Sketch::Array(elements) => {
+                if self.expects(schema, "array", "is an array")
+                    && let Some(items) = self.items(schema)
+                {
+                    self.each_element(elements, |survey, element| survey.look(items, element));
+                }
+            }
+            Sketch::Object(members) => {
+                if self.expects(schema, "object", "is an object") {
+                    let names: Vec<_> = members.iter().map(|(name, _)| name.as_str()).collect();
+                    self.compare_names(schema, &names);
+                    let members = members.iter().map(|(name, member)| (name, member));
+                    self.each_member(schema, members, Self::look);
+                }
+            }
+        }
+    }
+
+    /// What is known is validated later; a validator knows nothing of slips.
+    fn look_at_known(&mut self, schema: &'s JsonObject, value: &Value) {
+        if self.left == 0 || self.path.len() > MAX_LEVELS {
+            return;
+        }
+        self.left -= 1;
+        let schema = self.without_references(schema);
+        match value {
+            Value::Array(elements) => {
+                if let Some(items) = self.items(schema) {
+                    self.each_element(elements, |survey, element| {
+                        survey.look_at_known(items, element);
+                    });
+                }
+            }
+            Value::Object(members) if is_expected(schema, "object") => {
+                let names: Vec<_> = members.keys().map(String::as_str).collect();
+                self.compare_names(schema, &names);
+                self.each_member(schema, members.iter(), Self::look_at_known);
+            }
+            _ => (),
+        }
+    }
+
+    fn each_element<E>(&mut self, elements: &[E], mut look: impl FnMut(&mut Self, &E)) {
+        for (index, element) in elements.iter().enumerate() {
+            self.path.push(PathSegment::Index(index));
+            look(self, element);
+            self.path.pop();
+        }
+    }
+
+    fn each_member<'m, M: 'm>(
+        &mut self,
+        schema: &'s JsonObject,
+        members: impl Iterator<Item = (&'m String, &'m M)>,
+        mut look: impl FnMut(&mut Self, &'s JsonObject, &M),
+    ) {
+        if !self.is_plain(schema) {
+            return;
+        }
+        for (name, member) in members {
+            let named = schema.get("properties").and_then(|named| named.get(name));
+            let other = || match schema.get("patternProperties") {
+                Some(_) => None,
+                None => schema.get("additionalProperties"),
+            };
+            let Some(Value::Object(schema)) = named.or_else(other) else { continue };
+            self.path.push(PathSegment::Key(name.clone()));
+            look(self, schema, member);
+            self.path.pop();
+        }
+    }
+
+    /// Follows references, unless there is more beside them.
+    fn without_references(&self, schema: &'s JsonObject) -> &'s JsonObject {
+        let is_silent = |schema: &JsonObject| schema.keys().all(|key| SILENT.contains(&&**key));
+        let mut schema = schema;
+        for _ in 0..MAX_LEVELS {
+            match refs::target(self.root, schema) {
+                Some(target) if is_silent(schema) => schema = target,
+                _ => break,
+            }
+        }
+        schema
+    }
+
+    /// Whether a schema says of each part what it says, whatever the others are.
+    fn is_plain(&self, schema: &JsonObject) -> bool {
+        // A document within the document has references of its own.
+        let is_within = schema.contains_key("$id") && !ptr::eq(self.root, schema);
+        !is_within && !COMPOUND.iter().any(|keyword| schema.contains_key(*keyword))
+    }
+
+    /// The schema of all elements of an array.
+    fn items(&self, schema: &'s JsonObject) -> Option<&'s JsonObject> {
+        let items = schema.get("items")?.as_object()?;
+        (self.is_plain(schema) && !schema.contains_key("prefixItems")).then_some(items)
+    }
+
+    fn expects(&mut self, schema: &JsonObject, kind: &str, is: &str) -> bool {
+        let expected = is_expected(schema, kind);
+        if !expected {
+            let names = match schema.get("type") {
+                Some(Value::Array(names)) => names.as_slice(),
+                name => name.map(std::slice::from_ref).unwrap_or_default(),
+            };
+            let names: Vec<_> = names.iter().filter_map(Value::as_str).collect();
+            self.tell(format!("{is}: expected {}", in_words(&names)));
+        }
+        expected
+    }
+
+    /// Compares the names of an object's members with those that the schema knows.
+    fn compare_names(&mut self, schema: &JsonObject, names: &[&str]) {
+        // Up to draft 7, nothing counts beside a reference.
+        if schema.contains_key("$ref") {
+            return;
+        }
+        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+        for name in required.filter_map(Value::as_str).take(MAX_VIOLATIONS) {
+            if !names.contains(&name) {
+                self.tell(required_by_schema(name));
+            }
+        }
+        let Some(Value::Object(properties)) = schema.get("properties") else { return };
+        if !self.is_plain(schema) || is_open(schema) {
+            return;
+        }
+        for name in names.iter().filter(|name| !properties.contains_key(**name)) {
+            let candidates: Vec<_> =
+                properties.keys().map(String::as_str).take(MAX_CANDIDATES).collect();
+            let message = not_in_schema(name);
+            self.tell(match near::nearest(name, &candidates) {
+                Some(near) => format!("{message}: did you mean `{near}`?"),
+                None => message,
+            });
+        }
+    }
+
+    /// Tells what a validator finds in the parts that are known.
+    fn validate(&mut self, arguments: &Sketch) {
+        let Some(mut value) = outline(arguments, MAX_LEVELS) else { return };
+        if self.known.is_empty() || is_deeper(&value, MAX_LEVELS) {
+            return;
+        }
+        coerce(self.root, &mut value);
+        let Ok(compiled) = compile(&Value::Object(self.root.clone())) else { return };
+        if is_deeper(&value, MAX_LEVELS) || compiled.steps.count(&value, MAX_STEPS).is_none() {
+            return;
+        }
+        for error in compiled.validator.iter_errors(&value).take(MAX_PARTS) {
+            let place = error.instance_path().as_str();
+            let above = place.match_indices('/').map(|(end, _)| &place[..end]);
+            if above.chain([place]).any(|place| self.known.contains(place)) {
+                self.path = segments(place, &value);
+                self.tell_error(&error, &value);
+            }
+        }
+    }
+
+    fn tell_error(&mut self, error: &ValidationError<'_>, arguments: &Value) {
+        use ValidationErrorKind as Kind;
+
+        match error.kind() {
+            Kind::Required { property } => {
+                self.tell(required_by_schema(property.as_str().unwrap_or_default()));
+            }
+            Kind::AdditionalProperties { unexpected }
+            | Kind::UnevaluatedProperties { unexpected } => {
+                for name in unexpected {
+                    self.tell(not_in_schema(name));
+                }
+            }
+            Kind::Type { kind } => {
+                let expected: Vec<_> = match kind {
+                    TypeKind::Single(kind) => vec![kind.as_str()],
+                    TypeKind::Multiple(kinds) => kinds.iter().map(|kind| kind.as_str()).collect(),
+                };
+                let is = in_words(&[JsonType::from(error.instance().as_ref()).as_str()]);
+                self.tell(format!("is {is}: expected {}", in_words(&expected)));
+            }
+            _ => {
+                for Violation { path, message } in violations_of(error, arguments) {
+                    self.path = segments(&path, arguments);
+                    self.tell(message);
+                }
+            }
+        }
+    }
+
+    /// Tells something once: a validator may say the same in fewer words.
+    fn tell(&mut self, message: String) {
+        let is_told = |told: &Misfit| told.path == self.path && told.message.starts_with(&message);
+        if self.told.len() < MAX_VIOLATIONS && !self.told.iter().any(is_told) {
+            self.told.push(Misfit { path: self.path.clone(), message });
+        }
+    }
+}
+
+/// Whether a schema speaks of members besides those that it names.
+fn is_open(schema: &JsonObject) -> bool {
+    schema.contains_key("patternProperties")
+        || schema.get("additionalProperties").is_some_and(|others| *others != Value::Bool(false))
+}
+
+/// Whether a schema allows this type, as far as it says.
+fn is_expected(schema: &JsonObject, kind: &str) -> bool {
+    match schema.get("type") {
+        // Up to draft 7, nothing counts beside a reference.
+        _ if schema.contains_key("$ref") => true,
+        Some(Value::String(name)) => name == kind,
+        Some(Value::Array(names)) => names.iter().any(|name| name == kind),
+        _ => true,
+    }
+}
+
+fn required_by_schema(name: &str) -> String {
+    format!("`{name}` is required by the tool's schema")
+}
+
+fn not_in_schema(name: &str) -> String {
+    format!("the tool's schema has no `{name}`")
+}
+
+/// Types as one says them: `an integer or null`.
+fn in_words(kinds: &[&str]) -> String {
+    let mut words: Vec<_> = kinds
+        .iter()
+        .map(|kind| match *kind {
+            "null" => "null".to_owned(),
+            kind if kind.starts_with(['a', 'i', 'o']) => format!("an {kind}"),
+            kind => format!("a {kind}"),
+        })
+        .collect();
+    words.sort_by_key(|word| word == "null");
+    words.join(" or ")
+}
+
+/// What is known of arguments, with nothing where elements of arrays are unknown.
+fn outline(arguments: &Sketch, levels: usize) -> Option<Value> {
+    let levels = levels.checked_sub(1)?;
+    match arguments {
+        Sketch::Known(value) => Some(value.clone()),
+        Sketch::Unknown { .. } => None,
+        Sketch::Array(elements) => Some(
+            elements.iter().map(|element| outline(element, levels).unwrap_or_default()).collect(),
+        ),
+        Sketch::Object(members) => {
+            let members = members
+                .iter()
+                .filter_map(|(name, member)| Some((name.clone(), outline(member, levels)?)));
+            Some(Value::Object(members.collect()))
+        }
+    }
+}
+
+fn pointer(path: &[PathSegment]) -> String {
+    path.iter().fold(String::new(), |pointer, segment| match segment {
+        PathSegment::Key(key) => member(&pointer, key),
+        PathSegment::Index(index) => format!("{pointer}/{index}"),
+    })
+}
+
+/// The steps of a JSON Pointer.
+fn segments(pointer: &str, mut value: &Value) -> Vec<PathSegment> {
+    let mut segments = Vec::new();
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        match (value, part.parse()) {
+            (Value::Array(elements), Ok(index)) => {
+                value = elements.get(index).unwrap_or(&Value::Null);
+                segments.push(PathSegment::Index(index));
+            }
+            _ => {
+                value = value.get(&part).unwrap_or(&Value::Null);
+                segments.push(PathSegment::Key(part));
+            }
+        }
+    }
+    segments
+}
+
+#[cfg(test)]
+mod tests;
