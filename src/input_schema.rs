@@ -39,7 +39,7 @@ const MAX_TOLD: usize = 200;
 #[derive(Debug)]
 pub(crate) struct InputSchema {
     schema: Arc<JsonObject>,
-    compiled: OnceLock<Option<Compiled>>,
+    compiled: OnceLock<Result<Compiled, Unchecked>>,
 }
 
 /// A schema that can be used.
@@ -49,12 +49,21 @@ struct Compiled {
     steps: Steps,
 }
 
+/// What is not checked with a schema that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unchecked {
+    /// Whether arguments are not coerced either.
+    untouched: bool,
+}
+
 /// Why a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
     /// Where in the schema, as a JSON Pointer.
     path: String,
     reason: String,
+    /// Whether it is one, but to check anything with it would take too long.
+    too_long: bool,
 }
 
 /// Tells why a schema is none, or none that can be used.
@@ -66,7 +75,8 @@ pub(crate) fn reject(schema: &Value) -> Result<(), Unusable> {
 /// expressions that need linear time.
 fn compile(schema: &Value) -> Result<Compiled, Unusable> {
     if is_deeper(schema, MAX_LEVELS) {
-        return Err(Unusable { path: String::new(), reason: "it is nested too deep".to_owned() });
+        let reason = "it is nested too deep".to_owned();
+        return Err(Unusable { path: String::new(), reason, too_long: true });
     }
     // To compile it can also take too long.
     let steps = Steps::read(schema)?;
@@ -81,6 +91,7 @@ fn compile(schema: &Value) -> Result<Compiled, Unusable> {
         .map_err(|error| Unusable {
             path: error.instance_path().as_str().to_owned(),
             reason: shorten(error.to_string()),
+            too_long: false,
         })?;
     Ok(Compiled { validator, steps })
 }
@@ -114,7 +125,7 @@ impl InputSchema {
         }
         let violations = self.compiled(tell).map(|compiled| compiled.violations(arguments));
         match violations {
-            Some(violations) if !violations.is_empty() => {
+            Ok(violations) if !violations.is_empty() => {
                 Err(Refusal::InvalidArguments { tool: tool.to_owned().into(), violations })
             }
             _ => Ok(()),
@@ -122,12 +133,11 @@ impl InputSchema {
     }
 
     /// Coerces evaluated arguments and checks them; with a schema that does not
-    /// compile, they are coerced only.
+    /// compile, they are coerced only, and not even that if it would take too long.
     ///
     /// # Errors
     ///
     /// Returns a refusal that tells every place where the arguments do not fit.
-    #[cfg_attr(not(test), expect(dead_code, reason = "steps with templates will call it"))]
     pub(crate) fn fit(
         &self,
         tool: &str,
@@ -138,17 +148,24 @@ impl InputSchema {
             return Err(Refusal::too_deep(MAX_LEVELS));
         }
         // What is valid is left as it is, which the validator knows best and first.
-        let compiled = self.compiled(tell);
-        if compiled.is_some_and(|compiled| compiled.allows(arguments)) {
-            return Ok(());
+        match self.compiled(tell) {
+            Ok(compiled) if compiled.allows(arguments) => return Ok(()),
+            Err(Unchecked { untouched: true }) => return Ok(()),
+            _ => (),
         }
         coerce(&self.schema, arguments);
         self.check(tool, arguments, drop)
     }
 
-    fn compiled(&self, tell: impl FnOnce(Unusable)) -> Option<&Compiled> {
-        let compile = || compile(&Value::Object((*self.schema).clone())).map_err(tell).ok();
-        self.compiled.get_or_init(compile).as_ref()
+    fn compiled(&self, tell: impl FnOnce(Unusable)) -> Result<&Compiled, Unchecked> {
+        let compile = || {
+            compile(&Value::Object((*self.schema).clone())).map_err(|unusable| {
+                let untouched = unusable.too_long;
+                tell(unusable);
+                Unchecked { untouched }
+            })
+        };
+        self.compiled.get_or_init(compile).as_ref().map_err(|unchecked| *unchecked)
     }
 }
 

@@ -49,8 +49,9 @@
 //! - A [`catalog`] is what a layer knows of the tools behind it: listed when it
 //!   is first needed, once for all.
 //! - [`CompositeLayer`](composite::CompositeLayer) adds composites to
-//!   `tools/list`, and runs them on `tools/call`. A run owns its branches:
-//!   dropping the call stops them all.
+//!   `tools/list`, and runs them on `tools/call`: the same call to many tools, or
+//!   steps that use what others gave, through [`expr`]essions. A run owns its
+//!   branches: dropping the call stops them all.
 //! - [`AdvertiseLayer`](advertise::AdvertiseLayer) says which tools clients are
 //!   shown: some, or two to search and call the others by.
 //! - A [`filter`] decides what clients may see and use, an [`alias`] what it is

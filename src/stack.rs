@@ -53,6 +53,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use rmcp::model::{ErrorData, JsonObject};
 use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -62,7 +63,7 @@ use crate::{
     alias::{Alias, AliasLayer},
     catalog::{ListError, VaryBy},
     changes::Changes,
-    composite::{Composite, CompositeLayer},
+    composite::{Composite, CompositeLayer, Preview},
     filter::{Filter, FilterLayer},
     limit::{Limit, LimitLayer},
     message::{Context as RequestContext, Reply, Request},
@@ -365,6 +366,28 @@ where
         filter.warm().await?;
         composite.warm().await?;
         advertise.warm().await
+    }
+}
+
+impl<S> Stack<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    /// What a composite would do with these arguments; see
+    /// [`Composite::preview`](crate::composite::Composite::preview).
+    ///
+    /// # Errors
+    ///
+    /// Returns the JSON-RPC error that a call would be answered with.
+    pub async fn preview(
+        &self,
+        composite: &str,
+        arguments: JsonObject,
+    ) -> Result<Preview, ErrorData> {
+        self.0.get_ref().get_ref().preview(composite, arguments).await
     }
 }
 

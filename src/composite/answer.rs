@@ -1,17 +1,21 @@
 //! How the outcomes of a run become one result.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::Arc};
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{
     compile::{Answer, Compiled},
     definition::{Order, Success},
 };
-use crate::engine::{
-    outcome::{Outcome, RunState, Status, StepError},
-    plan::Step,
+use crate::{
+    engine::{
+        limits::Scope,
+        outcome::{Outcome, RunState, Status},
+        plan::{self, Action, Step},
+    },
+    expr::Data,
 };
 
 /// Under which key of a content block's `_meta` the name of its branch stands.
@@ -21,20 +25,24 @@ pub const BRANCH: &str = "mcp-composite/branch";
 pub const TOOL: &str = "mcp-composite/tool";
 /// Under which key of a result's `_meta` the trace of the run stands.
 ///
-/// It is there if the report is, and with a race or fallback.
-/// It is an array, with an object for each branch in declared order: `step`,
-/// `status`, `started_ms` (after the run) and `duration_ms`; `tool` if it is not
-/// `step`, `attempts` if it is not 1, and where there is one, `error` and the
-/// branch's own `_meta` as `meta`.
+/// It is there with a race or fallback, a pipeline or workflow, and else if the
+/// report is. It is an array, with an object for each branch or step in declared
+/// order: `step`, `status`, `started_ms` (after the run) and `duration_ms`; `tool`
+/// if it is not `step`, `attempts` if it is not 1, and where there is one, `error`
+/// and the branch's own `_meta` as `meta`.
 pub const TRACE: &str = "mcp-composite/trace";
 
 /// Makes the result of a finished run.
-pub(super) fn answer(compiled: &Compiled, mut state: RunState) -> CallToolResult {
+pub(super) fn answer(compiled: &Compiled, mut state: RunState, scope: &Scope) -> CallToolResult {
     let (mut result, trace) = match compiled.answer {
         Answer::Branches { success, order, report } => {
             let succeeded = judge(compiled, &state, success);
             let trace = report.then(|| trace(compiled, &state));
             (branches(compiled, state, succeeded, order, report), trace)
+        }
+        Answer::Steps => {
+            let trace = trace(compiled, &state);
+            (steps(compiled, state, scope), Some(trace))
         }
         Answer::Winner => {
             let winner = winner(&mut state);
@@ -79,7 +87,7 @@ fn branches(
     order: Order,
     report: bool,
 ) -> CallToolResult {
-    let steps = &compiled.plan.steps;
+    let steps = compiled.plan.steps();
     let structured = report.then(|| report_of(steps, &mut state));
 
     let mut content = Vec::with_capacity(steps.len());
@@ -99,21 +107,82 @@ fn branches(
     result
 }
 
+/// The result of a pipeline or workflow.
+fn steps(compiled: &Compiled, mut state: RunState, scope: &Scope) -> CallToolResult {
+    let failed = |why: String| CallToolResult::error(vec![ContentBlock::text(why)]);
+    if let Some(failure) = failure(compiled, &state) {
+        return failed(failure);
+    }
+    // What is made of what steps gave is counted once more: composites within
+    // composites could make as much as they like of it.
+    let made = |output: Value| match scope.keep_made(&output) {
+        Ok(()) => CallToolResult::structured(output),
+        Err(error) => failed(error.message),
+    };
+    if let plan::Answer::Output(output) = &compiled.plan.answer {
+        let data: Arc<dyn Data> = Arc::new(state);
+        return match output.evaluate(&data) {
+            Ok(output) => made(output),
+            Err(failure) => failed(failure),
+        };
+    }
+    let last = state.last_completed().and_then(|step| state.outcomes[step].take());
+    let Some(mut last) = last else {
+        return CallToolResult::success(vec![ContentBlock::text("every step was skipped")]);
+    };
+    // What a loop gives is no result of a tool.
+    let result = last.result.take();
+    result.unwrap_or_else(|| made(last.take_output().unwrap_or_default()))
+}
+
+/// Why a run of steps has failed, if it has.
+fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
+    let plan = &compiled.plan;
+    let outcome = |step: usize| state.outcomes[step].as_deref();
+    if let Some(step) = state.failed {
+        return Some(failure_text("step", &plan.steps()[step], outcome(step)?));
+    }
+    if !state.timed_out {
+        return None;
+    }
+    let late = |&step: &usize| outcome(step).is_some_and(|it| it.status == Status::TimedOut);
+    let late = (0..plan.steps().len()).filter(late);
+    let late: Vec<_> = late.map(|step| format!("`{}`", plan.steps()[step].id)).collect();
+    let timeout = compiled.timeout;
+    let told = format!("the run took longer than its `timeout` of {timeout:?}");
+    if late.is_empty() { Some(told) } else { Some(format!("{told}, in {}", late.join(", "))) }
+}
+
 /// Adds the content of one branch; one that did not complete adds why.
 fn add_content(content: &mut Vec<ContentBlock>, step: &Step, outcome: Outcome) {
     let completed = outcome.is_success();
+    let tool = tool(step, &outcome).unwrap_or_default();
     if !completed {
-        let text = failure_text(step, &outcome);
-        content.push(attributed(ContentBlock::text(text), step));
+        let text = failure_text("branch", step, &outcome);
+        content.push(attributed(ContentBlock::text(text), &step.id, tool));
     }
     let blocks = outcome.result.into_iter().flat_map(|result| result.content);
     // The texts of a tool that failed are its cause, which was just told.
     let blocks = blocks.filter(|block| completed || block.as_text().is_none());
-    content.extend(blocks.map(|block| attributed(block, step)));
+    content.extend(blocks.map(|block| attributed(block, &step.id, tool)));
 }
 
-fn failure_text(step: &Step, outcome: &Outcome) -> String {
-    let mut text = format!("branch `{}` (tool `{}`) ", step.id, step.tool);
+/// The tool that a step has called, or would have.
+fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
+    let mut sites = step.action.sites();
+    let site = match outcome.site {
+        Some(site) => sites.find(|call| call.site == site),
+        None => sites.next().filter(|_| !matches!(step.action, Action::Switch(_))),
+    };
+    site.map(|call| &*call.tool)
+}
+
+fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String {
+    let mut text = format!("{what} `{}` ", step.id);
+    if let Some(tool) = tool(step, outcome) {
+        // Writing to a string does not fail.
+        let _ = write!(text, "(tool `{tool}`) ");
+    }
     text.push_str(match outcome.status {
         Status::TimedOut => "timed out",
         Status::Skipped => "was skipped: the run had ended",
@@ -121,14 +190,13 @@ fn failure_text(step: &Step, outcome: &Outcome) -> String {
         Status::Completed | Status::Failed => "failed",
     });
     if let Some(error) = &outcome.error {
-        // Writing to a string does not fail.
         let _ = write!(text, ": {}", error.message);
     }
     text
 }
 
 /// Says in a block's `_meta` whose it is.
-fn attributed(mut block: ContentBlock, step: &Step) -> ContentBlock {
+fn attributed(mut block: ContentBlock, branch: &str, tool: &str) -> ContentBlock {
     let meta = match &mut block {
         ContentBlock::Text(text) => &mut text.meta,
         ContentBlock::Image(image) => &mut image.meta,
@@ -139,12 +207,12 @@ fn attributed(mut block: ContentBlock, step: &Step) -> ContentBlock {
         _ => return block,
     };
     let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
-    meta.insert(BRANCH.to_owned(), Value::from(&*step.id));
-    if step.tool == step.id {
+    meta.insert(BRANCH.to_owned(), Value::from(branch));
+    if tool == branch {
         // It may be that of a nested branch, or what a server pretends.
         meta.remove(TOOL);
     } else {
-        meta.insert(TOOL.to_owned(), Value::from(&*step.tool));
+        meta.insert(TOOL.to_owned(), Value::from(tool));
     }
     block
 }
@@ -162,7 +230,7 @@ fn report_of(steps: &[Step], state: &mut RunState) -> Value {
             branch.insert("output".to_owned(), output);
         }
         if let Some(error) = &outcome.error {
-            branch.insert("error".to_owned(), error_value(error));
+            branch.insert("error".to_owned(), error.to_value());
         }
         branches.insert(step.id.to_string(), branch.into());
     }
@@ -190,27 +258,16 @@ fn output(result: &mut CallToolResult) -> Option<Value> {
     Some(output.into())
 }
 
-fn error_value(error: &StepError) -> Value {
-    let mut value = json!({ "kind": error.kind.name(), "message": error.message });
-    if let Some(code) = error.code {
-        value["code"] = code.into();
-    }
-    if let Some(data) = &error.data {
-        value["data"] = data.clone();
-    }
-    value
-}
-
 /// What was run, when, and how it ended; no arguments and no outputs.
 fn trace(compiled: &Compiled, state: &RunState) -> Value {
-    let steps = compiled.plan.steps.iter().zip(&state.outcomes);
+    let steps = compiled.plan.steps().iter().zip(&state.outcomes);
     steps
         .filter_map(|(step, outcome)| {
             let outcome = outcome.as_ref()?;
             let mut entry = Map::with_capacity(4);
             entry.insert("step".to_owned(), Value::from(&*step.id));
-            if step.tool != step.id {
-                entry.insert("tool".to_owned(), Value::from(&*step.tool));
+            if let Some(tool) = tool(step, outcome).filter(|tool| **tool != *step.id) {
+                entry.insert("tool".to_owned(), tool.into());
             }
             entry.insert("status".to_owned(), outcome.status.name().into());
             if outcome.attempts != 1 {
@@ -219,7 +276,7 @@ fn trace(compiled: &Compiled, state: &RunState) -> Value {
             entry.insert("started_ms".to_owned(), outcome.started_ms.into());
             entry.insert("duration_ms".to_owned(), outcome.duration_ms.into());
             if let Some(error) = &outcome.error {
-                entry.insert("error".to_owned(), error_value(error));
+                entry.insert("error".to_owned(), error.to_value());
             }
             if let Some(meta) = outcome.result.as_ref().and_then(|result| result.meta.as_ref()) {
                 entry.insert("meta".to_owned(), Value::Object(meta.0.clone()));

@@ -1,24 +1,22 @@
-use std::{
-    collections::{HashMap, HashSet},
-    iter,
-    sync::Arc,
-    time::Duration,
-};
+mod arguments;
+mod fan_out;
+mod mistakes;
+mod output;
+mod steps;
+
+use std::{collections::HashMap, iter, sync::Arc, time::Duration};
 
 use rmcp::model::{JsonObject, ToolAnnotations};
-use serde_json::Value;
 
+use self::mistakes::{Mistakes, Place};
 use super::{
-    definition::{
-        CompositeTool, MAX_DEPTH, MAX_TARGETS, Order, RUN_TIMEOUT, Strategy, Success,
-        TARGET_TIMEOUT, Target,
-    },
+    definition::{CompositeTool, MAX_DEPTH, Order, RUN_TIMEOUT, Success},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     input,
+    step::ToolCall,
 };
 use crate::{
-    engine::plan::{Arguments, Plan, Step, Stop},
-    expr::{Expression, PathSegment, ReferenceError},
+    engine::plan::Plan,
     names::{MAX_SEPARATOR, is_separator, is_tool_name},
 };
 
@@ -46,16 +44,29 @@ pub(super) struct Compiled {
     pub(super) timeout: Duration,
     pub(super) plan: Plan,
     pub(super) answer: Answer,
-    /// Beside each step of the plan, what the plan does not know of it.
+    /// Beside each place of the plan where a tool is called, what the plan does
+    /// not know of it.
     pub(super) targets: Vec<CompiledTarget>,
+    /// What is no mistake, but hardly what was meant.
+    pub(super) remarks: Vec<String>,
 }
 
-/// What a target is, beyond the call.
+/// A target, beyond the call.
 #[derive(Debug)]
 pub(super) struct CompiledTarget {
     pub(super) route: Route,
     /// Whether the composite succeeds, and exists, without it.
     pub(super) optional: bool,
+    /// Whether it is called in each run that succeeds.
+    pub(super) certain: bool,
+}
+
+/// What the strategies make of a definition.
+struct Parts {
+    plan: Plan,
+    answer: Answer,
+    targets: Vec<CompiledTarget>,
+    remarks: Vec<String>,
 }
 
 /// Where a target's name leads; decided once, when the layer is built.
@@ -74,18 +85,8 @@ pub(super) enum Answer {
     Branches { success: Success, order: Order, report: bool },
     /// The branch that succeeded, unchanged.
     Winner,
-}
-
-/// Collects mistakes and where they are.
-struct Mistakes {
-    errors: Vec<DefinitionError>,
-}
-
-/// The place of a composite, for its mistakes.
-struct Place<'m> {
-    mistakes: &'m mut Mistakes,
-    index: usize,
-    name: String,
+    /// What the plan says that steps give.
+    Steps,
 }
 
 /// How far the search for cycles has come with a composite.
@@ -106,7 +107,7 @@ impl Program {
         definitions: Vec<CompositeTool>,
         separator: Option<&str>,
     ) -> Result<Self, DefinitionErrors> {
-        let mut mistakes = Mistakes { errors: Vec::new() };
+        let mut mistakes = Mistakes::default();
         if let Some(separator) = separator
             && !is_separator(separator)
         {
@@ -235,14 +236,13 @@ fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -
 
 impl Compiled {
     /// Compiles a definition; what it returns is only of use without mistakes.
-    fn new(definition: CompositeTool, places: &HashMap<String, usize>, at: &mut Place<'_>) -> Self {
-        let CompositeTool { name, description, strategy, mut targets, .. } = definition;
-        if description.trim().is_empty() {
-            at.push(["description"], Kind::Blank { key: "description" });
-        }
-        if definition.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            at.push(["timeout"], Kind::Zero { key: "timeout" });
-        }
+    fn new(
+        mut definition: CompositeTool,
+        places: &HashMap<String, usize>,
+        at: &mut Place<'_>,
+    ) -> Self {
+        at.not_blank("description", &definition.description);
+        at.not_zero("timeout", definition.timeout.is_some_and(|timeout| timeout.is_zero()));
         for (key, schema) in [
             ("input_schema", &definition.input_schema),
             ("output_schema", &definition.output_schema),
@@ -254,83 +254,21 @@ impl Compiled {
             }
         }
 
-        let chooses_one = matches!(strategy, Strategy::Race | Strategy::Fallback);
-        let one_by_one = matches!(strategy, Strategy::Sequential | Strategy::Fallback);
-        let with = format!("strategy = \"{}\"", strategy.name());
-        let mut meaningless = |key, given: bool| {
-            if given {
-                at.push([key], Kind::Meaningless { key, with: with.clone() });
-            }
-        };
-        meaningless("success", chooses_one && definition.success.is_some());
-        meaningless("order", chooses_one && definition.order.is_some());
-        meaningless("report", chooses_one && definition.report.is_some());
-        meaningless("max_parallel", one_by_one && definition.max_parallel.is_some());
-        if definition.report == Some(false) && definition.output_schema.is_some() {
-            let kind =
-                Kind::Meaningless { key: "output_schema", with: "report = false".to_owned() };
-            at.push(["output_schema"], kind);
-        }
-        if definition.max_parallel == Some(0) {
-            at.push(["max_parallel"], Kind::Zero { key: "max_parallel" });
-        }
-
-        let count = targets.len();
-        match count {
-            0 => at.push(["targets"], Kind::NoTargets),
-            1..=MAX_TARGETS => (),
-            _ => at.push(["targets"], Kind::TooManyTargets { count, max: MAX_TARGETS }),
-        }
-        // What is too much is not looked at any further.
-        targets.truncate(MAX_TARGETS);
-        let success = definition.success.unwrap_or_default();
-        if let Success::Quorum(quorum) = success
-            && count > 0
-            && !(1..=count).contains(&quorum)
-        {
-            at.push(["success"], Kind::Quorum { quorum, targets: count });
-        }
-
-        let (answer, stop) = if chooses_one {
-            (Answer::Winner, Stop::FirstSuccess)
-        } else {
-            let order = definition.order.unwrap_or_default();
-            let report = definition.report.unwrap_or(true);
-            (Answer::Branches { success, order, report }, Stop::Never)
-        };
-        let concurrency =
-            if one_by_one { 1 } else { definition.max_parallel.unwrap_or(MAX_TARGETS) };
-
-        let ids = ids(&targets, at);
-        let mut steps = Vec::with_capacity(count);
-        let mut compiled = Vec::with_capacity(count);
-        for (index, (target, id)) in targets.into_iter().zip(ids).enumerate() {
-            if chooses_one && target.optional.is_some() {
-                let kind = Kind::Meaningless { key: "optional", with: with.clone() };
-                at.push(in_target(index, "optional"), kind);
-            }
-            let route = match places.get(&target.tool) {
-                // A composite of its own name means the tool behind it, so that
-                // a tool can be wrapped under its own name.
-                Some(&callee) if target.tool != name && !target.behind => Route::Composite(callee),
-                _ => Route::Inner,
-            };
-            let optional = target.optional.unwrap_or(false);
-            compiled.push(CompiledTarget { route, optional });
-            steps.push(step(target, id, index, at));
-        }
-
+        let compile =
+            if definition.strategy.has_steps() { steps::compile } else { fan_out::compile };
+        let Parts { plan, answer, targets, remarks } = compile(&mut definition, places, at);
         Self {
-            name: name.into(),
-            description,
+            name: definition.name.into(),
+            description: definition.description,
             title: definition.title,
             input_schema: definition.input_schema.map(input::with_object_type).map(Arc::new),
             output_schema: definition.output_schema.map(input::with_object_type).map(Arc::new),
             annotations: definition.annotations.unwrap_or_default(),
             timeout: definition.timeout.unwrap_or(RUN_TIMEOUT),
-            plan: Plan { steps, concurrency, stop },
+            plan,
             answer,
-            targets: compiled,
+            targets,
+            remarks,
         }
     }
 
@@ -340,7 +278,7 @@ impl Compiled {
         match self.answer {
             Answer::Winner | Answer::Branches { success: Success::Any, .. } => 1,
             Answer::Branches { success: Success::Quorum(quorum), .. } => quorum,
-            Answer::Branches { success: Success::All, .. } => {
+            Answer::Branches { success: Success::All, .. } | Answer::Steps => {
                 self.targets.iter().filter(|target| !target.optional).count()
             }
         }
@@ -349,121 +287,34 @@ impl Compiled {
     /// Whether a particular target must succeed.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
-            Answer::Branches { success: Success::All, .. } => !self.targets[target].optional,
+            Answer::Branches { success: Success::All, .. } | Answer::Steps => {
+                !self.targets[target].optional
+            }
             Answer::Branches { .. } | Answer::Winner => false,
         }
     }
 }
 
-fn step(target: Target, id: Arc<str>, index: usize, at: &mut Place<'_>) -> Step {
-    let path = |key| in_target(index, key);
-    if target.tool.trim().is_empty() {
-        at.push(path("tool"), Kind::Blank { key: "tool" });
+impl CompiledTarget {
+    /// A target of `composite`, at a place where it calls the tool.
+    fn new(
+        call: &ToolCall,
+        composite: &str,
+        places: &HashMap<String, usize>,
+        optional: bool,
+        certain: bool,
+    ) -> Self {
+        let route = match places.get(&call.tool) {
+            // A composite of its own name means the tool behind it, so that a
+            // tool can be wrapped under its own name.
+            Some(&callee) if call.tool != composite && !call.behind => Route::Composite(callee),
+            _ => Route::Inner,
+        };
+        Self { route, optional, certain }
     }
-    if target.timeout.is_some_and(|timeout| timeout.is_zero()) {
-        at.push(path("timeout"), Kind::Zero { key: "timeout" });
-    }
-    let arguments = match &target.arguments {
-        None => Arguments::Input,
-        Some(value) => match parse_arguments(value) {
-            Ok(expression) => Arguments::Mapped(expression),
-            Err(errors) => {
-                for (within, error) in errors {
-                    let place = path("arguments").into_iter().chain(within);
-                    at.push(place, Kind::Reference(error));
-                }
-                Arguments::Input
-            }
-        },
-    };
-    Step {
-        id,
-        tool: target.tool.into(),
-        arguments,
-        timeout: target.timeout.unwrap_or(TARGET_TIMEOUT),
-    }
-}
-
-fn parse_arguments(value: &Value) -> Result<Expression, Vec<(Vec<Segment>, ReferenceError)>> {
-    let found = match value {
-        // A reference to all or part of the input may well be an object.
-        Value::Object(_) | Value::String(_) => None,
-        Value::Null => Some("null"),
-        Value::Bool(_) => Some("a boolean"),
-        Value::Number(_) => Some("a number"),
-        Value::Array(_) => Some("an array"),
-    };
-    if let Some(found) = found {
-        return Err(vec![(Vec::new(), ReferenceError::NoObject { found })]);
-    }
-    let expression = Expression::parse(value).map_err(|errors| {
-        errors
-            .iter()
-            .map(|(path, error)| (path.iter().map(segment).collect(), error.clone()))
-            .collect::<Vec<_>>()
-    })?;
-    if value.is_string() && expression.references().is_empty() {
-        return Err(vec![(Vec::new(), ReferenceError::NoObject { found: "a string" })]);
-    }
-    Ok(expression)
-}
-
-fn in_target(index: usize, key: &str) -> [Segment; 3] {
-    ["targets".into(), index.into(), key.into()]
-}
-
-fn segment(segment: &PathSegment) -> Segment {
-    match segment {
-        PathSegment::Key(key) => Segment::Key(key.clone()),
-        PathSegment::Index(index) => Segment::Index(*index),
-    }
-}
-
-/// The ids of all targets: as given, else the tool's name, made unique.
-fn ids(targets: &[Target], at: &mut Place<'_>) -> Vec<Arc<str>> {
-    let mut taken = HashSet::new();
-    for (index, target) in targets.iter().enumerate() {
-        let Some(id) = &target.id else { continue };
-        let path = in_target(index, "id");
-        if !is_id(id) {
-            at.push(path, Kind::IllegalId { id: id.clone() });
-        } else if !taken.insert(id.clone()) {
-            at.push(path, Kind::DuplicateId { id: id.clone() });
-        }
-    }
-    let mut unique = |tool: &str| {
-        let mut id = tool.to_owned();
-        let mut count = 1;
-        while !taken.insert(id.clone()) {
-            count += 1;
-            id = format!("{tool}_{count}");
-        }
-        id
-    };
-    targets
-        .iter()
-        .map(|target| target.id.clone().unwrap_or_else(|| unique(&target.tool)).into())
-        .collect()
 }
 
 fn is_id(id: &str) -> bool {
     (1..=MAX_ID).contains(&id.len())
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
-}
-
-// === impl Mistakes ===
-
-impl Mistakes {
-    fn at(&mut self, index: usize, name: &str) -> Place<'_> {
-        Place { mistakes: self, index, name: name.to_owned() }
-    }
-}
-
-// === impl Place ===
-
-impl Place<'_> {
-    fn push<P: Into<Segment>>(&mut self, path: impl IntoIterator<Item = P>, kind: Kind) {
-        let path = [Segment::Index(self.index)].into_iter().chain(path.into_iter().map(Into::into));
-        self.mistakes.errors.push(DefinitionError::new(self.name.clone(), path.collect(), kind));
-    }
 }

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use rmcp::model::{JsonObject, ToolAnnotations};
 
+use super::{Output, Segment, Step, ToolCall};
+
 /// How many tools a fan-out may call.
 pub(crate) const MAX_TARGETS: usize = 64;
 /// How deep composites may be nested, the outermost included.
@@ -53,22 +55,22 @@ pub struct CompositeTool {
     pub(crate) order: Option<Order>,
     pub(crate) report: Option<bool>,
     pub(crate) max_parallel: Option<usize>,
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Option<Vec<Target>>,
+    pub(crate) steps: Option<Vec<Step>>,
+    pub(crate) output: Option<Output>,
+    pub(crate) strict: Option<bool>,
 }
 
 /// A tool that a composite calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    pub(crate) tool: String,
-    /// Whether no composite of that name is meant.
-    pub(crate) behind: bool,
+    pub(crate) call: ToolCall,
     pub(crate) id: Option<String>,
-    pub(crate) arguments: Option<serde_json::Value>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) optional: Option<bool>,
 }
 
-/// In which way the targets of a fan-out are called.
+/// In which way a composite calls tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -81,6 +83,10 @@ pub enum Strategy {
     Race,
     /// One after another, until one succeeds; it is the answer.
     Fallback,
+    /// Steps one after another, each of which can use what those before gave.
+    Pipeline,
+    /// Steps as soon as what they need has finished.
+    Workflow,
 }
 
 /// When a parallel or sequential fan-out has succeeded.
@@ -119,6 +125,42 @@ impl CompositeTool {
         description: impl Into<String>,
         targets: impl IntoIterator<Item = T>,
     ) -> Self {
+        let targets = targets.into_iter().map(Into::into).collect();
+        Self { targets: Some(targets), ..Self::of(Strategy::default(), name, description) }
+    }
+
+    /// Describes a tool that runs steps one after another.
+    ///
+    /// Each can refer to what those before it gave, and to the one just before it
+    /// as `$prev`. The result is that of the last, or the [`output`](Self::output).
+    pub fn pipeline(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        steps: impl IntoIterator<Item = Step>,
+    ) -> Self {
+        let steps = steps.into_iter().collect();
+        Self { steps: Some(steps), ..Self::of(Strategy::Pipeline, name, description) }
+    }
+
+    /// Describes a tool that runs each step as soon as those have finished that it
+    /// refers to and [depends on](Step::depends_on).
+    ///
+    /// The result is that of the last step, in this order, that completed, or the
+    /// [`output`](Self::output).
+    pub fn workflow(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        steps: impl IntoIterator<Item = Step>,
+    ) -> Self {
+        let steps = steps.into_iter().collect();
+        Self { steps: Some(steps), ..Self::of(Strategy::Workflow, name, description) }
+    }
+
+    pub(crate) fn of(
+        strategy: Strategy,
+        name: impl Into<String>,
+        description: impl Into<String>,
+    ) -> Self {
         Self {
             name: name.into(),
             description: description.into(),
@@ -127,13 +169,31 @@ impl CompositeTool {
             output_schema: None,
             annotations: None,
             timeout: None,
-            strategy: Strategy::default(),
+            strategy,
             success: None,
             order: None,
             report: None,
             max_parallel: None,
-            targets: targets.into_iter().map(Into::into).collect(),
+            targets: None,
+            steps: None,
+            output: None,
+            strict: None,
         }
+    }
+
+    /// All tools that it calls, and where they stand in the definition.
+    pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
+        let mut calls = Vec::new();
+        for (place, target) in self.targets.iter_mut().flatten().enumerate() {
+            calls.push((vec!["targets".into(), place.into()], &mut target.call));
+        }
+        for (place, step) in self.steps.iter_mut().flatten().enumerate() {
+            let path: [Segment; 2] = ["steps".into(), place.into()];
+            calls.extend(
+                step.calls_mut().map(|(within, call)| ([&path[..], &within].concat(), call)),
+            );
+        }
+        calls
     }
 
     /// The name that clients see.
@@ -212,10 +272,29 @@ impl CompositeTool {
         self
     }
 
-    /// Bounds how many targets run at the same time; by default all do.
+    /// Bounds how many targets or steps run at the same time; by default all
+    /// targets do, and 10 steps of a workflow.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = Some(max_parallel);
+        self
+    }
+
+    /// Sets what a pipeline or workflow gives, instead of the result of a step.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = Some(output);
+        self
+    }
+
+    /// Whether a string that begins with `$` must be a reference, and what it
+    /// refers to must be there; both must, by default.
+    ///
+    /// If not, an unknown reference is a text, and what is missing is left out, as
+    /// if each reference ended in `?`. Templates stay as they are.
+    #[must_use]
+    pub const fn strict(mut self, strict: bool) -> Self {
+        self.strict = Some(strict);
         self
     }
 }
@@ -227,20 +306,13 @@ impl Target {
     ///
     /// A composite of the layer goes before a tool behind it of the same name.
     pub fn new(tool: impl Into<String>) -> Self {
-        Self {
-            tool: tool.into(),
-            behind: false,
-            id: None,
-            arguments: None,
-            timeout: None,
-            optional: None,
-        }
+        Self { call: ToolCall::new(tool), id: None, timeout: None, optional: None }
     }
 
     /// Like [`new`](Self::new), but `tool` is one behind the layer even if a
     /// composite wraps it under its own name.
     pub fn behind(tool: impl Into<String>) -> Self {
-        Self { behind: true, ..Self::new(tool) }
+        Self { call: ToolCall::behind(tool), ..Self::new("") }
     }
 
     /// Sets the name of the branch; the tool's name by default.
@@ -256,7 +328,7 @@ impl Target {
     /// See [`expr`](crate::expr) for what can be referred to.
     #[must_use]
     pub fn arguments(mut self, arguments: serde_json::Value) -> Self {
-        self.arguments = Some(arguments);
+        self.call = self.call.arguments(arguments);
         self
     }
 
@@ -290,6 +362,11 @@ impl From<String> for Target {
 // === impl Strategy ===
 
 impl Strategy {
+    /// Whether it runs steps and not targets.
+    pub(crate) const fn has_steps(self) -> bool {
+        matches!(self, Self::Pipeline | Self::Workflow)
+    }
+
     /// The strategy's name in a file.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -298,6 +375,8 @@ impl Strategy {
             Self::Sequential => "sequential",
             Self::Race => "race",
             Self::Fallback => "fallback",
+            Self::Pipeline => "pipeline",
+            Self::Workflow => "workflow",
         }
     }
 }

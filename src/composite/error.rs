@@ -1,6 +1,7 @@
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use crate::{expr::ReferenceError, names::is_plain};
+pub use crate::expr::PathSegment as Segment;
+use crate::{expr::ExpressionError, names::is_plain};
 
 /// Every mistake in a set of composite definitions.
 ///
@@ -14,16 +15,6 @@ pub struct DefinitionError {
     composite: String,
     path: Vec<Segment>,
     kind: DefinitionErrorKind,
-}
-
-/// One step of the way to a mistake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Segment {
-    /// A key of a table.
-    Key(String),
-    /// A place in an array, from zero.
-    Index(usize),
 }
 
 /// What is wrong in a composite definition.
@@ -74,6 +65,123 @@ pub enum DefinitionErrorKind {
         /// How many there may be.
         max: usize,
     },
+    /// A pipeline or workflow does nothing.
+    #[error("no steps: expected at least one")]
+    NoSteps,
+    /// A pipeline or workflow does too much.
+    #[error("{count} steps: expected at most {max}")]
+    TooManySteps {
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// Steps of which nothing says how they are run.
+    #[error("`steps` need `strategy = \"pipeline\"` or `strategy = \"workflow\"`")]
+    NoStrategy,
+    /// A key that must be there.
+    #[error("missing key `{key}`: {in_} needs it")]
+    Missing {
+        /// The key.
+        key: &'static str,
+        /// What needs it.
+        in_: &'static str,
+    },
+    /// A switch without a tool to choose.
+    #[error("no cases: expected at least one")]
+    NoCases,
+    /// A number that is too small or too large.
+    #[error("`{key}` is {value}: expected 1 to {max}")]
+    OutOfBounds {
+        /// The key.
+        key: &'static str,
+        /// The number.
+        value: usize,
+        /// How large it may be.
+        max: usize,
+    },
+    /// A retry that waits longer at first than it ever may.
+    #[error("`delay` is {delay:?}: expected at most the `max_delay` of {max_delay:?}")]
+    DelayTooLong {
+        /// How long it waits at first.
+        delay: Duration,
+        /// How long it may wait.
+        max_delay: Duration,
+    },
+    /// A step that depends on one that there is not.
+    #[error("unknown step `{step}`{}", DidYouMean(near.as_deref()))]
+    UnknownStep {
+        /// The step.
+        step: String,
+        /// What was probably meant.
+        near: Option<String>,
+    },
+    /// Steps that wait for each other in a circle.
+    #[error("a cycle of steps: {}", Chain(steps))]
+    StepCycle {
+        /// The steps, the first again at the end.
+        steps: Vec<String>,
+    },
+    /// A name that an element of a loop cannot have.
+    #[error(
+        "illegal item_var {name:?}: expected letters, digits and `_`, no digit first, and no word with a meaning of its own"
+    )]
+    IllegalItemVar {
+        /// The name.
+        name: String,
+    },
+    /// A reference to what a step may not have.
+    #[error("{}", NoDefault { step, by: by.as_deref(), reference, lacks: lacks.as_deref() })]
+    NoDefault {
+        /// The step that can be skipped or fail.
+        step: String,
+        /// The step that refers to it; the output, if there is none.
+        by: Option<String>,
+        /// The reference, as it is written.
+        reference: String,
+        /// What its default results lack, if it has some.
+        lacks: Option<String>,
+    },
+    /// A reference to an input that the composite does not have.
+    #[error("the input has no `{name}`{}", DidYouMean(near.as_deref()))]
+    UnknownInput {
+        /// The input.
+        name: String,
+        /// What was probably meant.
+        near: Option<String>,
+    },
+    /// An output without members.
+    #[error("no properties: expected at least one")]
+    NoProperties,
+    /// Two members of an output have one name.
+    #[error("duplicate property `{name}`")]
+    DuplicateProperty {
+        /// The name.
+        name: String,
+    },
+    /// A member is required that the output does not have.
+    #[error("unknown property `{name}`{}", DidYouMean(near.as_deref()))]
+    UnknownProperty {
+        /// The name.
+        name: String,
+        /// What was probably meant.
+        near: Option<String>,
+    },
+    /// Members of members, too many.
+    #[error("properties nested too deep: expected at most {max} levels")]
+    PropertiesTooDeep {
+        /// How many levels there may be.
+        max: usize,
+    },
+    /// A member of which it is not clear what it is made of.
+    #[error("expected either `value` or `properties`")]
+    ValueOrProperties,
+    /// A default that does not have the type of its member.
+    #[error("the default is not of type {kind}")]
+    DefaultType {
+        /// The type.
+        kind: &'static str,
+    },
     /// The id breaks the rule for ids.
     #[error("illegal id {id:?}: expected 1 to 64 letters, digits, `_` and `-`")]
     IllegalId {
@@ -108,6 +216,11 @@ pub enum DefinitionErrorKind {
         /// The key.
         key: &'static str,
     },
+    /// Default results of a step that always has its own.
+    #[error(
+        "`default_results` are never used: the step cannot be skipped, and if it fails, so does the run"
+    )]
+    UnusedDefault,
     /// A schema that cannot describe a tool.
     #[error("`{key}` cannot be used: {reason}")]
     Schema {
@@ -116,9 +229,9 @@ pub enum DefinitionErrorKind {
         /// Why not.
         reason: String,
     },
-    /// A reference that does not parse, or that refers to nothing.
+    /// A reference or template that does not parse, or that refers to nothing.
     #[error(transparent)]
-    Reference(#[from] ReferenceError),
+    Expression(#[from] ExpressionError),
     /// Composites that call each other in a circle.
     #[error("a cycle of composites: {}", Chain(composites))]
     Cycle {
@@ -139,6 +252,17 @@ pub enum DefinitionErrorKind {
 
 /// Prints names as a chain of calls.
 struct Chain<'a>(&'a [String]);
+
+/// Prints what was probably meant.
+struct DidYouMean<'a>(Option<&'a str>);
+
+/// Prints that what is referred to may not be there.
+struct NoDefault<'a> {
+    step: &'a str,
+    by: Option<&'a str>,
+    reference: &'a str,
+    lacks: Option<&'a str>,
+}
 
 /// Prints what tool names are made of.
 struct Characters<'a> {
@@ -244,20 +368,6 @@ impl std::error::Error for DefinitionError {
     }
 }
 
-// === impl Segment ===
-
-impl From<&str> for Segment {
-    fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
-    }
-}
-
-impl From<usize> for Segment {
-    fn from(index: usize) -> Self {
-        Self::Index(index)
-    }
-}
-
 /// Prints a path as TOML would write it: `targets[0].arguments."odd key"`.
 pub(crate) struct DisplayPath<'a>(pub(crate) &'a [Segment]);
 
@@ -296,6 +406,30 @@ impl fmt::Display for Chain<'_> {
             write!(f, "{arrow}`{name}`")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for DidYouMean<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(near) => write!(f, ": did you mean `{near}`?"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for NoDefault<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, by, reference, lacks } = self;
+        write!(f, "step `{step}` can be skipped or fail, and ")?;
+        match lacks {
+            Some(lacks) => write!(f, "its `default_results` have no `{lacks}`")?,
+            None => f.write_str("has no `default_results` for this")?,
+        }
+        match by {
+            Some(by) => write!(f, ", which step `{by}` needs as `{reference}`"),
+            None => write!(f, ", which the output needs as `{reference}`"),
+        }
     }
 }
 

@@ -115,6 +115,14 @@ impl CompositeLayer {
         self.complaints.told()
     }
 
+    /// What is no mistake in the definitions, but hardly what was meant, in words for
+    /// whoever writes them: a loop that may take longer than its run, members of
+    /// outputs without a description.
+    pub fn remarks(&self) -> impl Iterator<Item = &str> {
+        let composites = self.program.composites.iter();
+        composites.flat_map(|composite| composite.remarks.iter().map(String::as_str))
+    }
+
     /// Keeps what the layer knows of tools apart by a key of the request's
     /// context, for servers that show different tools to different callers.
     ///

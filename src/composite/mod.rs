@@ -7,12 +7,14 @@
 //!
 //! # Calling
 //!
-//! | [`Strategy`] | the targets are called | the answer is |
+//! | [`Strategy`] | tools are called | the answer is |
 //! |---|---|---|
 //! | `Parallel` | all at once | every branch, by [`Success`] |
 //! | `Sequential` | one after another, whatever becomes of each | every branch, by [`Success`] |
 //! | `Race` | all at once, the rest cancelled after the first success | that success, unchanged |
 //! | `Fallback` | one after another, until one succeeds | that success, unchanged |
+//! | `Pipeline` | step by step, each with what those before gave | the last result, or an [`Output`] |
+//! | `Workflow` | each step as soon as what it needs has finished | the same |
 //!
 //! Branches that run at the same time are tasks of the call, in a `JoinSet`: a
 //! panic in one is a failed branch of that one, and dropping the call aborts all.
@@ -23,12 +25,12 @@
 //! tool that blocks its thread cannot be timed out there, but no further one is
 //! started.
 //!
-//! A target may take 60 seconds and a
-//! run 30 minutes, unless they say otherwise; a run that ends early gives what
+//! A target may take 60 seconds, an attempt of a step 5 minutes and a run 30
+//! minutes, unless they say otherwise; a run that ends early gives what
 //! it has. The arguments are checked against the composite's input schema, with
 //! its defaults put in, before anything is called.
 //!
-//! # The answer
+//! # The answer of a fan-out
 //!
 //! Of all branches, or if none of a race has won:
 //!
@@ -113,6 +115,8 @@
 //! # }
 //! ```
 
+#![doc = include_str!("../docs/steps.md")]
+
 mod answer;
 mod compile;
 mod definition;
@@ -120,10 +124,14 @@ mod error;
 mod input;
 mod layer;
 mod listing;
+mod output;
+mod plan;
+mod preview;
 mod resolve;
 mod run;
 mod schema;
 mod service;
+mod step;
 
 #[cfg(feature = "config")]
 pub(crate) use self::error::DisplayPath;
@@ -132,6 +140,10 @@ pub use self::{
     definition::{CompositeTool, Order, Strategy, Success, Target},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     layer::CompositeLayer,
+    output::{Output, OutputProperty, OutputType},
+    plan::Plan,
+    preview::{CallPreview, ConditionPreview, LoopPreview, Preview, StepPreview, Wave},
     service::{Composite, ResponseFuture},
+    step::{Case, OnError, Otherwise, Retry, Step, StepKind, Then, ToolCall},
 };
 pub use crate::engine::limits::Limits;

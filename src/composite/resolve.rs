@@ -1,13 +1,28 @@
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde_json::{Value, json};
 
 use super::{
     compile::{Answer, Compiled, Program, Route},
-    input::Input,
-    schema::{self, Source},
+    error::{DisplayPath, Segment},
+    input::{Checked, Input},
+    schema::{self, Need, Source},
 };
-use crate::{catalog::Tools, complaints::Complaints};
+use crate::{
+    catalog::Tools,
+    complaints::Complaints,
+    engine::{
+        outcome::StepError,
+        plan::{self, Action, Arguments, CallSite, Plan},
+    },
+    expr::Use,
+    input_schema::{
+        InputSchema,
+        fit::{Misfit, misfits},
+    },
+    message::Refusal,
+};
 
 /// What becomes of a program's composites with the tools that there are.
 #[derive(Debug)]
@@ -30,9 +45,9 @@ pub(super) enum Resolution {
 pub(super) struct Available {
     /// It, as a tool.
     pub(super) tool: Tool,
-    pub(super) input: Input,
+    input: Input,
     /// Whether its input schema was derived.
-    pub(super) derived: bool,
+    derived: bool,
     /// How each of its targets is called.
     pub(super) targets: Vec<ResolvedTarget>,
 }
@@ -40,10 +55,14 @@ pub(super) struct Available {
 /// A target with the tools that there are.
 #[derive(Debug)]
 pub(super) struct ResolvedTarget {
+    /// Its tool, by the name that the composite calls it by.
+    name: Arc<str>,
     /// The input schema of its tool, if there is such a tool.
-    schema: Option<Arc<JsonObject>>,
+    schema: Option<InputSchema>,
     /// Whether the tool refuses what its schema does not name.
     closed: bool,
+    /// Whether it gets the input of the composite, which is checked already.
+    passes_input: bool,
 }
 
 // === impl Resolved ===
@@ -76,21 +95,20 @@ impl Resolution {
     ) -> Self {
         let found: Vec<Option<&Tool>> = compiled
             .plan
-            .steps
-            .iter()
+            .sites()
             .zip(&compiled.targets)
-            .map(|(step, target)| match target.route {
-                Route::Inner => tools.get(&step.tool),
+            .map(|(call, target)| match target.route {
+                Route::Inner => tools.get(&call.tool),
                 Route::Composite(callee) => {
                     composites[callee].available().map(|callee| &callee.tool)
                 }
             })
             .collect();
 
-        let steps = || compiled.plan.steps.iter().zip(&found);
-        let missing: Vec<_> = steps()
+        let calls = || compiled.plan.sites().zip(&found);
+        let missing: Vec<_> = calls()
             .filter(|(_, tool)| tool.is_none())
-            .map(|(step, _)| format!("`{}`", step.tool))
+            .map(|(call, _)| format!("`{}`", call.tool))
             .collect();
         let known = found.len() - missing.len();
         let lacks_required =
@@ -105,7 +123,21 @@ impl Resolution {
             complaints.tell(format_args!("composite `{name}` goes without {}", missing.join(", ")));
         }
 
-        let targets = steps().map(|(_, tool)| ResolvedTarget::new(*tool)).collect();
+        for step in compiled.plan.steps() {
+            for call in step.action.sites() {
+                let tool = found.get(call.site).copied().flatten();
+                let place = [place(&step.action, call), vec!["arguments".into()]].concat();
+                let misfits = tool.map(|tool| misfits_of(call, tool));
+                for Misfit { path, message } in misfits.into_iter().flatten() {
+                    complaints.tell(format_args!(
+                        "composite `{name}`, `{}`, `{}`: {message}",
+                        step.id,
+                        DisplayPath(&[&*place, &path].concat()),
+                    ));
+                }
+            }
+        }
+        let targets = calls().map(|(call, tool)| ResolvedTarget::new(call, *tool)).collect();
         let annotations: Vec<_> =
             found.iter().map(|tool| tool.and_then(|tool| tool.annotations.as_ref())).collect();
         let derived = schema::derive_annotations(&annotations);
@@ -117,10 +149,7 @@ impl Resolution {
             ));
         }
         let derived = compiled.input_schema.is_none();
-        let input_schema = match &compiled.input_schema {
-            Some(schema) => schema.clone(),
-            None => Arc::new(derive_input(compiled, &found)),
-        };
+        let input_schema = input_schema(compiled, &found);
         let tool = tool(compiled, &found, input_schema.clone(), annotations);
         Self::Available(Box::new(Available {
             tool,
@@ -138,21 +167,83 @@ impl Resolution {
     }
 }
 
-fn derive_input(compiled: &Compiled, found: &[Option<&Tool>]) -> JsonObject {
-    let sources: Vec<_> = compiled
-        .plan
-        .steps
-        .iter()
+/// The input schema of a composite: as given, or derived from the tools that were
+/// found for its targets.
+pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<JsonObject> {
+    if let Some(schema) = &compiled.input_schema {
+        return schema.clone();
+    }
+    let calls = compiled.plan.calls();
+    let sources: Vec<_> = calls
         .zip(&compiled.targets)
-        .zip(found)
-        .map(|((step, target), tool)| Source {
-            id: &step.id,
-            optional: target.optional,
-            arguments: &step.arguments,
-            schema: tool.map(|tool| &*tool.input_schema),
+        .map(|((id, call), target)| Source {
+            id,
+            certain: target.certain,
+            arguments: &call.arguments,
+            schema: found.get(call.site).copied().flatten().map(|tool| &*tool.input_schema),
         })
         .collect();
-    schema::derive_input(&sources)
+    Arc::new(schema::derive_input(&sources, needs(&compiled.plan)))
+}
+
+/// What of the arguments of a call surely does not fit the tool.
+fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
+    match &call.arguments {
+        Arguments::Input => Vec::new(),
+        Arguments::Mapped(arguments) => misfits(&tool.input_schema, &arguments.sketch()),
+    }
+}
+
+/// Where a call stands in the definition of its step.
+fn place(action: &Action, call: &CallSite) -> Vec<Segment> {
+    match action {
+        Action::Call(_) | Action::ForEach(_) => Vec::new(),
+        Action::Switch(switch) => {
+            let mut cases = switch.cases.iter();
+            match cases.position(|(_, case)| case.site == call.site) {
+                Some(case) => vec!["cases".into(), case.into()],
+                None => vec!["default".into()],
+            }
+        }
+    }
+}
+
+/// What a plan needs of the input besides the arguments of its targets.
+fn needs(plan: &Plan) -> Vec<Need<'_>> {
+    fn add<'p>(
+        needs: &mut Vec<Need<'p>>,
+        uses: Vec<Use<'p>>,
+        certain: bool,
+        schema: Option<&Value>,
+    ) {
+        let need = |used| Need { used, certain, schema: schema.cloned() };
+        needs.extend(uses.into_iter().map(need));
+    }
+
+    let mut needs = Vec::new();
+    let array = json!({ "type": "array" });
+    for step in plan.steps() {
+        let aborts = !step.may_fail();
+        if let Some(condition) = &step.condition {
+            add(&mut needs, condition.uses(), aborts, None);
+        }
+        let certain = aborts && step.condition.is_none();
+        match &step.action {
+            Action::Call(_) => (),
+            Action::ForEach(each) => {
+                add(&mut needs, each.collection.uses(), certain, Some(&array));
+            }
+            Action::Switch(switch) => {
+                for (at, (when, _)) in switch.cases.iter().enumerate() {
+                    add(&mut needs, when.uses(), certain && at == 0, None);
+                }
+            }
+        }
+    }
+    if let plan::Answer::Output(output) = &plan.answer {
+        add(&mut needs, output.uses(), true, None);
+    }
+    needs
 }
 
 fn tool(
@@ -167,10 +258,20 @@ fn tool(
     tool.output_schema = match (&compiled.output_schema, compiled.answer) {
         (Some(given), _) => Some(given.clone()),
         (None, Answer::Branches { report: true, .. }) => {
-            let ids = compiled.plan.steps.iter().map(|step| &*step.id);
+            let ids = compiled.plan.steps().iter().map(|step| &*step.id);
             Some(Arc::new(schema::report_schema(ids)))
         }
         (None, Answer::Branches { report: false, .. }) => None,
+        // What the last step promises is kept, if no other can be the last.
+        (None, Answer::Steps) => compiled.plan.steps().last().and_then(|last| {
+            let tool = found.last().copied().flatten();
+            match last.action {
+                _ if last.may_be_skipped() => None,
+                Action::Call(_) => tool?.output_schema.clone(),
+                Action::ForEach(_) => Some(Arc::new(schema::loop_schema())),
+                Action::Switch(_) => None,
+            }
+        }),
         // The winner's result is passed on: what all targets promise, it keeps.
         (None, Answer::Winner) => {
             let mut schemas =
@@ -182,13 +283,32 @@ fn tool(
     tool
 }
 
+// === impl Available ===
+
+impl Available {
+    /// Checks what the composite is called with; see [`Input::check`].
+    pub(super) fn check(
+        &self,
+        tool: &str,
+        arguments: Option<JsonObject>,
+    ) -> Result<Checked, Refusal> {
+        let mut checked = self.input.check(tool, arguments)?;
+        if !self.derived {
+            // They are what somebody has written.
+            checked.defaulted.clear();
+        }
+        Ok(checked)
+    }
+}
+
 // === impl ResolvedTarget ===
 
 impl ResolvedTarget {
-    fn new(tool: Option<&Tool>) -> Self {
+    fn new(call: &CallSite, tool: Option<&Tool>) -> Self {
         let schema = tool.map(|tool| tool.input_schema.clone());
         let closed = schema.as_deref().is_some_and(schema::is_closed);
-        Self { schema, closed }
+        let passes_input = matches!(call.arguments, Arguments::Input);
+        Self { name: call.tool.clone(), schema: schema.map(InputSchema::new), closed, passes_input }
     }
 
     /// Whether there is such a tool.
@@ -196,10 +316,40 @@ impl ResolvedTarget {
         self.schema.is_some()
     }
 
-    /// Leaves out arguments that the tool did not ask for: all of them if it
-    /// takes no others, else those in `optional`.
-    pub(super) fn narrow(&self, arguments: &mut JsonObject, optional: &[String]) {
-        let Some(schema) = &self.schema else { return };
+    /// Makes arguments fit for the tool, as far as its schema says how: without those of
+    /// the input that are not for it, of which `defaulted` are there only since they
+    /// have a default.
+    ///
+    /// # Errors
+    ///
+    /// Returns where they do not fit.
+    pub(super) fn prepare(
+        &self,
+        mut arguments: JsonObject,
+        defaulted: &[String],
+    ) -> Result<JsonObject, StepError> {
+        self.narrow(&mut arguments, defaulted);
+        let Some(schema) = self.schema.as_ref().filter(|_| !self.passes_input) else {
+            return Ok(arguments);
+        };
+        let tool = &*self.name;
+        let mut arguments = Value::Object(arguments);
+        let fits = schema.fit(tool, &mut arguments, |error| {
+            tracing::warn!(tool, %error, "arguments are not fitted: the input schema cannot be used");
+        });
+        match (fits, arguments) {
+            (Ok(()), Value::Object(arguments)) => Ok(arguments),
+            (Ok(()), _) => Ok(JsonObject::new()),
+            // As if the tool had refused them.
+            (Err(refusal), _) => Err(StepError::protocol(refusal.to_error())),
+        }
+    }
+
+    /// Leaves out of the input what the tool did not ask for: all else if it takes
+    /// no others, or else those in `optional`.
+    fn narrow(&self, arguments: &mut JsonObject, optional: &[String]) {
+        let Some(schema) = self.schema.as_ref().filter(|_| self.passes_input) else { return };
+        let schema = schema.schema();
         if self.closed {
             arguments.retain(|name, _| schema::declares(schema, name));
         } else {

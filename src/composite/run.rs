@@ -25,7 +25,6 @@ use crate::{
         caller::{Call, Caller},
         limits::{Limits, Scope},
         outcome::{ErrorKind, RunState, StepError},
-        plan::Arguments,
         run::Run,
     },
     message::{BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer},
@@ -83,13 +82,12 @@ where
                 name: compiled.name.to_string().into(),
             });
         };
-        let Checked { arguments, defaulted } = available.input.check(&compiled.name, arguments)?;
-        let defaulted = if available.derived { defaulted } else { Vec::new() };
-        let state = RunState::new(arguments, compiled.plan.steps.len());
+        let Checked { arguments, defaulted } = available.check(&compiled.name, arguments)?;
+        let state = RunState::new(arguments, compiled.plan.steps().len());
         let targets = Targets { runner: self, composite, defaulted };
         let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
         run.drive().await;
-        Ok(answer(compiled, run.into_state()))
+        Ok(answer(compiled, run.into_state(), &scope))
     }
 }
 
@@ -108,14 +106,21 @@ where
         + Send
         + 'static,
 {
+    fn prepare(&mut self, site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
+        let available = self.runner.known.derived().available(self.composite);
+        let Some(target) = available.map(|available| &available.targets[site]) else {
+            return Ok(arguments);
+        };
+        target.prepare(arguments, &self.defaulted)
+    }
+
     fn call(
         &mut self,
         call: Call,
     ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
         let Runner { program, known, inner } = &self.runner;
-        let compiled = &program.composites[self.composite];
-        let Call { step, tool, mut arguments, context, scope } = call;
-        match compiled.targets[step].route {
+        let Call { site, tool, arguments, context, scope } = call;
+        match program.composites[self.composite].targets[site].route {
             Route::Composite(callee) => {
                 let runner = self.runner.clone();
                 let scope = scope.nested(program.composites[callee].timeout);
@@ -129,15 +134,11 @@ where
             }
             Route::Inner => {
                 let available = known.derived().available(self.composite);
-                let target = available.map(|available| &available.targets[step]);
-                let Some(target) = target.filter(|target| target.exists()) else {
+                if !available.is_some_and(|available| available.targets[site].exists()) {
                     let refusal =
                         Refusal::Unknown { kind: ItemKind::Tool, name: tool.to_string().into() };
                     let missing = Err(StepError::protocol(refusal.to_error()));
                     return Either::Right(future::ready(missing).boxed());
-                };
-                if matches!(compiled.plan.steps[step].arguments, Arguments::Input) {
-                    target.narrow(&mut arguments, &self.defaulted);
                 }
                 let mut params = CallToolRequestParams::new(tool.to_string());
                 params.arguments = Some(arguments);

@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     engine::plan::Arguments,
-    expr::{Found, PathSegment},
+    expr::{PathSegment, Use},
     input_schema::{keywords, refs::resolve},
+    near::nearest,
 };
 
 /// Keywords that make a schema say more than its `properties` do.
@@ -30,19 +31,28 @@ const HEADER_KEYWORD: &str = "x-mcp-header";
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,
-    /// Whether the composite exists without it.
-    pub(super) optional: bool,
+    /// Whether it is called in each run that succeeds.
+    pub(super) certain: bool,
     pub(super) arguments: &'a Arguments,
     /// None if the tool is not known.
     pub(super) schema: Option<&'a JsonObject>,
 }
 
+/// Something of the input that is needed to decide what is called.
+pub(super) struct Need<'a> {
+    pub(super) used: Use<'a>,
+    /// Whether it is needed in each run that succeeds.
+    pub(super) certain: bool,
+    /// What it must be if it is the whole property, if that is known.
+    pub(super) schema: Option<Value>,
+}
+
 /// Derives the input schema of a composite.
 ///
-/// It has the properties that the targets have and those that their arguments
-/// refer to; equal ones once, different ones as `anyOf`. Required is what a
-/// target that is not optional requires.
-pub(super) fn derive_input(sources: &[Source<'_>]) -> JsonObject {
+/// It has the properties that the targets have and those that are referred to;
+/// equal ones once, different ones as `anyOf`. Required is what is needed in
+/// each run that succeeds.
+pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> JsonObject {
     let mut union = Union::default();
     let mut closed = true;
     for source in sources {
@@ -53,11 +63,17 @@ pub(super) fn derive_input(sources: &[Source<'_>]) -> JsonObject {
             }
             Arguments::Mapped(expression) => {
                 closed = false;
-                for found in expression.references() {
-                    union.add_reference(source, &found);
+                for used in expression.uses() {
+                    union.add_reference(source, &used);
                 }
             }
         }
+    }
+    for Need { used, certain, schema } in needs {
+        let Some(name) = used.property() else { continue };
+        closed = false;
+        let schema = schema.filter(|_| used.bare && used.path.len() == 1);
+        union.refer(name, schema, certain && used.certain && !used.optional);
     }
     union.into_schema(closed)
 }
@@ -66,6 +82,38 @@ pub(super) fn derive_input(sources: &[Source<'_>]) -> JsonObject {
 pub(super) fn declares(schema: &JsonObject, property: &str) -> bool {
     let properties = resolve_root(schema).get("properties");
     properties.is_some_and(|properties| properties.get(property).is_some())
+}
+
+/// The first name on a path that a schema surely does not have, and what was
+/// probably meant.
+///
+/// A schema that takes more than its properties is not asked, but one that only
+/// does not say that it takes no others is: who names some means those.
+pub(super) fn undeclared(
+    schema: &JsonObject,
+    path: &[PathSegment],
+) -> Option<(String, Option<String>)> {
+    let mut at = resolve_root(schema);
+    for segment in path {
+        let open = OPENING_KEYWORDS.iter().any(|keyword| at.contains_key(*keyword))
+            || at.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false));
+        let next = match segment {
+            PathSegment::Key(_) if open => return None,
+            PathSegment::Key(key) => {
+                let properties = at.get("properties")?.as_object()?;
+                match properties.get(key) {
+                    Some(property) => property,
+                    None => {
+                        let names: Vec<_> = properties.keys().map(String::as_str).collect();
+                        return Some((key.clone(), nearest(key, &names).map(str::to_owned)));
+                    }
+                }
+            }
+            PathSegment::Index(_) => at.get("items")?,
+        };
+        at = resolve(schema, next.as_object()?);
+    }
+    None
 }
 
 /// Whether a schema refuses every property that it does not name.
@@ -128,24 +176,13 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
         "properties": {
             "status": { "enum": ["completed", "failed", "timed_out", "skipped", "cancelled"] },
             "output": { "description": "What the tool answered: its structured content, or its text." },
-            "error": {
-                "type": "object",
-                "properties": {
-                    "kind": {
-                        "enum": ["tool", "protocol", "service", "panic", "timeout", "limit", "definition"],
-                    },
-                    "message": { "type": "string" },
-                    "code": { "type": "integer" },
-                    "data": {},
-                },
-                "required": ["kind", "message"],
-            },
+            "error": error_schema(),
         },
         "required": ["status"],
     });
     let branches: Map<_, _> =
         ids.clone().map(|id| (id.to_owned(), json!({ "$ref": "#/$defs/branch" }))).collect();
-    let schema = json!({
+    into_object(json!({
         "type": "object",
         "properties": {
             "branches": {
@@ -157,7 +194,52 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
         },
         "required": ["branches"],
         "$defs": { "branch": branch },
+    }))
+}
+
+/// The schema of what a loop gives.
+pub(super) fn loop_schema() -> JsonObject {
+    let count = json!({ "type": "integer" });
+    let iteration = json!({
+        "type": "object",
+        "properties": {
+            "index": count,
+            "item": {},
+            "status": { "enum": ["completed", "failed", "timed_out", "cancelled"] },
+            "output": {},
+            "error": error_schema(),
+        },
+        "required": ["index", "item", "status"],
     });
+    into_object(json!({
+        "type": "object",
+        "properties": {
+            "iterations": { "type": "array", "items": iteration },
+            "count": count,
+            "completed": count,
+            "failed": count,
+        },
+        "required": ["iterations", "count", "completed", "failed"],
+    }))
+}
+
+/// The schema of an error.
+fn error_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "kind": {
+                "enum": ["tool", "protocol", "service", "panic", "timeout", "limit", "definition"],
+            },
+            "message": { "type": "string" },
+            "code": { "type": "integer" },
+            "data": {},
+        },
+        "required": ["kind", "message"],
+    })
+}
+
+fn into_object(schema: Value) -> JsonObject {
     match schema {
         Value::Object(schema) => schema,
         _ => Map::new(),
@@ -169,6 +251,8 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
 struct Union<'a> {
     properties: BTreeMap<String, Vec<Value>>,
     required: BTreeSet<String>,
+    /// What is required unless it has a default.
+    needed: BTreeSet<String>,
     /// Whole schemas of targets, which their properties refer to.
     definitions: BTreeMap<String, (&'a JsonObject, Value)>,
 }
@@ -184,30 +268,35 @@ impl<'a> Union<'a> {
             let property = self.adopt(source, schema, property);
             self.add(name, property);
         }
-        if !source.optional {
+        if source.certain {
             let required = root.get("required").and_then(Value::as_array).into_iter().flatten();
             self.required.extend(required.filter_map(Value::as_str).map(str::to_owned));
         }
     }
 
     /// Adds the property that an argument refers to.
-    fn add_reference(&mut self, source: &Source<'a>, found: &Found<'_>) {
-        let Some(name) = found.reference.property() else { return };
+    fn add_reference(&mut self, source: &Source<'a>, used: &Use<'_>) {
+        let Some(name) = used.property() else { return };
         // Only an argument that is nothing but the property has its type.
-        let typed = match (&found.path[..], found.reference.path()) {
-            ([PathSegment::Key(argument)], [_]) => source.schema.and_then(|schema| {
+        let typed = match (&used.place[..], used.path) {
+            ([PathSegment::Key(argument)], [_]) if used.bare => source.schema.and_then(|schema| {
                 Some((schema, resolve_root(schema).get("properties")?.get(argument)?))
             }),
             _ => None,
         };
-        let property = match typed {
-            Some((schema, property)) => self.adopt(source, schema, property),
-            None => Value::Object(Map::new()),
-        };
-        let has_default = property.get("default").is_some();
-        self.add(name, property);
-        if !source.optional && !found.reference.is_optional() && !has_default {
-            self.required.insert(name.to_owned());
+        let property = typed.map(|(schema, property)| self.adopt(source, schema, property));
+        self.refer(name, property, source.certain && used.certain && !used.optional);
+    }
+
+    /// Adds a property that is referred to, and what it must be there, if that is known.
+    fn refer(&mut self, name: &str, property: Option<Value>, is_needed: bool) {
+        // Also if nothing is said of it.
+        self.properties.entry(name.to_owned()).or_default();
+        if let Some(property) = property {
+            self.add(name, property);
+        }
+        if is_needed {
+            self.needed.insert(name.to_owned());
         }
     }
 
@@ -264,17 +353,11 @@ impl<'a> Union<'a> {
         rehome(property, Some(&name))
     }
 
-    fn into_schema(self, closed: bool) -> JsonObject {
-        let properties: Map<_, _> = self
-            .properties
-            .into_iter()
-            .map(|(name, mut alternatives)| match alternatives.len() {
-                1 => (name, alternatives.remove(0)),
-                // One that takes anything leaves nothing to say.
-                _ if alternatives.iter().any(|schema| *schema == json!({})) => (name, json!({})),
-                _ => (name, json!({ "anyOf": alternatives })),
-            })
-            .collect();
+    fn into_schema(mut self, closed: bool) -> JsonObject {
+        let properties: Map<_, _> =
+            self.properties.into_iter().map(|(name, all)| (name, any_of(all))).collect();
+        let has_default = |name: &String| properties[name].get("default").is_some();
+        self.required.extend(self.needed.into_iter().filter(|name| !has_default(name)));
         let mut schema = Map::new();
         schema.insert("type".to_owned(), "object".into());
         schema.insert("properties".to_owned(), properties.into());
@@ -294,6 +377,26 @@ impl<'a> Union<'a> {
         }
         schema
     }
+}
+
+/// A schema of what fits any of these.
+fn any_of(mut alternatives: Vec<Value>) -> Value {
+    if let [_] = *alternatives {
+        return alternatives.remove(0);
+    }
+    // The first default is that of all: who leaves it out means no other.
+    let default = alternatives.iter().find_map(|schema| schema.get("default")).cloned();
+    // One that takes anything leaves nothing to say.
+    let mut merged =
+        if alternatives.iter().all(|schema| *schema != json!({})) && !alternatives.is_empty() {
+            json!({ "anyOf": alternatives })
+        } else {
+            json!({})
+        };
+    if let Some(default) = default {
+        merged["default"] = default;
+    }
+    merged
 }
 
 /// The root of a schema, also where it is only a reference to a definition.

@@ -7,12 +7,12 @@ use std::{
 
 use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
-use rmcp::model::ErrorData;
+use rmcp::model::{ErrorData, JsonObject};
 use tokio::runtime::Handle;
 use tower::BoxError;
 use tower_service::Service;
 
-use super::{CompositeLayer, listing::Listing, resolve::Resolved, run::Runner};
+use super::{CompositeLayer, Preview, listing::Listing, resolve::Resolved, run::Runner};
 use crate::{
     catalog::{AtHand, Catalog, Known, ListError, Needs},
     engine::limits::Limits,
@@ -84,6 +84,48 @@ where
     /// are needed.
     pub async fn warm(&self) -> Result<(), ListError> {
         self.listing.warm().await
+    }
+}
+
+impl<S> Composite<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    /// What a composite would do with these arguments, as far as that is known
+    /// before anything is called: the order of its steps, and what they would call
+    /// with which arguments, fitted to the schemas of the tools.
+    ///
+    /// It may list the tools behind the composites, and calls none.
+    ///
+    /// # Errors
+    ///
+    /// Returns the JSON-RPC error that a call would be answered with: there is no
+    /// such composite, tools of it are missing, or the arguments do not fit.
+    pub async fn preview(
+        &self,
+        composite: &str,
+        arguments: JsonObject,
+    ) -> Result<Preview, ErrorData> {
+        let rule = self.listing.rule().clone();
+        let refused = |refusal: Refusal| refusal.to_error();
+        let name = || composite.to_owned().into();
+        let Some(at) = rule.program.find(composite) else {
+            return Err(refused(Refusal::Unknown { kind: ItemKind::Tool, name: name() }));
+        };
+        let (catalog, context) = self.listing.catalogs().of(&crate::message::Context::default());
+        let program = rule.program.clone();
+        let known = known(&catalog, at, rule, self.get_ref().clone(), context).await;
+        let Some(available) = known.as_ref().and_then(|known| known.derived().available(at)) else {
+            return Err(refused(Refusal::Unavailable { kind: ItemKind::Tool, name: name() }));
+        };
+        let checked = available.check(composite, Some(arguments)).map_err(refused)?;
+        let prepare =
+            |site: usize, arguments| available.targets[site].prepare(arguments, &checked.defaulted);
+        let waves = program.composites[at].plan.preview(&checked.arguments, &prepare);
+        Ok(Preview { composite: composite.to_owned(), waves })
     }
 }
 

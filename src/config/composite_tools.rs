@@ -8,13 +8,15 @@ use super::{
     annotations::AnnotationsTable,
     duration::Duration,
     error::MAX_MISTAKES,
+    output::OutputTable,
     read::Reader,
+    steps::StepTable,
     targets::{Meaning, Targets},
 };
 use crate::alias::AliasLayer;
 use crate::composite::{
-    CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Order, Segment, Strategy,
-    Success, Target,
+    CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Order, Output, Segment,
+    Strategy, Success, Target,
 };
 
 /// The key of the section.
@@ -42,7 +44,7 @@ pub(super) struct CompositeToolTable {
     annotations: Option<AnnotationsTable>,
     /// How long a whole run may take; 30 minutes, if not set.
     timeout: Option<Duration>,
-    /// How the targets are run; all at once, if not set.
+    /// How tools are called; all targets at once, if not set.
     strategy: Option<StrategyName>,
     /// How many targets must succeed; all, if not set.
     success: Option<SuccessRule>,
@@ -57,6 +59,12 @@ pub(super) struct CompositeToolTable {
     tools: Option<Vec<String>>,
     /// The tools to call, with settings for each, instead of `tools`.
     targets: Option<Vec<TargetTable>>,
+    /// What a pipeline or workflow does.
+    steps: Option<Vec<StepTable>>,
+    /// What a pipeline or workflow gives; the result of its last step, if not set.
+    output: Option<OutputTable>,
+    /// Whether what looks like a reference must be one, and what it refers to be there.
+    strict: Option<bool>,
 }
 
 /// One tool that a composite calls.
@@ -77,7 +85,7 @@ struct TargetTable {
     optional: Option<bool>,
 }
 
-/// How the targets are run.
+/// How tools are called.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -90,6 +98,10 @@ enum StrategyName {
     Race,
     /// One after the other, until one has succeeded.
     Fallback,
+    /// Steps one after the other.
+    Pipeline,
+    /// Steps as soon as what they need has finished.
+    Workflow,
 }
 
 /// How many targets must succeed.
@@ -167,22 +179,23 @@ fn resolve(
             && !(0..tools.len()).any(|index| reader.has_fault_in(&at(index, &["name".into()])));
     let mut told = 0;
     for (index, tool) in tools.iter_mut().enumerate() {
-        for (place, target) in tool.targets.iter_mut().enumerate() {
-            let mistaken = known && told < MAX_MISTAKES && !target.tool.trim().is_empty();
-            let message = match targets.resolve(&target.tool, &tool.name) {
+        let name = tool.name.clone();
+        for (path, call) in tool.calls_mut() {
+            let mistaken = known && told < MAX_MISTAKES && !call.tool.trim().is_empty();
+            let message = match targets.resolve(&call.tool, &name) {
                 Meaning::Named => continue,
                 Meaning::Tool(name) => {
-                    target.tool = name;
-                    target.behind = true;
+                    call.tool = name;
+                    call.behind = true;
                     continue;
                 }
                 _ if !mistaken => continue,
-                Meaning::Bare(name) => targets.bare(&target.tool, name),
-                Meaning::Renamed(name) => targets.renamed(&target.tool, name.as_deref()),
-                Meaning::Unknown => targets.unknown(&target.tool),
+                Meaning::Bare(name) => targets.bare(&call.tool, name),
+                Meaning::Renamed(name) => targets.renamed(&call.tool, name.as_deref()),
+                Meaning::Unknown => targets.unknown(&call.tool),
             };
             told += 1;
-            let path = ["targets".into(), place.into(), "tool".into()];
+            let path = [path, vec!["tool".into()]].concat();
             let path = spellings.get(index).map(|spelling| spelling.apply(&path));
             reader.report(&at(index, &path.unwrap_or_default()), message);
         }
@@ -196,18 +209,24 @@ fn report(error: &DefinitionError, spellings: &[Spelling], reader: &mut Reader<'
         path => (usize::MAX, path),
     };
     // Targets that could not be read were not counted.
-    if matches!(error.kind(), DefinitionErrorKind::NoTargets | DefinitionErrorKind::Quorum { .. })
-        && ["tools", "targets"]
+    let counts = matches!(
+        error.kind(),
+        DefinitionErrorKind::NoTargets
+            | DefinitionErrorKind::NoSteps
+            | DefinitionErrorKind::Quorum { .. }
+    );
+    if counts
+        && ["tools", "targets", "steps"]
             .into_iter()
             .any(|key| reader.has_fault_in(&at(index, &[key.into()])))
     {
         return;
     }
-    let path = match spellings.get(index) {
-        Some(spelling) => spelling.apply(path),
-        None => path.to_vec(),
+    let (path, message) = match spellings.get(index) {
+        Some(spelling) => (spelling.apply(path), spelling.tell(error.kind())),
+        None => (path.to_vec(), error.kind().to_string()),
     };
-    reader.report(&at(index, &path), error.kind().to_string());
+    reader.report(&at(index, &path), message);
 }
 
 /// The path of something in the composite at `index`.
@@ -242,19 +261,24 @@ impl CompositeToolTable {
             let message = "`tools` is the short form of `targets`: expected one of them";
             reader.report(&at(index, &["tools".into()]), message.to_owned());
         }
-        let targets: Vec<_> = match (self.targets, self.tools) {
-            (Some(targets), _) => targets
-                .into_iter()
-                .enumerate()
-                .map(|(place, table)| {
-                    table.into_target(&at(index, &["targets".into(), place.into()]), reader)
-                })
-                .collect(),
-            (None, tools) => tools.into_iter().flatten().map(Target::new).collect(),
-        };
+        let tools = self.tools.map(|tools| tools.into_iter().map(Target::new).collect());
+        let targets = self.targets.map(|targets| {
+            let path = |place: usize| at(index, &["targets".into(), place.into()]);
+            let targets = targets.into_iter().enumerate();
+            targets.map(|(place, table)| table.into_target(&path(place), reader)).collect()
+        });
+        let steps = self.steps.map(|steps| {
+            let path = |place: usize| at(index, &["steps".into(), place.into()]);
+            let steps = steps.into_iter().enumerate();
+            steps.map(|(place, table)| table.into_step(&path(place), reader)).collect()
+        });
 
-        let mut tool = CompositeTool::fan_out(name, description, targets)
-            .strategy(self.strategy.map(Strategy::from).unwrap_or_default());
+        let strategy = self.strategy.map(Strategy::from).unwrap_or_default();
+        let mut tool = CompositeTool::of(strategy, name, description);
+        tool.targets = targets.or(tools);
+        tool.steps = steps;
+        tool.output = self.output.map(Output::from);
+        tool.strict = self.strict;
         if let Some(title) = self.title {
             tool = tool.title(title);
         }
@@ -315,6 +339,16 @@ impl TargetTable {
 // === impl Spelling ===
 
 impl Spelling {
+    /// What is wrong, with the keys as they are spelled.
+    fn tell(&self, kind: &DefinitionErrorKind) -> String {
+        match kind {
+            DefinitionErrorKind::Meaningless { key: "targets", with } if self.tools => {
+                DefinitionErrorKind::Meaningless { key: "tools", with: with.clone() }.to_string()
+            }
+            kind => kind.to_string(),
+        }
+    }
+
     /// The path as it is spelled, of one in the long form.
     fn apply(&self, path: &[Segment]) -> Vec<Segment> {
         match path {
@@ -339,6 +373,8 @@ impl From<StrategyName> for Strategy {
             StrategyName::Sequential => Self::Sequential,
             StrategyName::Race => Self::Race,
             StrategyName::Fallback => Self::Fallback,
+            StrategyName::Pipeline => Self::Pipeline,
+            StrategyName::Workflow => Self::Workflow,
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{
     composite_tools::{self, CompositeToolTable},
     filter::{self, FilterTable},
     include::{self, Parsed, Sources, Texts},
+    limits::{self, LimitsTable},
     read::Reader,
     router::{self, RouterTable},
     source::Source,
@@ -44,6 +45,8 @@ pub(super) struct FileTable {
     router: RouterTable,
     /// The servers behind the stack.
     backends: Vec<BackendTable>,
+    /// What one call of a composite may use.
+    limits: LimitsTable,
     /// What clients may send.
     validate: ValidateTable,
     /// What clients may see and use.
@@ -174,7 +177,8 @@ impl Config {
         let advertise = advertise::build(file.advertise, reader);
         let (composite_tools, layer) =
             composite_tools::build(file.composite_tools, &backends, &router, &alias, reader);
-        let composite_layer = layer?;
+        let limits = limits::build(&file.limits, reader);
+        let composite_layer = layer?.limits(limits);
         let stack_layer = StackLayer::new()
             .limit(limit)
             .advertise(advertise)

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use rmcp::model::ServerConfig;
+use rmcp::model::{ErrorData, JsonObject, ServerConfig};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
@@ -16,6 +16,7 @@ use super::{Backends, Config, ConnectError};
 use crate::{
     adapter::{RemoteService, Router, ServeService, remote::Ending},
     changes::Changes,
+    composite::Preview,
     reload::{Reload, Reloader},
     stack::{Stack, StackLayer},
 };
@@ -149,6 +150,20 @@ impl Gateway {
         let shared = self.0.clone();
         let known = move |uri: &Arc<str>| shared.lock().layer.aliases().uris_of(uri);
         self.0.changes.heard_as(Arc::new(known))
+    }
+
+    /// What a composite would do with these arguments; see
+    /// [`Composite::preview`](crate::composite::Composite::preview).
+    ///
+    /// # Errors
+    ///
+    /// Returns the JSON-RPC error that a call would be answered with.
+    pub async fn preview(
+        &self,
+        composite: &str,
+        arguments: JsonObject,
+    ) -> Result<Preview, ErrorData> {
+        self.0.running().stack().preview(composite, arguments).await
     }
 
     /// What was in the way of the layers with what there was; see

@@ -17,8 +17,8 @@ use crate::composite::Segment;
 const MAX_WORD: usize = 64;
 
 /// The sections that hold no secrets.
-const OPEN_SECTIONS: [&str; 6] =
-    ["advertise", "composite_tools", "filter", "include", "router", "validate"];
+const OPEN_SECTIONS: [&str; 7] =
+    ["advertise", "composite_tools", "filter", "include", "limits", "router", "validate"];
 
 /// The keys of a backend that hold none, as long as they hold one value.
 const OPEN_KEYS: [&str; 7] =

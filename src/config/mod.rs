@@ -2,7 +2,8 @@
 //!
 //! A file has these sections, each of which may be left out:
 //!
-//! - [`[[composite_tools]]`](#composite-tools): tools that are made of others;
+//! - [`[[composite_tools]]`](#composite-tools): tools that are made of others, and
+//!   [`[limits]`](#pipelines-and-workflows) of what a call of one may use;
 //! - [`[[backends]]` and `[router]`](#backends): the servers, and how they become one;
 //! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): what clients
 //!   may send, see and use, and under which names;
@@ -49,6 +50,56 @@
 //! [`CompositeTool`](crate::composite::CompositeTool) and
 //! [`Target`](crate::composite::Target), and what `arguments` can refer to by
 //! [`expr`](crate::expr).
+//!
+//! # Pipelines and workflows
+//!
+//! ```toml
+//! [[composite_tools]]
+//! name = "research"
+//! description = "Research a topic"
+//! strategy = "workflow"                        # "pipeline"
+//! strict = true                                # what looks like a reference is one
+//! max_parallel = 10                            # of a workflow
+//!
+//! [[composite_tools.steps]]
+//! id = "search"                                # required
+//! tool = "web_search"                          # required
+//! arguments = { query = "$input.topic", limit = 5 }
+//! timeout = "30s"                              # of each attempt
+//! on_error = { action = "retry", retry_count = 3, delay = "1s", max_delay = "60s", then = "abort" }
+//! parse = "json"
+//!
+//! [[composite_tools.steps]]
+//! id = "read"
+//! type = "for_each"                            # "tool", "switch"
+//! condition = "steps.search.output.hits | length > 0"
+//! collection = "$steps.search.output.hits"     # required
+//! item_var = "hit"                             # else `item`
+//! max_parallel = 10
+//! max_iterations = 100
+//! tool = "read_page"
+//! arguments = { url = "$hit.url", title = "{{ index }}: {{ hit.title }}" }
+//! on_error = "continue"                        # "abort", "retry"
+//! default_results = { completed = 0 }
+//!
+//! [[composite_tools.steps]]
+//! id = "tell"
+//! type = "switch"
+//! depends_on = ["read"]
+//! cases = [{ when = "input.mail is defined", tool = "send_mail", arguments = { to = "$input.mail" } }]
+//! default = "skip"                             # or a `tool` and its `arguments`
+//!
+//! [composite_tools.output]
+//! required = ["pages"]
+//! properties.pages = { type = "integer", description = "How many", value = "$steps.read.output.completed" }
+//! properties.top = { type = "object", description = "The best", properties = { url = { type = "string", description = "Where", value = "$steps.search.output.hits[0].url", default = "" } } }
+//!
+//! [limits]                                     # of one call of a composite
+//! max_calls = 10000
+//! max_result_bytes = 4194304
+//! ```
+//!
+//! What the keys of steps mean is told in [`composite`](crate::composite#pipelines-and-workflows).
 //!
 //! # Backends
 //!
@@ -308,14 +359,17 @@ mod filter;
 mod gateway;
 mod header;
 mod include;
+mod limits;
 mod masks;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod memory;
+mod output;
 mod read;
 mod router;
 #[cfg(test)]
 mod schema;
 mod source;
+mod steps;
 mod targets;
 mod url;
 mod validate;

@@ -170,6 +170,20 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
+    /// The value of a key of the table at `path`, which must not be zero.
+    pub(super) fn at_least_one(
+        &mut self,
+        path: &[Segment],
+        key: &str,
+        value: Option<usize>,
+    ) -> Option<usize> {
+        if value == Some(0) {
+            let message = format!("`{key}` is zero: expected more, or leave the key out");
+            self.report(&[path, &[key.into()]].concat(), message);
+        }
+        value
+    }
+
     /// Whether a mistake was reported at or in what was read at a path.
     pub(super) fn has_fault_in(&self, path: &[Segment]) -> bool {
         let (path, _) = self.locate(path);

@@ -46,18 +46,11 @@ pub(super) fn build(
     let mut limit = LimitLayer::new();
     let mut validate =
         ValidateLayer::new().schema(table.schema.map(SchemaMode::from).unwrap_or_default());
-    let mut least = |key: &str, value: Option<usize>| {
-        if value == Some(0) {
-            let message = format!("`{key}` is zero: expected more, or leave the key out");
-            reader.report(&[path, &[key.into()]].concat(), message);
-        }
-        value
-    };
-    if let Some(bytes) = least("max_argument_bytes", table.max_argument_bytes) {
+    if let Some(bytes) = reader.at_least_one(path, "max_argument_bytes", table.max_argument_bytes) {
         limit = limit.max_argument_bytes(bytes);
         validate = validate.max_argument_bytes(bytes);
     }
-    if let Some(depth) = least("max_depth", table.max_depth) {
+    if let Some(depth) = reader.at_least_one(path, "max_depth", table.max_depth) {
         limit = limit.max_depth(depth);
         validate = validate.max_depth(depth);
     }

@@ -13,6 +13,10 @@ use super::{
 };
 use crate::composite::Segment;
 
+/// What structs are called in serde that can also be written as a word, which is
+/// then the value of their first field; no table has that.
+const WORD_OR_TABLE: &str = "WordOrTable";
+
 /// Deserializes one value.
 pub(super) struct Value<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
@@ -29,6 +33,12 @@ struct Entries<'r, 'a, 't> {
     reader: &'r mut Reader<'a, 't>,
     entries: Vec<(&'a str, &'a Node<'t>)>,
     next: usize,
+}
+
+/// A word instead of a table.
+struct Word<'r, 'a, 't> {
+    key: &'static str,
+    value: Option<Value<'r, 'a, 't>>,
 }
 
 /// A word such as `"all"`, or a table with one key such as `{ quorum = 2 }`.
@@ -130,13 +140,21 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
 
     fn deserialize_struct<V: Visitor<'a>>(
         self,
-        _name: &'static str,
+        name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Failure> {
-        // The type would find them too, but one at a time.
-        if let DeValue::Table(table) = self.node.get_ref() {
-            self.reader.check_keys(table, fields);
+        let (word, keys) = match fields.split_first() {
+            Some((word, keys)) if name == WORD_OR_TABLE => (Some(*word), keys),
+            _ => (None, fields),
+        };
+        match (self.node.get_ref(), word) {
+            // The type would find them too, but one at a time.
+            (DeValue::Table(table), _) => self.reader.check_keys(table, keys),
+            (DeValue::String(_), Some(word)) => {
+                return visitor.visit_map(Word { key: word, value: Some(self) });
+            }
+            _ => (),
         }
         self.visit(visitor)
     }
@@ -250,6 +268,27 @@ impl<'a> MapAccess<'a> for Entries<'_, 'a, '_> {
         self.next += 1;
         let read = |value: Value<'_, 'a, '_>| seed.deserialize(value);
         self.reader.step(Segment::Key(key.to_owned()), node, read)
+    }
+}
+
+// === impl Word ===
+
+impl<'a> MapAccess<'a> for Word<'_, 'a, '_> {
+    type Error = Failure;
+
+    fn next_key_seed<K: DeserializeSeed<'a>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Failure> {
+        let key = self.value.as_ref().map(|_| BorrowedStrDeserializer::new(self.key));
+        key.map(|key| seed.deserialize(key)).transpose()
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Failure> {
+        match self.value.take() {
+            Some(value) => seed.deserialize(value),
+            None => Err(Failure::new("a value without its key, this is a bug")),
+        }
     }
 }
 

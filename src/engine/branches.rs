@@ -11,7 +11,7 @@ use tokio::{
 };
 use tracing::Instrument;
 
-/// The branches of a run that go on, by the steps they are of.
+/// The branches of a run that go on.
 ///
 /// Each is a task of its own, so that they run at the same time and a panic
 /// stays where it happens. Making a task costs more than many a tool takes, so
@@ -23,12 +23,20 @@ use tracing::Instrument;
 pub(super) struct Branches<T> {
     place: Place,
     /// Made when a task is, since most runs of tools that answer at once need none.
-    tasks: Option<JoinSet<(usize, Result<T, Lost>)>>,
-    handles: Vec<(usize, AbortHandle)>,
+    tasks: Option<JoinSet<Result<T, Lost>>>,
+    handles: Vec<(BranchId, AbortHandle)>,
     /// Those that are polled here: the one that stays, and new ones.
-    here: Vec<(usize, BoxFuture<'static, Result<T, Lost>>)>,
+    here: Vec<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
     /// Those that ended here.
-    ended: VecDeque<(usize, Result<T, Lost>)>,
+    ended: VecDeque<(BranchId, Result<T, Lost>)>,
+}
+
+/// Which branch of a run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BranchId {
+    pub(super) step: usize,
+    /// The element of the step's loop; 0 of a step that is none.
+    pub(super) element: usize,
 }
 
 /// Where branches run.
@@ -67,43 +75,43 @@ impl<T: Send + 'static> Branches<T> {
         Self { place, tasks: None, handles: Vec::new(), here: Vec::new(), ended: VecDeque::new() }
     }
 
-    /// Starts the branch of a step.
-    pub(super) fn start(&mut self, step: usize, branch: impl Future<Output = T> + Send + 'static) {
+    /// Starts a branch.
+    pub(super) fn start(&mut self, id: BranchId, branch: impl Future<Output = T> + Send + 'static) {
         if self.place == Place::Tasks {
             // `map` and not `async`, which would keep room for the branch twice.
-            self.spawn(step, branch.map(move |end| (step, Ok(end))));
+            self.spawn(id, branch.map(Ok));
         } else {
             let caught = AssertUnwindSafe(branch).catch_unwind();
             let branch = caught.map(|end| end.map_err(|_| Lost::Panicked));
-            self.here.push((step, branch.boxed()));
+            self.here.push((id, branch.boxed()));
         }
     }
 
     fn spawn(
         &mut self,
-        step: usize,
-        branch: impl Future<Output = (usize, Result<T, Lost>)> + Send + 'static,
+        id: BranchId,
+        branch: impl Future<Output = Result<T, Lost>> + Send + 'static,
     ) {
         // The span is what a task does not inherit by itself.
         let tasks = self.tasks.get_or_insert_with(JoinSet::new);
         let handle = tasks.spawn(branch.in_current_span());
-        self.handles.push((step, handle));
+        self.handles.push((id, handle));
     }
 
-    /// Aborts the branch of a step; it will not come back.
-    pub(super) fn abort(&mut self, step: usize) {
-        if let Some(place) = self.handles.iter().position(|(other, _)| *other == step) {
+    /// Aborts a branch; it will not come back.
+    pub(super) fn abort(&mut self, id: BranchId) {
+        if let Some(place) = self.handles.iter().position(|(other, _)| *other == id) {
             self.handles.swap_remove(place).1.abort();
         }
-        self.here.retain(|(other, _)| *other != step);
-        self.ended.retain(|(other, _)| *other != step);
+        self.here.retain(|(other, _)| *other != id);
+        self.ended.retain(|(other, _)| *other != id);
     }
 
     /// The next branch that comes back; pending for good if none goes on.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Result<T, Lost>)> {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
         match (self.place, &mut *self.here) {
-            (Place::Here, [(step, branch)]) => {
-                let ended = branch.poll_unpin(cx).map(|end| (*step, end));
+            (Place::Here, [(id, branch)]) => {
+                let ended = branch.poll_unpin(cx).map(|end| (*id, end));
                 if ended.is_ready() {
                     self.here.clear();
                 }
@@ -116,22 +124,19 @@ impl<T: Send + 'static> Branches<T> {
             return Poll::Ready(ended);
         }
         while let Some(tasks) = &mut self.tasks
-            && let Poll::Ready(Some(joined)) = tasks.poll_join_next(cx)
+            && let Poll::Ready(Some(joined)) = tasks.poll_join_next_with_id(cx)
         {
-            let mut handles = self.handles.iter();
-            let place = match &joined {
-                Ok((step, _)) => handles.position(|(other, _)| other == step),
-                Err(error) => handles.position(|(_, handle)| handle.id() == error.id()),
+            let (task, end) = match joined {
+                Ok((task, end)) => (task, end),
+                Err(error) if error.is_panic() => (error.id(), Err(Lost::Panicked)),
+                Err(error) => (error.id(), Err(Lost::Stopped)),
             };
-            // One that was aborted is no longer there.
+            // One that was aborted is no longer there. By the id of the task, since
+            // a branch that is tried again has the one of its own again.
+            let place = self.handles.iter().position(|(_, handle)| handle.id() == task);
             let Some(place) = place else { continue };
-            let (step, _) = self.handles.swap_remove(place);
-            let end = match joined {
-                Ok((_, end)) => end,
-                Err(error) if error.is_panic() => Err(Lost::Panicked),
-                Err(_) => Err(Lost::Stopped),
-            };
-            return Poll::Ready((step, end));
+            let (id, _) = self.handles.swap_remove(place);
+            return Poll::Ready((id, end));
         }
         Poll::Pending
     }
@@ -139,11 +144,11 @@ impl<T: Send + 'static> Branches<T> {
     /// Polls new branches once, and makes tasks of those that wait.
     fn poll_here(&mut self, cx: &mut Context<'_>) {
         self.ended.reserve(self.here.len());
-        for (step, mut branch) in std::mem::take(&mut self.here) {
+        for (id, mut branch) in std::mem::take(&mut self.here) {
             match branch.poll_unpin(cx) {
-                Poll::Ready(end) => self.ended.push_back((step, end)),
+                Poll::Ready(end) => self.ended.push_back((id, end)),
                 // It is polled again as a task, and then wakes that.
-                Poll::Pending => self.spawn(step, branch.map(move |end| (step, end))),
+                Poll::Pending => self.spawn(id, branch),
             }
         }
     }

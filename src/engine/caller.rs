@@ -9,6 +9,17 @@ use crate::message::Context;
 ///
 /// Any closure that takes a [`Call`] and returns a future is one.
 pub(crate) trait Caller: Send {
+    /// Makes evaluated arguments fit for the tool of a site, once for all
+    /// attempts to call it.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the tool cannot be called with them.
+    fn prepare(&mut self, site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
+        let _ = site;
+        Ok(arguments)
+    }
+
     /// Starts to call a tool; the future does all that has to be waited for.
     fn call(
         &mut self,
@@ -19,11 +30,11 @@ pub(crate) trait Caller: Send {
 /// One call of a tool that a plan makes.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Which step of the plan it is.
-    pub(crate) step: usize,
+    /// Which place of the plan it is made at.
+    pub(crate) site: usize,
     /// The tool, by the name that the plan knows.
     pub(crate) tool: Arc<str>,
-    /// The arguments, evaluated.
+    /// The arguments, evaluated and prepared.
     pub(crate) arguments: JsonObject,
     /// The context of this branch.
     pub(crate) context: Context,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use rmcp::model::CallToolResult;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::outcome::{ErrorKind, StepError};
@@ -14,6 +15,10 @@ use crate::message::size;
 
 /// Longer than any run.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// How much more memory than their texts the values may take together that are
+/// read from results.
+const PARSED_TIMES: usize = 16;
 
 /// What one call of a composite may use, everything nested in it included.
 ///
@@ -43,6 +48,7 @@ pub(crate) struct Scope {
 struct Meter {
     calls: AtomicUsize,
     result_bytes: AtomicUsize,
+    parsed_bytes: AtomicUsize,
 }
 
 // === impl Limits ===
@@ -106,17 +112,70 @@ impl Scope {
             Ok(result) => size::of_result(result),
             Err(error) => error.message.len() + error.data.as_ref().map_or(0, size::of_value),
         };
+        self.count_bytes("an answer", bytes)?;
+        answer
+    }
+
+    /// Counts a value that the run makes itself, and which stays until it ends, like
+    /// the answer of a tool.
+    ///
+    /// # Errors
+    ///
+    /// Returns that nothing so large may be kept.
+    pub(crate) fn keep_made(&self, value: &Value) -> Result<(), StepError> {
+        self.count_bytes("a value", size::of_value(value))
+    }
+
+    /// Counts the memory of a value that is read from the text of an answer.
+    pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
+        let max = self.limits.max_result_bytes;
+        let parsed = &self.meter.parsed_bytes;
+        let most = max.saturating_mul(PARSED_TIMES);
+        let fits = |sum: usize| Some(sum.saturating_add(bytes)).filter(|&sum| sum <= most);
+        match parsed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StepError::new(
+                ErrorKind::Limit,
+                format!(
+                    "the values of texts would take more than {PARSED_TIMES} times `max_result_bytes`, which is {max}"
+                ),
+            )),
+        }
+    }
+
+    fn count_bytes(&self, what: &str, bytes: usize) -> Result<(), StepError> {
         let max = self.limits.max_result_bytes;
         let kept = &self.meter.result_bytes;
         let fits = |sum: usize| Some(sum.saturating_add(bytes)).filter(|&sum| sum <= max);
         match kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => answer,
+            Ok(_) => Ok(()),
             Err(_) => Err(StepError::new(
                 ErrorKind::Limit,
                 format!(
-                    "an answer of {bytes} bytes is more than is left of `max_result_bytes`, which is {max}"
+                    "{what} of {bytes} bytes is more than is left of `max_result_bytes`, which is {max}"
                 ),
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::ContentBlock;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn answers_and_values_that_are_made_count_together() {
+        let scope = Scope::new(Limits::default().max_result_bytes(20), Duration::from_secs(1));
+        let answer = CallToolResult::success(vec![ContentBlock::text("0123456789")]);
+        assert!(scope.keep(Ok(answer)).is_ok());
+        let expected =
+            "a value of 11 bytes is more than is left of `max_result_bytes`, which is 20";
+        let refused = scope.keep_made(&json!("01234567890"));
+        assert_eq!(refused, Err(StepError::new(ErrorKind::Limit, expected)));
+        assert_eq!(scope.nested(Duration::from_secs(1)).keep_made(&json!("0123456789")), Ok(()));
+        assert!(scope.keep_made(&json!(null)).is_err());
     }
 }

@@ -5,15 +5,25 @@
 //! into one in which all are. The engine knows nothing of Tower, services or
 //! files: its world is a [`Caller`](caller::Caller) that calls one tool.
 //!
+//! Each uses what stands before it: `plan`, `outcome` (how steps ended), `record`
+//! (what is kept of their results), `data` (what expressions see of it),
+//! `attempts` (one call, however often it is tried), `for_each` and `run`.
+//! `output` makes the value that a plan gives; `preview` tells what it would do.
+//!
 //! A run owns everything it starts. Dropping it aborts its branches; there is
 //! no other way in which it is cancelled.
 
+mod attempts;
 mod branches;
 pub(crate) mod caller;
+mod data;
+mod for_each;
 pub(crate) mod limits;
 pub(crate) mod outcome;
+pub(crate) mod output;
 pub(crate) mod plan;
+pub(crate) mod preview;
+mod record;
 pub(crate) mod run;
-
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,15 @@
 use rmcp::model::{CallToolResult, ErrorData};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use super::record::Record;
 
 /// All that a run knows: what it was given and what has finished.
 ///
 /// It is a plain value, so that a run can be put away and taken up elsewhere.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// What the run was called with; null once no step needs it.
+    /// What the run was called with, checked; null once nothing needs it.
     pub(crate) input: Value,
     /// What became of each step, in the order of the plan.
     ///
@@ -16,20 +18,39 @@ pub(crate) struct RunState {
     pub(crate) outcomes: Vec<Option<Box<Outcome>>>,
     /// The steps that have finished, in the order they did.
     pub(crate) finished: Vec<usize>,
+    /// The step that made the run fail, if one did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) failed: Option<usize>,
+    /// Whether the run took too long.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub(crate) timed_out: bool,
+    /// The id and the name of the run, if the plan refers to them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) name: Option<String>,
 }
 
 /// What became of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// What the tool answered; also of one that failed (`isError`).
+    /// What the tool answered, as long as it may be the answer of the run; with
+    /// [`Answer::Outcomes`](super::plan::Answer::Outcomes) always, and also of a
+    /// tool that failed (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) result: Option<CallToolResult>,
+    /// What is read of it, as long as it is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) record: Option<Box<Record>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<StepError>,
-    /// How often the tool was called.
+    /// Which of its sites a step was called at that has several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) site: Option<usize>,
+    /// How often a tool was called.
     pub(crate) attempts: u32,
-    /// When the step started, in milliseconds after the run.
+    /// When the step started, in milliseconds after the run; 0 if it never did.
     pub(crate) started_ms: u64,
     /// How long it took, in milliseconds.
     pub(crate) duration_ms: u64,
@@ -45,9 +66,9 @@ pub(crate) enum Status {
     Failed,
     /// It did not answer in time.
     TimedOut,
-    /// It was never started.
+    /// It was never started: the run had ended, or its condition did not hold.
     Skipped,
-    /// It was stopped, because another one had already succeeded.
+    /// It was stopped, because another one had already succeeded, or had failed.
     Cancelled,
 }
 
@@ -90,13 +111,20 @@ pub(crate) enum ErrorKind {
 impl RunState {
     /// The state of a run that has not begun.
     pub(crate) fn new(input: Value, steps: usize) -> Self {
-        Self { input, outcomes: vec![None; steps], finished: Vec::with_capacity(steps) }
+        Self {
+            input,
+            outcomes: vec![None; steps],
+            finished: Vec::with_capacity(steps),
+            ..Self::default()
+        }
     }
 
-    /// Notes what became of a step.
-    pub(super) fn finish(&mut self, step: usize, outcome: Box<Outcome>) {
-        self.outcomes[step] = Some(outcome);
-        self.finished.push(step);
+    /// The last step, in the order of the plan, that completed.
+    pub(crate) fn last_completed(&self) -> Option<usize> {
+        let completed = |outcome: &Option<Box<Outcome>>| {
+            outcome.as_ref().is_some_and(|outcome| outcome.is_success())
+        };
+        self.outcomes.iter().rposition(completed)
     }
 }
 
@@ -112,7 +140,9 @@ impl Outcome {
         Self {
             status: Status::Skipped,
             result: None,
+            record: None,
             error: None,
+            site: None,
             attempts: 0,
             started_ms: 0,
             duration_ms: 0,
@@ -150,11 +180,35 @@ impl StepError {
         }
     }
 
+    /// Something that the definition asks for is not there.
+    pub(super) fn definition(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Definition, message)
+    }
+
+    /// The same error, told with the place where it was met.
+    pub(super) fn at(self, place: &str) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
     pub(super) const fn status(&self) -> Status {
         match self.kind {
             ErrorKind::Timeout => Status::TimedOut,
             _ => Status::Failed,
         }
+    }
+
+    /// As references and reports show it.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut value = Map::with_capacity(2);
+        value.insert("kind".to_owned(), self.kind.name().into());
+        value.insert("message".to_owned(), self.message.as_str().into());
+        if let Some(code) = self.code {
+            value.insert("code".to_owned(), code.into());
+        }
+        if let Some(data) = &self.data {
+            value.insert("data".to_owned(), data.clone());
+        }
+        Value::Object(value)
     }
 }
 
@@ -172,4 +226,9 @@ impl ErrorKind {
             Self::Definition => "definition",
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+const fn is_false(truth: &bool) -> bool {
+    !*truth
 }

@@ -1,8 +1,14 @@
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{PathSegment, Reference, ReferenceError};
+use super::{
+    EvaluationError, ExpressionError, ExpressionErrors, PathSegment, Reference,
+    data::{Data, Root},
+    names::Names,
+    sketch::Sketch,
+    template::Template,
+};
 
 /// A JSON value in which strings may refer to other values.
 ///
@@ -10,49 +16,83 @@ use super::{PathSegment, Reference, ReferenceError};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
 
-/// A reference and where it stands in its expression.
+/// One thing that an expression refers to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found<'e> {
-    /// The keys and places that lead to it.
-    pub path: Vec<PathSegment>,
-    /// What it refers to.
-    pub reference: &'e Reference,
+pub(crate) struct Use<'e> {
+    /// The keys and places that lead to it in the expression.
+    pub(crate) place: Vec<PathSegment>,
+    /// What it begins with.
+    pub(crate) root: Root,
+    /// Where in that, as far as it is written out.
+    pub(crate) path: &'e [PathSegment],
+    /// Whether its value may be missing.
+    pub(crate) optional: bool,
+    /// Whether the whole text is nothing but it, so that its type is kept.
+    pub(crate) bare: bool,
+    /// Whether it is looked at whatever the other values are, and not on one
+    /// branch only.
+    pub(crate) certain: bool,
+    /// How it is written.
+    pub(crate) text: &'e str,
 }
-
-/// A value that a reference needs is not there.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{reference}` has no value")]
-pub struct Missing {
-    /// The reference as it was written.
-    pub reference: String,
-}
-
-/// Every mistake in an expression.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpressionErrors(Vec<(Vec<PathSegment>, ReferenceError)>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
     /// Holds no reference at any depth.
     Literal(Value),
     Reference(Reference),
+    Template(Template),
     Array(Vec<Self>),
     Object(Vec<(String, Self)>),
+}
+
+// === impl Use ===
+
+impl Use<'_> {
+    /// The member of the input that it is, wholly or in part.
+    pub(crate) fn property(&self) -> Option<&str> {
+        match (self.root, self.path.first()?) {
+            (Root::Input, PathSegment::Key(key)) => Some(key),
+            _ => None,
+        }
+    }
 }
 
 // === impl Expression ===
 
 impl Expression {
-    /// Parses the strings in `value`.
+    /// Parses the strings in `value`, which may refer to the input only.
     ///
     /// # Errors
     ///
     /// Returns every string that begins with `$` but is no reference, and every
-    /// template, with the place where it stands.
+    /// template that is none, with the place where it stands.
     pub fn parse(value: &Value) -> Result<Self, ExpressionErrors> {
+        Self::parse_in(value, &Names::default())
+    }
+
+    /// Parses the strings in `value`, which may refer to what has a name there.
+    pub(crate) fn parse_in(value: &Value, names: &Names<'_>) -> Result<Self, ExpressionErrors> {
         let mut errors = Vec::new();
-        let node = Node::parse(value, &mut Vec::new(), &mut errors);
-        if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors(errors)) }
+        let node = Node::parse(value, names, &mut Vec::new(), &mut errors);
+        if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors::new(errors)) }
+    }
+
+    /// Parses a text that is a template also without its braces.
+    pub(super) fn parse_logic(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+        let text = text.trim();
+        if Template::is_one(text) {
+            Template::parse(text, names).map(Node::Template).map(Self)
+        } else if text.starts_with('$') && !text.contains(char::is_whitespace) {
+            Node::parse_text(text, names).map(Self)
+        } else {
+            Template::parse_expression(text, names).map(Node::Template).map(Self)
+        }
+    }
+
+    /// A value in which nothing is evaluated.
+    pub(crate) const fn literal(value: Value) -> Self {
+        Self(Node::Literal(value))
     }
 
     /// Puts in the values that are referred to.
@@ -61,17 +101,61 @@ impl Expression {
     ///
     /// # Errors
     ///
-    /// Returns an error if a reference that is not optional has no value.
-    pub fn evaluate(&self, input: &Value) -> Result<Option<Value>, Missing> {
-        self.0.evaluate(input)
+    /// Returns an error if a reference that is not optional has no value, or if
+    /// a template fails.
+    pub fn evaluate(&self, input: &Value) -> Result<Option<Value>, EvaluationError> {
+        let data: Arc<dyn Data> = Arc::new(input.clone());
+        self.evaluate_in(&data)
     }
 
-    /// All references, in the order they are written.
-    #[must_use]
-    pub fn references(&self) -> Vec<Found<'_>> {
-        let mut found = Vec::new();
-        self.0.collect(&mut Vec::new(), &mut found);
-        found
+    /// Puts in the values that are referred to.
+    pub(crate) fn evaluate_in(
+        &self,
+        data: &Arc<dyn Data>,
+    ) -> Result<Option<Value>, EvaluationError> {
+        self.0.evaluate(data)
+    }
+
+    /// Puts in the values of which `known` says that they are, and leaves the
+    /// other texts as they are written.
+    pub(crate) fn preview(
+        &self,
+        data: &Arc<dyn Data>,
+        known: &dyn Fn(Root) -> bool,
+    ) -> Result<Option<Value>, EvaluationError> {
+        self.0.preview(data, known)
+    }
+
+    /// All that it refers to, in the order it is written.
+    pub(crate) fn uses(&self) -> Vec<Use<'_>> {
+        let mut uses = Vec::new();
+        self.0.collect(&mut Vec::new(), &mut uses);
+        uses
+    }
+
+    /// The value, if nothing in it is evaluated.
+    pub(crate) const fn as_literal(&self) -> Option<&Value> {
+        match &self.0 {
+            Node::Literal(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// What is known of its value before a run.
+    pub(crate) fn sketch(&self) -> Sketch {
+        self.0.sketch()
+    }
+}
+
+/// As it is written, if it is a text.
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Node::Literal(Value::String(text)) => f.write_str(text),
+            Node::Reference(reference) => reference.fmt(f),
+            Node::Template(template) => template.fmt(f),
+            Node::Literal(_) | Node::Array(_) | Node::Object(_) => self.0.written().fmt(f),
+        }
     }
 }
 
@@ -80,11 +164,12 @@ impl Expression {
 impl Node {
     fn parse(
         value: &Value,
+        names: &Names<'_>,
         path: &mut Vec<PathSegment>,
-        errors: &mut Vec<(Vec<PathSegment>, ReferenceError)>,
+        errors: &mut Vec<(Vec<PathSegment>, ExpressionError)>,
     ) -> Self {
         match value {
-            Value::String(text) => Self::parse_text(text).unwrap_or_else(|error| {
+            Value::String(text) => Self::parse_text(text, names).unwrap_or_else(|error| {
                 errors.push((path.clone(), error));
                 Self::Literal(Value::Null)
             }),
@@ -94,7 +179,7 @@ impl Node {
                     .enumerate()
                     .map(|(index, element)| {
                         path.push(PathSegment::Index(index));
-                        let node = Self::parse(element, path, errors);
+                        let node = Self::parse(element, names, path, errors);
                         path.pop();
                         node
                     })
@@ -110,7 +195,7 @@ impl Node {
                     .iter()
                     .map(|(key, member)| {
                         path.push(PathSegment::Key(key.clone()));
-                        let node = Self::parse(member, path, errors);
+                        let node = Self::parse(member, names, path, errors);
                         path.pop();
                         (key.clone(), node)
                     })
@@ -129,35 +214,42 @@ impl Node {
         }
     }
 
-    fn parse_text(text: &str) -> Result<Self, ReferenceError> {
-        // Templates have a meaning of their own, so that they are no plain text
-        // even where they cannot be used.
-        if text.contains("{{") {
-            return Err(ReferenceError::Template);
+    fn parse_text(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+        if Template::is_one(text) {
+            return Template::parse(text, names).map(Self::Template);
         }
         Ok(match text.strip_prefix('$') {
             None => Self::Literal(text.into()),
             Some("null") => Self::Literal(Value::Null),
             Some(escaped) if escaped.starts_with('$') => Self::Literal(escaped.into()),
-            Some(_) => Self::Reference(Reference::parse(text)?),
+            Some(_) => match Reference::parse(text, names) {
+                Err(ExpressionError::UnknownRoot { .. }) if names.lenient => {
+                    tracing::warn!(text, "an unknown reference is taken as a text");
+                    Self::Literal(text.into())
+                }
+                reference => Self::Reference(reference?),
+            },
         })
     }
 
-    fn evaluate(&self, input: &Value) -> Result<Option<Value>, Missing> {
+    fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Option<Value>, EvaluationError> {
         Ok(Some(match self {
             Self::Literal(value) => value.clone(),
-            Self::Reference(reference) => match reference.follow(input) {
-                Some(value) => value.clone(),
+            Self::Reference(reference) => match reference.follow(&**data) {
+                Some(value) => value.into_owned(),
                 None if reference.is_optional() => return Ok(None),
-                None => return Err(Missing { reference: reference.to_string() }),
+                None => {
+                    return Err(EvaluationError::Missing { reference: reference.to_string() });
+                }
             },
+            Self::Template(template) => template.evaluate(data)?,
             Self::Array(nodes) => {
-                let elements = nodes.iter().filter_map(|node| node.evaluate(input).transpose());
+                let elements = nodes.iter().filter_map(|node| node.evaluate(data).transpose());
                 Value::Array(elements.collect::<Result<_, _>>()?)
             }
             Self::Object(nodes) => {
                 let members = nodes.iter().filter_map(|(key, node)| {
-                    let value = node.evaluate(input).transpose()?;
+                    let value = node.evaluate(data).transpose()?;
                     Some(value.map(|value| (key.clone(), value)))
                 });
                 Value::Object(members.collect::<Result<_, _>>()?)
@@ -165,22 +257,95 @@ impl Node {
         }))
     }
 
-    fn collect<'e>(&'e self, path: &mut Vec<PathSegment>, found: &mut Vec<Found<'e>>) {
+    fn preview(
+        &self,
+        data: &Arc<dyn Data>,
+        known: &dyn Fn(Root) -> bool,
+    ) -> Result<Option<Value>, EvaluationError> {
+        Ok(Some(match self {
+            Self::Array(nodes) => {
+                let elements =
+                    nodes.iter().filter_map(|node| node.preview(data, known).transpose());
+                Value::Array(elements.collect::<Result<_, _>>()?)
+            }
+            Self::Object(nodes) => {
+                let members = nodes.iter().filter_map(|(key, node)| {
+                    let value = node.preview(data, known).transpose()?;
+                    Some(value.map(|value| (key.clone(), value)))
+                });
+                Value::Object(members.collect::<Result<_, _>>()?)
+            }
+            Self::Literal(_) | Self::Reference(_) | Self::Template(_) => {
+                let mut uses = Vec::new();
+                self.collect(&mut Vec::new(), &mut uses);
+                if uses.iter().all(|used| known(used.root)) {
+                    return self.evaluate(data);
+                }
+                self.written()
+            }
+        }))
+    }
+
+    fn sketch(&self) -> Sketch {
+        match self {
+            Self::Literal(value) => Sketch::Known(value.clone()),
+            Self::Reference(reference) => Sketch::Unknown { optional: reference.is_optional() },
+            Self::Template(_) => Sketch::Unknown { optional: false },
+            Self::Array(nodes) => Sketch::Array(nodes.iter().map(Self::sketch).collect()),
+            Self::Object(nodes) => {
+                let members = nodes.iter().map(|(key, node)| (key.clone(), node.sketch()));
+                Sketch::Object(members.collect())
+            }
+        }
+    }
+
+    /// What was parsed.
+    fn written(&self) -> Value {
+        match self {
+            Self::Literal(value) => value.clone(),
+            Self::Reference(reference) => reference.to_string().into(),
+            Self::Template(template) => template.to_string().into(),
+            Self::Array(nodes) => nodes.iter().map(Self::written).collect(),
+            Self::Object(nodes) => {
+                let members = nodes.iter().map(|(key, node)| (key.clone(), node.written()));
+                Value::Object(members.collect())
+            }
+        }
+    }
+
+    fn collect<'e>(&'e self, place: &mut Vec<PathSegment>, uses: &mut Vec<Use<'e>>) {
         match self {
             Self::Literal(_) => (),
-            Self::Reference(reference) => found.push(Found { path: path.clone(), reference }),
+            Self::Reference(reference) => uses.push(Use {
+                place: place.clone(),
+                root: reference.root(),
+                path: reference.path(),
+                optional: reference.is_optional(),
+                bare: true,
+                certain: true,
+                text: reference.written(),
+            }),
+            Self::Template(template) => uses.extend(template.uses().map(|used| Use {
+                place: place.clone(),
+                root: used.root,
+                path: &used.path,
+                optional: used.optional,
+                bare: used.bare,
+                certain: used.certain,
+                text: &used.text,
+            })),
             Self::Array(nodes) => {
                 for (index, node) in nodes.iter().enumerate() {
-                    path.push(PathSegment::Index(index));
-                    node.collect(path, found);
-                    path.pop();
+                    place.push(PathSegment::Index(index));
+                    node.collect(place, uses);
+                    place.pop();
                 }
             }
             Self::Object(nodes) => {
                 for (key, node) in nodes {
-                    path.push(PathSegment::Key(key.clone()));
-                    node.collect(path, found);
-                    path.pop();
+                    place.push(PathSegment::Key(key.clone()));
+                    node.collect(place, uses);
+                    place.pop();
                 }
             }
         }
@@ -197,24 +362,3 @@ impl Node {
         }
     }
 }
-
-// === impl ExpressionErrors ===
-
-impl ExpressionErrors {
-    /// Iterates over the mistakes and where they stand.
-    pub fn iter(&self) -> impl Iterator<Item = (&[PathSegment], &ReferenceError)> {
-        self.0.iter().map(|(path, error)| (path.as_slice(), error))
-    }
-}
-
-impl fmt::Display for ExpressionErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (_, error)) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{error}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ExpressionErrors {}

@@ -1,22 +1,65 @@
-//! References to values, in the arguments of a target.
+//! References to values, and templates, in arguments and wherever else a
+//! definition needs a value.
 //!
-//! Arguments are written as plain JSON or TOML. A string that begins with `$`
-//! is a reference and is replaced by the value it refers to, whatever its type:
+//! A value is written as plain JSON or TOML. A string in it that begins with `$`
+//! is a reference and is replaced by the value it refers to, whatever its type;
+//! a string that contains `{{` or `{%` is a template:
 //!
 //! | written | gives |
 //! |---|---|
 //! | `"$input"` | all arguments of the composite |
 //! | `"$input.a.b[0]"` | a part of them |
 //! | `"$input['odd key']"` | the same, for keys that are no plain words |
+//! | `"$prev"`, `"$prev.x"` | the output of the step before, in pipelines |
+//! | `"$steps.search"`, `"$steps[0]"` | the output of a step |
+//! | `"$steps.search.output.x"` | a part of it; besides `output`, a step has `content`, `text`, `status` and `error` |
+//! | `"$item"`, `"$index"` | in a loop, the element and its place, from zero |
+//! | `"$workflow.id"`, `"$workflow.name"` | the id of the run, the name of the composite |
 //! | `"$input.tone?"` | optional: its key or element is left out when missing |
 //! | `"$null"` | JSON null, which TOML lacks |
 //! | `"$$5.00"` | the literal `$5.00` |
+//! | `"Dear {{ input.name }}"` | a text with values in it |
+//! | `"{{ input.a + 1 }}"` | the value of one expression, with its type |
 //!
-//! References stand anywhere inside objects and arrays; keys are never
-//! evaluated. Everything is parsed when a definition is built, and a value that
-//! is put in is never looked at again: data cannot become a reference.
+//! Both stand anywhere inside objects and arrays; keys are never evaluated.
+//! Everything is parsed when a definition is built, and a value that is put in
+//! is never looked at again: data cannot become a reference or a template.
+//!
+//! With `strict = false` on a composite, a string that begins with `$` and no name
+//! of a value, such as `$5.00 off`, stands for itself, and every reference is
+//! optional. Templates stay as strict as they are: an unknown name is a mistake,
+//! and what is missing an error.
+//!
+//! # Templates
+//!
+//! What stands in `{{ }}` is an expression as in Jinja: the names above without
+//! `$` (`params` means `input`), operators, filters after `|`, tests after `is`.
+//! Around expressions `{% if %}` with `{% elif %}` and `{% else %}`, `{% for %}`
+//! and `{% raw %}` can be used; `{#` is text.
+//!
+//! - A template that is one expression and nothing else, not even a space, keeps
+//!   the type of its value. In a text, strings stand as they are and other values
+//!   as JSON.
+//! - A step whose name has a `-` is written as `steps['get-logs']`, and what it
+//!   gave is always spelled out: `steps.a.output.x`, `steps.a.status`.
+//! - What is missing is an error, unless `| default(…)` follows it or `is defined`
+//!   asks for it; then any part of its path may be missing.
+//! - `+` adds numbers and joins strings or arrays, `~` joins anything into a text;
+//!   other arithmetic is for numbers only.
+//! - The filters are `abs`, `batch`, `bool`, `capitalize`, `chain`, `count`,
+//!   `default` (`d`), `dictsort`, `first`, `float`, `fromjson`, `groupby`, `indent`,
+//!   `int`, `items`, `join`, `keys`, `last`, `length`, `lines`, `list`, `lower`,
+//!   `map`, `max`, `min`, `quote`, `reject`, `rejectattr`, `replace`, `reverse`,
+//!   `round`, `select`, `selectattr`, `sort`, `split`, `string`, `sum`, `title`,
+//!   `tojson`, `trim`, `unique`, `upper`, `urlencode`, `values` and `zip`. `quote`
+//!   makes a JSON string of a text. The only function is `range`.
+//! - A template gives at most 1 MiB of text and lists of at most 100 000 elements.
+//!   What it makes on the way is limited to 16 MiB and two million steps. What is
+//!   not read costs nothing.
 //!
 //! # Examples
+//!
+//! References keep what they refer to as it is:
 //!
 //! ```
 //! use mcp_composite::expr::Expression;
@@ -28,15 +71,52 @@
 //! assert_eq!(expression.evaluate(&input)?, Some(json!({ "q": "$input.secret", "limit": 5 })));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Templates make something else of it:
+//!
+//! ```
+//! use mcp_composite::expr::Expression;
+//! use serde_json::json;
+//!
+//! let expression = Expression::parse(&json!({
+//!     "title": "{{ input.names | length }} people: {{ input.names | join(', ') }}",
+//!     "percent": "{{ input.ratio * 100 }}",
+//!     "lang": "{{ input.lang | default('en') }}",
+//! }))?;
+//! let input = json!({ "names": ["Ann", "Bob"], "ratio": 0.5 });
+//!
+//! let expected = json!({ "title": "2 people: Ann, Bob", "percent": 50.0, "lang": "en" });
+//! assert_eq!(expression.evaluate(&input)?, Some(expected));
+//!
+//! let mistake = Expression::parse(&json!("{{ inptu.names }}")).unwrap_err();
+//! assert_eq!(
+//!     mistake.to_string(),
+//!     "at line 1, character 4 of the template: unknown name `inptu`: did you mean `input`?",
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod condition;
+mod data;
+mod error;
 mod expression;
+pub(crate) mod json;
+mod names;
 mod reference;
 mod sketch;
+mod template;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::sketch::Sketch;
+pub(crate) use self::{
+    condition::{Collection, Condition, kind},
+    data::{Data, Field, Root},
+    expression::Use,
+    names::{Names, Previous, RESERVED},
+    sketch::Sketch,
+};
 pub use self::{
-    expression::{Expression, ExpressionErrors, Found, Missing},
-    reference::{PathSegment, Reference, ReferenceError},
+    error::{EvaluationError, ExpressionError, ExpressionErrors},
+    expression::Expression,
+    reference::{PathSegment, Reference},
 };

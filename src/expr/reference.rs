@@ -1,10 +1,19 @@
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde_json::Value;
 
-/// A reference to the input of a run or to a part of it, such as `$input.a[0]`.
+use super::{
+    ExpressionError,
+    data::{Data, Field, Root},
+    names::{Names, Previous},
+};
+use crate::near::nearest;
+
+/// A reference to a value of a run, such as `$input.a[0]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
+    written: Box<str>,
+    root: Root,
     path: Vec<PathSegment>,
     optional: bool,
 }
@@ -19,71 +28,51 @@ pub enum PathSegment {
     Index(usize),
 }
 
-/// Why a text is not a reference.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReferenceError {
-    /// It begins with something that cannot be referred to.
-    #[error("unknown reference `{text}`: expected `$input`, `$null`, or `$$` for a literal `$`")]
-    UnknownRoot {
-        /// The text.
-        text: String,
-    },
-    /// It does not go on as a reference does.
-    #[error("malformed reference `{text}` at character {position}: expected {expected}")]
-    Malformed {
-        /// The text.
-        text: String,
-        /// Which character, from one.
-        position: usize,
-        /// What was expected there.
-        expected: &'static str,
-    },
-    /// It is a template.
-    #[error(
-        "a template cannot stand here: expected a plain string or a reference such as `$input.name`"
-    )]
-    Template,
-    /// It is no object.
-    #[error("arguments are {found}: expected an object")]
-    NoObject {
-        /// What they are.
-        found: &'static str,
-    },
-}
-
 // === impl Reference ===
 
 impl Reference {
-    /// Parses what follows `$input`.
-    pub(super) fn parse(text: &str) -> Result<Self, ReferenceError> {
-        let Some(rest) = text.strip_prefix("$input") else {
-            return Err(ReferenceError::UnknownRoot { text: text.to_owned() });
-        };
-        let mut parser = Parser { text, rest };
+    /// Parses a text that begins with `$`.
+    pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+        let mut parser = Parser { text, rest: text };
+        parser.take(1);
+        let name = parser.word().to_owned();
+        // Such as `$5.00 off`: no reference at all, not a malformed one.
+        if !is_root(&name, names) {
+            return Err(unknown_root(text, names));
+        }
         let mut path = Vec::new();
-        loop {
-            match parser.rest.chars().next() {
-                None => return Ok(Self { path, optional: false }),
-                Some('?') => {
+        let mut optional = false;
+        while let Some(next) = parser.rest.chars().next() {
+            match next {
+                '.' => path.push(parser.key()?),
+                '[' => path.push(parser.bracket()?),
+                '?' => {
                     parser.take(1);
-                    return match parser.rest {
-                        "" => Ok(Self { path, optional: true }),
-                        _ => parser.fail("the end after `?`"),
-                    };
+                    if !parser.rest.is_empty() {
+                        return parser.fail("the end after `?`");
+                    }
+                    optional = true;
                 }
-                Some('.') => path.push(parser.key()?),
-                Some('[') => path.push(parser.bracket()?),
-                // Such as `$inputs`: another root, not a malformed one.
-                Some(_) if path.is_empty() => {
-                    return Err(ReferenceError::UnknownRoot { text: text.to_owned() });
-                }
-                Some(_) => return parser.fail("`.`, `[`, `?` or the end"),
+                _ if path.is_empty() => return Err(unknown_root(text, names)),
+                _ => return parser.fail("`.`, `[`, `?` or the end"),
             }
         }
+        let (root, used) = root(text, &name, &path, names)?;
+        path.drain(..used);
+        optional |= names.lenient;
+        Ok(Self { written: text.into(), root, path, optional })
     }
 
-    /// Where in the input; empty for all of it.
+    pub(crate) const fn root(&self) -> Root {
+        self.root
+    }
+
+    /// How it is written.
+    pub(crate) fn written(&self) -> &str {
+        &self.written
+    }
+
+    /// Where in what it begins with; empty for all of it.
     #[must_use]
     pub fn path(&self) -> &[PathSegment] {
         &self.path
@@ -98,34 +87,175 @@ impl Reference {
     /// The member of the input that it refers to, wholly or in part.
     #[must_use]
     pub fn property(&self) -> Option<&str> {
-        match self.path.first()? {
-            PathSegment::Key(key) => Some(key),
-            PathSegment::Index(_) => None,
+        match (self.root, self.path.first()?) {
+            (Root::Input, PathSegment::Key(key)) => Some(key),
+            _ => None,
         }
     }
 
-    /// Follows the reference into `input`.
-    #[must_use]
-    pub fn follow<'v>(&self, input: &'v Value) -> Option<&'v Value> {
-        self.path.iter().try_fold(input, |value, segment| match segment {
-            PathSegment::Key(key) => value.get(key),
-            PathSegment::Index(index) => value.get(index),
-        })
+    /// Follows the reference.
+    pub(crate) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
+        match data.get(self.root)? {
+            Cow::Borrowed(value) => follow(value, &self.path).map(Cow::Borrowed),
+            Cow::Owned(value) if self.path.is_empty() => Some(Cow::Owned(value)),
+            Cow::Owned(value) => follow(&value, &self.path).cloned().map(Cow::Owned),
+        }
     }
 }
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("$input")?;
-        for segment in &self.path {
-            match segment {
-                PathSegment::Index(index) => write!(f, "[{index}]")?,
-                PathSegment::Key(key) if is_word(key) => write!(f, ".{key}")?,
-                PathSegment::Key(key) if key.contains('\'') => write!(f, "[\"{key}\"]")?,
-                PathSegment::Key(key) => write!(f, "['{key}']")?,
+        f.write_str(&self.written)
+    }
+}
+
+/// The part of a value that a path leads to.
+pub(super) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, segment| match segment {
+        PathSegment::Key(key) => value.get(key),
+        PathSegment::Index(index) => value.get(index),
+    })
+}
+
+/// Whether a reference can begin so, whatever follows.
+fn is_root(name: &str, names: &Names<'_>) -> bool {
+    match name {
+        "input" => true,
+        "prev" => names.previous != Previous::None,
+        "steps" => !names.steps.is_empty(),
+        "index" => names.item.is_some(),
+        "workflow" => names.run,
+        name => names.item == Some(name),
+    }
+}
+
+/// What a reference begins with, and how much of its path that is.
+pub(super) fn root(
+    text: &str,
+    name: &str,
+    path: &[PathSegment],
+    names: &Names<'_>,
+) -> Result<(Root, usize), ExpressionError> {
+    let key = |place: usize| match path.get(place) {
+        Some(PathSegment::Key(key)) => Some(key.as_str()),
+        _ => None,
+    };
+    match name {
+        "input" => Ok((Root::Input, 0)),
+        "prev" => match names.previous {
+            Previous::Step(step) => Ok((Root::Step { step, field: Field::Output }, 0)),
+            Previous::First => Err(ExpressionError::NoPrevious { text: text.to_owned() }),
+            Previous::None => Err(unknown_root(text, names)),
+        },
+        "steps" if !names.steps.is_empty() => {
+            let step = step(text, path.first(), names)?;
+            match path.get(1) {
+                None => Ok((Root::Step { step, field: Field::Output }, 1)),
+                Some(PathSegment::Key(name)) if Field::from_name(name).is_some() => {
+                    let field = Field::from_name(name).unwrap_or(Field::Output);
+                    Ok((Root::Step { step, field }, 2))
+                }
+                Some(other) => {
+                    let step = names.steps[step];
+                    let other = other.to_string();
+                    let sign = if text.starts_with('$') { "$" } else { "" };
+                    let step = PathSegment::Key(step.to_owned());
+                    let near = format!("{sign}steps{step}.output{other}");
+                    let field = other.trim_start_matches('.').to_owned();
+                    let similar = nearest(&field, &Field::ALL.map(Field::name))
+                        .map(|field| format!("{sign}steps{step}.{field}"));
+                    Err(ExpressionError::UnknownField { field, near, similar })
+                }
             }
         }
-        f.write_str(if self.optional { "?" } else { "" })
+        "index" if names.item.is_some() => Ok((Root::Index, 0)),
+        "workflow" if names.run => match key(0) {
+            Some("id") => Ok((Root::WorkflowId, 1)),
+            Some("name") => Ok((Root::WorkflowName, 1)),
+            _ => Err(ExpressionError::UnknownRoot {
+                text: text.to_owned(),
+                expected: "`$workflow.id`, `$workflow.name`".to_owned(),
+            }),
+        },
+        name if names.item == Some(name) => Ok((Root::Item, 0)),
+        _ => Err(unknown_root(text, names)),
+    }
+}
+
+/// The place of the step that is referred to.
+fn step(
+    text: &str,
+    segment: Option<&PathSegment>,
+    names: &Names<'_>,
+) -> Result<usize, ExpressionError> {
+    let (place, step) = match segment {
+        None => {
+            return Err(ExpressionError::UnknownRoot {
+                text: text.to_owned(),
+                expected: "a step, such as `$steps.search`".to_owned(),
+            });
+        }
+        Some(PathSegment::Index(index)) => {
+            (Some(*index).filter(|index| *index < names.steps.len()), index.to_string())
+        }
+        Some(PathSegment::Key(key)) => {
+            (names.steps.iter().position(|step| step == key), key.clone())
+        }
+    };
+    match (place, names.before) {
+        (None, _) => {
+            let near = nearest(&step, names.steps).map(str::to_owned);
+            Err(ExpressionError::UnknownStep { text: text.to_owned(), step, near })
+        }
+        (Some(place), Some(before)) if place >= before => {
+            Err(ExpressionError::LaterStep { text: text.to_owned(), step })
+        }
+        (Some(place), _) => Ok(place),
+    }
+}
+
+pub(super) fn unknown_root(text: &str, names: &Names<'_>) -> ExpressionError {
+    let mut expected = vec!["`$input`".to_owned()];
+    if names.previous != Previous::None {
+        expected.push("`$prev`".to_owned());
+    }
+    if !names.steps.is_empty() {
+        expected.push("`$steps`".to_owned());
+    }
+    if let Some(item) = names.item {
+        expected.push(format!("`${item}`"));
+        expected.push("`$index`".to_owned());
+    }
+    if names.run {
+        expected.push("`$workflow`".to_owned());
+    }
+    expected.push("`$null`".to_owned());
+    ExpressionError::UnknownRoot { text: text.to_owned(), expected: expected.join(", ") }
+}
+
+// === impl PathSegment ===
+
+impl From<&str> for PathSegment {
+    fn from(key: &str) -> Self {
+        Self::Key(key.to_owned())
+    }
+}
+
+impl From<usize> for PathSegment {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
+    }
+}
+
+/// As it is written in a reference.
+impl fmt::Display for PathSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "[{index}]"),
+            Self::Key(key) if is_word(key) => write!(f, ".{key}"),
+            Self::Key(key) if key.contains('\'') => write!(f, "[\"{key}\"]"),
+            Self::Key(key) => write!(f, "['{key}']"),
+        }
     }
 }
 
@@ -136,19 +266,18 @@ struct Parser<'a> {
     rest: &'a str,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     /// Parses `.key`.
-    fn key(&mut self) -> Result<PathSegment, ReferenceError> {
+    fn key(&mut self) -> Result<PathSegment, ExpressionError> {
         self.take(1);
-        let end = self.rest.find(|c| !is_word_character(c)).unwrap_or(self.rest.len());
-        if end == 0 {
-            return self.fail("a key of letters, digits, `_` and `-`; others as `['key']`");
+        match self.word() {
+            "" => self.fail("a key of letters, digits, `_` and `-`; others as `['key']`"),
+            word => Ok(PathSegment::Key(word.to_owned())),
         }
-        Ok(PathSegment::Key(self.take(end).to_owned()))
     }
 
     /// Parses `[0]`, `['key']` or `["key"]`.
-    fn bracket(&mut self) -> Result<PathSegment, ReferenceError> {
+    fn bracket(&mut self) -> Result<PathSegment, ExpressionError> {
         self.take(1);
         let segment = match self.rest.chars().next() {
             Some(quote @ ('\'' | '"')) => {
@@ -176,16 +305,22 @@ impl Parser<'_> {
         Ok(segment)
     }
 
+    /// Takes the longest word, which may be empty.
+    fn word(&mut self) -> &'a str {
+        let end = self.rest.find(|c| !is_word_character(c)).unwrap_or(self.rest.len());
+        self.take(end)
+    }
+
     /// Takes the next `bytes`, which end at a character.
-    fn take(&mut self, bytes: usize) -> &str {
+    fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
         taken
     }
 
-    fn fail<T>(&self, expected: &'static str) -> Result<T, ReferenceError> {
+    fn fail<T>(&self, expected: &'static str) -> Result<T, ExpressionError> {
         let before = &self.text[..self.text.len() - self.rest.len()];
-        Err(ReferenceError::Malformed {
+        Err(ExpressionError::Malformed {
             text: self.text.to_owned(),
             position: before.chars().count() + 1,
             expected,

@@ -2,7 +2,6 @@ use serde_json::Value;
 
 /// A value as far as it is known before a run.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "definitions with steps will be sketched"))]
 pub(crate) enum Sketch {
     Known(Value),
     Unknown {

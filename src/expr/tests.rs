@@ -69,14 +69,35 @@ fn what_is_no_reference_is_told_with_the_character() {
             "$input[99999999999999999999]",
             "malformed reference `$input[99999999999999999999]` at character 8: expected a number from zero or a quoted key",
         ),
-        (
-            "a {{ b }}",
-            "a template cannot stand here: expected a plain string or a reference such as `$input.name`",
-        ),
     ];
     for (written, expected) in cases {
         assert_eq!(evaluate(json!(written), json!({})), Err(expected.to_owned()));
     }
+}
+
+#[test]
+fn what_begins_as_no_reference_does_is_a_text_where_that_is_allowed() {
+    let names = Names { lenient: true, ..Names::default() };
+    let texts =
+        ["$5.00 off", "$5,00", "$a.b c", "$US[x]", "$US['x", "$.a", "$", "$prev.x y", "$steps"];
+    for text in texts {
+        let expression = Expression::parse_in(&json!(text), &names).unwrap();
+        assert_eq!(expression.as_literal(), Some(&json!(text)));
+
+        let told = Expression::parse(&json!(text)).unwrap_err().to_string();
+        let expected = "expected `$input`, `$null`, or `$$` for a literal `$`";
+        assert_eq!(told, format!("unknown reference `{text}`: {expected}"));
+    }
+    for text in ["$input.", "$input[x]", "$input.a b"] {
+        let errors = Expression::parse_in(&json!(text), &names).unwrap_err();
+        assert!(errors.to_string().starts_with("malformed reference"), "{errors}");
+    }
+    for text in ["{{ inptu }}", "{{ input.a b }}"] {
+        assert!(Expression::parse_in(&json!(text), &names).is_err(), "{text}");
+    }
+    let expression = Expression::parse_in(&json!("{{ input.a }}"), &names).unwrap();
+    let missing = expression.evaluate(&json!({})).unwrap_err();
+    assert_eq!(missing.to_string(), "`input.a` has no value");
 }
 
 #[test]
@@ -109,9 +130,9 @@ proptest! {
         });
         let end = if optional { "?" } else { "" };
         let text = format!("$input{}{end}", segments.collect::<String>());
-        let reference = Reference::parse(&text).unwrap();
+        let reference = Reference::parse(&text, &Names::default()).unwrap();
         prop_assert_eq!(reference.path(), &path);
-        prop_assert_eq!(Reference::parse(&reference.to_string()).unwrap(), reference);
+        prop_assert_eq!(Reference::parse(&reference.to_string(), &Names::default()).unwrap(), reference);
     }
 
     #[test]

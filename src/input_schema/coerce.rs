@@ -119,6 +119,9 @@ impl<'s> Coercion<'s> {
     }
 
     fn look_inside(&mut self, rules: &[&'s JsonObject], value: &Value, depth: usize) -> Fit {
+        if !self.shapes.may_look_inside(rules.len(), value) {
+            return Fit::Already;
+        }
         let mut fit = Fit::Already;
         match value {
             Value::Object(members) => {

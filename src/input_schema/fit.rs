@@ -60,7 +60,6 @@ pub(crate) struct Misfit {
 ///
 /// A member that the schema does not name is told even where the tool allows any: it
 /// would be ignored, and is most likely a slip.
-#[cfg_attr(not(test), expect(dead_code, reason = "definitions with steps will call it"))]
 pub(crate) fn misfits(schema: &JsonObject, arguments: &Sketch) -> Vec<Misfit> {
     let mut survey = Survey {
         root: schema,

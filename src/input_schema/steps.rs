@@ -444,11 +444,12 @@ fn members<'s>(
 }
 
 fn unresolved(error: &Error) -> Unusable {
-    unusable(&error.to_string())
+    Unusable { too_long: false, ..unusable(&error.to_string()) }
 }
 
 fn unusable(reason: &str) -> Unusable {
-    Unusable { path: String::new(), reason: super::shorten(reason.to_owned()) }
+    let reason = super::shorten(reason.to_owned());
+    Unusable { path: String::new(), reason, too_long: true }
 }
 
 #[cfg(test)]

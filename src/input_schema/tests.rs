@@ -357,3 +357,17 @@ fn arguments_are_coerced_to_a_schema_that_cannot_be_used() {
     }
     assert_eq!(told, 1);
 }
+
+#[test]
+fn arguments_stay_as_they_are_if_it_would_take_too_long_to_look_at_them() {
+    let twice = |next: usize| json!([{ "$ref": format!("#/$defs/{next}") }, { "$ref": format!("#/$defs/{next}") }]);
+    let mut definitions: JsonObject =
+        (0..15).map(|at| (at.to_string(), json!({ "anyOf": twice(at + 1) }))).collect();
+    definitions.insert("15".to_owned(), json!({}));
+    let properties = json!({ "a": { "type": "integer" }, "b": { "$ref": "#/$defs/0" } });
+    let schema = json!({ "properties": properties, "$defs": definitions });
+    let schema = InputSchema::new(Arc::new(schema.as_object().unwrap().clone()));
+    let mut arguments = json!({ "a": "1" });
+    assert_eq!(schema.fit("t", &mut arguments, drop), Ok(()));
+    assert_eq!(arguments, json!({ "a": "1" }));
+}

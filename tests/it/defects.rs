@@ -369,7 +369,7 @@ fn c17_what_would_do_nothing_or_cannot_be_is_a_mistake_and_all_are_told_at_once(
             "x",
             [
                 Target::new("a").id("x y").arguments(json!({ "q": ["$inptu.q"] })),
-                Target::new("b").id("b").arguments(json!({ "q": "{{ input.q }}" })),
+                Target::new("b").id("b").arguments(json!({ "q": "{{ inptu.q }}" })),
                 Target::new("b").id("b").arguments(json!([1])).timeout(Duration::ZERO),
             ],
         )
@@ -393,8 +393,8 @@ composite `refers` at `output_schema`: `output_schema` cannot be used: it is no 
 composite `refers` at `targets[0].id`: illegal id \"x y\": expected 1 to 64 letters, digits, `_` and `-`
 composite `refers` at `targets[2].id`: duplicate id `b`
 composite `refers` at `targets[0].arguments.q[0]`: unknown reference `$inptu.q`: expected `$input`, `$null`, or `$$` for a literal `$`
-composite `refers` at `targets[1].arguments.q`: a template cannot stand here: expected a plain string or a reference such as `$input.name`
+composite `refers` at `targets[1].arguments.q`: at line 1, character 4 of the template: unknown name `inptu`: did you mean `input`?
 composite `refers` at `targets[2].timeout`: `timeout` is zero: expected more, or leave the key out
-composite `refers` at `targets[2].arguments`: arguments are an array: expected an object";
+composite `refers` at `targets[2].arguments`: `arguments` is an array: expected an object";
     assert_eq!(error.to_string(), expected);
 }

@@ -294,10 +294,17 @@ fn rows() -> Vec<Row> {
                 name = 'wrong'
                 description = 'Waits for a word'
                 targets = [{ id = 'slow', tool = 'one/slow', arguments = { ms = 'long' } }]
+                [[composite_tools]]
+                name = 'told'
+                description = 'Waits for as long as a text says'
+                strategy = 'pipeline'
+                steps = [{ id = 'slow', tool = 'one/slow', arguments = { ms = '{{ input.digits }}{{ input.more }}' } }]
             "],
-            listed: names(["wait", "wrong"]),
+            listed: names(["wait", "wrong", "told"]),
             calls: vec![
                 ("wait", json!({ "ms": 1 }), Ok(branch("slow", "at last"))),
+                ("told", json!({ "digits": "0", "more": 1 }), Ok(json!("at last"))),
+                ("told", json!({ "digits": "one", "more": 1 }), Ok(json!("step `slow` (tool `one_slow`) failed: invalid arguments for `one_slow`: at `/ms`: the value is not of type \"integer\""))),
                 ("wait", json!({ "ms": "x" }), Err("invalid arguments for `wait`: at `/ms`: the value is not of type \"integer\"")),
                 ("wrong", json!({}), Ok(json!({ "branches": { "slow": {
                     "status": "failed",

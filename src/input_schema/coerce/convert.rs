@@ -95,5 +95,5 @@ fn json(text: &str, open: char, close: char) -> Option<Value> {
     if text.len() > MAX_TEXT || !plain.starts_with(open) || !plain.ends_with(close) {
         return None;
     }
-    serde_json::from_str(plain).ok()
+    crate::expr::json::read(plain)
 }

@@ -60,6 +60,18 @@ impl<'s> Shapes<'s> {
         self.take(1) && depth < MAX_DEPTH
     }
 
+    /// Takes the visits that it is worth to look up the schemas of all parts of a
+    /// value in so many rules.
+    pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
+        let parts = match value {
+            Value::Object(members) => members.len(),
+            // They have no names to look up.
+            Value::Array(elements) => elements.len() / 8,
+            _ => return true,
+        };
+        self.take(rules.saturating_mul(parts))
+    }
+
     /// Takes the visits that it is worth to turn a value into another.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
@@ -111,41 +123,103 @@ impl<'s> Shapes<'s> {
             && parts.is_none_or(|parts| parts.iter().all(|part| self.fits(part, value, depth)))
             && branches(rule)
                 .all(|branches| branches.iter().any(|branch| self.fits(branch, value, depth)))
-            && match value {
-                Value::Object(members) => members.iter().all(|(key, member)| {
-                    let schema = self.of_member(rule, key);
-                    schema.is_none_or(|schema| self.fits(schema, member, depth))
-                }),
-                Value::Array(elements) => elements.iter().enumerate().all(|(index, element)| {
-                    let schema = self.of_element(rule, index);
-                    schema.is_none_or(|schema| self.fits(schema, element, depth))
-                }),
-                _ => true,
-            }
+            && self.fits_inside(rule, value, depth)
+    }
+
+    fn fits_inside(&mut self, rule: &'s JsonObject, value: &Value, depth: usize) -> bool {
+        if !self.may_look_inside(1, value) {
+            return true;
+        }
+        match value {
+            Value::Object(members) => members.iter().all(|(key, member)| {
+                let schema = self.of_member(rule, key);
+                schema.is_none_or(|schema| self.fits(schema, member, depth))
+            }),
+            Value::Array(elements) => elements.iter().enumerate().all(|(index, element)| {
+                let schema = self.of_element(rule, index);
+                schema.is_none_or(|schema| self.fits(schema, element, depth))
+            }),
+            _ => true,
+        }
     }
 
     /// Whether a value, without its parts, has the shape that a schema wants, without
     /// its own.
     pub(super) fn is_shape(&mut self, rule: &JsonObject, value: &Value) -> bool {
         if let Some(names) = rule.get("type")
-            && !is_of_type(names, value)
+            && !self.is_of_type(names, value)
         {
             return false;
         }
         if let Some(wanted) = rule.get("const")
-            && !is_same(wanted, value)
+            && !self.is_same(wanted, value)
         {
             return false;
         }
         if let Some(Value::Array(wanted)) = rule.get("enum")
-            && self.take(wanted.len())
-            && !wanted.iter().any(|wanted| is_same(wanted, value))
+            && !wanted.iter().any(|wanted| self.is_same(wanted, value))
         {
             return false;
         }
         match value {
-            Value::Object(members) => has_members(rule, members),
+            Value::Object(members) => self.has_members(rule, members),
             _ => true,
+        }
+    }
+
+    fn is_of_type(&mut self, names: &Value, value: &Value) -> bool {
+        match names {
+            Value::String(name) => is_of_named_type(name, value),
+            Value::Array(names) if self.take(names.len()) => {
+                let mut names = names.iter();
+                names.any(|name| name.as_str().is_none_or(|name| is_of_named_type(name, value)))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether an object has the members that it must have, and no other.
+    fn has_members(&mut self, rule: &JsonObject, members: &JsonObject) -> bool {
+        if let Some(Value::Array(required)) = rule.get("required")
+            && self.take(required.len())
+            && !required.iter().filter_map(Value::as_str).all(|name| members.contains_key(name))
+        {
+            return false;
+        }
+        if rule.get("additionalProperties") != Some(&Value::Bool(false))
+            || rule.contains_key("patternProperties")
+            || !self.take(members.len())
+        {
+            return true;
+        }
+        let named = rule.get("properties").and_then(Value::as_object);
+        members.keys().all(|key| named.is_some_and(|named| named.contains_key(key)))
+    }
+
+    /// Whether two values may be the same to JSON Schema, to which `1` is `1.0`.
+    fn is_same(&mut self, one: &Value, other: &Value) -> bool {
+        if !self.take(1) {
+            return true;
+        }
+        match (one, other) {
+            (Value::Number(one), Value::Number(other)) => {
+                one == other || one.as_f64() == other.as_f64()
+            }
+            (Value::String(one), Value::String(other)) => {
+                one.len() == other.len()
+                    && (!self.take(one.len() / BYTES_PER_VISIT) || one == other)
+            }
+            (Value::Array(one), Value::Array(other)) => {
+                one.len() == other.len()
+                    && iter::zip(one, other).all(|(one, other)| self.is_same(one, other))
+            }
+            (Value::Object(one), Value::Object(other)) => {
+                one.len() == other.len()
+                    && one.iter().all(|(key, one)| {
+                        other.get(key).is_some_and(|other| self.is_same(one, other))
+                    })
+            }
+            (one, other) => one == other,
         }
     }
 
@@ -199,6 +273,9 @@ impl<'s> Shapes<'s> {
     ) {
         match rule.get("type") {
             Some(Value::Array(names)) => {
+                if !self.take(names.len()) {
+                    return;
+                }
                 let listed = |kind: &Kind| names.iter().any(|name| name == kind.name());
                 wishes.extend(Kind::ALL.into_iter().filter(listed).map(Wish::Kind));
             }
@@ -210,7 +287,9 @@ impl<'s> Shapes<'s> {
         }
         let values = rule.get("enum").and_then(Value::as_array).into_iter().flatten();
         for value in values.chain(rule.get("const")) {
-            if !self.take(1) {
+            // It is compared with what was written.
+            let len = value.as_str().map_or(0, str::len);
+            if !self.take(1 + len / BYTES_PER_VISIT) {
                 return;
             }
             if value.is_string() {
@@ -239,19 +318,15 @@ impl<'s> Shapes<'s> {
     }
 }
 
-fn is_of_type(names: &Value, value: &Value) -> bool {
-    match names {
-        Value::String(name) => match name.as_str() {
-            "null" => value.is_null(),
-            "boolean" => value.is_boolean(),
-            "string" => value.is_string(),
-            "array" => value.is_array(),
-            "object" => value.is_object(),
-            "number" => value.is_number(),
-            "integer" => is_integral(value),
-            _ => true,
-        },
-        Value::Array(names) => names.iter().any(|name| is_of_type(name, value)),
+fn is_of_named_type(name: &str, value: &Value) -> bool {
+    match name {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        "number" => value.is_number(),
+        "integer" => is_integral(value),
         _ => true,
     }
 }
@@ -259,37 +334,4 @@ fn is_of_type(names: &Value, value: &Value) -> bool {
 /// Whether a value is an integer to JSON Schema, as `42.0` is.
 fn is_integral(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
-}
-
-/// Whether an object has the members that it must have, and no other.
-fn has_members(rule: &JsonObject, members: &JsonObject) -> bool {
-    let required = rule.get("required").and_then(Value::as_array).into_iter().flatten();
-    if !required.filter_map(Value::as_str).all(|name| members.contains_key(name)) {
-        return false;
-    }
-    rule.get("additionalProperties") != Some(&Value::Bool(false))
-        || rule.contains_key("patternProperties")
-        || members.keys().all(|key| {
-            rule.get("properties").is_some_and(|properties| properties.get(key).is_some())
-        })
-}
-
-/// Whether two values may be the same to JSON Schema, to which `1` is `1.0`.
-fn is_same(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => {
-            one == other || one.as_f64() == other.as_f64()
-        }
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len()
-                && iter::zip(one, other).all(|(one, other)| is_same(one, other))
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            one.len() == other.len()
-                && one
-                    .iter()
-                    .all(|(key, one)| other.get(key).is_some_and(|other| is_same(one, other)))
-        }
-        (one, other) => one == other,
-    }
 }

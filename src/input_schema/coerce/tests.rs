@@ -418,6 +418,52 @@ fn schemas_without_end_have_one() {
 }
 
 #[test]
+fn a_schema_with_long_lists_does_not_take_longer() {
+    let names: Vec<_> = (0..4_000).map(|n| format!("n{n}")).collect();
+    let members: JsonObject = names.iter().map(|name| (name.clone(), json!(0))).collect();
+    let members = Value::Object(members);
+    let types: Vec<_> = (0..4_000).map(|_| "null").collect();
+    let long = "x".repeat(4_000);
+    let (text, texts) = (json!(long), json!(vec![long + "y"; 4_000]));
+    let mut other = members.clone();
+    other["n999"] = json!("1");
+    for (what, rule, value) in [
+        ("`required`", json!({ "required": names }), &members),
+        (
+            "no other members",
+            json!({ "additionalProperties": false, "properties": members }),
+            &other,
+        ),
+        ("types", json!({ "type": types }), &members),
+        ("`const`", json!({ "const": other }), &members),
+        ("`enum`", json!({ "enum": [other, other] }), &members),
+        ("long texts", json!({ "enum": texts }), &text),
+        ("members of nothing", json!({}), &members),
+    ] {
+        let mut definitions = JsonObject::new();
+        for place in 0..15 {
+            let mut rule = rule.clone();
+            let next = json!({ "$ref": format!("#/$defs/{}", place + 1) });
+            rule["anyOf"] = json!([next, next]);
+            definitions.insert(place.to_string(), rule);
+        }
+        definitions.insert("15".to_owned(), json!({ "type": "integer" }));
+        let schema = json!({ "$ref": "#/$defs/0", "$defs": definitions });
+        let start = tokio::time::Instant::now();
+        coerced(&schema, value.clone());
+        let elapsed = start.elapsed();
+        assert!(elapsed < std::time::Duration::from_secs(5), "{what}: {elapsed:?}");
+    }
+}
+
+#[test]
+fn a_text_whose_value_would_be_too_large_stays_a_text() {
+    let text = format!("[{}0]", r#"{"":0},"#.repeat(30_000));
+    let schema = json!({ "type": "array" });
+    assert!(argument(&schema, &json!(text)) == json!(text));
+}
+
+#[test]
 fn nothing_is_changed_unseen() {
     let wide: Vec<_> = (0..300_000).map(|_| json!({ "const": 0 })).collect();
     assert_stays(&json!({ "anyOf": wide, "type": "integer" }), &json!("1"));

@@ -23,10 +23,13 @@ use crate::{
 /// Each key of a file: a table that has it, and what it must have done.
 ///
 /// The values are such that a key that is read but not used is noticed.
-const KEYS: [(&str, &str, &str, &str); 93] = [
+const KEYS: [(&str, &str, &str, &str); 132] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
+    ("", "limits", "max_calls = 7", "max_calls: 7"),
+    ("limits", "max_calls", "8", "max_calls: 8"),
+    ("limits", "max_result_bytes", "9", "max_result_bytes: 9"),
     ("", "validate", "schema = \"strict\"", "stack search 1: invalid arguments"),
     ("", "filter", "hide_tools = [\"erase\"]", "stack lists search, note\n"),
     ("", "aliases", "tool = \"search\"\nname = \"found\"", "stack lists found, note, erase\n"),
@@ -50,8 +53,59 @@ const KEYS: [(&str, &str, &str, &str); 93] = [
     ("composite_tools", "order", "\"completion\"", "order: Some(Completion)"),
     ("composite_tools", "report", "false", "report: Some(false)"),
     ("composite_tools", "max_parallel", "1", "max_parallel: Some(1)"),
-    ("composite_tools", "tools", "[\"short\"]", "targets: [Target { tool: \"short\","),
-    ("composite_tools", "targets", "[{ tool = \"long\" }]", "targets: [Target { tool: \"long\","),
+    (
+        "composite_tools",
+        "tools",
+        "[\"short\"]",
+        "targets: Some([Target { call: ToolCall { tool: \"short\",",
+    ),
+    (
+        "composite_tools",
+        "targets",
+        "[{ tool = \"long\" }]",
+        "targets: Some([Target { call: ToolCall { tool: \"long\",",
+    ),
+    (
+        "composite_tools",
+        "steps",
+        "[{ id = \"s\", tool = \"t\" }]",
+        "steps: Some([Step { id: \"s\",",
+    ),
+    ("composite_tools", "output", "{ properties.p = { type = \"array\", value = [] } }", "Array"),
+    ("composite_tools", "strict", "false", "strict: Some(false)"),
+    ("steps", "id", "\"other\"", "id: \"other\""),
+    ("steps", "type", "\"for_each\"", "kind: ForEach"),
+    ("steps", "tool", "\"called\"", "tool: \"called\""),
+    ("steps", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
+    ("steps", "depends_on", "[\"a\"]", "depends_on: Some([\"a\"])"),
+    ("steps", "condition", "\"true\"", "condition: Some(\"true\")"),
+    ("steps", "timeout", "\"7s\"", "timeout: Some(7s)"),
+    ("steps", "on_error", "\"continue\"", "on_error: Some(Continue)"),
+    ("steps", "default_results", "{ a = 5 }", "default_results: Some(Object {\"a\": Number(5)})"),
+    ("steps", "parse", "\"json\"", "parse_json: true"),
+    ("steps", "collection", "[6]", "collection: Some(Array [Number(6)])"),
+    ("steps", "item_var", "\"it\"", "item_var: Some(\"it\")"),
+    ("steps", "max_parallel", "2", "max_parallel: Some(2)"),
+    ("steps", "max_iterations", "3", "max_iterations: Some(3)"),
+    ("steps", "cases", "[{ when = \"false\", tool = \"t\" }]", "when: \"false\""),
+    ("steps", "default", "{ tool = \"other\" }", "default: Some(Call(ToolCall { tool: \"other\""),
+    ("on_error", "action", "\"abort\"", "on_error: Some(Abort)"),
+    ("on_error", "retry_count", "2", "count: 2"),
+    ("on_error", "delay", "\"2s\"", "delay: 2s"),
+    ("on_error", "max_delay", "\"9s\"", "max_delay: 9s"),
+    ("on_error", "then", "\"continue\"", "then: Continue"),
+    ("cases", "when", "\"false\"", "when: \"false\""),
+    ("cases", "tool", "\"called\"", "tool: \"called\""),
+    ("cases", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
+    ("default", "tool", "\"called\"", "tool: \"called\""),
+    ("default", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
+    ("output", "properties", "{ q = { type = \"array\", value = [] } }", "(\"q\", OutputProperty"),
+    ("output", "required", "[\"p\"]", "required: [\"p\"]"),
+    ("properties", "type", "\"array\"", "kind: Some(Array)"),
+    ("properties", "description", "\"What it is\"", "description: Some(\"What it is\")"),
+    ("properties", "value", "\"7\"", "value: Some(String(\"7\"))"),
+    ("properties", "properties", "{}", "properties: Some([])"),
+    ("properties", "default", "{ a = 8 }", "default: Some(Object {\"a\": Number(8)})"),
     ("targets", "id", "\"branch\"", "id: Some(\"branch\")"),
     ("targets", "tool", "\"called\"", "tool: \"called\""),
     ("targets", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
@@ -140,10 +194,17 @@ const KEYS: [(&str, &str, &str, &str); 93] = [
 ];
 
 /// The tables that have keys.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 19] = [
     "",
     "composite_tools",
     "targets",
+    "steps",
+    "on_error",
+    "cases",
+    "default",
+    "output",
+    "properties",
+    "limits",
     "annotations",
     "router",
     "backends",
@@ -211,7 +272,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("[[{section}]]\n{text}\n")
         }
         ("", Some((section, text))) => format!("[{section}]\n{text}\n"),
-        ("router" | "validate" | "filter", _) => format!("[{table}]\n{}", lines(entry)),
+        ("router" | "validate" | "filter" | "limits", _) => format!("[{table}]\n{}", lines(entry)),
         ("advertise", _) => {
             let base = [("deny", "[\"erase\"]")];
             format!("[advertise]\n{}", lines(replaced(&base, &[], entry)))
@@ -224,8 +285,64 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         ("backends.validate", _) => {
             format!("{}[backends.validate]\n{}", backend(None), lines(entry))
         }
+        ("steps" | "on_error" | "cases" | "default" | "output" | "properties", _) => {
+            workflow(table, entry)
+        }
         _ => composite(table, entry),
     }
+}
+
+/// A workflow of two steps, the second of which has the key.
+fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
+    let call = [("id", "\"b\""), ("tool", "\"base\"")];
+    let each = [("type", "\"for_each\""), ("collection", "[1]")];
+    let one = "[{ when = \"true\", tool = \"base\" }]";
+    let switch = [("id", "\"b\""), ("type", "\"switch\""), ("cases", one), ("default", "\"skip\"")];
+    let inner = |base| {
+        let entries = replaced(base, &[], entry).into_iter();
+        let entries: Vec<_> = entries.map(|(key, value)| format!("{key} = {value}")).collect();
+        format!("{{ {} }}", entries.join(", "))
+    };
+    let on_error = inner(&[("action", "\"retry\"")]);
+    let cases = format!("[{}]", inner(&[("when", "\"true\""), ("tool", "\"base\"")]));
+    let default = inner(&[("tool", "\"base\"")]);
+    let step = match (table, entry) {
+        (
+            "steps",
+            Some(("type" | "collection" | "item_var" | "max_parallel" | "max_iterations", _)),
+        ) => replaced(&[call, each].concat(), &[], entry),
+        ("steps", Some(("cases" | "default", _))) => replaced(&switch, &[], entry),
+        ("steps", Some(("default_results", _))) => {
+            replaced(&[&call[..], &[("on_error", "\"continue\"")]].concat(), &[], entry)
+        }
+        ("steps", _) => replaced(&call, &[], entry),
+        ("on_error", _) => replaced(&call, &[], Some(("on_error", &on_error))),
+        ("cases", _) => replaced(&switch, &[], Some(("cases", &cases))),
+        ("default", _) => replaced(&switch, &[], Some(("default", &default))),
+        _ => call.to_vec(),
+    };
+    let property = [("type", "\"object\""), ("value", "{}")];
+    let output = match (table, entry) {
+        ("properties", Some(("properties", properties))) => {
+            format!("properties.p = {{ type = \"object\", properties = {properties} }}")
+        }
+        ("properties", Some(("type", kind))) => {
+            format!("properties.p = {{ type = {kind}, value = \"[]\" }}")
+        }
+        ("properties", _) => format!("properties.p = {}", inner(&property)),
+        ("output", Some(("properties", properties))) => format!("properties = {properties}"),
+        ("output", _) => {
+            format!("properties.p = {{ type = \"string\", value = \"\" }}\n{}", lines(entry))
+        }
+        _ => "properties.p = { type = \"string\", value = \"\" }".to_owned(),
+    };
+    let head = [("name", "\"base\""), ("description", "\"base\""), ("strategy", "\"workflow\"")];
+    format!(
+        "[[composite_tools]]\n{}[[composite_tools.steps]]\nid = \"a\"\ntool = \"base\"\n\
+         [[composite_tools.steps]]\n{}[composite_tools.output]\n{output}\n",
+        lines(head),
+        lines(step),
+    )
 }
 
 fn composite(table: &str, entry: Option<(&str, &str)>) -> String {
@@ -237,7 +354,11 @@ fn composite(table: &str, entry: Option<(&str, &str)>) -> String {
         None => "[{ tool = \"base\" }]".to_owned(),
     };
     let annotations = format!("{{ {inner} }}");
+    let strategy = [("strategy", "\"pipeline\"")];
+    let steps = [("steps", "[{ id = \"a\", tool = \"base\" }]")];
     let entries = match (table, entry) {
+        (_, Some(("steps", _))) => replaced(&[&base[..2], &strategy].concat(), &[], entry),
+        (_, Some(("output", _))) => replaced(&[&base[..2], &strategy, &steps].concat(), &[], entry),
         ("targets", _) => replaced(&base, &["tools"], Some(("targets", &targets))),
         ("annotations", _) => replaced(&base, &[], Some(("annotations", &annotations))),
         (_, Some(("targets", _))) => replaced(&base, &["tools"], entry),

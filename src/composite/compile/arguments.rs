@@ -1,0 +1,37 @@
+use serde_json::Value;
+
+use super::mistakes::Place;
+use crate::{
+    engine::plan::Arguments,
+    expr::{Expression, ExpressionError, Names, kind},
+};
+
+/// Reads what a tool is called with; `otherwise` if nothing is said.
+pub(super) fn compile(
+    written: Option<&Value>,
+    otherwise: Arguments,
+    names: &Names<'_>,
+    at: &mut Place<'_>,
+) -> Arguments {
+    let Some(value) = written else { return otherwise };
+    let no_object = |at: &mut Place<'_>, found| {
+        let error =
+            ExpressionError::WrongKind { what: "`arguments`", found, expected: "an object" };
+        at.push(["arguments"], error.into());
+        Arguments::Input
+    };
+    // A reference to something may well be an object.
+    if !value.is_object() && !value.is_string() {
+        return no_object(at, kind(Some(value)));
+    }
+    match Expression::parse_in(value, names) {
+        Ok(expression) if value.is_string() && expression.as_literal().is_some() => {
+            no_object(at, "a string")
+        }
+        Ok(expression) => Arguments::Mapped(expression),
+        Err(errors) => {
+            at.push_all("arguments", &errors);
+            Arguments::Input
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The output of pipelines and workflows.
+
+use rmcp::model::JsonObject;
+use serde_json::{Value, json};
+
+use super::{Kind, mistakes::Place};
+use crate::{
+    composite::output::{Output, OutputProperty, OutputType},
+    engine::output as engine,
+    expr::{Expression, Names, PathSegment},
+    near::nearest,
+};
+
+/// How deep properties may be nested.
+const MAX_DEPTH: usize = 10;
+
+pub(super) fn compile(
+    output: &Output,
+    composite: &str,
+    names: &Names<'_>,
+    remarks: &mut Vec<String>,
+    at: &mut Place<'_>,
+) -> engine::Output {
+    let mut at = at.within(["output"]);
+    if output.properties.is_empty() {
+        at.push(["properties"], Kind::NoProperties);
+    }
+    let known: Vec<_> = output.properties.iter().map(|(name, _)| name.as_str()).collect();
+    for (index, name) in output.required.iter().enumerate() {
+        if !known.contains(&name.as_str()) {
+            let near = nearest(name, &known).map(str::to_owned);
+            let kind = Kind::UnknownProperty { name: name.clone(), near };
+            at.push::<PathSegment>(["required".into(), index.into()], kind);
+        }
+    }
+    let mut compiler = Properties { composite, names, remarks, path: Vec::new() };
+    engine::Output {
+        properties: compiler.compile(&output.properties, &mut at),
+        required: output.required.clone(),
+    }
+}
+
+/// The schema that describes an output.
+pub(super) fn schema(output: &Output) -> JsonObject {
+    object_schema(&output.properties, &output.required)
+}
+
+fn object_schema(properties: &[(String, OutputProperty)], required: &[String]) -> JsonObject {
+    let properties = properties.iter().map(|(name, property)| {
+        let mut schema = match &property.properties {
+            Some(properties) => object_schema(properties, &[]),
+            None => JsonObject::new(),
+        };
+        if let Some(kind) = property.kind {
+            let kind = match &property.default {
+                Some(Value::Null) => json!([kind.name(), "null"]),
+                _ => kind.name().into(),
+            };
+            schema.insert("type".to_owned(), kind);
+        }
+        if let Some(description) = &property.description {
+            schema.insert("description".to_owned(), description.as_str().into());
+        }
+        (name.clone(), Value::Object(schema))
+    });
+    let mut schema = JsonObject::new();
+    schema.insert("type".to_owned(), "object".into());
+    schema.insert("properties".to_owned(), Value::Object(properties.collect()));
+    if !required.is_empty() {
+        schema.insert("required".to_owned(), required.into());
+    }
+    schema
+}
+
+struct Properties<'c> {
+    composite: &'c str,
+    names: &'c Names<'c>,
+    remarks: &'c mut Vec<String>,
+    /// The names that lead to what is compiled.
+    path: Vec<String>,
+}
+
+// === impl Properties ===
+
+impl Properties<'_> {
+    fn compile(
+        &mut self,
+        properties: &[(String, OutputProperty)],
+        at: &mut Place<'_>,
+    ) -> Vec<(String, engine::Property)> {
+        let mut compiled = Vec::with_capacity(properties.len());
+        for (name, property) in properties {
+            let mut at = at.within(["properties", name]);
+            if compiled.iter().any(|(other, _)| other == name) {
+                at.push::<&str>([], Kind::DuplicateProperty { name: name.clone() });
+            }
+            self.path.push(name.clone());
+            if self.path.len() > MAX_DEPTH {
+                at.push::<&str>([], Kind::PropertiesTooDeep { max: MAX_DEPTH });
+            } else if let Some(property) = self.property(property, &mut at) {
+                compiled.push((name.clone(), property));
+            }
+            self.path.pop();
+        }
+        compiled
+    }
+
+    fn property(
+        &mut self,
+        property: &OutputProperty,
+        at: &mut Place<'_>,
+    ) -> Option<engine::Property> {
+        let path = self.path.join(".");
+        if property.description.as_ref().is_none_or(|text| text.trim().is_empty()) {
+            let composite = self.composite;
+            self.remarks
+                .push(format!("composite `{composite}`: `output.{path}` has no description"));
+        }
+        if property.kind.is_none() {
+            at.push(["type"], Kind::Missing { key: "type", in_: "a property of the output" });
+        }
+        // One that its properties do not contradict, so that they are looked at too.
+        let kind = property.kind.unwrap_or(OutputType::Object);
+        let source = match (&property.value, &property.properties) {
+            (Some(value), None) => match Expression::parse_in(value, self.names) {
+                Ok(expression) => engine::Source::Value(expression),
+                Err(errors) => {
+                    at.push_all("value", &errors);
+                    return None;
+                }
+            },
+            (None, Some(properties)) => {
+                let with = format!("type = \"{}\"", kind.name());
+                at.meaningless("properties", kind != OutputType::Object, &with);
+                engine::Source::Properties(self.compile(properties, at))
+            }
+            (Some(_), Some(_)) | (None, None) => {
+                at.push::<&str>([], Kind::ValueOrProperties);
+                return None;
+            }
+        };
+        if let Some(default) = property.default.as_ref().filter(|_| property.kind.is_some())
+            && !fits(default, kind)
+        {
+            at.push(["default"], Kind::DefaultType { kind: kind.name() });
+        }
+        Some(engine::Property { kind, source, default: property.default.clone() })
+    }
+}
+
+/// Whether a value has the type as it is.
+fn fits(value: &Value, kind: OutputType) -> bool {
+    match (value, kind) {
+        // What is not there is null.
+        (Value::Null, _)
+        | (Value::String(_), OutputType::String)
+        | (Value::Number(_), OutputType::Number)
+        | (Value::Bool(_), OutputType::Boolean)
+        | (Value::Object(_), OutputType::Object)
+        | (Value::Array(_), OutputType::Array) => true,
+        (Value::Number(number), OutputType::Integer) => {
+            !number.is_f64() || number.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,154 @@
+use std::{fmt, future::Future, sync::Arc};
+
+use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, JsonObject};
+use serde_json::Value;
+
+use super::{
+    answer::answer, compile::Program, definition::CompositeTool, error::DefinitionErrors,
+    input::Input, preview::Preview, resolve,
+};
+use crate::{
+    engine::{
+        caller::Call,
+        limits::{Limits, Scope},
+        outcome::{RunState, StepError},
+        run::Run,
+    },
+    message::Context,
+};
+
+/// A composite by itself, which calls its tools through a function.
+///
+/// A [`CompositeLayer`](super::CompositeLayer) calls those of the service behind
+/// it; this calls whatever the function does. The arguments of tools are not fitted
+/// to their schemas, since none are known.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::{
+///     composite::{CompositeTool, Plan, Step},
+///     message::Context,
+/// };
+/// use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData};
+/// use serde_json::json;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let plan = Plan::new(CompositeTool::pipeline(
+///     "shout_twice",
+///     "Shouts",
+///     [
+///         Step::new("once", "upper").arguments(json!({ "text": "$input.text" })),
+///         Step::new("twice", "double").arguments(json!({ "text": "{{ prev.text }}!" })),
+///     ],
+/// ))?;
+///
+/// let call = |call: CallToolRequestParams, _: Context| async move {
+///     let text = call.arguments.unwrap_or_default()["text"].as_str().unwrap_or_default().to_owned();
+///     let text = if call.name == "upper" { text.to_uppercase() } else { format!("{text} {text}") };
+///     Ok::<_, ErrorData>(CallToolResult::structured(json!({ "text": text })))
+/// };
+/// let input = json!({ "text": "ahoy" }).as_object().cloned().unwrap();
+/// let result = plan.run(input, &Context::default(), call).await?;
+///
+/// assert_eq!(result.structured_content, Some(json!({ "text": "AHOY! AHOY!" })));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Plan {
+    program: Arc<Program>,
+    input: Arc<Input>,
+    limits: Limits,
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// Checks a definition and makes a plan of it.
+    ///
+    /// # Errors
+    ///
+    /// Returns every mistake in the definition.
+    pub fn new(composite: CompositeTool) -> Result<Self, DefinitionErrors> {
+        let program = Program::compile(vec![composite], None)?;
+        let schema = resolve::input_schema(&program.composites[0], &[]);
+        Ok(Self {
+            program: Arc::new(program),
+            input: Arc::new(Input::new(schema)),
+            limits: Limits::default(),
+        })
+    }
+
+    /// Sets what one run may use.
+    #[must_use]
+    pub const fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Runs it: calls `call` for each call of a tool, and makes one result of what
+    /// that gives.
+    ///
+    /// Each call gets a part of the context. Dropping the future drops those of all
+    /// calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the arguments do not fit the input schema. What goes
+    /// wrong in a run is a result with `isError`.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime with its time enabled.
+    pub async fn run<F, R>(
+        &self,
+        arguments: JsonObject,
+        context: &Context,
+        mut call: F,
+    ) -> Result<CallToolResult, ErrorData>
+    where
+        F: FnMut(CallToolRequestParams, Context) -> R + Send,
+        R: Future<Output = Result<CallToolResult, ErrorData>> + Send + 'static,
+    {
+        let compiled = &self.program.composites[0];
+        let checked = self.input.check(&compiled.name, Some(arguments));
+        let arguments = checked.map_err(|refusal| refusal.to_error())?.arguments;
+        let scope = Scope::new(self.limits, compiled.timeout);
+        let state = RunState::new(arguments, compiled.plan.steps().len());
+        let caller = |Call { tool, arguments, context, scope, .. }: Call| {
+            let mut params = CallToolRequestParams::new(tool.to_string());
+            params.arguments = Some(arguments);
+            let called = call(params, context);
+            async move { scope.keep(called.await.map_err(StepError::protocol)) }
+        };
+        let mut run = Run::new(&compiled.plan, state, context, &scope, caller);
+        run.drive().await;
+        Ok(answer(compiled, run.into_state(), &scope))
+    }
+
+    /// What a run would do with these arguments, as far as that is known before
+    /// anything is called.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the arguments do not fit the input schema.
+    pub fn preview(&self, arguments: JsonObject) -> Result<Preview, ErrorData> {
+        let compiled = &self.program.composites[0];
+        let checked = self.input.check(&compiled.name, Some(arguments));
+        let arguments: Value = checked.map_err(|refusal| refusal.to_error())?.arguments;
+        let composite = compiled.name.to_string();
+        let waves = compiled.plan.preview(&arguments, &|_, arguments| Ok(arguments));
+        Ok(Preview { composite, waves })
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan")
+            .field("composite", &self.program.composites[0].name)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub use crate::engine::preview::{CallPreview, ConditionPreview, LoopPreview, StepPreview, Wave};
+
+/// What a composite would do with an input, as far as that is known before
+/// anything is called.
+///
+/// As a text it has a number for each wave of steps that may start at the same
+/// time, and the calls of each step. In arguments, what is not known stands as it
+/// is written. It can also be serialised.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Preview {
+    /// The composite.
+    pub composite: String,
+    /// Its steps or targets, in waves.
+    ///
+    /// A step stands one wave after the last of those that it waits for. In a run
+    /// it starts when those have finished, whatever else is in their wave.
+    pub waves: Vec<Wave>,
+}
+
+/// Prints lines, each after the same margin.
+struct Lines<'a, 'f> {
+    f: &'a mut fmt::Formatter<'f>,
+    /// What stands before the next line, once.
+    label: String,
+    margin: usize,
+}
+
+// === impl Preview ===
+
+impl fmt::Display for Preview {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids = self.waves.iter().flat_map(|wave| &wave.steps).map(|step| step.id.len());
+        let width = ids.max().unwrap_or_default();
+        writeln!(f, "{}", self.composite)?;
+        for (number, wave) in self.waves.iter().enumerate() {
+            for (place, step) in wave.steps.iter().enumerate() {
+                let number = if place == 0 { (number + 1).to_string() } else { String::new() };
+                let label = format!("{number:>4}  {:width$}  ", step.id);
+                let margin = label.len();
+                print(step, &mut Lines { f, label, margin })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn print(step: &StepPreview, lines: &mut Lines<'_, '_>) -> fmt::Result {
+    if let Some(condition) = &step.condition {
+        lines.line(&format!("if {}", told(condition)))?;
+    }
+    if let Some(each) = &step.for_each {
+        let items = each.items.as_ref().map(|items| format!(", which are {}", items.len()));
+        let error = each.error.as_ref().map(|error| format!(", but {error}"));
+        lines.line(&format!(
+            "for each of {}{}{}, {} at a time:",
+            each.collection,
+            items.unwrap_or_default(),
+            error.unwrap_or_default(),
+            each.max_parallel,
+        ))?;
+    }
+    for call in &step.calls {
+        if let Some(when) = &call.when {
+            lines.line(&format!("when {}:", told(when)))?;
+        } else if step.calls.len() > 1 {
+            lines.line("else:")?;
+        }
+        let arguments = call.arguments.as_ref().map(Value::to_string);
+        lines.line(format!("{} {}", call.tool, arguments.unwrap_or_default()).trim_end())?;
+        if let Some(error) = &call.error {
+            lines.line(&format!("which would fail: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A condition and what is known of it.
+fn told(condition: &ConditionPreview) -> String {
+    let ConditionPreview { written, holds, error } = condition;
+    match (holds, error) {
+        (_, Some(error)) => format!("{written} (which would fail: {error})"),
+        (Some(true), None) => format!("{written} (which holds)"),
+        (Some(false), None) => format!("{written} (which does not hold)"),
+        (None, None) => written.clone(),
+    }
+}
+
+// === impl Lines ===
+
+impl Lines<'_, '_> {
+    fn line(&mut self, text: &str) -> fmt::Result {
+        let margin = self.margin;
+        writeln!(self.f, "{:margin$}{text}", std::mem::take(&mut self.label))
+    }
+}

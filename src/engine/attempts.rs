@@ -1,0 +1,215 @@
+//! One call of a tool, however often it is tried.
+
+use std::{mem, time::Duration};
+
+use rmcp::model::{CallToolResult, JsonObject};
+use tokio::time::Instant;
+
+use super::{
+    branches::BranchId,
+    limits::after,
+    outcome::{ErrorKind, Outcome, Status, StepError},
+    plan::{CallSite, Retry},
+    record,
+};
+
+/// A call of a step, or of an element of its loop, that goes on.
+pub(super) struct Attempts<'p> {
+    pub(super) id: BranchId,
+    pub(super) site: &'p CallSite,
+    /// How often the tool was called.
+    pub(super) count: u32,
+    /// When this attempt began, or the last one ended.
+    since: Instant,
+    /// When it will have taken too long, or the next attempt begins.
+    pub(super) due: Instant,
+    phase: Phase,
+    pub(super) begun: Instant,
+    /// How long an attempt may take.
+    timeout: Duration,
+    arguments: JsonObject,
+    /// Boxed, since most calls are made once.
+    retry: Option<Box<Retries>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Calling,
+    /// Until the next attempt.
+    Waiting,
+}
+
+struct Retries {
+    policy: Retry,
+    /// Why the last attempt failed.
+    error: Option<StepError>,
+}
+
+/// When the run and a step of it began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) run: Instant,
+    pub(super) step: Instant,
+}
+
+// === impl Attempts ===
+
+impl<'p> Attempts<'p> {
+    /// A call that begins now.
+    pub(super) fn new(
+        id: BranchId,
+        site: &'p CallSite,
+        arguments: JsonObject,
+        timeout: Duration,
+        retry: Option<Retry>,
+        now: Instant,
+    ) -> Self {
+        let retry = retry.filter(|retry| retry.count > 0);
+        Self {
+            id,
+            site,
+            count: 0,
+            since: now,
+            due: after(now, timeout),
+            phase: Phase::Calling,
+            begun: now,
+            timeout,
+            arguments,
+            retry: retry.map(|policy| Box::new(Retries { policy, error: None })),
+        }
+    }
+
+    /// Begins the next attempt; returns what it calls the tool with.
+    pub(super) fn begin(&mut self, now: Instant) -> JsonObject {
+        self.count += 1;
+        self.since = now;
+        self.due = after(now, self.timeout);
+        self.phase = Phase::Calling;
+        if self.may_be_tried_again() {
+            self.arguments.clone()
+        } else {
+            mem::take(&mut self.arguments)
+        }
+    }
+
+    /// Waits for the next attempt after one that failed, if there is to be one.
+    pub(super) fn wait(&mut self, failed: &mut Outcome, now: Instant) -> bool {
+        let lasting = |error: &StepError| {
+            // The next attempt would end the same way.
+            matches!(error.kind, ErrorKind::Definition | ErrorKind::Limit)
+        };
+        if failed.error.as_ref().is_none_or(lasting) || !self.may_be_tried_again() {
+            return false;
+        }
+        let Some(retry) = &mut self.retry else { return false };
+        retry.error = failed.error.take();
+        self.phase = Phase::Waiting;
+        self.since = now;
+        self.due = after(now, retry.policy.wait(self.count));
+        true
+    }
+
+    const fn may_be_tried_again(&self) -> bool {
+        match &self.retry {
+            Some(retry) => self.count <= retry.policy.count,
+            None => false,
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Waiting
+    }
+
+    pub(super) const fn times(&self, run: Instant) -> Times {
+        Times { run, step: self.begun }
+    }
+
+    /// Why it has not ended, if the run ends now.
+    pub(super) fn cut_off(&self, now: Instant) -> StepError {
+        match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
+            Some(error) if self.is_waiting() => StepError::new(
+                ErrorKind::Timeout,
+                format!("the run ended before it was tried again: {}", error.message),
+            ),
+            _ => no_answer(now - self.since),
+        }
+    }
+
+    /// The outcome of an attempt that is given up now.
+    pub(super) fn late(&self, run: Instant, now: Instant) -> Outcome {
+        self.times(run).outcome(Err(no_answer(now - self.since)), now)
+    }
+}
+
+// === impl Retry ===
+
+impl Retry {
+    /// How long to wait after this many attempts.
+    ///
+    /// Anything up to the longest time, so that those who failed together do not
+    /// come back together.
+    fn wait(self, attempts: u32) -> Duration {
+        let longest = self.longest_wait(attempts);
+        let nanoseconds = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(fastrand::u64(0..=nanoseconds))
+    }
+
+    /// How long to wait at most after this many attempts.
+    pub(super) fn longest_wait(self, attempts: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
+        self.delay.saturating_mul(doubled).min(self.max_delay)
+    }
+}
+
+// === impl Times ===
+
+impl Times {
+    /// The outcome of a step that came to an end `at` this time, with one attempt.
+    pub(super) fn outcome(self, result: Result<CallToolResult, StepError>, at: Instant) -> Outcome {
+        let (status, result, error) = match result {
+            Ok(result) if result.is_error == Some(true) => {
+                let error = StepError::new(ErrorKind::Tool, failure_text(&result));
+                (Status::Failed, Some(result), Some(error))
+            }
+            Ok(result) => (Status::Completed, Some(result), None),
+            Err(error) => (error.status(), None, Some(error)),
+        };
+        Outcome { result, ..self.ended(status, error, at) }
+    }
+
+    /// The outcome of a step that ended `at` this time without a result.
+    pub(super) fn ended(self, status: Status, error: Option<StepError>, at: Instant) -> Outcome {
+        Outcome {
+            status,
+            result: None,
+            record: None,
+            error,
+            site: None,
+            attempts: 1,
+            started_ms: milliseconds(self.step - self.run),
+            duration_ms: milliseconds(at - self.step),
+        }
+    }
+}
+
+pub(super) fn no_answer(within: Duration) -> StepError {
+    // Whole milliseconds: nobody set a timeout of `4.999812s`.
+    let within = Duration::from_millis(milliseconds(within));
+    StepError::new(ErrorKind::Timeout, format!("no answer within {within:?}"))
+}
+
+/// What a tool that failed says about it.
+fn failure_text(result: &CallToolResult) -> String {
+    let texts = record::texts(result);
+    if !texts.trim().is_empty() {
+        return texts;
+    }
+    let structured = result.structured_content.as_ref();
+    let told = |place| structured?.pointer(place)?.as_str().filter(|text| !text.trim().is_empty());
+    let told = ["/message", "/error/message", "/error", "/text"].into_iter().find_map(told);
+    told.unwrap_or("the tool failed without saying why").to_owned()
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

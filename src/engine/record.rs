@@ -1,0 +1,295 @@
+//! What is kept of the results of steps, and for how long.
+
+use std::{borrow::Cow, mem};
+
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    limits::Scope,
+    outcome::{ErrorKind, Outcome, RunState, Status, StepError},
+    plan::{Answer, Fields, Plan, StepSet},
+};
+use crate::expr::{Field, json};
+
+/// What expressions may read of a step, beside how it ended.
+///
+/// Nothing in it stands in the result of the step too, if that is kept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Absent also where it is the structured content of a kept result, or the
+    /// same as `content`.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
+    output: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    content: Option<Value>,
+    /// Absent also where it stands in `content`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    text: Option<Value>,
+    /// The error of the step as it is read, so that no look at it copies its data.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    error: Option<Value>,
+}
+
+/// A value that is there, and be it null.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+// === impl RunState ===
+
+impl RunState {
+    /// Notes what became of a step, and keeps of all steps what is still needed.
+    pub(super) fn finish(
+        &mut self,
+        plan: &Plan,
+        step: usize,
+        mut outcome: Box<Outcome>,
+        finished: StepSet,
+    ) {
+        let links = plan.links(step);
+        let is_candidate = matches!(plan.answer, Answer::Last)
+            && links.may_be_last
+            && outcome.is_success()
+            && self.candidate(plan).is_none_or(|last| last < step);
+        if is_candidate && let Some(before) = self.candidate(plan) {
+            self.demote(plan, before, finished);
+        }
+        let keeps_result = is_candidate || matches!(plan.answer, Answer::Outcomes);
+        if !outcome.is_success()
+            && links.fields.output
+            && let Some(default) = &plan.steps()[step].default_results
+        {
+            outcome.set_output(default.clone());
+        }
+        outcome.keep(links.fields, keeps_result);
+        self.outcomes[step] = Some(outcome);
+        self.finished.push(step);
+        if !plan.answer_reads_input && plan.input_readers.is_subset(finished) {
+            self.input = Value::Null;
+        }
+        for read in links.reads {
+            let links = plan.links(read);
+            if !links.answers && links.readers.is_subset(finished) {
+                self.release(plan, read);
+            }
+        }
+    }
+
+    /// The last declared step that has completed, of a plan of which that is the answer.
+    fn candidate(&self, plan: &Plan) -> Option<usize> {
+        let mut candidates = (0..plan.steps().len()).rev();
+        let completed = |&step: &usize| {
+            plan.links(step).may_be_last
+                && self.outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success())
+        };
+        candidates.find(completed)
+    }
+
+    /// Keeps of a step only what others read, since another one is the answer.
+    fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
+        let links = plan.links(step);
+        let Some(outcome) = &mut self.outcomes[step] else { return };
+        if links.readers.is_subset(finished) {
+            outcome.result = None;
+            outcome.record = None;
+        } else {
+            outcome.keep(links.fields, false);
+        }
+    }
+
+    /// Drops the record of a step that nobody reads any more.
+    fn release(&mut self, plan: &Plan, step: usize) {
+        let is_candidate =
+            matches!(plan.answer, Answer::Last) && self.candidate(plan) == Some(step);
+        let Some(outcome) = &mut self.outcomes[step] else { return };
+        // The record of a loop is all that there is of it.
+        let is_answer = is_candidate && outcome.result.is_none();
+        if !is_answer && !matches!(plan.answer, Answer::Outcomes) {
+            outcome.record = None;
+        }
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// A field of the record, as far as it was kept.
+    pub(super) fn field(&self, field: Field) -> Option<Cow<'_, Value>> {
+        let record = self.record.as_deref();
+        let content = || record.and_then(|record| record.content.as_ref());
+        match field {
+            Field::Status => Some(Cow::Owned(self.status.name().into())),
+            Field::Error => {
+                let kept = record.and_then(|record| record.error.as_ref()).map(Cow::Borrowed);
+                let made = || self.error.as_ref().map_or(Value::Null, StepError::to_value);
+                Some(kept.unwrap_or_else(|| Cow::Owned(made())))
+            }
+            Field::Content => content().map(Cow::Borrowed),
+            Field::Text => {
+                let text = record.and_then(|record| record.text.as_ref());
+                text.or_else(|| content()?.get("text")).map(Cow::Borrowed)
+            }
+            Field::Output => {
+                let structured = || match &self.result {
+                    Some(result) if self.is_success() => result.structured_content.as_ref(),
+                    _ => None,
+                };
+                let output = record.and_then(|record| record.output.as_ref());
+                output.or_else(structured).or_else(content).map(Cow::Borrowed)
+            }
+        }
+    }
+
+    /// Takes what the step gave: its own answer, where it is no result of a tool.
+    pub(crate) fn take_output(&mut self) -> Option<Value> {
+        self.record.as_mut()?.output.take()
+    }
+
+    pub(super) fn set_output(&mut self, output: Value) {
+        self.record.get_or_insert_default().output = Some(output);
+    }
+
+    /// Parses the text of a result that is only text.
+    ///
+    /// A text that is no JSON is a failure of the tool.
+    pub(super) fn parse(&mut self, scope: &Scope) {
+        let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
+        let blocks = &result.content;
+        if result.structured_content.is_some()
+            || blocks.is_empty()
+            || blocks.iter().any(|block| block.as_text().is_none())
+        {
+            return;
+        }
+        let text = texts(result);
+        let parsed = scope.count_parsed(json::bytes_of(&text)).and_then(|()| {
+            serde_json::from_str(&text).map_err(|error| {
+                let message =
+                    format!("the text of the result is not JSON, which its `parse` says: {error}");
+                StepError::new(ErrorKind::Tool, message)
+            })
+        });
+        match parsed {
+            Ok(parsed) => self.set_output(parsed),
+            Err(error) => {
+                self.status = Status::Failed;
+                self.error = Some(error);
+            }
+        }
+    }
+
+    /// Takes out of the result what is read of it, and then drops it, unless
+    /// the result is kept as it is; then there is a copy of what it has not as
+    /// a value.
+    fn keep(&mut self, fields: Fields, keeps_result: bool) {
+        let is_success = self.is_success();
+        let mut record = self.record.take();
+        if keeps_result {
+            if let Some(result) = self.result.as_ref().filter(|_| is_success) {
+                let has_output = result.structured_content.is_some()
+                    || record.as_ref().is_some_and(|record| record.output.is_some());
+                if fields.content || (fields.output && !has_output) {
+                    let content = content(result.content.clone());
+                    record.get_or_insert_default().content = Some(content);
+                } else if fields.text
+                    && let Some(text) = first_text(result)
+                {
+                    record.get_or_insert_default().text = Some(text.into());
+                }
+            }
+        } else if let Some(mut result) = self.result.take().filter(|_| is_success) {
+            let record = record.get_or_insert_default();
+            if fields.output && record.output.is_none() {
+                record.output = result.structured_content.take();
+            }
+            // What there is already was made of a result that was kept.
+            if record.content.is_none() {
+                let is_output = fields.output && record.output.is_none();
+                if fields.content || is_output {
+                    record.content = Some(content(mem::take(&mut result.content)));
+                } else if fields.text && record.text.is_none() {
+                    record.text = first_text(&result).map(Value::from);
+                }
+            }
+        }
+        // Nobody reads it, and it is not the answer of a loop.
+        if !fields.output
+            && (!keeps_result || self.result.is_some())
+            && let Some(record) = &mut record
+        {
+            record.output = None;
+        }
+        if fields.error
+            && let Some(error) = &self.error
+        {
+            record.get_or_insert_default().error.get_or_insert_with(|| error.to_value());
+        }
+        self.record = record.filter(|record| **record != Record::default());
+    }
+
+    /// What the tool gave, as the output of an element of a loop.
+    pub(super) fn into_output(mut self) -> Option<Value> {
+        let fields = Fields { output: true, ..Fields::default() };
+        self.keep(fields, false);
+        let record = *self.record?;
+        record.output.or(record.content)
+    }
+}
+
+/// The texts of a result.
+pub(super) fn texts(result: &CallToolResult) -> String {
+    let texts: Vec<_> = result
+        .content
+        .iter()
+        .filter_map(|block| block.as_text())
+        .map(|text| text.text.as_str())
+        .collect();
+    texts.join("\n")
+}
+
+fn first_text(result: &CallToolResult) -> Option<&str> {
+    result.content.iter().find_map(ContentBlock::as_text).map(|text| text.text.as_str())
+}
+
+/// An object with a member for each content block, but for links.
+fn content(blocks: Vec<ContentBlock>) -> Value {
+    let mut content = Map::with_capacity(blocks.len());
+    let [mut texts, mut images, mut audios, mut resources] = [0; 4];
+    for block in blocks {
+        let (key, value) = match block {
+            // The first of texts and resources has no number.
+            ContentBlock::Text(text) => (named("text", &mut texts), text.text),
+            ContentBlock::Image(image) => (numbered("image", &mut images), image.data),
+            ContentBlock::Audio(audio) => (numbered("audio", &mut audios), audio.data),
+            ContentBlock::Resource(embedded) => {
+                let value = match embedded.resource {
+                    ResourceContents::TextResourceContents { text, .. } => text,
+                    ResourceContents::BlobResourceContents { blob, .. } => blob,
+                    _ => continue,
+                };
+                (named("resource", &mut resources), value)
+            }
+            // A link is not what it leads to; what is not known here is left out too.
+            _ => continue,
+        };
+        content.insert(key, value.into());
+    }
+    Value::Object(content)
+}
+
+fn numbered(name: &str, count: &mut usize) -> String {
+    *count += 1;
+    format!("{name}_{}", *count - 1)
+}
+
+fn named(name: &str, count: &mut usize) -> String {
+    match *count {
+        0 => {
+            *count = 1;
+            name.to_owned()
+        }
+        _ => numbered(name, count),
+    }
+}

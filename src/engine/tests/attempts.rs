@@ -1,0 +1,161 @@
+use std::{future::poll_fn, task::Poll};
+
+use super::{
+    super::branches::{BranchId, Branches},
+    *,
+};
+
+/// A step of one attempt and so many more.
+fn tried(tool: &str, more: u64) -> Value {
+    json!({ "id": "a", "tool": tool, "timeout": 5, "arguments": { "x": "$input" },
+        "retry": { "count": more, "delay": 1, "max_delay": 4 } })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_tried_again_until_it_succeeds() {
+    for (failures, attempts, status) in
+        [(0, 1, Status::Completed), (2, 3, Status::Completed), (3, 3, Status::Failed)]
+    {
+        let world = World::flaky(failures);
+        let state = world.run(&workflow(&json!([tried("flaky", 2)])), json!("in")).await;
+        assert_eq!(statuses(&state), [status]);
+        assert_eq!(outcome(&state, 0).attempts, attempts);
+        assert_eq!(world.started().len(), attempts as usize);
+        // With the same arguments each time.
+        assert!(world.events().iter().all(|event| event.arguments == json!({ "x": "in" })));
+        if status == Status::Failed {
+            assert_eq!(error(&state, 0).message, "no, 0 more", "of the last attempt");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_tool_does_wrong_is_tried_again() {
+    for tool in ["fails", "refuses", "breaks", "panics", "hangs"] {
+        let world = World::new();
+        let state = world.run(&workflow(&json!([tried(tool, 2)])), json!({})).await;
+        assert_eq!((world.started().len(), outcome(&state, 0).attempts), (3, 3), "{tool}");
+        assert_eq!(state.failed, Some(0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_is_that_of_an_attempt() {
+    let world = World::new();
+    let state = world.run(&workflow(&json!([tried("hangs", 2)])), json!({})).await;
+    assert_eq!(error(&state, 0).message, "no answer within 5s");
+    let taken = Duration::from_millis(outcome(&state, 0).duration_ms);
+    assert_eq!(taken.as_secs(), world.begun.elapsed().as_secs());
+    // Three times, and what was waited between them: at most one second and two.
+    assert!((15.0..=18.1).contains(&taken.as_secs_f64()), "{taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_is_not_tried_again() {
+    let caller = |_: Call| async { Err(StepError::new(ErrorKind::Limit, "too much")) };
+    let plan = workflow(&json!([tried("a", 5)]));
+    let state = run(&plan, RunState::new(json!({}), 1), &scope(600), caller).await;
+    assert_eq!(outcome(&state, 0).attempts, 1);
+
+    let scope = Scope::new(Limits::default().max_calls(2), Duration::from_secs(600));
+    let plan = workflow(&json!([tried("fails", 5)]));
+    let state = run(&plan, RunState::new(json!({}), 1), &scope, World::new().caller()).await;
+    assert_eq!((error(&state, 0).kind, outcome(&state, 0).attempts), (ErrorKind::Limit, 2));
+}
+
+#[test]
+fn waits_are_twice_as_long_each_time_up_to_the_longest() {
+    let retry =
+        Retry { count: 99, delay: Duration::from_secs(1), max_delay: Duration::from_secs(60) };
+    let waits = [1, 2, 3, 6, 7, 8, 99].map(|attempts| retry.longest_wait(attempts).as_secs());
+    assert_eq!(waits, [1, 2, 4, 32, 60, 60, 60]);
+    // Also where it would be more than can be told.
+    let retry = Retry { delay: Duration::MAX, max_delay: Duration::MAX, ..retry };
+    assert_eq!(retry.longest_wait(3), Duration::MAX);
+    // The first is bounded too.
+    let retry = Retry { delay: Duration::from_secs(9), max_delay: Duration::from_secs(2), ..retry };
+    assert_eq!(retry.longest_wait(1).as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_are_anything_up_to_the_longest() {
+    let mut waited = Vec::new();
+    for _ in 0..50 {
+        let world = World::new();
+        world.run(&workflow(&json!([tried("fails", 1)])), json!({})).await;
+        waited.push(world.begun.elapsed().as_secs_f64());
+    }
+    // The timer of a paused clock goes by milliseconds.
+    assert!(waited.iter().all(|wait| (0.0..=1.001).contains(wait)), "{waited:?}");
+    // All on one side of the middle: once in 2^49 runs.
+    assert!(waited.iter().any(|wait| *wait < 0.5) && waited.iter().any(|wait| *wait > 0.5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_waits_keeps_its_place() {
+    let steps = json!([tried("fails", 3), { "id": "b", "depends_on": [] }]);
+    let world = World::new();
+    world.run(&plan(&steps, 1, Answer::Last), json!({})).await;
+    // And then the run has failed.
+    assert_eq!(world.started(), ["a"; 4]);
+}
+
+#[tokio::test]
+async fn what_comes_too_late_is_not_taken_for_the_next_attempt() {
+    let id = BranchId { step: 0, element: 0 };
+    let mut branches = Branches::new(false);
+    branches.start(id, async {
+        tokio::task::yield_now().await;
+        "late"
+    });
+    assert!(poll_fn(|cx| Poll::Ready(branches.poll_next(cx).is_pending())).await);
+    // It ends before anybody looks, and is given up.
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    branches.abort(id);
+    branches.start(id, async {
+        tokio::task::yield_now().await;
+        "next"
+    });
+    assert_eq!(poll_fn(|cx| branches.poll_next(cx)).await, (id, Ok("next")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_are_prepared_once_and_a_refusal_fails_the_step() {
+    struct Prepares(World, Vec<usize>);
+
+    impl Caller for &mut Prepares {
+        fn prepare(
+            &mut self,
+            site: usize,
+            mut arguments: rmcp::model::JsonObject,
+        ) -> Result<rmcp::model::JsonObject, StepError> {
+            self.1.push(site);
+            arguments.insert("prepared".to_owned(), site.into());
+            match arguments.get("bad") {
+                Some(_) => Err(StepError::new(ErrorKind::Definition, "`bad` is not allowed")),
+                None => Ok(arguments),
+            }
+        }
+
+        fn call(
+            &mut self,
+            call: Call,
+        ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
+            self.0.clone().serve(call)
+        }
+    }
+
+    let mut caller = Prepares(World::flaky(2), Vec::new());
+    let plan = workflow(&json!([
+        tried("flaky", 3),
+        { "id": "b", "collection": [1, 2], "arguments": { "item": "$item" }, "depends_on": ["a"] },
+        { "id": "c", "arguments": { "bad": true }, "depends_on": ["b"] },
+    ]));
+    let state = run(&plan, RunState::new(json!({}), 3), &scope(600), &mut caller).await;
+    assert_eq!(caller.1, [0, 1, 1, 2]);
+    let prepared = |branch| caller.0.arguments_of(branch).unwrap()["prepared"].clone();
+    assert_eq!([prepared("a"), prepared("b[1]")], [0, 1]);
+    assert_eq!(error(&state, 2).message, "`bad` is not allowed");
+    assert_eq!((state.failed, outcome(&state, 2).attempts), (Some(2), 0));
+}

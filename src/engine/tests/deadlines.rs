@@ -1,0 +1,86 @@
+use std::{
+    future::{poll_fn, ready},
+    pin::pin,
+};
+
+use futures::FutureExt;
+use rmcp::model::JsonObject;
+use tokio::time::advance;
+
+use super::*;
+
+/// Tools that take a second to find that their arguments do not fit, in which
+/// nobody else has a turn.
+struct Slow;
+
+impl Caller for Slow {
+    fn prepare(&mut self, _: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
+        // It puts the clock forward at once.
+        let _ = advance(Duration::from_secs(1)).now_or_never();
+        match arguments.get("fits") {
+            Some(_) => Ok(arguments),
+            None => Err(StepError::definition("they do not fit")),
+        }
+    }
+
+    fn call(
+        &mut self,
+        _: Call,
+    ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
+        ready(Ok(CallToolResult::success(vec![])))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_ends_what_never_waits() {
+    use Status::{Completed, Failed, Skipped, TimedOut};
+    let steps = |count: usize, concurrency| {
+        let steps: Vec<_> =
+            (0..count).map(|at| json!({ "id": format!("s{at}"), "continue": true })).collect();
+        plan(&steps.into(), concurrency, Answer::Last)
+    };
+    let elements = |count: usize| {
+        let items: Vec<_> = (0..count).collect();
+        workflow(&json!([{ "id": "loop", "collection": items, "arguments": { "x": "$item" },
+            "continue": true }]))
+    };
+    for (what, plan, input, seconds, expected) in [
+        ("steps", steps(5, 1), json!({}), 3, vec![Failed, Failed, TimedOut, Skipped, Skipped]),
+        ("steps side by side", steps(4, 4), json!({}), 2, vec![Failed, TimedOut, Skipped, Skipped]),
+        ("elements", elements(9), json!({}), 3, vec![TimedOut]),
+        ("the last step", steps(2, 1), json!({}), 2, vec![Failed, TimedOut]),
+        ("the last element", elements(2), json!({}), 2, vec![TimedOut]),
+        ("what is called", steps(1, 1), json!({ "fits": 1 }), 1, vec![TimedOut]),
+        ("nothing", steps(1, 1), json!({ "fits": 1 }), 2, vec![Completed]),
+    ] {
+        let begun = Instant::now();
+        let state = RunState::new(input, plan.steps().len());
+        // Half a second before a second is over.
+        let scope = Scope::new(Limits::default(), Duration::from_millis(seconds * 1000 - 500));
+        let state = run(&plan, state, &scope, Slow).await;
+        assert_eq!(statuses(&state), expected, "{what}");
+        assert_eq!(state.timed_out, what != "nothing", "{what}");
+        assert!(begun.elapsed().as_secs() <= seconds, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_have_their_turn_in_a_run_that_never_waits() {
+    let items: Vec<_> = (0..1000).collect();
+    let plan = workflow(&json!([{ "id": "loop", "collection": items, "continue": true,
+        "arguments": { "x": "$item.x" } }]));
+    let (context, scope) = (Context::default(), scope(600));
+    let mut run =
+        Run::new(&plan, RunState::new(json!({}), 1), &context, &scope, World::new().caller());
+    let mut turns = 0;
+    {
+        let mut driven = pin!(run.drive());
+        poll_fn(|cx| {
+            turns += 1;
+            driven.as_mut().poll(cx)
+        })
+        .await;
+    }
+    assert!(turns > 1000 / 32, "{turns}");
+    assert_eq!(output_of(&run.into_state(), 0).unwrap()["failed"], 1000);
+}

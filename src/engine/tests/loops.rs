@@ -1,0 +1,189 @@
+use super::*;
+
+fn picky(step: &Value) -> Value {
+    let mut picky = json!({ "id": "loop", "tool": "picky", "collection": "$input.items",
+        "arguments": { "item": "$item", "bad": "$item.bad?", "index": "$index" } });
+    for (key, value) in step.as_object().unwrap() {
+        picky[key] = value.clone();
+    }
+    picky
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_calls_for_each_element_and_gives_them_in_their_order() {
+    let world = World::new();
+    let plan = workflow(&json!([
+        { "id": "loop", "tool": "sleeps", "collection": "$input.items", "max_parallel": 2,
+            "arguments": { "seconds": "$item.seconds", "index": "$index", "q": "$input.q" } },
+        { "id": "after", "arguments": {
+            "count": "$steps.loop.output.count",
+            "first": "$steps.loop.output.iterations[0].output",
+        } },
+    ]));
+    let items = json!([{ "seconds": 3 }, { "seconds": 1 }, { "seconds": 1 }]);
+    let state = world.run(&plan, json!({ "items": items, "q": "x" })).await;
+
+    assert_eq!(world.started(), ["loop[0]", "loop[1]", "loop[2]", "after"]);
+    let ended: Vec<_> = world.events().into_iter().filter(|event| event.what == "ends").collect();
+    assert_eq!(ended[0].branch, "loop[1]", "not the first, and yet");
+    let expected = json!({ "count": 3, "first": { "seconds": 3, "index": 0, "q": "x" } });
+    assert_eq!(world.arguments_of("after"), Some(expected));
+    let Outcome { status, attempts, duration_ms, .. } = outcome(&state, 0);
+    assert_eq!((*status, *attempts, *duration_ms), (Status::Completed, 3, 3000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_of_a_loop_has_every_element() {
+    let plan = workflow(&json!([picky(&json!({ "continue": true }))]));
+    let state = run_new(&plan, json!({ "items": ["x", { "bad": true }, "z"] })).await;
+    let expected = json!({
+        "iterations": [
+            { "index": 0, "item": "x", "status": "completed",
+                "output": { "item": "x", "index": 0 } },
+            { "index": 1, "item": { "bad": true }, "status": "failed",
+                "error": { "kind": "tool", "message": "bad item" } },
+            { "index": 2, "item": "z", "status": "completed",
+                "output": { "item": "z", "index": 2 } },
+        ],
+        "count": 3,
+        "completed": 2,
+        "failed": 1,
+    });
+    assert_eq!(output_of(&state, 0), Some(expected));
+    assert_eq!((state.failed, statuses(&state)[0]), (None, Status::Completed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_elements_nothing_is_called() {
+    let world = World::new();
+    let state = world.run(&workflow(&json!([picky(&json!({}))])), json!({ "items": "[]" })).await;
+    assert_eq!(world.started(), [""; 0]);
+    let expected = json!({ "iterations": [], "count": 0, "completed": 0, "failed": 0 });
+    assert_eq!((statuses(&state)[0], outcome(&state, 0).attempts), (Status::Completed, 0));
+    assert_eq!(output_of(&state, 0), Some(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_element_that_fails_ends_the_loop() {
+    let world = World::new();
+    let items: Vec<_> = (0..9).map(|at| json!({ "bad": at == 3 })).collect();
+    let step = picky(&json!({ "max_parallel": 4, "default_results": "none" }));
+    let plan =
+        workflow(&json!([step, { "id": "after", "arguments": { "x": "$steps.loop.output" } }]));
+    let state = world.run(&plan, json!({ "items": items })).await;
+    let expected = StepError::new(ErrorKind::Tool, "element 3: bad item");
+    assert_eq!((error(&state, 0), state.failed), (&expected, Some(0)));
+    assert!(world.start_of("after").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_others_are_cancelled_when_an_element_fails() {
+    let world = World::new();
+    let plan = workflow(&json!([
+        { "id": "loop", "tool": "fails_late", "collection": [9, 2, 9, 9], "max_parallel": 3,
+            "arguments": { "seconds": "$item" } },
+    ]));
+    let state = world.run(&plan, json!({})).await;
+    assert_eq!(error(&state, 0).message, "element 1: no");
+    assert_eq!(world.begun.elapsed().as_secs(), 2);
+    assert_eq!(world.started(), ["loop[0]", "loop[1]", "loop[2]"]);
+    assert_eq!(outcome(&state, 0).attempts, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_elements_fail_the_step_before_any_call() {
+    let world = World::new();
+    let plan = workflow(&json!([picky(&json!({ "max_iterations": 5, "retry": { "count": 1 } }))]));
+    let state = world.run(&plan, json!({ "items": [1, 2, 3, 4, 5, 6] })).await;
+    let expected = "6 elements are more than `max_iterations`, which is 5";
+    assert_eq!((error(&state, 0).kind, &*error(&state, 0).message), (ErrorKind::Limit, expected));
+    assert_eq!(world.started(), [""; 0]);
+    let state = world.run(&plan, json!({ "items": [1, 2, 3, 4, 5] })).await;
+    assert_eq!(state.failed, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_is_one_step_and_keeps_to_its_own_width() {
+    for (max_parallel, seconds) in [(1, 6), (2, 3), (3, 2), (50, 1)] {
+        let world = World::new();
+        let steps = json!([
+            { "id": "loop", "tool": "sleeps", "collection": [1, 1, 1, 1, 1, 1],
+                "max_parallel": max_parallel, "arguments": { "seconds": "$item" } },
+            { "id": "last" },
+        ]);
+        world.run(&plan(&steps, 1, Answer::Last), json!({})).await;
+        assert_eq!(world.start_of("last"), Some(seconds), "{max_parallel} at a time");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn elements_are_tried_again_and_time_out_each_for_itself() {
+    let world = World::flaky(2);
+    let retry = json!({ "count": 2, "delay": 0.1 });
+    let steps = json!([{ "id": "loop", "tool": "flaky", "collection": [1, 2, 3], "max_parallel": 1,
+        "arguments": { "item": "$item" }, "retry": retry }]);
+    let state = world.run(&workflow(&steps), json!({})).await;
+    assert_eq!(world.started(), ["loop[0]", "loop[0]", "loop[0]", "loop[1]", "loop[2]"]);
+    assert_eq!((statuses(&state)[0], outcome(&state, 0).attempts), (Status::Completed, 5));
+
+    let world = World::new();
+    let steps = json!([{ "id": "loop", "tool": "sleeps", "collection": [1, 9, 2], "max_parallel": 1,
+        "arguments": { "seconds": "$item" }, "timeout": 3, "continue": true }]);
+    let state = world.run(&workflow(&steps), json!({})).await;
+    let iterations = &output_of(&state, 0).unwrap()["iterations"];
+    let of_each = |key: &str| [0, 1, 2].map(|at: usize| iterations[at][key].clone());
+    assert_eq!(of_each("status"), ["completed", "timed_out", "completed"]);
+    assert_eq!(iterations[1]["error"]["message"], "no answer within 3s");
+    assert_eq!(world.begun.elapsed().as_secs(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_element_whose_arguments_are_missing_fails_alone() {
+    let world = World::new();
+    let steps = json!([{ "id": "loop", "tool": "echo", "collection": [{ "x": 1 }, {}, { "x": 3 }],
+        "max_parallel": 1, "arguments": { "x": "$item.x" }, "continue": true }]);
+    let state = world.run(&workflow(&steps), json!({})).await;
+    assert_eq!(world.started(), ["loop[0]", "loop[2]"]);
+    let output = output_of(&state, 0).unwrap();
+    assert_eq!(
+        output["iterations"][1]["error"],
+        json!({ "kind": "definition", "message": "`$item.x` has no value" })
+    );
+    assert_eq!((&output["completed"], &output["failed"]), (&json!(2), &json!(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_elements_that_fail_at_once_none_is_lost() {
+    let items: Vec<_> = (0..1000).collect();
+    let steps = json!([{ "id": "loop", "collection": items, "arguments": { "x": "$item.x" },
+        "continue": true }]);
+    let state = run_new(&workflow(&steps), json!({})).await;
+    let output = output_of(&state, 0).unwrap();
+    assert_eq!(output["iterations"].as_array().unwrap().len(), 1000);
+    assert_eq!(output["failed"], 1000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn elements_that_run_on_several_threads_are_all_there_in_their_order() {
+    let items: Vec<_> = (0..500).collect();
+    let steps = json!([
+        { "id": "a", "tool": "yields", "collection": items, "arguments": { "x": "$item" } },
+        { "id": "b", "tool": "yields", "collection": "$steps.a.output.iterations",
+            "max_parallel": 50, "arguments": { "x": "$item.output.x" } },
+    ]);
+    let state = run_new(&workflow(&steps), json!({})).await;
+    let output = output_of(&state, 1).unwrap();
+    let outputs = output["iterations"].as_array().unwrap().iter();
+    let outputs: Vec<_> = outputs.map(|iteration| iteration["output"]["x"].as_u64()).collect();
+    assert_eq!(outputs, (0..500).map(Some).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_whose_elements_take_too_much_room_is_no_collection() {
+    let text = format!("[{}0]", r#"{"":0},"#.repeat(30_000));
+    let state = run_new(&workflow(&json!([picky(&json!({}))])), json!({ "items": text })).await;
+    assert_eq!(
+        error(&state, 0).message,
+        "collection: it is a text whose value is too large: expected an array, or a text that is a JSON array"
+    );
+}

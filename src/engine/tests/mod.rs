@@ -1,0 +1,308 @@
+mod attempts;
+mod deadlines;
+mod fan_outs;
+mod graphs;
+mod loops;
+mod outputs;
+mod plans;
+mod previews;
+mod properties;
+mod records;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::future::pending;
+use rmcp::model::{CallToolResult, ContentBlock, ErrorData};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    caller::{Call, Caller},
+    limits::{Limits, Scope},
+    outcome::{ErrorKind, Outcome, RunState, Status, StepError},
+    output::{Output, OutputType, Property, Source},
+    plan::{
+        Action, Answer, Arguments, CallSite, ForEach, OnFailure, Plan, Retry, Step, Stop, Switch,
+    },
+    run::Run,
+};
+use crate::{
+    expr::{Collection, Condition, Expression, Names},
+    message::Context,
+};
+
+/// A workflow of steps that are written as in a file, but for `continue`, which
+/// says that a step may fail, and times, which are in seconds.
+fn workflow(steps: &Value) -> Plan {
+    plan(steps, 10, Answer::Last)
+}
+
+fn plan(steps: &Value, concurrency: usize, answer: Answer) -> Plan {
+    try_plan(steps, concurrency, answer).expect("no circle")
+}
+
+fn try_plan(steps: &Value, concurrency: usize, answer: Answer) -> Result<Plan, super::plan::Cycle> {
+    let written = steps.as_array().expect("steps are an array");
+    let ids: Vec<_> = written.iter().map(|step| step["id"].as_str().expect("an id")).collect();
+    let mut sites = 0;
+    let steps = written.iter().map(|step| parse_step(step, &ids, &mut sites)).collect();
+    Plan::new("test".into(), steps, concurrency, Stop::Never, answer)
+}
+
+fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
+    let names = Names { steps: ids, run: true, ..Names::default() };
+    let condition = |text: &Value| {
+        Condition::parse(text.as_str().expect("a condition is a text"), &names).expect("parses")
+    };
+    let seconds = |value: &Value| value.as_f64().map(Duration::from_secs_f64);
+    let mut call = |call: &Value, names: &Names<'_>| {
+        let tool = call["tool"].as_str().or(step["id"].as_str()).expect("a tool");
+        let arguments = match call.get("arguments") {
+            None => Arguments::Input,
+            Some(written) => {
+                Arguments::Mapped(Expression::parse_in(written, names).expect("parses"))
+            }
+        };
+        *sites += 1;
+        CallSite { site: *sites - 1, tool: tool.into(), arguments }
+    };
+    let action = if let Some(collection) = step.get("collection") {
+        let within = Names { item: Some("item"), ..names };
+        Action::ForEach(ForEach {
+            collection: Collection::parse(collection, &names).expect("parses"),
+            max_parallel: step["max_parallel"].as_u64().unwrap_or(10) as usize,
+            max_iterations: step["max_iterations"].as_u64().unwrap_or(1000) as usize,
+            call: call(step, &within),
+        })
+    } else if let Some(cases) = step.get("cases") {
+        let cases = cases.as_array().expect("cases are an array");
+        Action::Switch(Switch {
+            cases: cases
+                .iter()
+                .map(|case| (condition(&case["when"]), call(case, &names)))
+                .collect(),
+            default: step.get("default").map(|default| call(default, &names)),
+        })
+    } else {
+        Action::Call(call(step, &names))
+    };
+    let place = |id: &Value| ids.iter().position(|other| Some(*other) == id.as_str());
+    let needs = step["depends_on"].as_array().into_iter().flatten();
+    Step {
+        id: step["id"].as_str().expect("an id").into(),
+        action,
+        depends_on: needs.map(|id| place(id).expect("a step")).collect(),
+        condition: step.get("condition").map(condition),
+        timeout: seconds(&step["timeout"]).unwrap_or(Duration::from_secs(300)),
+        retry: step.get("retry").map(|retry| Retry {
+            count: retry["count"].as_u64().expect("a count") as u32,
+            delay: seconds(&retry["delay"]).unwrap_or(Duration::from_secs(1)),
+            max_delay: seconds(&retry["max_delay"]).unwrap_or(Duration::from_secs(60)),
+        }),
+        on_failure: match step.get("continue") {
+            Some(Value::Bool(true)) => OnFailure::Continue,
+            _ => OnFailure::Abort,
+        },
+        default_results: step.get("default_results").cloned(),
+        parse_json: step.get("parse").is_some(),
+    }
+}
+
+/// An output block, written as in a file.
+fn output(ids: &[&str], properties: &Value, required: &[&str]) -> Output {
+    Output {
+        properties: parse_properties(ids, properties),
+        required: required.iter().map(|&name| name.to_owned()).collect(),
+    }
+}
+
+fn parse_properties(ids: &[&str], properties: &Value) -> Vec<(String, Property)> {
+    let names = Names { steps: ids, run: true, ..Names::default() };
+    let properties = properties.as_object().expect("properties are an object");
+    let parse = |(name, property): (&String, &Value)| {
+        let kind = match property["type"].as_str().expect("a type") {
+            "string" => OutputType::String,
+            "integer" => OutputType::Integer,
+            "number" => OutputType::Number,
+            "boolean" => OutputType::Boolean,
+            "object" => OutputType::Object,
+            _ => OutputType::Array,
+        };
+        let source = match property.get("value") {
+            Some(value) => Source::Value(Expression::parse_in(value, &names).expect("parses")),
+            None => Source::Properties(parse_properties(ids, &property["properties"])),
+        };
+        (name.clone(), Property { kind, source, default: property.get("default").cloned() })
+    };
+    properties.iter().map(parse).collect()
+}
+
+/// Tools that do what their names say, and what became of them.
+#[derive(Clone)]
+struct World {
+    begun: Instant,
+    events: Arc<Mutex<Vec<Event>>>,
+    /// How often `flaky` will still fail.
+    failures: Arc<Mutex<usize>>,
+}
+
+/// A call that began or ended, after so many seconds.
+#[derive(Clone, Debug, PartialEq)]
+struct Event {
+    seconds: u64,
+    what: &'static str,
+    /// The branch: `a`, or `a[0]`.
+    branch: String,
+    arguments: Value,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { begun: Instant::now(), events: Arc::default(), failures: Arc::default() }
+    }
+
+    /// A world in which `flaky` fails this often.
+    fn flaky(failures: usize) -> Self {
+        let world = Self::new();
+        *world.failures.lock().unwrap() = failures;
+        world
+    }
+
+    fn note(&self, what: &'static str, call: &Call) {
+        let id = call.context.id().to_string();
+        let branch = id.split_once('#').expect("a branch").1.to_owned();
+        let seconds = self.begun.elapsed().as_secs();
+        let arguments = Value::Object(call.arguments.clone());
+        self.events.lock().unwrap().push(Event { seconds, what, branch, arguments });
+    }
+
+    fn caller(&self) -> impl Caller + use<> {
+        let world = self.clone();
+        move |call: Call| world.clone().serve(call)
+    }
+
+    async fn serve(self, call: Call) -> Result<CallToolResult, StepError> {
+        self.note("starts", &call);
+        let answer = self.answer(&call).await;
+        self.note("ends", &call);
+        answer
+    }
+
+    async fn answer(&self, call: &Call) -> Result<CallToolResult, StepError> {
+        let arguments = || Value::Object(call.arguments.clone());
+        let error = |text: &str| Ok(CallToolResult::error(vec![ContentBlock::text(text)]));
+        match &*call.tool {
+            "fails" => error("no"),
+            "refuses" => {
+                let data = Some(json!({ "why": "so" }));
+                Err(StepError::protocol(ErrorData::invalid_params("bad arguments", data)))
+            }
+            "breaks" => {
+                Err(StepError::new(ErrorKind::Service, "the tool's server could not answer"))
+            }
+            "panics" => panic!("secret"),
+            "hangs" => pending().await,
+            "yields" => {
+                tokio::task::yield_now().await;
+                Ok(CallToolResult::structured(arguments()))
+            }
+            "sleeps" => {
+                sleep(Duration::from_secs(call.arguments["seconds"].as_u64().unwrap())).await;
+                Ok(CallToolResult::structured(arguments()))
+            }
+            "fails_late" => {
+                sleep(Duration::from_secs(call.arguments["seconds"].as_u64().unwrap())).await;
+                error("no")
+            }
+            "flaky" => {
+                let mut failures = self.failures.lock().unwrap();
+                match failures.checked_sub(1) {
+                    Some(left) => {
+                        *failures = left;
+                        error(&format!("no, {left} more"))
+                    }
+                    None => Ok(CallToolResult::structured(arguments())),
+                }
+            }
+            // Fails for the items of which it is told to.
+            "picky" => match call.arguments.get("bad") {
+                Some(Value::Bool(true)) => error("bad item"),
+                _ => Ok(CallToolResult::structured(arguments())),
+            },
+            // Gives what it is given, also what is no object.
+            "gives" => {
+                let mut result = CallToolResult::success(vec![ContentBlock::text("given")]);
+                result.structured_content = Some(call.arguments["value"].clone());
+                Ok(result)
+            }
+            "says" => {
+                let texts = call.arguments["texts"].as_array().unwrap();
+                let texts = texts.iter().map(|text| ContentBlock::text(text.as_str().unwrap()));
+                Ok(CallToolResult::success(texts.collect()))
+            }
+            _ => Ok(CallToolResult::structured(arguments())),
+        }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap().clone()
+    }
+
+    /// The branches that began, in the order they did.
+    fn started(&self) -> Vec<String> {
+        let started = |event: &Event| event.what == "starts";
+        self.events().into_iter().filter(started).map(|event| event.branch).collect()
+    }
+
+    /// When a branch first began.
+    fn start_of(&self, branch: &str) -> Option<u64> {
+        let found = |event: &&Event| event.what == "starts" && event.branch == branch;
+        self.events().iter().find(found).map(|event| event.seconds)
+    }
+
+    /// What a branch was last called with.
+    fn arguments_of(&self, branch: &str) -> Option<Value> {
+        let found = |event: &&Event| event.what == "starts" && event.branch == branch;
+        self.events().iter().rev().find(found).map(|event| event.arguments.clone())
+    }
+
+    async fn run(&self, plan: &Plan, input: Value) -> RunState {
+        run(plan, RunState::new(input, plan.steps().len()), &scope(600), self.caller()).await
+    }
+}
+
+/// Runs a plan with an input in a world of its own.
+async fn run_new(plan: &Plan, input: Value) -> RunState {
+    World::new().run(plan, input).await
+}
+
+fn scope(seconds: u64) -> Scope {
+    Scope::new(Limits::default(), Duration::from_secs(seconds))
+}
+
+async fn run(plan: &Plan, state: RunState, scope: &Scope, caller: impl Caller) -> RunState {
+    let context = Context::default();
+    let mut run = Run::new(plan, state, &context, scope, caller);
+    run.drive().await;
+    run.into_state()
+}
+
+fn statuses(state: &RunState) -> Vec<Status> {
+    state.outcomes.iter().map(|outcome| outcome.as_ref().expect("all finished").status).collect()
+}
+
+fn outcome(state: &RunState, step: usize) -> &Outcome {
+    state.outcomes[step].as_deref().expect("it has finished")
+}
+
+fn error(state: &RunState, step: usize) -> &StepError {
+    outcome(state, step).error.as_ref().expect("it has failed")
+}
+
+/// What a step gave, as long as it is known.
+fn output_of(state: &RunState, step: usize) -> Option<Value> {
+    outcome(state, step).field(crate::expr::Field::Output).map(|output| output.into_owned())
+}

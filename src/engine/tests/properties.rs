@@ -1,0 +1,270 @@
+//! Plans and tools that nobody thought of.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// How long a run may take, in seconds.
+const DEADLINE: u64 = 20;
+
+/// A step of a random plan.
+#[derive(Clone, Debug)]
+struct Random {
+    tool: &'static str,
+    seconds: u64,
+    /// Which of the steps before it, in an order of their own, it needs.
+    needs: u16,
+    /// Whether it refers to those, besides waiting for them.
+    reads: bool,
+    may_fail: bool,
+    timeout: u64,
+    retries: u64,
+    condition: Option<bool>,
+    /// How many elements it has, if it is a loop, and how many run at a time.
+    elements: Option<(usize, usize)>,
+}
+
+fn random_step() -> impl Strategy<Value = Random> {
+    let tools = prop_oneof![
+        4 => Just("sleeps"),
+        1 => Just("fails_late"),
+        1 => Just("panics"),
+        1 => Just("hangs"),
+        1 => Just("breaks"),
+        // Says that it succeeded, and gives no JSON where JSON was promised.
+        1 => Just("says"),
+    ];
+    let ways = (any::<bool>(), any::<bool>(), proptest::option::weighted(0.3, any::<bool>()));
+    let elements = proptest::option::weighted(0.3, (0_usize..5, 1_usize..4));
+    (tools, 0..4_u64, any::<u16>(), ways, 1..6_u64, 0..3_u64, elements).prop_map(
+        |(tool, seconds, needs, (reads, may_fail, condition), timeout, retries, elements)| Random {
+            tool,
+            seconds,
+            needs,
+            reads,
+            may_fail,
+            timeout,
+            retries,
+            condition,
+            elements,
+        },
+    )
+}
+
+/// A plan in which steps need others in any direction, but in no circle, and
+/// what each step needs.
+fn random_plan() -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
+    let steps = proptest::collection::vec(random_step(), 1..8);
+    (steps, any::<u64>(), 1_usize..5).prop_map(|(steps, seed, concurrency)| {
+        // The order in which steps may need those before.
+        let mut order: Vec<_> = (0..steps.len()).collect();
+        fastrand::Rng::with_seed(seed).shuffle(&mut order);
+        let needs: Vec<Vec<usize>> = (0..steps.len())
+            .map(|step| {
+                let place = order.iter().position(|&other| other == step).unwrap();
+                let before = order[..place].iter().enumerate();
+                before
+                    .filter(|(at, _)| steps[step].needs & (3 << (2 * at)) == 3 << (2 * at))
+                    .map(|(_, &other)| other)
+                    .collect()
+            })
+            .collect();
+        let written = steps.iter().zip(&needs).enumerate();
+        let written = written.map(|(at, (step, needs))| written_step(at, step, needs)).collect();
+        (Value::Array(written), needs, concurrency)
+    })
+}
+
+fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
+    let ids: Vec<_> = needs.iter().map(|step| format!("s{step}")).collect();
+    let mut arguments = json!({ "seconds": step.seconds, "texts": ["no json"], "input": "$input" });
+    if step.reads {
+        for id in &ids {
+            arguments[id] = json!([format!("$steps.{id}.output?"), format!("$steps.{id}.status")]);
+        }
+    }
+    let mut written = json!({
+        "id": format!("s{at}"),
+        "tool": step.tool,
+        "arguments": arguments,
+        "depends_on": ids,
+        "continue": step.may_fail,
+        "timeout": step.timeout,
+        "retry": { "count": step.retries, "delay": 1 },
+        "parse": "json",
+    });
+    if let Some(holds) = step.condition {
+        written["condition"] = if holds { "$input.yes".into() } else { "$input.no".into() };
+    }
+    if let Some((elements, max_parallel)) = step.elements {
+        written["collection"] = vec![0; elements].into();
+        written["max_parallel"] = max_parallel.into();
+    }
+    written
+}
+
+fn block_on<R>(future: impl Future<Output = R>) -> R {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true).build().unwrap().block_on(future)
+}
+
+fn input() -> Value {
+    json!({ "yes": true, "no": false })
+}
+
+/// What became of each step, without times.
+fn ends(state: &RunState) -> Vec<(Status, Option<ErrorKind>, Option<Value>)> {
+    let outcomes = state.outcomes.iter().map(|outcome| outcome.as_deref().unwrap());
+    let end = |outcome: &Outcome| {
+        let output = outcome.field(crate::expr::Field::Output).map(|output| output.into_owned());
+        (outcome.status, outcome.error.as_ref().map(|error| error.kind), output)
+    };
+    outcomes.map(end).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn every_step_ends_once_and_begins_after_all_that_it_needs(
+        (steps, needs, concurrency) in random_plan(),
+    ) {
+        let plan = plan(&steps, concurrency, Answer::Last);
+        let (state, world) = block_on(async {
+            let world = World::new();
+            let state = RunState::new(input(), needs.len());
+            let state = run(&plan, state, &scope(DEADLINE), world.caller()).await;
+            prop_assert!(world.begun.elapsed().as_secs() <= DEADLINE);
+            Ok((state, world))
+        })?;
+
+        prop_assert!(state.outcomes.iter().all(Option::is_some));
+        let mut finished = state.finished.clone();
+        finished.sort_unstable();
+        prop_assert_eq!(finished, (0..needs.len()).collect::<Vec<_>>());
+        // A run fails if and only if a step has that may not.
+        let failed = state.failed.map(|step| outcome(&state, step).status);
+        prop_assert!(matches!(failed, None | Some(Status::Failed | Status::TimedOut)));
+        let may_not_fail = |(step, status): (usize, Status)| {
+            matches!(status, Status::Failed | Status::TimedOut) && steps[step]["continue"] == false
+        };
+        let has_failed = statuses(&state).into_iter().enumerate().any(may_not_fail);
+        prop_assert_eq!(state.failed.is_some(), has_failed && !state.timed_out);
+
+        // When each step began and ended, by the calls that were made for it.
+        let place = |step: usize| state.finished.iter().position(|&other| other == step);
+        for event in world.events() {
+            let id = event.branch.split('[').next().unwrap().to_owned();
+            let step: usize = id[1..].parse().unwrap();
+            if event.what != "starts" {
+                continue;
+            }
+            for &needed in &needs[step] {
+                prop_assert!(place(needed) < place(step));
+                let Outcome { started_ms, duration_ms, .. } = *outcome(&state, needed);
+                let ended = started_ms + duration_ms;
+                prop_assert!(ended / 1000 <= event.seconds, "{} needs s{}", id, needed);
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_runs_at_the_same_time_than_may((mut steps, needs, concurrency) in random_plan()) {
+        // Without calls that are given up: they end a little later than the run
+        // goes on.
+        for step in steps.as_array_mut().unwrap() {
+            step["timeout"] = 9.into();
+            step["continue"] = true.into();
+            if step["tool"] == "hangs" {
+                step["tool"] = "breaks".into();
+            }
+        }
+        let plan = plan(&steps, concurrency, Answer::Outcomes);
+        // How many calls of each step there are now, which ends with the call
+        // however it ends.
+        struct Guard(Arc<Mutex<HashMap<usize, usize>>>, usize);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                let mut calls = self.0.lock().unwrap();
+                let count = calls.get_mut(&self.1).unwrap();
+                *count -= 1;
+                if *count == 0 {
+                    calls.remove(&self.1);
+                }
+            }
+        }
+        let calls: Arc<Mutex<HashMap<usize, usize>>> = Arc::default();
+        let (most_steps, most_calls) = (Mutex::new(0), Mutex::new(HashMap::new()));
+        let state = block_on(async {
+            let world = World::new();
+            let caller = |call: Call| {
+                let guard = Guard(calls.clone(), call.site);
+                let mut now = calls.lock().unwrap();
+                *now.entry(call.site).or_default() += 1;
+                let mut most = most_steps.lock().unwrap();
+                *most = now.len().max(*most);
+                let mut most = most_calls.lock().unwrap();
+                let of_step: &mut usize = most.entry(call.site).or_default();
+                *of_step = now[&call.site].max(*of_step);
+                drop(now);
+                let world = world.clone();
+                async move {
+                    let _guard = guard;
+                    world.serve(call).await
+                }
+            };
+            run(&plan, RunState::new(input(), needs.len()), &scope(600), caller).await
+        });
+        prop_assert!(*most_steps.lock().unwrap() <= concurrency);
+        for (site, most) in most_calls.into_inner().unwrap() {
+            let allowed = steps[site]["max_parallel"].as_u64().unwrap_or(1);
+            prop_assert!(most as u64 <= allowed, "{} of step {}", most, site);
+        }
+        prop_assert!(calls.lock().unwrap().is_empty(), "all calls have ended");
+        prop_assert!(!state.timed_out);
+    }
+
+    #[test]
+    fn a_run_that_was_put_away_ends_as_one_that_was_not(
+        (mut steps, needs, concurrency) in random_plan(),
+        pauses in proptest::collection::vec(0_u64..4_000, 1..4),
+    ) {
+        // Without what depends on chance or on the clock of the run.
+        for step in steps.as_array_mut().unwrap() {
+            step.as_object_mut().unwrap().remove("retry");
+            if step["tool"] == "hangs" {
+                step["timeout"] = 1.into();
+            }
+            step["continue"] = true.into();
+        }
+        let plan = plan(&steps, concurrency, Answer::Last);
+        let whole = block_on(async {
+            let state = RunState::new(input(), needs.len());
+            run(&plan, state, &scope(600), World::new().caller()).await
+        });
+
+        let mut text = serde_json::to_string(&RunState::new(input(), needs.len())).unwrap();
+        for pause in pauses {
+            text = block_on(async {
+                let state: RunState = serde_json::from_str(&text).unwrap();
+                let finished = state.finished.clone();
+                let (context, scope, world) = (Context::default(), scope(600), World::new());
+                let mut run = Run::new(&plan, state, &context, &scope, world.caller());
+                let _ = tokio::time::timeout(Duration::from_millis(pause), run.drive()).await;
+                for branch in world.started() {
+                    let id = branch.split('[').next().unwrap();
+                    let step: usize = id[1..].parse().unwrap();
+                    prop_assert!(!finished.contains(&step), "{} was called again", id);
+                }
+                Ok(serde_json::to_string(&run.into_state()).unwrap())
+            })?;
+        }
+        let resumed = block_on(async {
+            let state: RunState = serde_json::from_str(&text).unwrap();
+            run(&plan, state, &scope(600), World::new().caller()).await
+        });
+        prop_assert_eq!(ends(&resumed), ends(&whole));
+    }
+}

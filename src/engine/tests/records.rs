@@ -1,0 +1,309 @@
+use rmcp::model::{AudioContent, Resource, ResourceContents};
+
+use super::*;
+use crate::expr::{Field, Root};
+
+/// Everything that a tool can put into a result.
+fn rich() -> CallToolResult {
+    let resource = |text| ContentBlock::resource(ResourceContents::text(text, "file:///a"));
+    CallToolResult::success(vec![
+        ContentBlock::text("first"),
+        ContentBlock::image("aW1n", "image/png"),
+        ContentBlock::text("second"),
+        resource("one"),
+        ContentBlock::resource_link(Resource::new("file:///b", "b")),
+        ContentBlock::Audio(AudioContent::new("c25k", "audio/wav")),
+        ContentBlock::resource(ResourceContents::blob("Ymlu", "file:///c")),
+        ContentBlock::text("third"),
+        ContentBlock::image("aW1nMg==", "image/png"),
+    ])
+}
+
+/// What of a step whose tool answers so is read by a step after it.
+async fn read(
+    result: CallToolResult,
+    step: Value,
+    reads: Value,
+    answer: Answer,
+) -> (Value, RunState) {
+    let mut first = json!({ "id": "a", "arguments": {} });
+    for (key, value) in step.as_object().unwrap() {
+        first[key] = value.clone();
+    }
+    let steps =
+        json!([first, { "id": "b", "arguments": reads }, { "id": "c", "depends_on": ["b"] }]);
+    let seen = Arc::new(Mutex::new(Value::Null));
+    let caller = |call: Call| {
+        if call.site == 1 {
+            *seen.lock().unwrap() = call.arguments.into();
+        }
+        let result = if call.site == 0 { result.clone() } else { CallToolResult::success(vec![]) };
+        async { Ok(result) }
+    };
+    let plan = plan(&steps, 10, answer);
+    let state = run(&plan, RunState::new(json!({}), 3), &scope(600), caller).await;
+    let seen = seen.lock().unwrap().clone();
+    (seen, state)
+}
+
+/// Whether what was in the result itself or taken out of it, it reads the same.
+async fn read_both_ways(result: CallToolResult, step: Value, reads: Value) -> Value {
+    let (taken, state) = read(result.clone(), step.clone(), reads.clone(), Answer::Last).await;
+    assert!(outcome(&state, 0).result.is_none());
+    let (in_place, state) = read(result.clone(), step, reads, Answer::Outcomes).await;
+    if state.failed.is_none() {
+        assert_eq!(outcome(&state, 0).result, Some(result));
+    }
+    assert_eq!(taken, in_place);
+    taken
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_becomes_an_object_without_links() {
+    let expected = json!({
+        "text": "first", "text_1": "second", "text_2": "third",
+        "image_0": "aW1n", "image_1": "aW1nMg==", "audio_0": "c25k",
+        "resource": "one", "resource_1": "Ymlu",
+    });
+    for field in ["", ".output", ".content"] {
+        let reads = json!({ "x": format!("$steps.a{field}"), "text": "$steps.a.text" });
+        let seen = read_both_ways(rich(), json!({}), reads).await;
+        assert_eq!(seen, json!({ "x": expected, "text": "first" }), "{field}");
+    }
+    let seen = read_both_ways(rich(), json!({}), json!({ "text": "$steps.a.text" })).await;
+    assert_eq!(seen, json!({ "text": "first" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn structured_content_is_the_output_whatever_json_it_is() {
+    for structured in [json!({ "text": "other" }), json!([1, 2]), json!(0), json!(null), json!("x")]
+    {
+        let mut result = rich();
+        result.structured_content = Some(structured.clone());
+        let reads = json!({ "output": "$steps.a.output", "text": "$steps.a.content.text" });
+        // It needs no parsing, so that its text may be anything.
+        for step in [json!({}), json!({ "parse": "json" })] {
+            let seen = read_both_ways(result.clone(), step, reads.clone()).await;
+            assert_eq!(seen, json!({ "output": structured, "text": "first" }));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_of_a_result_is_parsed_where_that_is_said() {
+    let text = |text: &str| CallToolResult::success(vec![ContentBlock::text(text)]);
+    let reads = json!({ "output": "$steps.a.output", "text": "$steps.a.text" });
+    let step = json!({ "parse": "json" });
+    for parsed in [json!({ "a": [1] }), json!([]), json!(null), json!("x"), json!(u64::MAX)] {
+        let seen = read_both_ways(text(&parsed.to_string()), step.clone(), reads.clone()).await;
+        assert_eq!(seen, json!({ "output": parsed, "text": parsed.to_string() }));
+    }
+    // A result that is more than text is none of its business.
+    let seen = read_both_ways(rich(), step, reads.clone()).await;
+    assert_eq!(seen["output"]["image_0"], "aW1n");
+    // And nothing is parsed where it is not said.
+    let seen = read_both_ways(text("1"), json!({}), reads).await;
+    assert_eq!(seen, json!({ "output": { "text": "1" }, "text": "1" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_is_no_json_fails_the_step() {
+    let world = World::new();
+    let plan = workflow(
+        &json!([{ "id": "a", "tool": "says", "arguments": { "texts": ["{\"a\": secret"] },
+        "parse": "json", "retry": { "count": 1 } }]),
+    );
+    let state = world.run(&plan, json!({})).await;
+    let StepError { kind, message, .. } = error(&state, 0);
+    assert_eq!(*kind, ErrorKind::Tool);
+    assert_eq!(
+        message,
+        "the text of the result is not JSON, which its `parse` says: expected value at line 1 column 7"
+    );
+    assert_eq!(outcome(&state, 0).attempts, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_is_dropped_after_the_last_that_reads_it() {
+    let plan = workflow(&json!([
+        { "id": "a", "arguments": { "x": 1 } },
+        { "id": "b", "arguments": { "x": "$steps.a.output.x" } },
+        { "id": "slow", "tool": "sleeps",
+            "arguments": { "seconds": 1, "a": "$steps.a.output", "b": "$steps.b.output" } },
+        { "id": "unread", "arguments": { "x": 2 } },
+        { "id": "hangs", "depends_on": ["slow"] },
+    ]));
+    let context = Context::default();
+    let scope = scope(600);
+    let world = World::new();
+    let mut running =
+        Run::new(&plan, RunState::new(json!({ "q": 1 }), 5), &context, &scope, world.caller());
+    {
+        let mut drive = std::pin::pin!(running.drive());
+        assert!(futures::poll!(drive.as_mut()).is_pending());
+    }
+    let held = |state: &RunState| {
+        [0, 1, 2, 3].map(|step| state.outcomes[step].as_ref().is_some_and(|o| o.record.is_some()))
+    };
+    let state = running.into_state();
+    assert_eq!(held(&state), [true, true, false, false], "`slow` still reads them");
+
+    let mut running = Run::new(&plan, state, &context, &scope, world.caller());
+    let drive = running.drive();
+    assert!(tokio::time::timeout(Duration::from_secs(2), drive).await.is_err(), "`hangs` does");
+    let state = running.into_state();
+    assert_eq!(held(&state), [false; 4]);
+    assert!(state.outcomes.iter().flatten().all(|outcome| outcome.result.is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_the_answers_only_that_of_the_last_declared_is_kept() {
+    let step = |id: &str, seconds: u64| {
+        json!({ "id": id, "tool": "sleeps", "arguments": { "seconds": seconds, "id": id },
+            "continue": true })
+    };
+    // In whichever order they finish.
+    for seconds in [[1, 2, 3], [3, 2, 1], [2, 3, 1], [1, 3, 2]] {
+        let plan = workflow(&json!([
+            step("a", seconds[0]),
+            step("b", seconds[1]),
+            step("c", seconds[2]),
+            { "id": "d", "tool": "fails", "continue": true },
+            { "id": "e", "condition": "$input.no" },
+            { "id": "f", "condition": "$steps.a.output.no", "continue": true },
+        ]));
+        let state = run_new(&plan, json!({ "no": false })).await;
+        let kept = |state: &RunState| {
+            let outcomes = state.outcomes.iter().enumerate();
+            let kept = outcomes.filter(|(_, outcome)| {
+                let outcome = outcome.as_ref().unwrap();
+                outcome.result.is_some() || outcome.record.is_some()
+            });
+            kept.map(|(step, _)| step).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&state), [2], "{seconds:?}");
+        assert_eq!(state.last_completed(), Some(2));
+        let result = outcome(&state, 2).result.as_ref().unwrap();
+        assert_eq!(result.structured_content.as_ref().unwrap()["id"], "c");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_read_too_is_held_once() {
+    // `a` may be the answer, since `b` may be skipped; and then it is not.
+    let plan = workflow(&json!([
+        { "id": "a", "arguments": { "x": 1 } },
+        { "id": "b", "condition": "$steps.a.output.x?", "continue": true },
+        { "id": "c", "condition": "$input.last", "arguments": { "x": "$steps.a.output.x" } },
+    ]));
+    let world = World::new();
+    let state = world.run(&plan, json!({ "last": true })).await;
+    assert_eq!(world.arguments_of("c"), Some(json!({ "x": 1 })));
+    assert!(outcome(&state, 0).result.is_none() && outcome(&state, 0).record.is_none());
+
+    let state = world.run(&plan, json!({ "last": false })).await;
+    assert_eq!(state.last_completed(), Some(0));
+    let result = outcome(&state, 0).result.as_ref().unwrap();
+    assert_eq!(result.structured_content, Some(json!({ "x": 1 })));
+    assert!(outcome(&state, 0).record.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_of_a_loop_can_be_the_answer_after_it_was_read() {
+    let plan = workflow(&json!([
+        { "id": "loop", "collection": [1], "arguments": { "x": "$item" } },
+        { "id": "reads", "tool": "fails", "continue": true,
+            "arguments": { "x": "$steps.loop.output.count" } },
+    ]));
+    let mut state = run_new(&plan, json!({})).await;
+    assert_eq!(state.last_completed(), Some(0));
+    let answer = state.outcomes[0].as_mut().unwrap().take_output().unwrap();
+    assert_eq!(answer["iterations"][0]["output"], json!({ "x": 1 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_input_is_kept_only_while_something_needs_it() {
+    let of_step = |arguments: Option<Value>| {
+        let mut step = json!({ "id": "b", "depends_on": ["a"] });
+        if let Some(arguments) = arguments {
+            step["arguments"] = arguments;
+        }
+        json!([{ "id": "a" }, step, { "id": "hangs", "arguments": {}, "depends_on": ["b"] }])
+    };
+    for arguments in [None, Some(json!({ "q": "$input.q" })), Some(json!({ "q": 1 }))] {
+        let world = World::new();
+        let plan = workflow(&of_step(arguments));
+        let state = RunState::new(json!({ "q": 1 }), 3);
+        let state = run(&plan, state, &scope(1), world.caller()).await;
+        assert_eq!(world.arguments_of("b"), Some(json!({ "q": 1 })));
+        assert_eq!(state.input, Value::Null);
+    }
+    let answer = output(&["a"], &json!({ "q": { "type": "integer", "value": "$input.q" } }), &[]);
+    let plan = plan(&json!([{ "id": "a" }]), 10, Answer::Output(answer));
+    let state = run_new(&plan, json!({ "q": 1 })).await;
+    assert_eq!(state.input, json!({ "q": 1 }), "the answer needs it");
+}
+
+#[test]
+fn a_state_is_lent_without_a_copy() {
+    let mut state = RunState::new(json!({ "long": "x".repeat(1000) }), 0);
+    let address = |state: &RunState| state.input["long"].as_str().map(str::as_ptr);
+    let mut items = vec![json!("y".repeat(1000))];
+    let before = (address(&state), items[0].as_str().map(str::as_ptr));
+    let seen =
+        state.lend(|data| Ok(data.get(Root::Input).unwrap()["long"].as_str().map(str::as_ptr)));
+    assert_eq!(seen, Ok(before.0));
+    let seen = state.lend_at(&mut items, 0, |data| {
+        let item = data.get(Root::Item).unwrap().as_str().map(str::as_ptr);
+        Ok((item, data.get(Root::Index).unwrap().into_owned()))
+    });
+    assert_eq!(seen, Ok((before.1, json!(0))));
+    assert_eq!((address(&state), items[0].as_str().map(str::as_ptr)), before);
+}
+
+#[test]
+fn outputs_that_are_null_survive_being_put_away() {
+    let mut outcome = Outcome::skipped();
+    outcome.set_output(Value::Null);
+    let text = serde_json::to_string(&outcome).unwrap();
+    let again: Outcome = serde_json::from_str(&text).unwrap();
+    assert_eq!(again.field(Field::Output).as_deref(), Some(&Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_copied_once_however_often_it_is_read() {
+    let plan = workflow(&json!([
+        { "id": "a", "tool": "refuses", "continue": true, "arguments": {} },
+        { "id": "b", "tool": "refuses", "continue": true, "arguments": {} },
+        { "id": "c", "tool": "hangs", "timeout": 1,
+            "arguments": { "why": "$steps.a.error.data", "b": "$steps.b.status" } },
+    ]));
+    let world = World::new();
+    let (context, scope) = (Context::default(), scope(600));
+    let mut run = Run::new(&plan, RunState::new(json!({}), 3), &context, &scope, world.caller());
+    // The record is dropped when the last that reads it has finished.
+    assert!(futures::poll!(Box::pin(run.drive())).is_pending());
+    let state = run.into_state();
+    assert_eq!(world.arguments_of("c").unwrap()["why"], json!({ "why": "so" }));
+    let read = |step| outcome(&state, step).field(Field::Error).unwrap();
+    assert!(matches!(read(0), std::borrow::Cow::Borrowed(_)));
+    assert_eq!(read(0), read(1), "whether anybody reads it or not");
+    assert!(outcome(&state, 1).record.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn texts_of_which_the_values_are_too_large_together_are_not_parsed() {
+    // Each takes about 7 KB of memory.
+    let text = format!("[{}0]", r#"{"":0},"#.repeat(10));
+    let plan = workflow(&json!([{ "id": "a", "tool": "says", "collection": [1, 2, 3],
+        "arguments": { "texts": [text] }, "parse": "json", "continue": true, "max_parallel": 1 }]));
+    let limits = Limits::default().max_result_bytes(1_000);
+    let scope = Scope::new(limits, Duration::from_secs(600));
+    let state = RunState::new(json!({}), 1);
+    let state = run(&plan, state, &scope, World::new().caller()).await;
+    let iterations = &output_of(&state, 0).unwrap()["iterations"];
+    assert_eq!(iterations[1]["output"].as_array().map(Vec::len), Some(11));
+    let message =
+        "the values of texts would take more than 16 times `max_result_bytes`, which is 1000";
+    assert_eq!(iterations[2]["error"], json!({ "kind": "limit", "message": message }));
+}

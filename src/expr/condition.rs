@@ -1,0 +1,151 @@
+use std::{fmt, sync::Arc};
+
+use serde_json::Value;
+
+use super::{
+    EvaluationError, ExpressionError, ExpressionErrors,
+    data::Data,
+    expression::{Expression, Use},
+    json,
+    names::Names,
+    template::Template,
+};
+
+/// A text that decides: a reference or a template, whose braces may be left out.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Condition(Expression);
+
+/// What a loop goes through.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Collection(Expression);
+
+const TRUTH: &str = "a boolean, or the text `true` or `false`";
+const ARRAY: &str = "an array, or a text that is a JSON array";
+
+// === impl Condition ===
+
+impl Condition {
+    /// Parses a condition: `$steps.a.output.ok`, `{{ input.count > 3 }}` or
+    /// `input.count > 3`.
+    pub(crate) fn parse(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+        Expression::parse_logic(text, names).map(Self)
+    }
+
+    /// Whether it holds.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if what it gives is neither a boolean nor the text `true`
+    /// or `false`.
+    pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<bool, EvaluationError> {
+        match self.0.evaluate_in(data)? {
+            Some(Value::Bool(truth)) => Ok(truth),
+            Some(Value::String(text)) if text == "true" => Ok(true),
+            Some(Value::String(text)) if text == "false" => Ok(false),
+            other => Err(EvaluationError::WrongKind {
+                what: "it",
+                found: kind(other.as_ref()),
+                expected: TRUTH,
+            }),
+        }
+    }
+
+    /// All that it refers to.
+    pub(crate) fn uses(&self) -> Vec<Use<'_>> {
+        self.0.uses()
+    }
+}
+
+/// It holds.
+impl Default for Condition {
+    fn default() -> Self {
+        Self(Expression::literal(Value::Bool(true)))
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+// === impl Collection ===
+
+impl Collection {
+    /// Parses a collection: an array in which anything can stand, or a text like
+    /// that of a condition, or JSON.
+    pub(crate) fn parse(value: &Value, names: &Names<'_>) -> Result<Self, ExpressionErrors> {
+        let wrong = |found| {
+            let error =
+                ExpressionError::WrongKind { what: "the collection", found, expected: ARRAY };
+            Err(ExpressionErrors::new(vec![(Vec::new(), error)]))
+        };
+        match value {
+            Value::Array(_) => Expression::parse_in(value, names).map(Self),
+            Value::String(text) => {
+                let json = || serde_json::from_str::<Value>(text).ok();
+                // `[{{ input.a }}, 1]` is no JSON before it is evaluated, and
+                // `["{{ input.a }}"]` would be: both are templates.
+                match Some(text).filter(|text| !Template::is_one(text)).and_then(|_| json()) {
+                    // What stands in other JSON text is data.
+                    Some(array @ Value::Array(_)) => Ok(Self(Expression::literal(array))),
+                    Some(other) => wrong(kind(Some(&other))),
+                    None => Expression::parse_logic(text, names)
+                        .map(Self)
+                        .map_err(|error| ExpressionErrors::new(vec![(Vec::new(), error)])),
+                }
+            }
+            other => wrong(kind(Some(other))),
+        }
+    }
+
+    /// The elements.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if what it gives is no array, and no text that is one.
+    pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Vec<Value>, EvaluationError> {
+        let wrong = |found| Err(EvaluationError::WrongKind { what: "it", found, expected: ARRAY });
+        match self.0.evaluate_in(data)? {
+            Some(Value::Array(elements)) => Ok(elements),
+            Some(Value::String(text)) if json::is_too_large(&text) => wrong(json::TOO_LARGE),
+            Some(Value::String(text)) => match serde_json::from_str(&text) {
+                Ok(Value::Array(elements)) => Ok(elements),
+                Ok(other) => wrong(kind(Some(&other))),
+                Err(_) => wrong("a text that is no JSON"),
+            },
+            other => wrong(kind(other.as_ref())),
+        }
+    }
+
+    /// All that it refers to.
+    pub(crate) fn uses(&self) -> Vec<Use<'_>> {
+        self.0.uses()
+    }
+}
+
+/// No elements.
+impl Default for Collection {
+    fn default() -> Self {
+        Self(Expression::literal(Value::Array(Vec::new())))
+    }
+}
+
+impl fmt::Display for Collection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a value is, in words.
+pub(crate) const fn kind(value: Option<&Value>) -> &'static str {
+    match value {
+        None => "nothing",
+        Some(Value::Null) => "null",
+        Some(Value::Bool(_)) => "a boolean",
+        Some(Value::Number(_)) => "a number",
+        Some(Value::String(_)) => "a string",
+        Some(Value::Array(_)) => "an array",
+        Some(Value::Object(_)) => "an object",
+    }
+}

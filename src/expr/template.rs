@@ -1,0 +1,270 @@
+use std::{fmt, sync::Arc};
+
+use serde_json::Value;
+
+use self::{
+    names::{Path, Scope, Start},
+    parser::Mistake,
+    render::Code,
+    syntax::{Node, Written},
+    tokens::{Fault, Piece},
+    value::Failure,
+};
+use super::{
+    EvaluationError, ExpressionError, PathSegment,
+    data::{Data, Root},
+    names::Names,
+};
+
+mod filters;
+mod names;
+mod order;
+mod parser;
+mod render;
+mod statements;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod value;
+
+pub(crate) use self::value::MAX_TEMPLATE_BYTES;
+
+/// How long a template may be.
+const MAX_BYTES: usize = 64 << 10;
+
+/// How much of an expression an error repeats.
+const MAX_TOLD: usize = 80;
+
+/// A text with expressions in it, or one expression.
+#[derive(Clone, Debug)]
+pub(super) struct Template(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    written: Box<str>,
+    content: Content,
+    uses: Vec<TemplateUse>,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// Its value keeps its type.
+    Expression(Code),
+    Text(Vec<Node<Code>>),
+}
+
+/// One thing that a template refers to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TemplateUse {
+    pub(super) root: Root,
+    /// As far as it is written out.
+    pub(super) path: Vec<PathSegment>,
+    /// Whether what is missing has a default.
+    pub(super) optional: bool,
+    /// Whether the whole template is nothing but it.
+    pub(super) bare: bool,
+    /// Whether it is looked at on every way through the template.
+    pub(super) certain: bool,
+    /// How it is written.
+    pub(super) text: String,
+}
+
+// === impl Template ===
+
+impl Template {
+    /// Whether a text is a template, whatever it begins with.
+    pub(super) fn is_one(text: &str) -> bool {
+        text.contains("{{") || text.contains("{%")
+    }
+
+    /// Parses a text that is one.
+    pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+        Self::parse_with(text, || {
+            let pieces = tokens::pieces(text)?;
+            let mut scope = Scope::new(names);
+            match &*pieces {
+                [Piece::Output(code)] => {
+                    Ok(Content::Expression(compile(parser::expression(text, code, &mut scope)?)?))
+                }
+                _ => {
+                    let nodes = statements::template(text, pieces, &mut scope)?;
+                    Ok(Content::Text(compile_all(nodes)?))
+                }
+            }
+        })
+    }
+
+    /// Parses one expression without braces.
+    pub(super) fn parse_expression(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+        Self::parse_with(text, || {
+            let code = tokens::expression(text)?;
+            let written = parser::expression(text, &code, &mut Scope::new(names))?;
+            Ok(Content::Expression(compile(written)?))
+        })
+    }
+
+    fn parse_with(
+        text: &str,
+        parse: impl FnOnce() -> Result<Content, Mistake>,
+    ) -> Result<Self, ExpressionError> {
+        let content = if text.len() > MAX_BYTES {
+            let reason = format!("more than {MAX_BYTES} bytes");
+            Err(Mistake::Fault(Fault { reason, at: 0 }))
+        } else {
+            parse()
+        };
+        match content {
+            Ok(content) => {
+                let uses = content.uses();
+                Ok(Self(Arc::new(Inner { written: text.into(), content, uses })))
+            }
+            Err(Mistake::Reference(error)) => Err(error),
+            Err(Mistake::Fault(Fault { reason, at })) => {
+                let before = &text[..at];
+                let line = before.matches('\n').count() + 1;
+                let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+                let column = before[start..].chars().count() + 1;
+                Err(ExpressionError::Template { reason, line, column })
+            }
+        }
+    }
+
+    /// Evaluates it: to the value of its expression with its type, if it is
+    /// nothing but one, else to a string.
+    pub(super) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Value, EvaluationError> {
+        let value = match &self.0.content {
+            Content::Expression(code) => code.value(data),
+            Content::Text(nodes) => render::render(nodes, data).map(Value::String),
+        };
+        value.map_err(|(text, failure)| match failure {
+            Failure::Missing(reference) => EvaluationError::Missing { reference },
+            Failure::TooLarge => {
+                EvaluationError::TooLarge { template: shorten(text), max: MAX_TEMPLATE_BYTES }
+            }
+            Failure::Other(reason) => {
+                EvaluationError::Template { template: shorten(text), reason: reason.into_owned() }
+            }
+        })
+    }
+
+    /// All that it refers to, in the order it is written.
+    pub(super) fn uses(&self) -> impl Iterator<Item = &TemplateUse> {
+        self.0.uses.iter()
+    }
+}
+
+/// By how they are written and what that stands for where they are.
+impl PartialEq for Template {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.written == other.0.written && self.0.uses == other.0.uses
+    }
+}
+
+/// As it is written.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.written)
+    }
+}
+
+fn compile(written: Written) -> Result<Code, Mistake> {
+    let start = written.start;
+    Code::new(written)
+        .map_err(|_| Mistake::Fault(Fault::new(start, "this expression cannot be compiled")))
+}
+
+fn compile_all(nodes: Vec<Node<Written>>) -> Result<Vec<Node<Code>>, Mistake> {
+    nodes
+        .into_iter()
+        .map(|node| {
+            Ok(match node {
+                Node::Text(text) => Node::Text(text),
+                Node::Output(written) => Node::Output(compile(written)?),
+                Node::If { branches, otherwise } => Node::If {
+                    branches: branches
+                        .into_iter()
+                        .map(|(test, nodes)| Ok((compile(test)?, compile_all(nodes)?)))
+                        .collect::<Result<_, Mistake>>()?,
+                    otherwise: compile_all(otherwise)?,
+                },
+                Node::For { targets, local, values, condition, body, otherwise } => Node::For {
+                    targets,
+                    local,
+                    values: compile(values)?,
+                    condition: condition.map(compile).transpose()?,
+                    body: compile_all(body)?,
+                    otherwise: compile_all(otherwise)?,
+                },
+            })
+        })
+        .collect()
+}
+
+/// The text, without its end if that is far.
+fn shorten(text: &str) -> String {
+    let end = text.char_indices().nth(MAX_TOLD).map(|(end, _)| end);
+    end.map_or_else(|| text.to_owned(), |end| format!("{}…", &text[..end]))
+}
+
+// === impl Content ===
+
+impl Content {
+    fn uses(&self) -> Vec<TemplateUse> {
+        let mut codes = Vec::new();
+        match self {
+            Self::Expression(code) => codes.push((code, true)),
+            Self::Text(nodes) => collect(nodes, true, &mut codes),
+        }
+        let bare = matches!(self, Self::Expression(code) if code.is_bare());
+        let paths: Vec<(&Path, bool)> = codes
+            .iter()
+            .flat_map(|(code, certain)| code.paths().iter().map(move |path| (path, *certain)))
+            .filter(|(path, _)| path.is_of_run())
+            .collect();
+        paths
+            .iter()
+            .filter_map(|(path, certain)| {
+                let Start::Root(root) = path.start else { return None };
+                // Whoever asks whether it is defined knows what to do if it is not.
+                let asked = paths.iter().any(|(other, _)| {
+                    other.asked
+                        && other.start == path.start
+                        && path.segments.starts_with(&other.segments)
+                });
+                Some(TemplateUse {
+                    root,
+                    path: path.segments.clone(),
+                    optional: path.optional || asked,
+                    bare,
+                    certain: *certain && path.certain,
+                    text: path.text.clone(),
+                })
+            })
+            .collect()
+    }
+}
+
+/// Collects the expressions, each with whether it is evaluated on every way
+/// through the template, which what is `certain` around them is.
+fn collect<'c>(nodes: &'c [Node<Code>], certain: bool, codes: &mut Vec<(&'c Code, bool)>) {
+    for node in nodes {
+        match node {
+            Node::Text(_) => (),
+            Node::Output(code) => codes.push((code, certain)),
+            Node::If { branches, otherwise } => {
+                for (index, (test, nodes)) in branches.iter().enumerate() {
+                    codes.push((test, certain && index == 0));
+                    collect(nodes, false, codes);
+                }
+                collect(otherwise, false, codes);
+            }
+            Node::For { values, condition, body, otherwise, .. } => {
+                codes.push((values, certain));
+                codes.extend(condition.iter().map(|condition| (condition, false)));
+                collect(body, false, codes);
+                collect(otherwise, false, codes);
+            }
+        }
+    }
+}

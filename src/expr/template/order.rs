@@ -1,0 +1,369 @@
+//! Filters that compare: `sort`, `min`, `max`, `unique`, `groupby`, `dictsort`.
+//!
+//! Ours and not minijinja's: there, looking at the data inside of a comparison
+//! can fail, and a comparison that fails half-way through a sort makes it panic.
+//! Here what is compared is taken out and counted first.
+
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
+
+use minijinja::{
+    Error, Value,
+    value::{Enumerator, Kwargs, Object, ObjectRepr, ValueKind, from_args},
+};
+use serde_json::{Number, Value as Json};
+
+use super::value::{Failure, Part, Run, checked, iterate};
+
+/// What a value is compared by; kinds come in this order.
+#[derive(Clone, Debug)]
+enum Key {
+    /// It has no such attribute.
+    Missing,
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(Box<str>),
+    List(Vec<Self>),
+    Map(Vec<(Self, Self)>),
+}
+
+/// Elements with what they are compared by.
+type Keyed = Vec<(Key, Value)>;
+
+/// What the elements of a group have in common, and the elements.
+#[derive(Debug)]
+pub(super) struct Group {
+    grouper: Value,
+    elements: Value,
+}
+
+/// How many comparisons count as much as one look at a value.
+const COMPARISONS: usize = 4;
+
+pub(super) fn sort(run: &Run, value: &Value, others: &[Value]) -> Result<Value, Error> {
+    let (named,): (Kwargs,) = from_args(others)?;
+    let attribute = named.get::<Option<&str>>("attribute")?;
+    let case_sensitive = is_case_sensitive(&named)?;
+    let reverse = named.get::<Option<bool>>("reverse")?.unwrap_or(false);
+    named.assert_all_used()?;
+    let mut keyed = keyed(run, value, |size, element| match attribute {
+        Some(attributes) if attributes.contains(',') => {
+            let names = attributes.split(',').map(str::trim).filter(|name| !name.is_empty());
+            let keys = names.map(|name| {
+                let part = attribute_of(element, name)?;
+                Key::of(run, size, &part, case_sensitive)
+            });
+            Ok(Key::List(keys.collect::<Result<_, _>>()?))
+        }
+        Some(attribute) => {
+            Key::of(run, size, &attribute_of(element, attribute.trim())?, case_sensitive)
+        }
+        None => Key::of(run, size, element, case_sensitive),
+    })?;
+    keyed.sort_by(|(a, _), (b, _)| if reverse { b.cmp(a) } else { a.cmp(b) });
+    Ok(run.list(keyed.into_iter().map(|(_, element)| element))?)
+}
+
+/// The least of the elements, and the first of those; with `Greater` the
+/// greatest, and the last.
+pub(super) fn extreme(
+    run: &Run,
+    value: &Value,
+    others: &[Value],
+    which: Ordering,
+) -> Result<Value, Error> {
+    let (named,): (Kwargs,) = from_args(others)?;
+    let attribute = named.get::<Option<&str>>("attribute")?;
+    let case_sensitive = is_case_sensitive(&named)?;
+    named.assert_all_used()?;
+    let keyed = by_attribute(run, value, attribute, case_sensitive, &Value::UNDEFINED)?;
+    let found = match which {
+        Ordering::Less => keyed.into_iter().min_by(|(a, _), (b, _)| a.cmp(b)),
+        _ => keyed.into_iter().max_by(|(a, _), (b, _)| a.cmp(b)),
+    };
+    Ok(found.map_or(Value::UNDEFINED, |(_, element)| element))
+}
+
+pub(super) fn unique(run: &Run, value: &Value, others: &[Value]) -> Result<Value, Error> {
+    let (named,): (Kwargs,) = from_args(others)?;
+    let attribute = named.get::<Option<&str>>("attribute")?;
+    let case_sensitive = is_case_sensitive(&named)?;
+    named.assert_all_used()?;
+    let keyed = by_attribute(run, value, attribute, case_sensitive, &Value::UNDEFINED)?;
+    let mut seen = BTreeSet::new();
+    let first = keyed.into_iter().filter_map(|(key, element)| seen.insert(key).then_some(element));
+    Ok(run.list(first)?)
+}
+
+pub(super) fn group_by(run: &Run, value: &Value, others: &[Value]) -> Result<Value, Error> {
+    let (attribute, named): (Option<&str>, Kwargs) = from_args(others)?;
+    let attribute = match attribute {
+        Some(attribute) => attribute,
+        None => named.get::<&str>("attribute")?,
+    };
+    let default = named.get::<Option<Value>>("default")?.unwrap_or_default();
+    let case_sensitive = is_case_sensitive(&named)?;
+    named.assert_all_used()?;
+    let mut keyed = by_attribute(run, value, Some(attribute), case_sensitive, &default)?;
+    keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let groups = keyed.chunk_by(|(a, _), (b, _)| a == b).map(|group| {
+        let grouper = match attribute_of(&group[0].1, attribute)? {
+            missing if missing.is_undefined() => default.clone(),
+            grouper => grouper,
+        };
+        run.spend(size_of::<Group>())?;
+        let elements = run.list(group.iter().map(|(_, element)| element.clone()))?;
+        Ok(Value::from_object(Group { grouper, elements }))
+    });
+    Ok(run.list(groups.collect::<Result<Vec<_>, Failure>>()?)?)
+}
+
+pub(super) fn sort_members(run: &Run, value: &Value, others: &[Value]) -> Result<Value, Error> {
+    let (named,): (Kwargs,) = from_args(others)?;
+    let by_value = named.get::<Option<&str>>("by")? == Some("value");
+    let case_sensitive = is_case_sensitive(&named)?;
+    let reverse = named.get::<Option<bool>>("reverse")?.unwrap_or(false);
+    named.assert_all_used()?;
+    let mut pairs = Vec::new();
+    for key in iterate(value)? {
+        let key = checked(key)?;
+        let member = checked(value.get_item(&key)?)?;
+        pairs.push(run.list([key, member])?);
+    }
+    let place = usize::from(by_value);
+    let mut keyed = keyed(run, &Value::from(pairs), |size, pair| {
+        Key::of(
+            run,
+            size,
+            &checked(pair.get_item_by_index(place).unwrap_or_default())?,
+            case_sensitive,
+        )
+    })?;
+    keyed.sort_by(|(a, _), (b, _)| if reverse { b.cmp(a) } else { a.cmp(b) });
+    Ok(run.list(keyed.into_iter().map(|(_, pair)| pair))?)
+}
+
+fn is_case_sensitive(named: &Kwargs) -> Result<bool, Error> {
+    Ok(named.get::<Option<bool>>("case_sensitive")?.unwrap_or(false))
+}
+
+fn by_attribute(
+    run: &Run,
+    value: &Value,
+    attribute: Option<&str>,
+    case_sensitive: bool,
+    default: &Value,
+) -> Result<Keyed, Failure> {
+    keyed(run, value, |size, element| match attribute {
+        None => Key::of(run, size, element, case_sensitive),
+        Some(attribute) => match attribute_of(element, attribute)? {
+            missing if missing.is_undefined() => Key::of(run, size, default, case_sensitive),
+            part => Key::of(run, size, &part, case_sensitive),
+        },
+    })
+}
+
+/// Takes out what the elements are compared by, and counts the comparisons of a
+/// sort, so that none of them can be one too many.
+fn keyed(
+    run: &Run,
+    value: &Value,
+    key: impl Fn(&mut usize, &Value) -> Result<Key, Failure>,
+) -> Result<Keyed, Failure> {
+    let mut keyed = Vec::new();
+    let mut size = 0;
+    for element in iterate(value)? {
+        let element = checked(element)?;
+        run.spend(size_of::<Value>())?;
+        keyed.push((key(&mut size, &element)?, element));
+    }
+    let rounds = keyed.len().checked_ilog2().unwrap_or(0) as usize;
+    run.step(size.saturating_mul(rounds) / COMPARISONS)?;
+    Ok(keyed)
+}
+
+/// A part of an element, or undefined.
+fn attribute_of(element: &Value, attribute: &str) -> Result<Value, Failure> {
+    let mut part = element.clone();
+    for name in attribute.split('.') {
+        let found = match name.parse::<usize>() {
+            Ok(index) => part.get_item_by_index(index),
+            Err(_) => part.get_attr(name),
+        };
+        // What has no attributes at all lacks this one too.
+        part = checked(found.unwrap_or_default())?;
+        if part.is_undefined() {
+            break;
+        }
+    }
+    Ok(part)
+}
+
+// === impl Key ===
+
+impl Key {
+    /// What a value is compared by, which adds to the `size` of all.
+    fn of(
+        run: &Run,
+        size: &mut usize,
+        value: &Value,
+        case_sensitive: bool,
+    ) -> Result<Self, Failure> {
+        if let Some(part) = value.downcast_object_ref::<Part>() {
+            let key = part.with(|json| Self::of_json(run, size, json));
+            return key.unwrap_or(Ok(Self::Missing));
+        }
+        count(run, size, value.as_str().unwrap_or_default())?;
+        Ok(match value.kind() {
+            ValueKind::None => Self::Null,
+            ValueKind::Bool => Self::Bool(value.is_true()),
+            ValueKind::Number => match i128::try_from(value.clone()) {
+                Ok(integer) if value.is_integer() => Self::Integer(integer),
+                _ => Self::Float(f64::try_from(value.clone()).unwrap_or(f64::MAX)),
+            },
+            ValueKind::String => {
+                let text = value.as_str().unwrap_or_default();
+                let folded = if case_sensitive { text.to_owned() } else { text.to_lowercase() };
+                Self::Text(folded.into())
+            }
+            ValueKind::Seq | ValueKind::Iterable => {
+                let elements = iterate(value)?;
+                let keys = elements.map(|element| Self::of(run, size, &checked(element)?, true));
+                Self::List(keys.collect::<Result<_, _>>()?)
+            }
+            ValueKind::Map => {
+                let members = iterate(value)?.map(|key| {
+                    let key = checked(key)?;
+                    let member = value.get_item(&key).map_err(|error| Failure::of(&error))?;
+                    let name = Self::of(run, size, &key, true)?;
+                    Ok((name, Self::of(run, size, &checked(member)?, true)?))
+                });
+                let mut members = members.collect::<Result<Vec<_>, Failure>>()?;
+                members.sort();
+                Self::Map(members)
+            }
+            _ => Self::Missing,
+        })
+    }
+
+    fn of_json(run: &Run, size: &mut usize, json: &Json) -> Result<Self, Failure> {
+        count(run, size, json.as_str().unwrap_or_default())?;
+        Ok(match json {
+            Json::Null => Self::Null,
+            Json::Bool(truth) => Self::Bool(*truth),
+            Json::Number(number) => Self::of_number(number),
+            Json::String(text) => Self::Text(text.as_str().into()),
+            Json::Array(elements) => {
+                let keys = elements.iter().map(|element| Self::of_json(run, size, element));
+                Self::List(keys.collect::<Result<_, _>>()?)
+            }
+            Json::Object(members) => {
+                let members = members.iter().map(|(name, member)| {
+                    count(run, size, name)?;
+                    let name = Self::Text(name.as_str().into());
+                    Ok((name, Self::of_json(run, size, member)?))
+                });
+                let mut members = members.collect::<Result<Vec<_>, Failure>>()?;
+                members.sort();
+                Self::Map(members)
+            }
+        })
+    }
+
+    fn of_number(number: &Number) -> Self {
+        match number.as_i128() {
+            Some(integer) => Self::Integer(integer),
+            None => Self::Float(number.as_f64().unwrap_or(f64::NAN)),
+        }
+    }
+
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::Missing => 0,
+            Self::Null => 1,
+            Self::Bool(_) => 2,
+            Self::Integer(_) | Self::Float(_) => 3,
+            Self::Text(_) => 4,
+            Self::List(_) => 5,
+            Self::Map(_) => 6,
+        }
+    }
+}
+
+/// Counts a part of a key.
+fn count(run: &Run, size: &mut usize, text: &str) -> Result<(), Failure> {
+    *size += 1;
+    run.step(1)?;
+    run.spend(size_of::<Key>() + text.len())
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
+            (Self::Integer(a), Self::Integer(b)) => a.cmp(b),
+            (Self::Float(a), Self::Float(b)) => compare_floats(*a, *b),
+            (Self::Integer(a), Self::Float(b)) => compare(*a, *b),
+            (Self::Float(a), Self::Integer(b)) => compare(*b, *a).reverse(),
+            (Self::Text(a), Self::Text(b)) => a.cmp(b),
+            (Self::List(a), Self::List(b)) => a.cmp(b),
+            (Self::Map(a), Self::Map(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Key {}
+
+/// By value, without rounding; what is no number comes last.
+fn compare(integer: i128, float: f64) -> Ordering {
+    /// The first float that is greater than all integers.
+    const END: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0;
+    if float.is_nan() || float >= END {
+        return Ordering::Less;
+    }
+    if float < -END {
+        return Ordering::Greater;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole and in range")]
+    let whole = float.trunc() as i128;
+    integer.cmp(&whole).then_with(|| compare_floats(0.0, float.fract()))
+}
+
+fn compare_floats(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+// === impl Group ===
+
+/// A pair, whose parts have names too.
+impl Object for Group {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        match (key.as_usize(), key.as_str()) {
+            (Some(0), _) | (_, Some("grouper")) => Some(self.grouper.clone()),
+            (Some(1), _) | (_, Some("list")) => Some(self.elements.clone()),
+            _ => None,
+        }
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Seq(2)
+    }
+}

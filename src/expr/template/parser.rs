@@ -1,0 +1,647 @@
+//! Expressions: from words to what they say.
+
+use super::{
+    super::{ExpressionError, PathSegment},
+    filters::{FILTERS, FUNCTIONS, TESTS},
+    names::{Path, Scope, Start, Unknown, WORDS, unknown},
+    syntax::{Argument, Expr, Written},
+    tokens::{Code, Fault, Kind, MAX_DEPTH, Token},
+};
+
+/// Why a template is none.
+#[derive(Debug)]
+pub(super) enum Mistake {
+    Fault(Fault),
+    Reference(ExpressionError),
+}
+
+/// Parses a text that is one expression.
+pub(super) fn expression(
+    text: &str,
+    code: &Code<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Written, Mistake> {
+    Parser::new(text, code, scope).whole()
+}
+
+impl From<Fault> for Mistake {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+pub(super) fn fault(at: usize, reason: impl Into<String>) -> Mistake {
+    Mistake::Fault(Fault::new(at, reason))
+}
+
+// === impl Parser ===
+
+pub(super) struct Parser<'p, 't, 'n> {
+    text: &'t str,
+    code: &'p Code<'t>,
+    pub(super) place: usize,
+    pub(super) scope: &'p mut Scope<'n>,
+    paths: Vec<Path>,
+    size: usize,
+    /// How deep what is being parsed stands in brackets and after signs.
+    depth: usize,
+    /// How deep what was parsed last is; chains of operators are, too.
+    height: usize,
+}
+
+pub(super) type Parsed = Result<Expr, Mistake>;
+
+impl<'p, 't, 'n> Parser<'p, 't, 'n> {
+    pub(super) const fn new(text: &'t str, code: &'p Code<'t>, scope: &'p mut Scope<'n>) -> Self {
+        Self { text, code, place: 0, scope, paths: Vec::new(), size: 0, depth: 0, height: 0 }
+    }
+
+    /// Parses one expression up to the end.
+    pub(super) fn whole(mut self) -> Result<Written, Mistake> {
+        let (written, _) = self.written(Self::expression)?;
+        self.end()?;
+        Ok(written)
+    }
+
+    /// Parses one expression, and tells where it ends.
+    pub(super) fn written(
+        &mut self,
+        parse: impl FnOnce(&mut Self) -> Parsed,
+    ) -> Result<(Written, usize), Mistake> {
+        let start = self.at();
+        let expression = parse(self)?;
+        let end = self.place.checked_sub(1).map_or(start, |last| self.code.tokens[last].end);
+        let paths = std::mem::take(&mut self.paths);
+        let text = self.text[start..end].into();
+        Ok((Written { expression, paths, size: self.size, text, start }, self.place))
+    }
+
+    fn expression(&mut self) -> Parsed {
+        self.deeper(|parser| {
+            let first = parser.paths.len();
+            let mut expression = parser.binary(0)?;
+            while parser.take_word("if") {
+                parser.uncertain(first);
+                let mut height = parser.height;
+                let test = Box::new(parser.binary(0)?);
+                height = height.max(parser.height);
+                let second = parser.paths.len();
+                let otherwise = if parser.take_word("else") {
+                    Some(Box::new(parser.expression()?))
+                } else {
+                    None
+                };
+                parser.uncertain(second);
+                expression = Expr::If { test, then: Box::new(expression), otherwise };
+                parser.raise(height)?;
+            }
+            Ok(expression)
+        })
+    }
+
+    /// Parses operators that bind at least as tightly as those of `level`.
+    pub(super) fn binary(&mut self, level: usize) -> Parsed {
+        const LEVELS: [&[&str]; 5] = [&["+", "-"], &["~"], &["*", "/", "//", "%"], &["**"], &[]];
+        match level {
+            0 | 1 => {
+                let word = ["or", "and"][level];
+                let mut left = self.binary(level + 1)?;
+                while self.take_word(word) {
+                    let height = self.height;
+                    let first = self.paths.len();
+                    let right = self.binary(level + 1)?;
+                    self.uncertain(first);
+                    left = Expr::Logic(word, Box::new(left), Box::new(right));
+                    self.raise(height)?;
+                }
+                Ok(left)
+            }
+            2 if self.take_word("not") => self.deeper(|parser| {
+                let operand = Box::new(parser.binary(2)?);
+                parser.raise(0)?;
+                Ok(Expr::Not(operand))
+            }),
+            2 => self.compare(),
+            _ => {
+                let Some(symbols @ [_, ..]) = LEVELS.get(level - 3) else {
+                    return self.operand();
+                };
+                let mut left = self.binary(level + 1)?;
+                while let Some(symbol) = self.take_any(symbols) {
+                    let height = self.height;
+                    let right = self.binary(level + 1)?;
+                    left = Expr::Arithmetic(symbol, Box::new(left), Box::new(right));
+                    self.raise(height)?;
+                }
+                Ok(left)
+            }
+        }
+    }
+
+    fn compare(&mut self) -> Parsed {
+        let first = self.binary(3)?;
+        let mut others = Vec::new();
+        loop {
+            let symbol = if let Some(symbol) = self.take_any(&["==", "!=", "<=", ">=", "<", ">"]) {
+                symbol
+            } else if self.take_word("in") {
+                "in"
+            } else if self.is_word("not") {
+                self.next();
+                if !self.take_word("in") {
+                    return Err(self.unexpected("`in`"));
+                }
+                "not in"
+            } else {
+                break;
+            };
+            let height = self.height;
+            let first = self.paths.len();
+            others.push((symbol, self.binary(3)?));
+            // Once one does not hold, those after it are not looked at.
+            if others.len() > 1 {
+                self.uncertain(first);
+            }
+            self.raise(height)?;
+        }
+        if others.is_empty() { Ok(first) } else { Ok(Expr::Compare(Box::new(first), others)) }
+    }
+
+    /// Parses a value with its keys, filters and tests.
+    fn operand(&mut self) -> Parsed {
+        let mut operand = self.signed()?;
+        loop {
+            let height = self.height;
+            if self.take("|") {
+                let at = self.at();
+                let name = self.name("the name of a filter")?;
+                if !FILTERS.iter().any(|filter| filter.name == name) {
+                    let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
+                    return Err(fault(at, unknown("filter", name, &known)));
+                }
+                let arguments = self.optional_arguments()?;
+                self.check_named(name, &arguments, at)?;
+                if matches!(name, "default" | "d") {
+                    self.optional(&mut operand, false);
+                }
+                operand = Expr::Filter(Box::new(operand), name.into(), arguments);
+            } else if self.take_word("is") {
+                let negated = self.take_word("not");
+                let at = self.at();
+                let name = self.name("the name of a test")?;
+                if !TESTS.contains(&name) {
+                    return Err(fault(at, unknown("test", name, &TESTS)));
+                }
+                let arguments = if self.is("(") {
+                    self.arguments()?
+                } else if self.begins_value() {
+                    let value = self.deeper(Self::signed)?;
+                    vec![Argument { name: None, value }]
+                } else {
+                    Vec::new()
+                };
+                if matches!(name, "defined" | "undefined") {
+                    self.optional(&mut operand, true);
+                }
+                operand = Expr::Test(Box::new(operand), name.into(), arguments);
+                if negated {
+                    operand = Expr::Not(Box::new(operand));
+                }
+            } else {
+                return Ok(operand);
+            }
+            self.raise(height)?;
+        }
+    }
+
+    /// The paths from the `first` on are looked at on one branch only.
+    fn uncertain(&mut self, first: usize) {
+        for path in &mut self.paths[first..] {
+            path.certain = false;
+        }
+    }
+
+    /// What may be missing has no value instead of being a mistake.
+    fn optional(&mut self, operand: &mut Expr, asked: bool) {
+        match operand {
+            Expr::Path(path) => {
+                self.paths[*path].optional = true;
+                self.paths[*path].asked |= asked;
+            }
+            Expr::Part { of, optional, .. } => {
+                *optional = true;
+                self.optional(of, false);
+            }
+            _ => (),
+        }
+    }
+
+    /// Filters and tests that are named by a string, as in `map('lower')`.
+    fn check_named(&self, filter: &str, arguments: &[Argument], at: usize) -> Result<(), Mistake> {
+        let place = match filter {
+            "map" | "select" | "reject" => 0,
+            "selectattr" | "rejectattr" => 1,
+            _ => return Ok(()),
+        };
+        let Some(Argument { name: None, value }) = arguments.get(place) else { return Ok(()) };
+        let Expr::Text(name) = value else {
+            return Err(fault(at, format!("`{filter}` needs a name that is written out")));
+        };
+        if filter == "map" {
+            let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
+            if !known.contains(&&**name) {
+                return Err(fault(at, unknown("filter", name, &known)));
+            }
+        } else if !TESTS.contains(&&**name) {
+            return Err(fault(at, unknown("test", name, &TESTS)));
+        }
+        Ok(())
+    }
+
+    fn signed(&mut self) -> Parsed {
+        if self.take("-") {
+            return self.deeper(|parser| {
+                let operand = Box::new(parser.signed()?);
+                parser.raise(0)?;
+                Ok(Expr::Negative(operand))
+            });
+        }
+        let primary = self.primary()?;
+        self.postfix(primary)
+    }
+
+    fn primary(&mut self) -> Parsed {
+        self.size += 1;
+        self.height = 1;
+        let at = self.at();
+        let Some(token) = self.next() else {
+            return Err(self.unexpected("an expression"));
+        };
+        match &token.kind {
+            Kind::Text(text) => Ok(Expr::Text(text.as_str().into())),
+            Kind::Number(number) => Ok(Expr::Number((*number).into())),
+            Kind::Name("true" | "True") => Ok(Expr::Constant("true")),
+            Kind::Name("false" | "False") => Ok(Expr::Constant("false")),
+            Kind::Name("none" | "None" | "null") => Ok(Expr::Constant("none")),
+            Kind::Name(name) if WORDS.contains(name) => {
+                self.place -= 1;
+                Err(self.unexpected("an expression"))
+            }
+            Kind::Name(name) if self.is("(") => {
+                if !FUNCTIONS.contains(name) {
+                    if FILTERS.iter().any(|filter| filter.name == *name) {
+                        let reason = format!("`{name}` is a filter: write `… | {name}`");
+                        return Err(fault(at, reason));
+                    }
+                    return Err(fault(at, unknown("function", name, &FUNCTIONS)));
+                }
+                Ok(Expr::Call((*name).into(), self.arguments()?))
+            }
+            Kind::Name(name) => self.path(name, token),
+            Kind::Symbol("(") => {
+                let inner = self.expression()?;
+                self.expect(")")?;
+                Ok(inner)
+            }
+            Kind::Symbol("[") => {
+                let elements = self.list("]", Self::expression)?;
+                Ok(Expr::List(elements))
+            }
+            Kind::Symbol("{") => {
+                let members = self.list("}", |parser| {
+                    let key = parser.expression()?;
+                    parser.expect(":")?;
+                    Ok((key, parser.expression()?))
+                })?;
+                Ok(Expr::Map(members))
+            }
+            Kind::Symbol(_) => {
+                self.place -= 1;
+                Err(self.unexpected("an expression"))
+            }
+        }
+    }
+
+    /// Parses a name and the keys that are written out after it.
+    fn path(&mut self, name: &str, first: &Token<'t>) -> Parsed {
+        let mut segments = Vec::new();
+        let mut end = first.end;
+        loop {
+            let mark = self.place;
+            let segment = if self.take(".") {
+                self.key()?
+            } else if self.take("[") {
+                let literal = match self.next().map(|token| &token.kind) {
+                    Some(Kind::Text(key)) => Some(PathSegment::Key(key.clone())),
+                    Some(Kind::Number(number)) => number.parse().ok().map(PathSegment::Index),
+                    _ => None,
+                };
+                match literal {
+                    Some(segment) if self.take("]") => segment,
+                    _ => {
+                        self.place = mark;
+                        break;
+                    }
+                }
+            } else {
+                break;
+            };
+            if self.is("(") {
+                return Err(self.method(&segment, end));
+            }
+            segments.push(segment);
+            end = self.code.tokens[self.place - 1].end;
+            if name == "steps" && segments.len() == 1 {
+                self.check_dashes(&segments[0], first.start)?;
+            }
+        }
+        let text = &self.text[first.start..end];
+        if name == "steps" && segments.is_empty() && self.is("[") {
+            return Err(fault(
+                first.start,
+                "a step is named as it is: `steps.a`, `steps['a-b']` or `steps[0]`",
+            ));
+        }
+        let (start, used) = match self.scope.start(name, &segments, text) {
+            Ok(start) => start,
+            Err(Unknown::Template(reason)) => return Err(fault(first.start, reason)),
+            Err(Unknown::Reference(error)) => return Err(Mistake::Reference(error)),
+        };
+        segments.drain(..used);
+        let text = text.to_owned();
+        let (optional, asked, certain) = (false, false, true);
+        self.paths.push(Path { start, segments, optional, asked, certain, text });
+        Ok(Expr::Path(self.paths.len() - 1))
+    }
+
+    /// A step whose name has a `-` cannot be written as `steps.get-logs`: that
+    /// is a subtraction.
+    fn check_dashes(&self, step: &PathSegment, start: usize) -> Result<(), Mistake> {
+        let PathSegment::Key(key) = step else { return Ok(()) };
+        let mut word = key.clone();
+        let mut end = self.code.tokens[self.place - 1].end;
+        for token in &self.code.tokens[self.place..] {
+            let joins = token.start == end
+                && match token.kind {
+                    Kind::Symbol(symbol) => symbol == "-",
+                    Kind::Name(_) | Kind::Number(_) => true,
+                    Kind::Text(_) => false,
+                };
+            if !joins {
+                break;
+            }
+            word.push_str(&self.text[token.start..token.end]);
+            end = token.end;
+        }
+        if word == *key || word.ends_with('-') {
+            return Ok(());
+        }
+        let near = self.scope.nearest_step(&word).unwrap_or(&word);
+        Err(fault(start, format!("`steps.{word}` is a subtraction: write `steps['{near}']`")))
+    }
+
+    fn postfix(&mut self, mut expression: Expr) -> Parsed {
+        loop {
+            let height = self.height;
+            let end = self.place.checked_sub(1).map_or(0, |last| self.code.tokens[last].end);
+            if self.take(".") {
+                let segment = self.key()?;
+                if self.is("(") {
+                    return Err(self.method(&segment, end));
+                }
+                let key = match segment {
+                    PathSegment::Key(key) => Expr::Text(key.into()),
+                    PathSegment::Index(index) => Expr::Number(index.to_string().into()),
+                };
+                expression = part(expression, key);
+            } else if self.is("[") {
+                self.next();
+                expression = self.bracket(expression)?;
+            } else if self.is("(") {
+                return Err(fault(self.at(), "this cannot be called"));
+            } else {
+                return Ok(expression);
+            }
+            self.raise(height)?;
+        }
+    }
+
+    /// Parses a computed key, or a slice.
+    fn bracket(&mut self, of: Expr) -> Parsed {
+        let mut bounds = [None, None, None];
+        let mut bound = 0;
+        let mut height = self.height;
+        loop {
+            if self.take("]") {
+                break;
+            }
+            if self.take(":") {
+                bound += 1;
+                if bound > 2 {
+                    self.place -= 1;
+                    return Err(self.unexpected("`]`"));
+                }
+            } else if bounds[bound].is_none() {
+                bounds[bound] = Some(Box::new(self.expression()?));
+                height = height.max(self.height);
+            } else {
+                return Err(self.unexpected("`]`"));
+            }
+        }
+        self.height = height;
+        match bounds {
+            [Some(key), None, None] if bound == 0 => Ok(part(of, *key)),
+            _ if bound == 0 => Err(fault(self.at_previous(), "expected a key")),
+            bounds => Ok(Expr::Slice { of: Box::new(of), bounds }),
+        }
+    }
+
+    fn key(&mut self) -> Result<PathSegment, Mistake> {
+        match self.next().map(|token| &token.kind) {
+            Some(Kind::Name(key)) => Ok(PathSegment::Key((*key).to_owned())),
+            Some(Kind::Number(number)) if number.parse::<usize>().is_ok() => {
+                Ok(PathSegment::Index(number.parse().unwrap_or_default()))
+            }
+            other => {
+                if other.is_some() {
+                    self.place -= 1;
+                }
+                Err(self.unexpected("a key"))
+            }
+        }
+    }
+
+    /// Says that there are filters instead of methods.
+    fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
+        let PathSegment::Key(name) = segment else { return fault(at, "this cannot be called") };
+        let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
+        let near = crate::near::nearest(name, &known);
+        let filter = if known.contains(&&**name) { Some(&**name) } else { near };
+        let filter = filter.map(|filter| format!(": write `… | {filter}`")).unwrap_or_default();
+        fault(at, format!("`.{name}()` is a method, and values have none{filter}"))
+    }
+
+    fn optional_arguments(&mut self) -> Result<Vec<Argument>, Mistake> {
+        if self.is("(") { self.arguments() } else { Ok(Vec::new()) }
+    }
+
+    fn arguments(&mut self) -> Result<Vec<Argument>, Mistake> {
+        self.next();
+        let mut named = false;
+        self.list(")", |parser| {
+            let at = parser.at();
+            let name = match parser.code.tokens.get(parser.place..) {
+                Some(
+                    [
+                        Token { kind: Kind::Name(name), .. },
+                        Token { kind: Kind::Symbol("="), .. },
+                        ..,
+                    ],
+                ) => Some(*name),
+                _ => None,
+            };
+            if name.is_some() {
+                parser.place += 2;
+            } else if named {
+                return Err(fault(at, "arguments without a name come first"));
+            }
+            named |= name.is_some();
+            Ok(Argument { name: name.map(Into::into), value: parser.expression()? })
+        })
+    }
+
+    /// Parses elements with commas between them, up to the closing bracket.
+    fn list<T>(
+        &mut self,
+        close: &'static str,
+        mut element: impl FnMut(&mut Self) -> Result<T, Mistake>,
+    ) -> Result<Vec<T>, Mistake> {
+        let mut elements = Vec::new();
+        let mut height = 0;
+        while !self.take(close) {
+            elements.push(element(self)?);
+            height = height.max(self.height);
+            if !self.take(",") {
+                self.expect(close)?;
+                break;
+            }
+        }
+        self.height = 0;
+        self.raise(height)?;
+        Ok(elements)
+    }
+
+    /// Whether an argument of a test follows that is written without brackets.
+    fn begins_value(&self) -> bool {
+        self.peek().is_some_and(|kind| match kind {
+            Kind::Text(_) | Kind::Number(_) => true,
+            Kind::Name(name) => {
+                !WORDS.contains(name) || matches!(*name, "true" | "false" | "none" | "null")
+            }
+            Kind::Symbol(symbol) => matches!(*symbol, "[" | "{"),
+        })
+    }
+
+    /// Parses what stands one level deeper.
+    fn deeper<T>(
+        &mut self,
+        parse: impl FnOnce(&mut Self) -> Result<T, Mistake>,
+    ) -> Result<T, Mistake> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.too_deep());
+        }
+        let parsed = parse(self);
+        self.depth -= 1;
+        parsed
+    }
+
+    /// Counts what holds both what was parsed last and something of `height`.
+    fn raise(&mut self, height: usize) -> Result<(), Mistake> {
+        self.size += 1;
+        self.height = self.height.max(height) + 1;
+        if self.height > MAX_DEPTH { Err(self.too_deep()) } else { Ok(()) }
+    }
+
+    fn too_deep(&self) -> Mistake {
+        fault(self.at(), format!("this is nested too deeply: at most {MAX_DEPTH} levels"))
+    }
+
+    fn name(&mut self, expected: &'static str) -> Result<&'t str, Mistake> {
+        match self.peek() {
+            Some(Kind::Name(name)) => {
+                let name = *name;
+                self.place += 1;
+                Ok(name)
+            }
+            _ => Err(self.unexpected(expected)),
+        }
+    }
+
+    pub(super) fn end(&self) -> Result<(), Mistake> {
+        if self.peek().is_none() { Ok(()) } else { Err(self.unexpected("an operator or the end")) }
+    }
+
+    fn expect(&mut self, symbol: &'static str) -> Result<(), Mistake> {
+        if self.take(symbol) { Ok(()) } else { Err(self.unexpected(&format!("`{symbol}`"))) }
+    }
+
+    pub(super) fn unexpected(&self, expected: &str) -> Mistake {
+        let found = self.peek().map_or_else(|| "the end".to_owned(), ToString::to_string);
+        fault(self.at(), format!("expected {expected} and not {found}"))
+    }
+
+    pub(super) fn take(&mut self, symbol: &str) -> bool {
+        let is = self.is(symbol);
+        self.place += usize::from(is);
+        is
+    }
+
+    fn take_any(&mut self, symbols: &[&'static str]) -> Option<&'static str> {
+        symbols.iter().copied().find(|symbol| self.take(symbol))
+    }
+
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
+        let is = self.is_word(word);
+        self.place += usize::from(is);
+        is
+    }
+
+    fn is(&self, symbol: &str) -> bool {
+        matches!(self.peek(), Some(Kind::Symbol(found)) if *found == symbol)
+    }
+
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        matches!(self.peek(), Some(Kind::Name(found)) if *found == word)
+    }
+
+    fn peek(&self) -> Option<&'p Kind<'t>> {
+        self.code.tokens.get(self.place).map(|token| &token.kind)
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'p Token<'t>> {
+        let token = self.code.tokens.get(self.place)?;
+        self.place += 1;
+        Some(token)
+    }
+
+    /// Where the next token stands, or where the code ends.
+    pub(super) fn at(&self) -> usize {
+        self.code.tokens.get(self.place).map_or(self.code.end, |token| token.start)
+    }
+
+    fn at_previous(&self) -> usize {
+        self.place.checked_sub(1).map_or(self.code.start, |last| self.code.tokens[last].start)
+    }
+}
+
+fn part(of: Expr, key: Expr) -> Expr {
+    Expr::Part { of: Box::new(of), key: Box::new(key), optional: false }
+}
+
+impl Path {
+    /// Whether it begins with a value of the run, and not of a loop.
+    pub(super) const fn is_of_run(&self) -> bool {
+        matches!(self.start, Start::Root(_))
+    }
+}

@@ -1,0 +1,172 @@
+//! Statements: what stands in `{% %}`, and what they hold.
+
+use super::{
+    names::Scope,
+    parser::{Mistake, Parser, expression, fault},
+    syntax::{Node, Written},
+    tokens::{Code, Kind, Piece, Token},
+};
+
+/// How deep statements may be nested.
+const MAX_STATEMENTS: usize = 20;
+
+const STATEMENTS: &str = "expected `if`, `elif`, `else`, `endif`, `for`, `endfor` or `raw`";
+
+/// Parses a whole template.
+pub(super) fn template<'t>(
+    text: &'t str,
+    pieces: Vec<Piece<'t>>,
+    scope: &mut Scope<'_>,
+) -> Result<Vec<Node<Written>>, Mistake> {
+    let mut blocks = Blocks { text, pieces: pieces.into_iter(), depth: 0 };
+    match blocks.nodes(scope)? {
+        (nodes, None) => Ok(nodes),
+        (_, Some(end)) => Err(fault(end.start, format!("`{}` without a beginning", end.word))),
+    }
+}
+
+// === impl Blocks ===
+
+struct Blocks<'t> {
+    text: &'t str,
+    pieces: std::vec::IntoIter<Piece<'t>>,
+    depth: usize,
+}
+
+/// A statement that ends what another began.
+struct End<'t> {
+    word: &'t str,
+    start: usize,
+    code: Code<'t>,
+}
+
+type Nodes = Vec<Node<Written>>;
+
+impl<'t> Blocks<'t> {
+    /// Parses up to a statement that begins nothing.
+    fn nodes(&mut self, scope: &mut Scope<'_>) -> Result<(Nodes, Option<End<'t>>), Mistake> {
+        let mut nodes = Vec::new();
+        while let Some(piece) = self.pieces.next() {
+            match piece {
+                Piece::Text(text) => nodes.push(Node::Text(text.into())),
+                Piece::Output(code) => {
+                    nodes.push(Node::Output(expression(self.text, &code, scope)?));
+                }
+                Piece::Statement(code) => {
+                    let Some(Token { kind, start, .. }) = code.tokens.first() else {
+                        return Err(fault(code.start, format!("empty statement: {STATEMENTS}")));
+                    };
+                    let start = *start;
+                    match *kind {
+                        Kind::Name("if") => nodes.push(self.branches(code, scope)?),
+                        Kind::Name("for") => nodes.push(self.repetition(&code, scope)?),
+                        Kind::Name(word @ ("elif" | "else" | "endif" | "endfor")) => {
+                            return Ok((nodes, Some(End { word, start, code })));
+                        }
+                        ref other => {
+                            let reason = format!("unknown statement {other}: {STATEMENTS}");
+                            return Err(fault(start, reason));
+                        }
+                    }
+                }
+            }
+        }
+        Ok((nodes, None))
+    }
+
+    fn inner(
+        &mut self,
+        opening: &Code<'t>,
+        ends: &[&str],
+        scope: &mut Scope<'_>,
+    ) -> Result<(Nodes, End<'t>), Mistake> {
+        self.depth += 1;
+        if self.depth > MAX_STATEMENTS {
+            return Err(fault(opening.start, "statements are nested too deeply"));
+        }
+        let (nodes, end) = self.nodes(scope)?;
+        self.depth -= 1;
+        let last = ends[0];
+        match end {
+            None => Err(fault(opening.start, format!("there is no `{last}` for this"))),
+            Some(end) if ends.contains(&end.word) => {
+                if end.word != "elif" && end.code.tokens.len() > 1 {
+                    let reason = format!("expected nothing after `{}`", end.word);
+                    return Err(fault(end.code.tokens[1].start, reason));
+                }
+                Ok((nodes, end))
+            }
+            Some(end) => Err(fault(end.start, format!("expected `{last}` and not `{}`", end.word))),
+        }
+    }
+
+    fn branches(
+        &mut self,
+        code: Code<'t>,
+        scope: &mut Scope<'_>,
+    ) -> Result<Node<Written>, Mistake> {
+        let mut branches = Vec::new();
+        let mut opening = code;
+        loop {
+            let mut parser = Parser::new(self.text, &opening, scope);
+            parser.next();
+            let test = parser.whole()?;
+            let (nodes, end) = self.inner(&opening, &["endif", "elif", "else"], scope)?;
+            branches.push((test, nodes));
+            match end.word {
+                "elif" => opening = end.code,
+                "else" => {
+                    let (otherwise, _) = self.inner(&end.code, &["endif"], scope)?;
+                    return Ok(Node::If { branches, otherwise });
+                }
+                _ => return Ok(Node::If { branches, otherwise: Vec::new() }),
+            }
+        }
+    }
+
+    fn repetition(
+        &mut self,
+        code: &Code<'t>,
+        scope: &mut Scope<'_>,
+    ) -> Result<Node<Written>, Mistake> {
+        let mut parser = Parser::new(self.text, code, scope);
+        parser.next();
+        let mut names = Vec::new();
+        loop {
+            let at = parser.at();
+            let Some(Token { kind: Kind::Name(name), .. }) = parser.next() else {
+                return Err(fault(at, "expected a name for what the loop gives"));
+            };
+            parser.scope.check_target(name).map_err(|reason| fault(at, reason))?;
+            names.push((*name).to_owned());
+            if !parser.take(",") {
+                break;
+            }
+        }
+        if !parser.take_word("in") {
+            return Err(parser.unexpected("`in`"));
+        }
+        // Its `if` is not that of an expression.
+        let values = parser.written(|parser| parser.binary(0))?;
+        let targets = names.len();
+        if parser.is_word("recursive") {
+            return Err(fault(parser.at(), "loops cannot be recursive"));
+        }
+        let place = scope.enter(names);
+        let mut rest = Parser::new(self.text, code, scope);
+        rest.place = values.1;
+        let condition = if rest.take_word("if") {
+            Some(rest.whole()?)
+        } else {
+            rest.end()?;
+            None
+        };
+        let (body, end) = self.inner(code, &["endfor", "else"], scope)?;
+        scope.leave(place);
+        let otherwise = match end.word {
+            "else" => self.inner(&end.code, &["endfor"], scope)?.0,
+            _ => Vec::new(),
+        };
+        Ok(Node::For { targets, local: place, values: values.0, condition, body, otherwise })
+    }
+}

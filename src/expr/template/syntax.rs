@@ -1,0 +1,271 @@
+//! What a template says.
+
+use super::names::Path;
+
+/// A statement, or a text.
+#[derive(Debug)]
+pub(super) enum Node<E> {
+    Text(Box<str>),
+    Output(E),
+    If {
+        /// Each with what it guards.
+        branches: Vec<(E, Vec<Self>)>,
+        otherwise: Vec<Self>,
+    },
+    For {
+        /// How many names the loop gives; its first local is `local`.
+        targets: usize,
+        local: usize,
+        values: E,
+        condition: Option<E>,
+        body: Vec<Self>,
+        otherwise: Vec<Self>,
+    },
+}
+
+/// An expression as it is written, with what it refers to.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) expression: Expr,
+    /// What its [`Expr::Path`]s are.
+    pub(super) paths: Vec<Path>,
+    /// How many expressions it is made of.
+    pub(super) size: usize,
+    pub(super) text: Box<str>,
+    /// Where it begins, in bytes.
+    pub(super) start: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum Expr {
+    /// As minijinja writes it.
+    Constant(&'static str),
+    Number(Box<str>),
+    Text(Box<str>),
+    /// The place in the paths of the expression.
+    Path(usize),
+    /// A part whose key is computed, or a part of something computed.
+    Part {
+        of: Box<Self>,
+        key: Box<Self>,
+        /// Whether it may be missing.
+        optional: bool,
+    },
+    Slice {
+        of: Box<Self>,
+        /// Start, end and step.
+        bounds: [Option<Box<Self>>; 3],
+    },
+    List(Vec<Self>),
+    Map(Vec<(Self, Self)>),
+    Not(Box<Self>),
+    Negative(Box<Self>),
+    Arithmetic(&'static str, Box<Self>, Box<Self>),
+    /// `and`, `or`
+    Logic(&'static str, Box<Self>, Box<Self>),
+    Compare(Box<Self>, Vec<(&'static str, Self)>),
+    If {
+        test: Box<Self>,
+        then: Box<Self>,
+        otherwise: Option<Box<Self>>,
+    },
+    Filter(Box<Self>, Box<str>, Vec<Argument>),
+    Test(Box<Self>, Box<str>, Vec<Argument>),
+    Call(Box<str>, Vec<Argument>),
+}
+
+#[derive(Debug)]
+pub(super) struct Argument {
+    pub(super) name: Option<Box<str>>,
+    pub(super) value: Expr,
+}
+
+// === impl Expr ===
+
+impl Expr {
+    /// The same for minijinja: in brackets wherever its own reading could
+    /// differ, and with functions for what could take memory without bound.
+    pub(super) fn emit(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Constant(text) => out.push_str(text),
+            Self::Number(text) => out.push_str(text),
+            Self::Text(text) => quote(text, out),
+            Self::Path(path) => {
+                out.push('v');
+                out.push_str(&path.to_string());
+            }
+            Self::Part { of, key, optional } => {
+                let function = if *optional { "part_or_nothing" } else { "part" };
+                call(function, [&**of, &**key].into_iter().map(Some), out);
+            }
+            Self::Slice { of, bounds } => {
+                let bounds = bounds.iter().map(Option::as_deref);
+                call("slice", std::iter::once(Some(&**of)).chain(bounds), out);
+            }
+            Self::List(elements) => {
+                out.push('[');
+                for element in elements {
+                    element.write(out);
+                    out.push(',');
+                }
+                out.push(']');
+            }
+            Self::Map(members) => {
+                out.push('{');
+                for (key, value) in members {
+                    key.write(out);
+                    out.push(':');
+                    value.write(out);
+                    out.push(',');
+                }
+                out.push('}');
+            }
+            Self::Not(operand) => unary("not ", operand, out),
+            Self::Negative(operand) => {
+                out.push_str("(-");
+                number("-", operand, out);
+                out.push(')');
+            }
+            Self::Arithmetic("~", left, right) => call("concat", [Some(&**left), Some(right)], out),
+            Self::Arithmetic("+", left, right) => call("add", [Some(&**left), Some(right)], out),
+            Self::Arithmetic(symbol, left, right) => {
+                out.push('(');
+                number(symbol, left, out);
+                out.push_str(symbol);
+                number(symbol, right, out);
+                out.push(')');
+            }
+            Self::Logic(word, left, right) => {
+                out.push('(');
+                left.write(out);
+                out.push(' ');
+                out.push_str(word);
+                out.push(' ');
+                right.write(out);
+                out.push(')');
+            }
+            Self::Compare(first, others) => {
+                out.push('(');
+                first.write(out);
+                for (symbol, other) in others {
+                    out.push(' ');
+                    out.push_str(symbol);
+                    out.push(' ');
+                    if symbol.ends_with("in") {
+                        call("container", [Some(other)], out);
+                    } else {
+                        other.write(out);
+                    }
+                }
+                out.push(')');
+            }
+            Self::If { test, then, otherwise } => {
+                out.push('(');
+                then.write(out);
+                out.push_str(" if ");
+                test.write(out);
+                if let Some(otherwise) = otherwise {
+                    out.push_str(" else ");
+                    otherwise.write(out);
+                }
+                out.push(')');
+            }
+            Self::Filter(of, name, arguments) => {
+                out.push('(');
+                of.write(out);
+                out.push('|');
+                out.push_str(name);
+                write_arguments(arguments, out);
+                out.push(')');
+            }
+            Self::Test(of, name, arguments) => {
+                out.push('(');
+                of.write(out);
+                out.push_str(" is ");
+                out.push_str(name);
+                write_arguments(arguments, out);
+                out.push(')');
+            }
+            Self::Call(name, arguments) => {
+                out.push_str(name);
+                write_arguments(arguments, out);
+            }
+        }
+    }
+}
+
+fn unary(symbol: &str, operand: &Expr, out: &mut String) {
+    out.push('(');
+    out.push_str(symbol);
+    operand.write(out);
+    out.push(')');
+}
+
+/// An operand that has to be a number: minijinja's `*` repeats texts and lists.
+fn number(symbol: &str, operand: &Expr, out: &mut String) {
+    if let Expr::Number(_) = operand {
+        return operand.write(out);
+    }
+    out.push_str("number(");
+    operand.write(out);
+    out.push_str(",\"");
+    out.push_str(symbol);
+    out.push_str("\")");
+}
+
+fn call<'e>(name: &str, arguments: impl IntoIterator<Item = Option<&'e Expr>>, out: &mut String) {
+    out.push_str(name);
+    out.push('(');
+    for argument in arguments {
+        match argument {
+            Some(argument) => argument.write(out),
+            None => out.push_str("none"),
+        }
+        out.push(',');
+    }
+    out.push(')');
+}
+
+fn write_arguments(arguments: &[Argument], out: &mut String) {
+    out.push('(');
+    for Argument { name, value } in arguments {
+        if let Some(name) = name {
+            out.push_str(name);
+            out.push('=');
+        }
+        value.write(out);
+        out.push(',');
+    }
+    out.push(')');
+}
+
+/// Writes a string so that minijinja reads it back.
+fn quote(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c.is_control() => {
+                let mut units = [0; 2];
+                for unit in c.encode_utf16(&mut units) {
+                    out.push_str("\\u");
+                    for shift in [12, 8, 4, 0] {
+                        let digit = u32::from(*unit >> shift & 0xf);
+                        out.extend(char::from_digit(digit, 16));
+                    }
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}

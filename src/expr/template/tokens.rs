@@ -1,0 +1,347 @@
+//! What a template is written in.
+//!
+//! Templates are read here and not by minijinja, so that what was checked is
+//! what runs.
+
+use std::fmt;
+
+/// How deep brackets may be nested.
+pub(super) const MAX_DEPTH: usize = 50;
+
+/// A part of a template.
+#[derive(Debug, PartialEq)]
+pub(super) enum Piece<'t> {
+    /// Stands as it is.
+    Text(&'t str),
+    /// `{{ … }}`
+    Output(Code<'t>),
+    /// `{% … %}`
+    Statement(Code<'t>),
+}
+
+/// What stands between braces.
+#[derive(Debug, PartialEq)]
+pub(super) struct Code<'t> {
+    pub(super) tokens: Vec<Token<'t>>,
+    /// Where it begins and ends, in bytes.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// A word, and where it stands, in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Token<'t> {
+    pub(super) kind: Kind<'t>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind<'t> {
+    Name(&'t str),
+    Text(String),
+    Number(&'t str),
+    Symbol(&'static str),
+}
+
+/// What is wrong with a template, and at which byte.
+#[derive(Debug, PartialEq)]
+pub(super) struct Fault {
+    pub(super) reason: String,
+    pub(super) at: usize,
+}
+
+/// Longer ones first.
+const SYMBOLS: [&str; 25] = [
+    "**", "//", "==", "!=", "<=", ">=", "<", ">", "=", "+", "-", "*", "/", "%", "~", "(", ")", "[",
+    "]", "{", "}", ",", ":", ".", "|",
+];
+
+/// Splits a text with braces in it.
+pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
+    let mut pieces = Vec::new();
+    let mut rest = 0;
+    let mut trim = false;
+    loop {
+        let found = text[rest..].match_indices('{').map(|(at, _)| rest + at).find_map(|at| {
+            let close = match text.as_bytes().get(at + 1)? {
+                b'{' => "}}",
+                b'%' => "%}",
+                _ => return None,
+            };
+            Some((at, close))
+        });
+        let end = found.map_or(text.len(), |(at, _)| at);
+        let trim_end = text[end..].starts_with("{{-") || text[end..].starts_with("{%-");
+        push_text(&mut pieces, &text[rest..end], trim, trim_end);
+        let Some((open, close)) = found else { return Ok(pieces) };
+
+        let start = open + if trim_end { 3 } else { 2 };
+        let mut lexer = Lexer { text, at: start, close: Some(close), open };
+        let tokens = lexer.tokens()?;
+        trim = text.as_bytes()[lexer.at] == b'-';
+        let code = Code { tokens, start, end: lexer.at };
+        rest = lexer.at + if trim { 3 } else { 2 };
+        if close == "%}" && code.is_word("raw") {
+            let (end, resume, trims) = end_of_raw(text, rest)
+                .ok_or_else(|| Fault::new(open, "`{% raw %}` has no `{% endraw %}`"))?;
+            push_text(&mut pieces, &text[rest..end], trim, trims.0);
+            (rest, trim) = (resume, trims.1);
+        } else if close == "%}" {
+            pieces.push(Piece::Statement(code));
+        } else {
+            pieces.push(Piece::Output(code));
+        }
+    }
+}
+
+/// Splits an expression without braces.
+pub(super) fn expression(text: &str) -> Result<Code<'_>, Fault> {
+    let mut lexer = Lexer { text, at: 0, close: None, open: 0 };
+    Ok(Code { tokens: lexer.tokens()?, start: 0, end: text.len() })
+}
+
+fn push_text<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str, start: bool, end: bool) {
+    let text = if start { text.trim_start() } else { text };
+    let text = if end { text.trim_end() } else { text };
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text));
+    }
+}
+
+/// Where `{% endraw %}` begins and what follows it, and whether it trims the
+/// text before and after it.
+fn end_of_raw(text: &str, from: usize) -> Option<(usize, usize, (bool, bool))> {
+    text[from..].match_indices("{%").find_map(|(at, _)| {
+        let inner = &text[from + at + 2..];
+        let trim_before = inner.starts_with('-');
+        let inner = inner.strip_prefix('-').unwrap_or(inner).trim_start();
+        let inner = inner.strip_prefix("endraw")?.trim_start();
+        let trim_after = inner.starts_with('-');
+        let inner = inner.strip_prefix('-').unwrap_or(inner).strip_prefix("%}")?;
+        Some((from + at, text.len() - inner.len(), (trim_before, trim_after)))
+    })
+}
+
+// === impl Code ===
+
+impl Code<'_> {
+    fn is_word(&self, word: &str) -> bool {
+        matches!(&*self.tokens, [Token { kind: Kind::Name(name), .. }] if *name == word)
+    }
+}
+
+// === impl Kind ===
+
+impl fmt::Display for Kind<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(text) | Self::Number(text) | Self::Symbol(text) => write!(f, "`{text}`"),
+            Self::Text(_) => f.write_str("a string"),
+        }
+    }
+}
+
+// === impl Fault ===
+
+impl Fault {
+    pub(super) fn new(at: usize, reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), at }
+    }
+}
+
+// === impl Lexer ===
+
+struct Lexer<'t> {
+    text: &'t str,
+    at: usize,
+    /// What ends it; the end of the text does if there is none.
+    close: Option<&'static str>,
+    /// Where its braces open.
+    open: usize,
+}
+
+impl<'t> Lexer<'t> {
+    /// Reads up to the closing braces, and stays before them and their `-`.
+    fn tokens(&mut self) -> Result<Vec<Token<'t>>, Fault> {
+        let mut tokens: Vec<Token<'t>> = Vec::new();
+        // The brackets that are open, and where.
+        let mut open: Vec<(&str, usize)> = Vec::new();
+        loop {
+            self.at += self.rest().len() - self.rest().trim_start().len();
+            let start = self.at;
+            let rest = self.rest();
+            if open.is_empty() && self.closes(rest) {
+                return Ok(tokens);
+            }
+            let Some(first) = rest.chars().next() else {
+                return match (open.pop(), self.close) {
+                    (Some((bracket, at)), _) => Err(not_closed(bracket, at)),
+                    (None, Some(close)) => {
+                        Err(Fault::new(self.open, format!("there is no `{close}` for this")))
+                    }
+                    (None, None) => Ok(tokens),
+                };
+            };
+            let kind = match first {
+                'a'..='z' | 'A'..='Z' | '_' => Kind::Name(self.take_while(is_name)),
+                '0'..='9' => {
+                    let index =
+                        matches!(tokens.last(), Some(Token { kind: Kind::Symbol("."), .. }));
+                    Kind::Number(self.number(index)?)
+                }
+                '"' | '\'' => Kind::Text(self.string(first)?),
+                '$' => return Err(Fault::new(start, "in templates names have no `$`")),
+                _ => match SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
+                    Some(symbol) => {
+                        self.at += symbol.len();
+                        Kind::Symbol(symbol)
+                    }
+                    None if first.is_alphanumeric() => {
+                        let reason =
+                            "names are of the letters a to z; others are written as `['key']`";
+                        return Err(Fault::new(start, reason));
+                    }
+                    None => return Err(Fault::new(start, format!("unexpected `{first}`"))),
+                },
+            };
+            match kind {
+                Kind::Symbol(bracket @ ("(" | "[" | "{")) => {
+                    open.push((bracket, start));
+                    if open.len() > MAX_DEPTH {
+                        return Err(Fault::new(start, "this is nested too deeply"));
+                    }
+                }
+                Kind::Symbol(bracket @ (")" | "]" | "}")) => match open.pop() {
+                    Some(("(", _)) if bracket == ")" => (),
+                    Some(("[", _)) if bracket == "]" => (),
+                    Some(("{", _)) if bracket == "}" => (),
+                    Some((opened, at)) => return Err(not_closed(opened, at)),
+                    None => return Err(Fault::new(start, format!("unexpected `{bracket}`"))),
+                },
+                _ => (),
+            }
+            tokens.push(Token { kind, start, end: self.at });
+        }
+    }
+
+    fn closes(&self, rest: &str) -> bool {
+        self.close.is_some_and(|close| {
+            rest.starts_with(close)
+                || rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(close))
+        })
+    }
+
+    fn number(&mut self, index: bool) -> Result<&'t str, Fault> {
+        let start = self.at;
+        self.take_while(|c| c.is_ascii_digit());
+        if !index {
+            let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+            if self.rest().strip_prefix('.').is_some_and(digit) {
+                self.at += 1;
+                self.take_while(|c| c.is_ascii_digit());
+            }
+            if let Some(exponent) = self.rest().strip_prefix(['e', 'E']) {
+                let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+                if digit(digits) {
+                    self.at += 1 + exponent.len() - digits.len();
+                    self.take_while(|c| c.is_ascii_digit());
+                }
+            }
+        }
+        let number = &self.text[start..self.at];
+        let fits = if number.bytes().all(|byte| byte.is_ascii_digit()) {
+            number.parse::<u64>().is_ok()
+        } else {
+            number.parse::<f64>().is_ok_and(f64::is_finite)
+        };
+        if !fits {
+            return Err(Fault::new(start, "this number is too large"));
+        }
+        if self.rest().starts_with(is_name) {
+            return Err(Fault::new(start, "this is no number"));
+        }
+        Ok(number)
+    }
+
+    fn string(&mut self, quote: char) -> Result<String, Fault> {
+        let start = self.at;
+        let mut chars = self.text[start + 1..].char_indices();
+        let mut string = String::new();
+        while let Some((at, c)) = chars.next() {
+            if c == quote {
+                self.at = start + 1 + at + 1;
+                return Ok(string);
+            }
+            if c != '\\' {
+                string.push(c);
+                continue;
+            }
+            let escape = start + 1 + at;
+            string.push(match chars.next().map(|(_, c)| c) {
+                Some(c @ ('\\' | '/' | '"' | '\'')) => c,
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('t') => '\t',
+                Some('b') => '\u{8}',
+                Some('f') => '\u{c}',
+                Some('u') => {
+                    let mut unit = || {
+                        let digits: String = chars.by_ref().take(4).map(|(_, c)| c).collect();
+                        let hex =
+                            digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+                        hex.then(|| u16::from_str_radix(&digits, 16).ok()).flatten()
+                    };
+                    let first = unit();
+                    let second = match first {
+                        // The first half of a pair.
+                        Some(0xd800..=0xdbff) => {
+                            chars.by_ref().take(2).for_each(drop);
+                            let digits = self.text.get(escape + 6..escape + 8);
+                            if digits == Some("\\u") {
+                                let digits = self.text.get(escape + 8..escape + 12);
+                                chars.by_ref().take(4).for_each(drop);
+                                digits.and_then(|digits| u16::from_str_radix(digits, 16).ok())
+                            } else {
+                                None
+                            }
+                        }
+                        _ => None,
+                    };
+                    let units = first.into_iter().chain(second);
+                    let mut decoded = char::decode_utf16(units);
+                    match (decoded.next(), decoded.next()) {
+                        (Some(Ok(c)), None) => c,
+                        _ => return Err(bad_escape(escape)),
+                    }
+                }
+                Some(_) => return Err(bad_escape(escape)),
+                None => break,
+            });
+        }
+        Err(Fault::new(start, "this string has no end"))
+    }
+
+    fn take_while(&mut self, is: impl Fn(char) -> bool) -> &'t str {
+        let rest = &self.text[self.at..];
+        let taken = &rest[..rest.find(|c| !is(c)).unwrap_or(rest.len())];
+        self.at += taken.len();
+        taken
+    }
+
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+}
+
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn not_closed(bracket: &str, at: usize) -> Fault {
+    Fault::new(at, format!("this `{bracket}` is not closed"))
+}
+
+fn bad_escape(at: usize) -> Fault {
+    Fault::new(at, "unknown escape: write `\\\\` for a backslash")
+}
