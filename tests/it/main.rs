@@ -28,6 +28,7 @@ mod malformed;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod matrix;
 mod pattern;
+mod preview;
 mod programs;
 mod reload;
 #[cfg(feature = "stdio")]
@@ -36,9 +37,12 @@ mod router;
 mod scripted;
 mod serve;
 mod stack;
+mod steps;
 mod support;
 mod testing;
 mod validate;
 #[cfg(all(unix, feature = "config", feature = "http", feature = "stdio"))]
 mod watching;
 mod ways;
+#[cfg(feature = "config")]
+mod workflows;

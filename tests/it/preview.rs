@@ -1,0 +1,199 @@
+//! What a composite would do is told before it does it.
+
+use mcp_composite::{
+    alias::{AliasLayer, ArgumentAlias, ToolAlias},
+    composite::{
+        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Plan, Step, Target, ToolCall,
+    },
+    message::Context,
+    stack::StackLayer,
+    testing::{Answer, Server},
+};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, Tool};
+use serde_json::{Value, json};
+use tower::Layer;
+
+use crate::scripted::object;
+
+/// A tool that takes a number `n` and a list `all`, and nothing else.
+fn strict_tool(name: &str) -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": { "n": { "type": "integer" }, "all": { "type": "array" } },
+        "additionalProperties": false,
+    });
+    Tool::new(name.to_owned(), "Counts", object(schema))
+}
+
+fn server() -> Server {
+    Server::new().tool_as(strict_tool("count"), Answer::echo()).echoes("tell").echoes("ask")
+}
+
+/// A workflow with everything that a preview can show.
+fn everything() -> CompositeTool {
+    let words = Step::for_each("words", "$input.words", "count")
+        .arguments(json!({ "n": "{{ index }}", "all": ["$item", "$steps.first.output.n"] }))
+        .max_parallel(2)
+        .on_error(OnError::Continue);
+    let later = Step::for_each("later", "$steps.first.output.all", "count")
+        .arguments(json!({ "all": ["$item"] }));
+    let cases = [
+        Case::new("input.n == 7", ToolCall::new("tell").arguments(json!({ "about": "$input.n" }))),
+        Case::new("steps.first.output.n > 1", "ask"),
+    ];
+    let choice = Step::switch("choice", cases, Otherwise::Call("count".into()));
+    CompositeTool::workflow(
+        "everything",
+        "Shows everything",
+        [
+            Step::new("first", "count")
+                .arguments(json!({ "n": "{{ input.n }}", "all": "$input.words" })),
+            words,
+            later,
+            choice,
+            Step::new("never", "tell").condition("$input.flag").arguments(json!({ "a": "$$b" })),
+        ],
+    )
+}
+
+fn input() -> Value {
+    json!({ "n": 7, "words": ["a", "b"], "flag": false })
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_are_told_in_waves_with_what_is_known_of_their_arguments() {
+    let server = server();
+    let service = CompositeLayer::new([everything()]).unwrap().layer(server.clone());
+    let preview = service.preview("everything", object(input())).await.unwrap();
+
+    let expected = r#"everything
+   1  first   count {"all":["a","b"],"n":7}
+      never   if $input.flag (which does not hold)
+              tell {"a":"$b"}
+   2  words   for each of $input.words, which are 2, 2 at a time:
+              count {"all":["$item","$steps.first.output.n"],"n":"{{ index }}"}
+      later   for each of $steps.first.output.all, 10 at a time:
+              count {"all":["$item"]}
+      choice  when input.n == 7 (which holds):
+              tell {"about":7}
+              when steps.first.output.n > 1:
+              ask {}
+              else:
+              count {}
+"#;
+    assert_eq!(preview.to_string(), expected);
+    assert!(server.calls().is_empty());
+
+    let value = serde_json::to_value(&preview).unwrap();
+    assert_eq!(value["composite"], "everything");
+    assert_eq!(value["waves"][0]["steps"][0]["calls"][0]["arguments"]["n"], 7);
+    assert_eq!(value["waves"][0]["steps"][1]["condition"]["holds"], false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_fail_is_told() {
+    let steps = [
+        Step::new("fits_not", "count").arguments(json!({ "n": "$input.word" })),
+        Step::new("missing", "tell").arguments(json!({ "a": "{{ input.words[9] }}" })),
+        Step::new("no_truth", "tell").condition("input.word"),
+        Step::for_each("no_list", "$input.word", "tell"),
+    ];
+    let composite = CompositeTool::pipeline("fails", "Fails", steps);
+    let service = CompositeLayer::new([composite]).unwrap().layer(server());
+    let input = json!({ "word": "seven", "words": [] });
+    let preview = service.preview("fails", object(input)).await;
+    // A loop goes through an array, and the derived schema says so.
+    let error = preview.unwrap_err();
+    assert_eq!(
+        error.message,
+        "invalid arguments for `fails`: at `/word`: the value is not valid under any of the schemas listed in the 'anyOf' keyword"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_be_called_is_refused_as_a_call_would_be() {
+    let layer = CompositeLayer::new([
+        everything(),
+        CompositeTool::fan_out("lonely", "Lacks its tool", ["nowhere"]),
+    ])
+    .unwrap();
+    let service = layer.layer(server());
+    for (composite, input, message) in [
+        ("nothing", json!({}), "unknown tool `nothing`"),
+        ("lonely", json!({}), "tool `lonely` is not available at the moment"),
+        (
+            "everything",
+            json!({}),
+            "invalid arguments for `everything`: at `/flag`: is required; at `/n`: is required; at `/words`: is required",
+        ),
+    ] {
+        let error = service.preview(composite, object(input)).await.unwrap_err();
+        assert_eq!(error.message, message);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fan_out_is_one_wave_and_one_that_goes_in_turn_is_many() {
+    use mcp_composite::composite::Strategy;
+
+    for (strategy, waves) in [
+        (Strategy::Parallel, 1),
+        (Strategy::Race, 1),
+        (Strategy::Sequential, 2),
+        (Strategy::Fallback, 2),
+    ] {
+        let targets =
+            [Target::new("tell"), Target::new("ask").arguments(json!({ "q": "$input.q" }))];
+        let composite = CompositeTool::fan_out("both", "Both", targets).strategy(strategy);
+        let service = CompositeLayer::new([composite]).unwrap().layer(server());
+        let preview = service.preview("both", object(json!({ "q": 1 }))).await.unwrap();
+        assert_eq!(preview.waves.len(), waves, "{strategy:?}");
+        let last = preview.waves.last().and_then(|wave| wave.steps.last()).unwrap();
+        assert_eq!(last.calls[0].arguments, Some(json!({ "q": 1 })), "{strategy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_alias_hides_is_not_told() {
+    let secret = ArgumentAlias::new().hide().default(json!("hunter2"));
+    let alias = ToolAlias::new("tell").name("told").argument("key", secret);
+    let composite = CompositeTool::pipeline(
+        "say",
+        "Says",
+        [Step::new("say", "told").arguments(json!({ "text": "$input.text" }))],
+    );
+    let stack = StackLayer::new()
+        .alias(AliasLayer::new().tools([alias]).unwrap())
+        .composite(CompositeLayer::new([composite]).unwrap())
+        .layer(server());
+    let preview = stack.preview("say", object(json!({ "text": "x" }))).await.unwrap();
+    assert_eq!(preview.to_string(), "say\n   1  say  told {\"text\":\"x\"}\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_runs_over_a_closure_and_previews_without_tools() {
+    let plan = Plan::new(CompositeTool::pipeline(
+        "twice",
+        "Twice",
+        [
+            Step::new("one", "double").arguments(json!({ "n": "$input.n" })),
+            Step::new("two", "double").arguments(json!({ "n": "$prev.n" })),
+        ],
+    ))
+    .unwrap();
+    let input = object(json!({ "n": 21 }));
+    assert_eq!(
+        plan.preview(input.clone()).unwrap().to_string(),
+        "twice\n   1  one  double {\"n\":21}\n   2  two  double {\"n\":\"$prev.n\"}\n",
+    );
+
+    let double = |call: CallToolRequestParams, _: Context| async move {
+        let n = call.arguments.unwrap()["n"].as_i64().unwrap();
+        Ok::<_, ErrorData>(CallToolResult::structured(json!({ "n": 2 * n })))
+    };
+    let result = plan.run(input, &Context::default(), double).await.unwrap();
+    assert_eq!(result.structured_content, Some(json!({ "n": 84 })));
+
+    let refused = plan.run(object(json!({})), &Context::default(), double).await.unwrap_err();
+    assert_eq!(refused.message, "invalid arguments for `twice`: at `/n`: is required");
+}

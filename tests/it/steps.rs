@@ -1,0 +1,306 @@
+//! Pipelines and workflows, where it takes more than a file to show what they do.
+
+use std::time::Duration;
+
+#[cfg(feature = "config")]
+use mcp_composite::config::Config;
+use mcp_composite::{
+    composite::{
+        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Output, OutputProperty,
+        OutputType, Retry, Step, ToolCall,
+    },
+    testing::{self, Answer, Server},
+};
+use proptest::prelude::*;
+use rmcp::model::CallToolResult;
+use serde_json::{Number, Value, json};
+use tower::Layer;
+
+/// Calls a composite in front of a server.
+async fn run(composite: &CompositeTool, server: &Server, arguments: Value) -> CallToolResult {
+    let layer = CompositeLayer::new([composite.clone()]).unwrap();
+    testing::call(&layer.layer(server.clone()), composite.name(), arguments).await
+}
+
+/// The same with a clock of its own, which begins at zero and is paused.
+fn run_now(composite: &CompositeTool, server: &Server, arguments: Value) -> CallToolResult {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(run(composite, server, arguments))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_steps_run_and_one_more_is_a_mistake() {
+    let workflow = |count: usize| {
+        let steps = (0..count).map(|n| Step::new(format!("s{n}"), "act"));
+        CompositeTool::workflow("many", "Does many things", steps)
+    };
+
+    let server = Server::new().echoes("act");
+    run(&workflow(100), &server, json!({})).await;
+    assert_eq!(server.calls().len(), 100);
+
+    let mistakes = CompositeLayer::new([workflow(101)]).unwrap_err().to_string();
+    assert_eq!(mistakes, "composite `many` at `steps`: 101 steps: expected at most 100");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_given_up_stops_and_calls_no_further_tool() {
+    let tenth = Duration::from_millis(100);
+    let pause = Duration::from_secs(3600);
+    let retry = OnError::Retry(Retry::times(10).delay(pause).max_delay(pause));
+    let workflows = [
+        // What the second waits for would have finished later.
+        CompositeTool::workflow(
+            "steps",
+            "Does one thing after another",
+            [Step::new("a", "slow"), Step::new("b", "slow").depends_on(["a"])],
+        ),
+        CompositeTool::workflow(
+            "elements",
+            "Does many things",
+            [Step::for_each("each", json!([1, 2, 3]), "slow").max_parallel(1)],
+        ),
+        CompositeTool::workflow(
+            "attempts",
+            "Does one thing until it works, and another",
+            [Step::new("a", "broken").on_error(retry), Step::new("b", "slow")],
+        ),
+    ];
+    for workflow in workflows {
+        let server = Server::new()
+            .tool("slow", Answer::echo().after(tenth))
+            .tool("broken", Answer::failure("no").after(tenth / 4));
+        let call = run(&workflow, &server, json!({}));
+        tokio::time::timeout(tenth / 2, call).await.unwrap_err();
+        let called = server.called();
+
+        tokio::time::sleep(20 * pause).await;
+
+        assert_eq!(server.dropped(), ["slow"], "{}", workflow.name());
+        assert_eq!(server.called(), called, "{}", workflow.name());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn null_is_a_default_result_like_any_other() {
+    let workflow = CompositeTool::workflow(
+        "keep",
+        "Keeps what there is",
+        [
+            Step::new("a", "fetch").condition("false").default_results(json!({ "data": null })),
+            Step::new("b", "keep").arguments(json!({ "data": "$steps.a.output.data" })),
+        ],
+    );
+    let server = Server::new().echoes("fetch").echoes("keep");
+
+    run(&workflow, &server, json!({})).await;
+
+    assert_eq!(server.calls(), [("keep", json!({ "data": null }))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_that_are_nested_too_deep_fail_the_step() {
+    let workflow = CompositeTool::workflow(
+        "pass_on",
+        "Passes on what it gets",
+        [
+            Step::new("a", "give"),
+            Step::new("b", "take").arguments(json!({ "v": "$steps.a.output" })),
+        ],
+    );
+    let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+    let server = |levels| Server::new().gives("give", nested(levels)).echoes("take");
+
+    // The arguments themselves are a level.
+    let shallow = server(127);
+    run(&workflow, &shallow, json!({})).await;
+    assert_eq!(shallow.called(), ["give", "take"]);
+
+    let deep = server(128);
+    let result = run(&workflow, &deep, json!({})).await;
+    assert_eq!(deep.called(), ["give"]);
+    assert_eq!(
+        result.content[0].as_text().unwrap().text,
+        "step `b` (tool `take`) failed: the request has more than 128 levels of nesting (`max_depth`)"
+    );
+}
+
+#[cfg(feature = "config")]
+#[tokio::test(start_paused = true)]
+async fn arguments_meet_the_schema_of_a_tool_that_has_a_prefix() {
+    let config = Config::from_toml_str(
+        r#"
+        [[backends]]
+        name = "tracker"
+        command = "tracker-mcp"
+
+        [[composite_tools]]
+        name = "report_bug"
+        description = "Creates an issue"
+        strategy = "workflow"
+        steps = [{ id = "a", tool = "tracker/create", arguments = { text = "42", n = "42" } }]
+        "#,
+    );
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let tool = rmcp::model::Tool::new("create", "Creates", schema.as_object().unwrap().clone());
+    let server = Server::new().tool_as(tool, Answer::echo());
+    let service = testing::stack(&config.unwrap(), [("tracker", server.clone())]);
+
+    testing::call(&service, "report_bug", json!({})).await;
+
+    assert_eq!(server.calls(), [("create", json!({ "text": "42", "n": 42 }))]);
+}
+
+/// Hands `v` of the input from step to step, each time in another way, to tools
+/// that are named after it.
+fn all_ways() -> CompositeTool {
+    let v = |written: &str| json!({ "v": written });
+    CompositeTool::workflow(
+        "all_ways",
+        "Hands a value on",
+        [
+            Step::new("reference", "reference").arguments(v("$input.v")),
+            Step::new("template", "template").arguments(v("{{ steps.reference.output.v }}")),
+            Step::new("parse", "as_text").arguments(v("$steps.template.output.v")).parse_json(),
+            Step::new("filter", "filter").arguments(v("{{ (steps.parse.text | fromjson).v }}")),
+            Step::for_each("loop", json!(["$steps.parse.output.v"]), "loop").arguments(v("$item")),
+            Step::for_each("list", "{{ [steps.filter.output.v] }}", "list")
+                .arguments(v("{{ item }}")),
+            Step::switch(
+                "switch",
+                [Case::new("false", "switch")],
+                Otherwise::Call(
+                    ToolCall::new("switch")
+                        .arguments(v("$steps.loop.output.iterations[0].output.v")),
+                ),
+            ),
+        ],
+    )
+    .output(
+        Output::new()
+            .property("list", of_object("$steps.list.output.iterations[0].output"))
+            .property("switch", of_object("{{ steps.switch.output }}")),
+    )
+}
+
+fn of_object(value: &str) -> OutputProperty {
+    OutputProperty::new(OutputType::Object, value)
+}
+
+fn values() -> Vec<Value> {
+    let numbers = [i64::MIN.into(), i64::MAX.into(), u64::MAX.into(), 0.into(), (-1).into()];
+    let floats = [0.0, -0.0, 1.0, -0.1, 1e300, 5e-324, 1e15, 1e16, 1e-7, 9007199254740993.0];
+    let floats = floats.into_iter().filter_map(Number::from_f64);
+    let texts = ["", " ", "42", "true", "null", "ünïcödé 🦉\u{0}\u{2028}\"\\\r\n", "$input.v"];
+    let codes = ["$$", "{{ input.v }}", "{% raw %}", "{# no #}", "}}", "{\"v\": 1}", "trailing\n"];
+    let mut values = vec![
+        json!(null),
+        json!(true),
+        json!(false),
+        json!([]),
+        json!({}),
+        json!([[], [[]], {}, [null]]),
+        json!({ "": null, "odd key": { "$input": ["{{ x }}"] }, "\"": [], "v": { "v": 1 } }),
+        (0..10_000).collect(),
+        (0..10_000).map(|n| json!({ "n": n, "text": "ü" })).collect(),
+        (0..100).fold(json!(1), |inner, _| json!([inner])),
+    ];
+    values.extend(numbers.into_iter().chain(floats).map(Value::Number));
+    values.extend(texts.into_iter().chain(codes).map(Value::from));
+    values
+}
+
+#[test]
+fn a_value_arrives_unchanged_on_all_ways() {
+    for value in values() {
+        let echo = ["reference", "template", "filter", "loop", "list", "switch"];
+        let server = echo.into_iter().fold(Server::new(), Server::echoes).tool(
+            "as_text",
+            Answer::from_fn(|call| async move { Answer::text(call.arguments().to_string()) }),
+        );
+
+        let result = run_now(&all_ways(), &server, json!({ "v": value }));
+
+        let told = value.to_string().chars().take(100).collect::<String>();
+        let called = ["reference", "template", "as_text", "filter", "loop", "list", "switch"];
+        assert_eq!(server.called(), called, "{told}: {:?}", result.content);
+        for call in server.calls() {
+            let arguments = call.arguments();
+            assert!(holds(&arguments, &value), "{}: {told}: {arguments}", call.tool());
+        }
+        let output = result.structured_content.unwrap();
+        for way in ["list", "switch"] {
+            assert!(holds(&output[way], &value), "{way}: {told}: {output}");
+        }
+        let text: Value = serde_json::from_str(&result.content[0].as_text().unwrap().text).unwrap();
+        assert_eq!(text, output, "{told}");
+    }
+}
+
+#[test]
+fn within_a_text_a_value_is_written_as_json_and_a_text_as_it_is() {
+    let pipeline = CompositeTool::pipeline(
+        "say",
+        "Says a value",
+        [Step::new("say", "say").arguments(json!({ "text": "<{{ input.v }}>\n" }))],
+    );
+    for value in values() {
+        let server = Server::new().echoes("say");
+
+        run_now(&pipeline, &server, json!({ "v": value }));
+
+        let written = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        assert_eq!(server.calls(), [("say", json!({ "text": format!("<{written}>\n") }))]);
+    }
+}
+
+/// Whether `v` of an object is this value, the sign of a zero included.
+fn holds(object: &Value, value: &Value) -> bool {
+    let sign = |value: &Value| value.as_f64().map(f64::is_sign_negative);
+    object.get("v").is_some_and(|v| v == value && sign(v) == sign(value))
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        // What is no number in JSON becomes null.
+        any::<f64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::btree_map(any::<String>(), inner, 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_value_goes_through_a_pipeline_unchanged(value in any_value()) {
+        let v = |written: &str| json!({ "v": written });
+        let pipeline = CompositeTool::pipeline("row", "Hands a value on", [
+            Step::new("first", "first").arguments(v("$input.v")),
+            Step::new("second", "second").arguments(v("$prev.v")),
+            Step::new("third", "third").arguments(v("{{ prev.v }}")),
+        ]);
+        let server = Server::new().echoes("first").echoes("second").echoes("third");
+        let arguments = json!({ "v": value });
+
+        let result = run_now(&pipeline, &server, arguments.clone());
+
+        prop_assert_eq!(server.called(), ["first", "second", "third"]);
+        for call in server.calls() {
+            prop_assert_eq!(call.arguments(), arguments.clone());
+        }
+        prop_assert_eq!(result.structured_content, Some(arguments));
+    }
+}

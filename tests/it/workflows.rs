@@ -1,0 +1,426 @@
+//! One file of `tests/workflows` for each case: tools and what they answer, the
+//! composites and a call on one side; the calls that were made, the result and the
+//! trace on the other.
+//!
+//! A case has the keys of [`Case`]. What it does not expect is not looked at, but
+//! for the calls: they are all that were made, in their order.
+
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
+
+use mcp_composite::{
+    composite::TRACE,
+    config::Config,
+    testing::{self, Answer, Server},
+};
+use rmcp::model::{
+    CallToolResult, ContentBlock, ErrorCode, ErrorData, JsonObject, Tool, ToolAnnotations,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::Layer;
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    /// What it shows, as a sentence.
+    about: String,
+    /// The tools behind the composites.
+    #[serde(default)]
+    tools: Vec<ScriptedTool>,
+    /// The composites, as in any file.
+    composite_tools: toml::Value,
+    /// Other sections of the file.
+    #[serde(flatten)]
+    sections: BTreeMap<String, toml::Value>,
+}
+
+/// What is called, and what is expected of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Exchange {
+    /// The composite; the first, if not set.
+    tool: Option<String>,
+    arguments: JsonObject,
+    /// What tools answer in this call, by their names, instead of what they do else.
+    answers: BTreeMap<String, Vec<ScriptedAnswer>>,
+    expect: Expected,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptedTool {
+    name: String,
+    input_schema: Option<JsonObject>,
+    output_schema: Option<JsonObject>,
+    /// Whether it says that it only reads.
+    #[serde(default)]
+    read_only: bool,
+    /// In turn, the last for good; its arguments, if there are none.
+    #[serde(default)]
+    answers: Vec<ScriptedAnswer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ScriptedAnswer {
+    text: Option<String>,
+    structured: Option<Value>,
+    /// Content blocks as in MCP; with `structured`, both.
+    content: Option<Vec<ContentBlock>>,
+    /// Whether a result of `content` is one with `isError`.
+    is_error: bool,
+    /// The text of a result with `isError`.
+    failure: Option<String>,
+    /// A JSON-RPC error.
+    error: Option<RpcError>,
+    /// The service's own error.
+    unavailable: Option<String>,
+    panic: Option<String>,
+    never: bool,
+    echo: bool,
+    /// How long it takes, such as `100ms`.
+    after_ms: u64,
+    /// How often it is given.
+    times: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RpcError {
+    code: i32,
+    message: String,
+    data: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Expected {
+    /// All mistakes of the file, as `path: message`; nothing is called then.
+    mistakes: Option<Vec<String>>,
+    /// What the layer complains of once it knows the tools, each in part.
+    complaints: Option<Vec<String>>,
+    /// The names that clients see.
+    listed: Option<Vec<String>>,
+    /// The composite as clients see it, as far as it is told here.
+    tool: Option<Value>,
+    /// The output schema that clients see of it, wholly.
+    output_schema: Option<Value>,
+    /// All calls, in their order: the tool and its arguments.
+    calls: Option<Vec<ExpectedCall>>,
+    /// How many calls ran at the same time.
+    most_at_once: Option<usize>,
+    /// The structured content; `null` for none.
+    structured: Option<Value>,
+    /// The content blocks of the result, as in MCP.
+    content: Option<Value>,
+    /// The texts of the result.
+    texts: Option<Vec<String>>,
+    /// The text of a result that is a failure (`isError`).
+    failure: Option<String>,
+    /// The message of a JSON-RPC error.
+    refused: Option<String>,
+    /// All steps: `id status`, then ` × attempts` if it is not one, and `: kind: message`.
+    trace: Option<Vec<String>>,
+    /// When it was answered.
+    after_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExpectedCall {
+    tool: String,
+    #[serde(default)]
+    arguments: JsonObject,
+    /// When it was made.
+    at_ms: Option<u64>,
+}
+
+#[test]
+fn every_case_does_what_it_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workflows");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    let only = std::env::var("CASE").unwrap_or_default();
+    let mut failures = Vec::new();
+    for file in files {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        if !name.contains(&only) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        // A runtime of its own, so that its time begins at zero.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        if let Err(differences) = runtime.block_on(run(&text)) {
+            failures.push(format!("{name}: {}", differences.join("\n    ")));
+        }
+    }
+    assert!(failures.is_empty(), "\n{}\n", failures.join("\n\n"));
+}
+
+async fn run(text: &str) -> Result<(), Vec<String>> {
+    let mut case: Case = toml::from_str(text).map_err(|error| vec![error.to_string()])?;
+    let mut exchanges: Vec<Exchange> = match case.sections.remove("call") {
+        Some(calls) => calls.try_into().map_err(|error| vec![format!("{error}")])?,
+        None => return Err(vec!["no `[[call]]`: nothing is shown".to_owned()]),
+    };
+    let mut differences = Vec::new();
+    if case.about.trim().is_empty() {
+        differences.push("`about` says nothing".to_owned());
+    }
+
+    let mut file = toml::Table::new();
+    file.insert("composite_tools".to_owned(), case.composite_tools);
+    file.extend(case.sections);
+    let config = match Config::from_toml_str(&file.to_string()) {
+        Ok(config) => config,
+        Err(error) => {
+            let told = error.mistakes().iter();
+            let told = told.map(|mistake| format!("{}: {}", mistake.path(), mistake.message()));
+            let mut told: Vec<_> = told.collect();
+            let first = exchanges.first_mut().and_then(|exchange| exchange.expect.mistakes.take());
+            let mut expected = first.unwrap_or_default();
+            told.sort();
+            expected.sort();
+            compare("mistakes", &expected, &told, &mut differences);
+            return if differences.is_empty() { Ok(()) } else { Err(differences) };
+        }
+    };
+
+    for exchange in exchanges {
+        exchange.run(&config, &case.tools, &mut differences).await;
+    }
+    if differences.is_empty() { Ok(()) } else { Err(differences) }
+}
+
+fn compare<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    expected: &T,
+    found: &T,
+    differences: &mut Vec<String>,
+) {
+    if expected != found {
+        differences.push(format!("{what}:\n      expected {expected:?}\n      found    {found:?}"));
+    }
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    async fn run(self, config: &Config, tools: &[ScriptedTool], differences: &mut Vec<String>) {
+        let Self { tool, arguments, answers, expect } = self;
+        let composite = tool.unwrap_or_else(|| config.composite_tools()[0].name().to_owned());
+        for name in answers.keys() {
+            if !tools.iter().any(|tool| tool.name == *name) {
+                differences.push(format!("answers: no tool `{name}`"));
+            }
+        }
+        let server = tools.iter().fold(Server::new(), |server, tool| {
+            let answers = answers.get(&tool.name).unwrap_or(&tool.answers);
+            server.tool_as(tool.described(), ScriptedAnswer::in_turn(answers))
+        });
+        let layer = config.stack_layer();
+        let service = layer.layer(server.clone());
+        let start = Instant::now();
+
+        if expect.mistakes.is_some() {
+            differences.push("mistakes: the file has none".to_owned());
+        }
+        let lists = expect.listed.is_some()
+            || expect.tool.is_some()
+            || expect.output_schema.is_some()
+            || expect.complaints.is_some();
+        if expect.calls.is_none() && !lists {
+            differences.push("expects no `calls`: nothing is shown".to_owned());
+        }
+        if lists {
+            let listed = testing::listed(&service).await;
+            if let Some(expected) = &expect.listed {
+                let names: Vec<_> = listed.iter().map(|tool| tool.name.to_string()).collect();
+                compare("listed", expected, &names, differences);
+            }
+            let tool = listed.iter().find(|tool| tool.name == composite.as_str());
+            if let Some(expected) = &expect.output_schema {
+                let found = json!(tool.and_then(|tool| tool.output_schema.clone()));
+                compare("output_schema", expected, &found, differences);
+            }
+            if let Some(expected) = &expect.tool {
+                let found = json!(tool);
+                if !contains(&found, expected) {
+                    differences.push(format!("tool: {expected}\n      is not in {found}"));
+                }
+            }
+        }
+        if let Some(expected) = &expect.complaints {
+            let told = layer.complaints();
+            let all = expected.len() == told.len()
+                && expected.iter().zip(&told).all(|(part, told)| told.contains(part));
+            if !all {
+                differences.push(format!(
+                    "complaints:\n      expected {expected:?}\n      found    {told:?}"
+                ));
+            }
+        }
+        let Some(calls) = expect.calls else { return };
+
+        let result = match expect.refused {
+            Some(expected) => {
+                let error = testing::refused(&service, &composite, arguments.into()).await;
+                compare("refused", &expected, &error.message.to_string(), differences);
+                None
+            }
+            None => Some(testing::call(&service, &composite, arguments.into()).await),
+        };
+        if let Some(expected) = expect.after_ms {
+            compare("after_ms", &u128::from(expected), &start.elapsed().as_millis(), differences);
+        }
+        let made = server.calls();
+        let expected: Vec<_> =
+            calls.iter().map(|call| (call.tool.as_str(), json!(call.arguments))).collect();
+        let found: Vec<_> = made
+            .iter()
+            .map(|call| match call.arguments() {
+                Value::Null => (call.tool(), json!({})),
+                arguments => (call.tool(), arguments),
+            })
+            .collect();
+        compare("calls", &expected, &found, differences);
+        for (call, expected) in made.iter().zip(&calls) {
+            if let Some(at) = expected.at_ms {
+                let what = format!("when `{}` was called", expected.tool);
+                compare(&what, &u128::from(at), &call.at().as_millis(), differences);
+            }
+        }
+        if let Some(expected) = expect.most_at_once {
+            compare("most_at_once", &expected, &server.most_running(), differences);
+        }
+
+        let Some(result) = result else { return };
+        let texts: Vec<_> = result
+            .content
+            .iter()
+            .filter_map(|block| block.as_text())
+            .map(|text| text.text.clone())
+            .collect();
+        match expect.failure {
+            Some(expected) => {
+                compare("failure", &vec![expected], &texts, differences);
+                compare("isError", &Some(true), &result.is_error, differences);
+            }
+            None if result.is_error == Some(true) => {
+                differences.push(format!("it has failed: {texts:?}"));
+            }
+            None => (),
+        }
+        if let Some(expected) = expect.content {
+            compare("content", &expected, &json!(result.content), differences);
+        }
+        if let Some(expected) = expect.texts {
+            compare("texts", &expected, &texts, differences);
+        }
+        if let Some(expected) = expect.structured {
+            let found = result.structured_content.clone().unwrap_or_default();
+            compare("structured", &expected, &found, differences);
+        }
+        if let Some(expected) = expect.trace {
+            compare("trace", &expected, &trace(&result), differences);
+        }
+    }
+}
+
+/// Whether all of `part` is in `whole`.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part)))
+        }
+        (whole, part) => whole == part,
+    }
+}
+
+fn trace(result: &CallToolResult) -> Vec<String> {
+    let steps = result.meta.as_ref().and_then(|meta| meta.0.get(TRACE)?.as_array());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    steps
+        .into_iter()
+        .flatten()
+        .map(|step| {
+            let mut line = format!("{} {}", text(&step["step"]), text(&step["status"]));
+            // Writing to a string does not fail.
+            if let Some(attempts) = step["attempts"].as_u64() {
+                let _ = write!(line, " × {attempts}");
+            }
+            if let Some(error) = step.get("error") {
+                let (kind, message) = (text(&error["kind"]), text(&error["message"]));
+                let _ = write!(line, ": {kind}: {message}");
+            }
+            line
+        })
+        .collect()
+}
+
+// === impl ScriptedTool ===
+
+impl ScriptedTool {
+    fn described(&self) -> Tool {
+        let schema = self.input_schema.clone().unwrap_or_else(|| {
+            json!({ "type": "object" }).as_object().cloned().unwrap_or_default()
+        });
+        let mut tool = Tool::new(self.name.clone(), "A tool", schema);
+        tool.output_schema = self.output_schema.clone().map(Into::into);
+        if self.read_only {
+            tool.annotations = Some(ToolAnnotations::new().read_only(true).open_world(false));
+        }
+        tool
+    }
+}
+
+// === impl ScriptedAnswer ===
+
+impl ScriptedAnswer {
+    fn in_turn(answers: &[Self]) -> Answer {
+        let mut answers = answers.iter().map(Self::answer);
+        let first = answers.next().unwrap_or_else(Answer::echo);
+        answers.fold(first, Answer::then)
+    }
+
+    fn answer(&self) -> Answer {
+        let answer = if let Some(text) = &self.text {
+            Answer::text(text)
+        } else if let Some(content) = &self.content {
+            let mut result = CallToolResult::success(content.clone());
+            result.is_error = Some(self.is_error);
+            result.structured_content = self.structured.clone();
+            result.into()
+        } else if let Some(structured) = &self.structured {
+            Answer::structured(structured.clone())
+        } else if let Some(why) = &self.failure {
+            Answer::failure(why)
+        } else if let Some(RpcError { code, message, data }) = &self.error {
+            ErrorData::new(ErrorCode(*code), message.clone(), data.clone()).into()
+        } else if let Some(why) = &self.unavailable {
+            Answer::unavailable(why)
+        } else if let Some(text) = &self.panic {
+            Answer::panic(text)
+        } else if self.never {
+            Answer::never()
+        } else if self.echo {
+            Answer::echo()
+        } else {
+            panic!("an answer that says nothing: {self:?}")
+        };
+        let answer = answer.after(Duration::from_millis(self.after_ms));
+        match self.times {
+            Some(times) => answer.times(times),
+            None => answer,
+        }
+    }
+}
