@@ -69,7 +69,8 @@ pub(crate) async fn check(
         }
     }
     list_the_rest(gateway).await?;
-    let mut remarks = Vec::new();
+    let composite_layer = config.composite_layer();
+    let mut remarks: Vec<_> = composite_layer.remarks().map(str::to_owned).collect();
     for problem in backends.router().problems() {
         match &problem {
             // That one which is not connected does not list anything was said.

@@ -7,6 +7,8 @@
 //! gateway FILE.toml                          over stdio
 //! gateway FILE.toml --http 127.0.0.1:8080    over streamable HTTP, at /mcp
 //! gateway FILE.toml --check                  shows what clients would see
+//! gateway FILE.toml --plan NAME [--input JSON]
+//!                                            shows what a composite would do
 //! ```
 //!
 //! Logs go to standard error; `RUST_LOG` filters them. It ends, with all child
@@ -14,6 +16,10 @@
 //! `--check` connects everything once, prints tools and composites with their
 //! schemas and annotations, and fails if anything is wrong. Tools that are not
 //! advertised are named apart.
+//!
+//! `--plan` connects everything once and prints what the composite would call with
+//! this input, in which order, with the arguments as far as they are known before
+//! anything runs. It calls no tool.
 //!
 //! On `SIGHUP` the file is read again, and takes the place of the one before; see
 //! `Gateway::reload`. With `--watch` that also happens within three seconds when
@@ -24,6 +30,7 @@
 
 mod check;
 mod log;
+mod plan;
 mod watch;
 
 use std::{
@@ -45,7 +52,7 @@ use mcp_composite::{
 };
 use rmcp::{
     ServiceExt,
-    model::{Implementation, ServerCapabilities, ServerConfig},
+    model::{Implementation, JsonObject, ServerCapabilities, ServerConfig},
     service::ServerInitializeError,
     transport::{
         StreamableHttpServerConfig, StreamableHttpService, stdio,
@@ -65,7 +72,8 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 /// How long clients of HTTP may take to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-const USAGE: &str = "usage: gateway FILE.toml [--check | [--http ADDRESS:PORT] [--watch]]";
+const USAGE: &str = "usage: gateway FILE.toml \
+    [--check | --plan NAME [--input JSON] | [--http ADDRESS:PORT] [--watch]]";
 
 type Server = ServeService<Reload<Stack<Router>>>;
 
@@ -77,11 +85,11 @@ struct Arguments {
     watch: bool,
 }
 
-#[derive(Clone, Copy)]
 enum Mode {
     Stdio,
     Http(SocketAddr),
     Check,
+    Plan { composite: String, input: JsonObject },
 }
 
 fn main() -> ExitCode {
@@ -120,6 +128,10 @@ async fn run(
             Mode::Check => {
                 let check = check::check(config, &gateway, io::stdout());
                 stop.run_until_cancelled(check).await.unwrap_or_else(|| Err("interrupted".into()))
+            }
+            Mode::Plan { composite, input } => {
+                let plan = plan::plan(config, &gateway, &composite, input, io::stdout());
+                stop.run_until_cancelled(plan).await.unwrap_or_else(|| Err("interrupted".into()))
             }
             Mode::Stdio => {
                 wait_for(&gateway.backends(), &stop).await;
@@ -220,11 +232,11 @@ fn stop_on_signals() -> io::Result<CancellationToken> {
 
 impl Mode {
     /// Logs to standard error what `RUST_LOG` says, or else what one wants to know.
-    fn log(self, writer: Redacted) {
+    fn log(&self, writer: Redacted) {
         let default = match self {
             Self::Stdio | Self::Http(_) => "info,rmcp=warn",
             // It tells the same itself.
-            Self::Check => "off",
+            Self::Check | Self::Plan { .. } => "off",
         };
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
         tracing_subscriber::fmt().with_writer(writer).with_env_filter(filter).init();
@@ -235,10 +247,22 @@ impl Arguments {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
         let mut arguments = arguments.peekable();
         let (mut file, mut mode, mut watch) = (None, Mode::Stdio, false);
+        let mut input = None;
         while let Some(argument) = arguments.next() {
             match &*argument {
                 "--check" => mode = Mode::Check,
                 "--watch" => watch = true,
+                "--plan" => {
+                    let composite = arguments.next().ok_or(USAGE)?;
+                    mode = Mode::Plan { composite, input: JsonObject::new() };
+                }
+                "--input" => {
+                    let text = arguments.next().ok_or(USAGE)?;
+                    let value = serde_json::from_str(&text);
+                    input = Some(
+                        value.map_err(|error| format!("the input is no JSON object: {error}"))?,
+                    );
+                }
                 "--http" => {
                     let address = arguments.next().ok_or(USAGE)?;
                     let address = address.parse().map_err(|_| {
@@ -250,7 +274,12 @@ impl Arguments {
                 path => file = Some(PathBuf::from(path)),
             }
         }
-        if watch && matches!(mode, Mode::Check) {
+        match (&mut mode, input) {
+            (Mode::Plan { input, .. }, Some(given)) => *input = given,
+            (_, Some(_)) => return Err(USAGE.into()),
+            (_, None) => (),
+        }
+        if watch && matches!(mode, Mode::Check | Mode::Plan { .. }) {
             return Err(USAGE.into());
         }
         Ok(Self { file: file.ok_or(USAGE)?, mode, watch })

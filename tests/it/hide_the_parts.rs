@@ -38,3 +38,33 @@ async fn clients_see_the_whole_and_reach_no_part() {
     }
     client.cancel().await.unwrap();
 }
+
+#[tokio::test]
+async fn what_the_whole_would_do_is_told_without_doing_it() {
+    let gateway = |arguments: &[&str]| {
+        let mut command = Command::new(example("gateway"));
+        command.arg(FILE).args(arguments).env("SHOP", example("shop")).kill_on_drop(true);
+        soon(async move { command.output().await.unwrap() })
+    };
+
+    let told = gateway(&["--plan", "offer", "--input", r#"{ "article": "b10" }"#]).await;
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let expected = r#"offer
+   1  article  catalogue_describe {"article":"b10"}
+      price    catalogue_price {"article":"b10"}
+      stock    stock {"article":"b10"}
+"#;
+    assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
+
+    for (arguments, error) in [
+        (&["--plan", "offer"][..], "at `/article`: is required"),
+        (&["--plan", "nothing"], "unknown tool `nothing`"),
+        (&["--plan", "offer", "--input", "[1]"], "the input is no JSON object"),
+        (&["--input", "{}"], "usage: gateway"),
+        (&["--plan", "offer", "--watch"], "usage: gateway"),
+    ] {
+        let refused = gateway(arguments).await;
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && told.contains(error), "{arguments:?}: {told}");
+    }
+}
