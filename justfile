@@ -46,6 +46,10 @@ foreign:
 bench *filter:
     cargo bench --bench fan_out -- {{filter}}
 
+# Time steps; `just bench-engine chain` for one group.
+bench-engine *filter:
+    cargo bench --bench engine -- {{filter}}
+
 # Time the layers; `just bench-stack empty` for one group.
 bench-stack *filter:
     cargo bench --bench stack -- {{filter}}

@@ -1,0 +1,175 @@
+//! What steps cost: pipelines, workflows and loops of many sizes, beside the same
+//! calls made by hand.
+//!
+//! ```sh
+//! cargo bench --bench engine                  # everything, some two minutes
+//! cargo bench --bench engine -- chain         # what has this in its name
+//! cargo bench --bench engine -- allocations   # no times, only allocations
+//! ```
+//!
+//! `more` is what a run takes beside its calls: divide it by the number of steps.
+//! The table compares cases of this run, and within each of its rounds; see
+//! `benches/stack`.
+
+#[path = "../fan_out/counting.rs"]
+mod counting;
+#[path = "../stack/measure.rs"]
+mod measure;
+mod tools;
+
+use mcp_composite::{
+    composite::{CompositeLayer, CompositeTool, Step},
+    config::Config,
+};
+use serde_json::json;
+use tower::Layer;
+
+use self::{
+    measure::Group,
+    tools::{Tools, call},
+};
+
+/// What a step calls its tool with: by references, or by one template.
+#[derive(Clone, Copy)]
+enum Arguments {
+    References,
+    Template,
+}
+
+fn main() {
+    measure::run(&[chains(), shapes(), contexts(), parsing()]);
+}
+
+/// Steps that take what the one before gave.
+fn chains() -> Group {
+    let tools = Tools::new(0);
+    let mut group = Group::new("chain");
+    for (by_hand, references, template, steps) in [
+        ("by_hand_1", "references_1", "template_1", 1),
+        ("by_hand_10", "references_10", "template_10", 10),
+        ("by_hand_100", "references_100", "template_100", 100),
+    ] {
+        group = group
+            .case(by_hand, &tools.by_hand(steps), &call("whatever"))
+            .case(references, &composite(chain(steps, Arguments::References), &tools), &run())
+            .against(by_hand)
+            .case(template, &composite(chain(steps, Arguments::Template), &tools), &run())
+            .against(by_hand);
+    }
+    group
+}
+
+/// Steps that wait for many, and loops.
+fn shapes() -> Group {
+    let tools = Tools::new(0);
+    let each = Step::for_each("each", "$input.items", "step")
+        .arguments(json!({ "n": "$item", "q": "q" }))
+        .max_iterations(1_000);
+    let looped = CompositeTool::workflow("run", "Runs", [each]);
+    let items: Vec<_> = (0..1_000).collect();
+    Group::new("shape")
+        .case("by_hand_100", &tools.by_hand(100), &call("whatever"))
+        .case("diamond_100", &composite(diamond(100), &tools), &run())
+        .against("by_hand_100")
+        .case("by_hand_1000", &tools.by_hand(1_000), &call("whatever"))
+        .case(
+            "loop_1000",
+            &composite(looped, &tools),
+            &tools::call_with("run", &json!({ "items": items })),
+        )
+        .against("by_hand_1000")
+}
+
+/// Ten steps that each read a little of what the first one gave, which is large.
+fn contexts() -> Group {
+    let mut group = Group::new("context");
+    for (by_hand, references, template, bytes) in [
+        ("by_hand_100_b", "references_100_b", "template_100_b", 100),
+        ("by_hand_20_kb", "references_20_kb", "template_20_kb", 20_000),
+        ("by_hand_200_kb", "references_200_kb", "template_200_kb", 200_000),
+    ] {
+        let tools = Tools::new(bytes);
+        group = group
+            .case(by_hand, &tools.by_hand(10), &call("whatever"))
+            .case(references, &composite(readers(Arguments::References), &tools), &run())
+            .against(by_hand)
+            .case(template, &composite(readers(Arguments::Template), &tools), &run())
+            .against(by_hand);
+    }
+    group
+}
+
+/// A file of 100 composites of five steps each.
+fn parsing() -> Group {
+    let composite = |index: usize| {
+        let steps = (0..5).map(|step| {
+            let previous = match step {
+                0 => "$input.query".to_owned(),
+                step => format!("{{{{ steps.s{}.output.text }}}} and {{{{ input.query }}}}", step - 1),
+            };
+            format!(
+                "[[composite_tools.steps]]\nid = \"s{step}\"\ntool = \"tool_{step}\"\n\
+                 arguments = {{ q = \"{previous}\", limit = 5, deep = {{ a = [\"$input.query\"] }} }}\n\
+                 on_error = {{ action = \"retry\", retry_count = 2 }}\n",
+            )
+        });
+        format!(
+            "[[composite_tools]]\nname = \"composite_{index}\"\ndescription = \"It does\"\n\
+             strategy = \"workflow\"\n{}",
+            steps.collect::<String>(),
+        )
+    };
+    let file: String = (0..100).map(composite).collect();
+    // The clock runs while a service is called, so one that reads the file.
+    let read = tools::Calling::new(move || {
+        Config::from_toml_str(&file).expect("the file has no mistakes");
+    });
+    Group::new("parse").first_call("composites_100", move || read.clone(), &call("whatever"))
+}
+
+fn chain(steps: usize, arguments: Arguments) -> CompositeTool {
+    let step = |index: usize| {
+        let from = match (index, arguments) {
+            (0, Arguments::References) => "$input.n",
+            (0, Arguments::Template) => "n{{ input.n }}",
+            (_, Arguments::References) => "$prev.n",
+            (_, Arguments::Template) => "n{{ prev.n }}",
+        };
+        Step::new(format!("s{index}"), "step").arguments(json!({ "n": from, "q": "q" }))
+    };
+    CompositeTool::pipeline("run", "Runs", (0..steps).map(step))
+}
+
+fn diamond(steps: usize) -> CompositeTool {
+    let first = Step::new("first", "step").arguments(json!({ "n": "$input.n", "q": "q" }));
+    let middle = (1..steps - 1).map(|index| {
+        Step::new(format!("m{index}"), "step")
+            .arguments(json!({ "n": "$steps.first.output.n", "q": "q" }))
+    });
+    let last = Step::new("last", "step")
+        .arguments(json!({ "n": "$steps.m1.output.n", "q": "q" }))
+        .depends_on((1..steps - 1).map(|index| format!("m{index}")));
+    CompositeTool::workflow("run", "Runs", [first].into_iter().chain(middle).chain([last]))
+        .max_parallel(100)
+}
+
+fn readers(arguments: Arguments) -> CompositeTool {
+    let first = Step::new("large", "large");
+    let others = (1..10).map(|index| {
+        let from = match arguments {
+            Arguments::References => "$steps.large.output.rows[3].n",
+            Arguments::Template => "n{{ steps.large.output.rows[3].n }}",
+        };
+        Step::new(format!("s{index}"), "step").arguments(json!({ "n": from, "q": "q" }))
+    });
+    CompositeTool::pipeline("run", "Runs", [first].into_iter().chain(others))
+}
+
+fn composite(composite: CompositeTool, tools: &Tools) -> tools::Service {
+    let layer = CompositeLayer::new([composite]).expect("the definition has no mistakes");
+    layer.layer(tools.clone())
+}
+
+fn run() -> mcp_composite::message::Request {
+    tools::call_with("run", &json!({ "n": 1 }))
+}
