@@ -273,7 +273,7 @@ fn the_files_of_the_readme_are_accepted() {
     let readme = include_str!("../../README.md");
     let files: Vec<_> =
         readme.split("```toml\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
-    assert_eq!(files.len(), 3);
+    assert_eq!(files.len(), 4);
     for file in files {
         Config::from_toml_str_with_env(file, |_| Some("value".to_owned())).unwrap();
     }
