@@ -3,11 +3,12 @@
 use mcp_composite::{
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
     composite::{
-        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Plan, Step, Target, ToolCall,
+        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Output, OutputProperty,
+        OutputType, Plan, Step, Target, ToolCall,
     },
     message::Context,
     stack::StackLayer,
-    testing::{Answer, Server},
+    testing::{self, Answer, Server},
 };
 use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, Tool};
 use serde_json::{Value, json};
@@ -196,4 +197,46 @@ async fn a_plan_runs_over_a_closure_and_previews_without_tools() {
 
     let refused = plan.run(object(json!({})), &Context::default(), double).await.unwrap_err();
     assert_eq!(refused.message, "invalid arguments for `twice`: at `/n`: is required");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_is_told_to_get_what_it_would_get_of_the_input() {
+    let other = Tool::new(
+        "other",
+        "Takes another",
+        object(json!({
+            "type": "object",
+            "properties": { "y": { "type": "integer", "default": 2 } },
+        })),
+    );
+    let server =
+        Server::new().tool_as(strict_tool("count"), Answer::echo()).tool_as(other, Answer::echo());
+    let both = CompositeTool::fan_out("both", "Both", ["count", "other"]);
+    let service = CompositeLayer::new([both]).unwrap().layer(server.clone());
+    let input = json!({ "n": 1 });
+
+    let preview = service.preview("both", object(input.clone())).await.unwrap();
+    let told: Vec<_> = preview.waves[0]
+        .steps
+        .iter()
+        .map(|step| step.calls[0].arguments.clone().unwrap_or_default())
+        .collect();
+    testing::call(&service, "both", input).await;
+    let made: Vec<_> = server.calls().iter().map(testing::Call::arguments).collect();
+    assert_eq!(told, made);
+    assert_eq!(told[0], json!({ "n": 1 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_that_may_be_null_says_so_in_its_schema() {
+    let value = OutputProperty::new(OutputType::Integer, "$input.n?").default(Value::Null);
+    let composite = CompositeTool::pipeline("may", "May be null", [Step::new("a", "tell")])
+        .output(Output::new().property("n", value));
+    let service = CompositeLayer::new([composite]).unwrap().layer(server());
+
+    let tools = testing::listed(&service).await;
+    let schema = tools.iter().find(|tool| tool.name == "may").unwrap().output_schema.clone();
+    assert_eq!(schema.unwrap()["properties"]["n"]["type"], json!(["integer", "null"]));
+    let result = testing::call(&service, "may", json!({})).await;
+    assert_eq!(result.structured_content, Some(json!({ "n": null })));
 }
