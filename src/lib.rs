@@ -50,8 +50,9 @@
 //!   is first needed, once for all.
 //! - [`CompositeLayer`](composite::CompositeLayer) adds composites to
 //!   `tools/list`, and runs them on `tools/call`: the same call to many tools, or
-//!   steps that use what others gave, through [`expr`]essions. A run owns its
-//!   branches: dropping the call stops them all.
+//!   steps that use what others gave, through [`expr`]essions, and may ask the
+//!   person behind the client. A run owns its branches: dropping the call stops
+//!   them all. One that waits for a person is a [`state`].
 //! - [`AdvertiseLayer`](advertise::AdvertiseLayer) says which tools clients are
 //!   shown: some, or two to search and call the others by.
 //! - A [`filter`] decides what clients may see and use, an [`alias`] what it is
@@ -108,6 +109,8 @@ pub mod validate;
 
 pub mod expr;
 
+pub mod state;
+
 pub mod stack;
 
 pub mod reload;
@@ -123,6 +126,8 @@ pub mod testing;
 mod complaints;
 
 mod engine;
+
+mod fingerprint;
 
 mod input_schema;
 

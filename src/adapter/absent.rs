@@ -1,4 +1,4 @@
-//! The client of a request that came without one.
+//! The client of a request that came without one, such as a branch of a composite.
 
 use std::{
     convert::Infallible,
@@ -8,7 +8,7 @@ use std::{
 
 use rmcp::{
     Peer, RoleServer, ServerHandler,
-    model::{ErrorData, JsonRpcMessage},
+    model::{JsonRpcMessage, ServerNotification},
     service::{RunningService, RxJsonRpcMessage, TxJsonRpcMessage, serve_directly},
     transport::Transport,
 };
@@ -17,6 +17,9 @@ use tokio::{
     sync::mpsc,
     task::JoinSet,
 };
+
+use super::routes::{Route, Routes, new_token};
+use crate::message::{Progress, client::unanswered};
 
 /// Where handlers get a peer from if the request has none.
 ///
@@ -29,17 +32,20 @@ pub(super) struct AbsentClients {
 
 /// A connection that takes every notification and refuses every request.
 ///
+/// Progress goes to whoever listens for it, and all other notifications nowhere.
 /// It ends when this value is dropped, so hold it as long as the peer is used.
 pub(super) struct AbsentClient {
     connection: RunningService<RoleServer, Nobody>,
+    routes: Arc<Routes>,
     runtime: runtime::Id,
 }
 
 struct Nobody;
 
-/// The other end of the connection: what is sent there is gone, and what is
-/// asked there comes back as an error at once.
+/// The other end of the connection: what is sent there is gone but for progress,
+/// and what is asked there comes back as an error at once.
 struct Nowhere {
+    routes: Arc<Routes>,
     refuse: mpsc::UnboundedSender<RxJsonRpcMessage<RoleServer>>,
     refused: mpsc::UnboundedReceiver<RxJsonRpcMessage<RoleServer>>,
 }
@@ -75,15 +81,22 @@ impl AbsentClient {
         // rmcp keeps the current span open as long as the connection lives, and
         // that would be the span of whichever call came first. A task of its
         // own has none.
+        let routes = Arc::<Routes>::default();
+        let nowhere = Nowhere { routes: routes.clone(), refuse, refused };
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { serve_directly(Nobody, Nowhere { refuse, refused }, None) });
+        tasks.spawn(async move { serve_directly(Nobody, nowhere, None) });
         let connection = tasks.join_next().await?.ok()?;
-        Some(Self { connection, runtime })
+        Some(Self { connection, routes, runtime })
     }
 
     /// What a handler gets as the peer of its request.
     pub(super) fn peer(&self) -> Peer<RoleServer> {
         self.connection.peer().clone()
+    }
+
+    /// Lets a call tell its progress, as long as this is held, under the token of it.
+    pub(super) fn listen(&self, progress: Progress) -> Route {
+        self.routes.open(new_token(), progress)
     }
 
     /// Whether a call in this runtime can use the connection.
@@ -109,10 +122,21 @@ impl Transport<RoleServer> for Nowhere {
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
-        if let JsonRpcMessage::Request(request) = message {
-            let error = ErrorData::invalid_request("there is no client to ask", None);
-            // The receiver is ours and as alive as we are.
-            let _ = self.refuse.send(JsonRpcMessage::error(error, Some(request.id)));
+        match message {
+            JsonRpcMessage::Request(request) => {
+                let error = unanswered(
+                    "there is no client to ask, or none that can be asked in the middle of a call",
+                );
+                // The receiver is ours and as alive as we are.
+                let _ = self.refuse.send(JsonRpcMessage::error(error, Some(request.id)));
+            }
+            JsonRpcMessage::Notification(told) => {
+                if let ServerNotification::ProgressNotification(told) = told.notification {
+                    // Here and not in the future, which runs beside those of others.
+                    self.routes.report(told.params);
+                }
+            }
+            _ => (),
         }
         future::ready(Ok(()))
     }

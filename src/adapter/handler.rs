@@ -7,7 +7,12 @@
 //!
 //! No client is needed. A handler that is called in code, or as one branch of a
 //! composite, gets a peer with nobody behind it: what it notifies or logs is
-//! discarded, and what it asks fails at once.
+//! discarded, and what it asks fails at once. Only its progress goes on, to where
+//! the request's [`Context`](crate::message::Context::progress) wants it: the handler
+//! finds a progress token in its `_meta`, as from a client. As a branch of a composite
+//! that was called by a client older than 2026-07-28 it may ask for what that client
+//! declares: the question is put to the client, and withdrawn if the branch ends.
+//! A newer client is asked by answering `InputRequired`, and only so.
 //!
 //! `subscriptions/listen` does not answer but streams, which a Tower service
 //! cannot, so it is method not found here.
@@ -63,7 +68,10 @@ use rmcp::{
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::absent::{AbsentClient, AbsentClients};
+use super::{
+    absent::{AbsentClient, AbsentClients},
+    branch_client::BranchClient,
+};
 use crate::message::{self, Reply, Request};
 
 /// A [`ServerHandler`] as a Tower service.
@@ -145,16 +153,36 @@ impl<H: ServerHandler> Shared<H> {
     async fn answer(&self, request: Request) -> Result<ServerResult, ErrorData> {
         let (message, context) = request.into_parts();
         let id = context.id();
-        let message::Context { meta, extensions, cancellation, peer, .. } = context;
+        // Who has a connection is asked over that.
+        let branch_client = match context.peer() {
+            Some(_) => None,
+            None => {
+                let client = context.known_live_client().cloned();
+                client.and_then(|client| BranchClient::new(client, context.progress().cloned()))
+            }
+        };
+        let message::Context { mut meta, extensions, cancellation, peer, progress, .. } = context;
 
         // Held until the handler has answered, since its peer ends with it.
         let absent_client;
-        let peer = match peer {
-            Some(peer) => peer,
-            None => {
+        // Held until then, so that it is nobody's token afterwards.
+        let route;
+        let peer = match (peer, &branch_client) {
+            (Some(peer), _) => peer,
+            (None, Some(client)) => {
+                if let Some(token) = client.token() {
+                    meta.set_progress_token(token.clone());
+                }
+                client.peer()
+            }
+            (None, None) => {
                 absent_client = self.absent_client(&message).await.ok_or_else(|| {
                     ErrorData::internal_error("a call without a client needs a Tokio runtime", None)
                 })?;
+                route = progress.map(|progress| absent_client.listen(progress));
+                if let Some(route) = &route {
+                    meta.set_progress_token(route.token().clone());
+                }
                 absent_client.peer()
             }
         };

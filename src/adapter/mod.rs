@@ -20,6 +20,9 @@
 //! - A client of 2026-07-28 or later gets the `resultType` that its version of
 //!   the protocol requires, and learns that `logging/setLevel` no longer
 //!   exists.
+//! - An older client that declares that it can be asked *is* asked what a handler
+//!   wants to know that answers with `InputRequired`, and the handler is called
+//!   again with the answers, ten times at most. rmcp would refuse that answer.
 //!
 //! A [`Router`] makes one service of several: it shows what all its backends
 //! have in one list each, under names that tell them apart, and sends every call
@@ -102,10 +105,12 @@
 //! [`ServerHandler`]: rmcp::ServerHandler
 
 mod absent;
+mod branch_client;
 pub mod handler;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod router;
+mod routes;
 pub mod secrets;
 mod serve;
 

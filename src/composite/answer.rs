@@ -119,20 +119,36 @@ fn steps(compiled: &Compiled, mut state: RunState, scope: &Scope) -> CallToolRes
         Ok(()) => CallToolResult::structured(output),
         Err(error) => failed(error.message),
     };
+    let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     if let plan::Answer::Output(output) = &compiled.plan.answer {
         let data: Arc<dyn Data> = Arc::new(state);
-        return match output.evaluate(&data) {
-            Ok(output) => made(output),
-            Err(failure) => failed(failure),
+        return match (output.evaluate(&data), ended) {
+            (Ok(output), ended) => noted(made(output), ended),
+            (Err(failure), None) => failed(failure),
+            (Err(failure), Some(ended)) => failed(format!("{ended}: {failure}")),
         };
     }
     let last = state.last_completed().and_then(|step| state.outcomes[step].take());
     let Some(mut last) = last else {
         return CallToolResult::success(vec![ContentBlock::text("every step was skipped")]);
     };
-    // What a loop gives is no result of a tool.
+    // What a loop gives is no result of a tool, nor what a person answered.
     let result = last.result.take();
-    result.unwrap_or_else(|| made(last.take_output().unwrap_or_default()))
+    noted(result.unwrap_or_else(|| made(last.take_output().unwrap_or_default())), ended)
+}
+
+/// Adds to a result what has to be said of it.
+fn noted(mut result: CallToolResult, note: Option<String>) -> CallToolResult {
+    result.content.extend(note.map(ContentBlock::text));
+    result
+}
+
+/// That a person has ended the run.
+fn ended_text(step: &Step) -> String {
+    format!(
+        "the run ended at step `{}`, which was not accepted: what had not begun was skipped",
+        step.id
+    )
 }
 
 /// Why a run of steps has failed, if it has.

@@ -1,10 +1,17 @@
 mod arguments;
+mod elicitation;
 mod fan_out;
 mod mistakes;
 mod output;
 mod steps;
+mod uses;
 
-use std::{collections::HashMap, iter, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    iter,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use rmcp::model::{JsonObject, ToolAnnotations};
 
@@ -12,11 +19,13 @@ use self::mistakes::{Mistakes, Place};
 use super::{
     definition::{CompositeTool, MAX_DEPTH, Order, RUN_TIMEOUT, Success},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
+    fingerprint::fingerprint,
     input,
     step::ToolCall,
 };
 use crate::{
-    engine::plan::Plan,
+    engine::plan::{Plan, Step, StepSet},
+    fingerprint::{Fingerprint, Fingerprinter},
     names::{MAX_SEPARATOR, is_separator, is_tool_name},
 };
 
@@ -30,6 +39,10 @@ pub(super) struct Program {
     places: HashMap<String, usize>,
     /// The composites, each after those that it calls.
     pub(super) callees_first: Vec<usize>,
+    /// What the composites were made of, to tell them apart.
+    definitions: Vec<CompositeTool>,
+    /// Made when they are needed: they would take as long as all the rest.
+    fingerprints: Vec<OnceLock<Fingerprint>>,
 }
 
 /// A composite that can run.
@@ -47,6 +60,9 @@ pub(super) struct Compiled {
     /// Beside each place of the plan where a tool is called, what the plan does
     /// not know of it.
     pub(super) targets: Vec<CompiledTarget>,
+    /// The steps that have to ask a person, also those that call a composite which
+    /// has to, and without which a run fails.
+    pub(super) asking: StepSet,
     /// What is no mistake, but hardly what was meant.
     pub(super) remarks: Vec<String>,
 }
@@ -126,8 +142,9 @@ impl Program {
             }
         }
 
-        let compiled: Vec<_> = definitions
-            .into_iter()
+        let mut compiled: Vec<_> = definitions
+            .iter()
+            .cloned()
             .enumerate()
             .map(|(index, definition)| {
                 let name = definition.name.clone();
@@ -148,7 +165,26 @@ impl Program {
             });
             return Err(DefinitionErrors::new(mistakes.errors));
         }
-        Ok(Self { composites: compiled, places, callees_first })
+        note_asking(&mut compiled, &callees_first);
+        let fingerprints = definitions.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self { composites: compiled, places, callees_first, definitions, fingerprints })
+    }
+
+    /// What tells a composite, with all that it calls, from what it was before.
+    pub(super) fn fingerprint(&self, composite: usize) -> Fingerprint {
+        *self.fingerprints[composite].get_or_init(|| {
+            let own = fingerprint(&self.definitions[composite]);
+            let own = Fingerprinter::default().and_fingerprint(&own);
+            let targets = self.composites[composite].targets.iter().enumerate();
+            // Where a name leads is a matter of all definitions, so it counts too.
+            let whole = targets.fold(own, |whole, (place, target)| match target.route {
+                Route::Inner => whole,
+                Route::Composite(callee) => {
+                    whole.and(&place.into()).and_fingerprint(&self.fingerprint(callee))
+                }
+            });
+            whole.finish()
+        })
     }
 
     /// The composite of this name.
@@ -169,6 +205,29 @@ fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
         visit(composite, composites, &mut Vec::new(), &mut visits, &mut order, mistakes);
     }
     order
+}
+
+/// Notes which steps call composites that have to ask.
+fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
+    for &at in callees_first {
+        let composite = &composites[at];
+        let Compiled { plan, targets, answer, .. } = composite;
+        let asks = |site: usize| match targets[site].route {
+            Route::Composite(callee) => !composites[callee].asking.is_empty(),
+            Route::Inner => false,
+        };
+        let steps = plan.steps().iter().enumerate();
+        // Of a fan-out, each step has the one call of a target.
+        let is_needed = |at: usize, step: &Step| match answer {
+            Answer::Steps => !step.may_fail(),
+            Answer::Branches { .. } | Answer::Winner => composite.requires(at),
+        };
+        let asking = steps.filter(|(at, step)| {
+            is_needed(*at, step) && step.action.sites().any(|call| asks(call.site))
+        });
+        let asking: StepSet = asking.map(|(step, _)| step).collect();
+        composites[at].asking = composites[at].asking.union(asking);
+    }
 }
 
 /// Visits a composite and all that it calls; returns how deep they are nested.
@@ -265,6 +324,10 @@ impl Compiled {
             output_schema: definition.output_schema.map(input::with_object_type).map(Arc::new),
             annotations: definition.annotations.unwrap_or_default(),
             timeout: definition.timeout.unwrap_or(RUN_TIMEOUT),
+            asking: {
+                let needed = |&step: &usize| !plan.steps()[step].may_fail();
+                plan.questions.filter(needed).collect()
+            },
             plan,
             answer,
             targets,

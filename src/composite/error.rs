@@ -1,5 +1,6 @@
 use std::{fmt, time::Duration};
 
+use super::form::FormError;
 pub use crate::expr::PathSegment as Segment;
 use crate::{expr::ExpressionError, names::is_plain};
 
@@ -232,6 +233,29 @@ pub enum DefinitionErrorKind {
     /// A reference or template that does not parse, or that refers to nothing.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
+    /// A form that nobody can be asked to fill in.
+    #[error(transparent)]
+    Form(#[from] FormError),
+    /// A reference to what a step that asks does not give.
+    #[error("step `{step}` asks a person and has no `{field}`: its answer is `{near}`")]
+    NoToolResult {
+        /// The step that asks.
+        step: String,
+        /// What is referred to.
+        field: &'static str,
+        /// Where its answer is.
+        near: String,
+    },
+    /// A reference to what the answer of a person does not have.
+    #[error("the answer to step `{step}` has no `{name}`{}", DidYouMean(near.as_deref()))]
+    UnknownAnswer {
+        /// The step that asks.
+        step: String,
+        /// What is referred to.
+        name: String,
+        /// What was probably meant.
+        near: Option<String>,
+    },
     /// Composites that call each other in a circle.
     #[error("a cycle of composites: {}", Chain(composites))]
     Cycle {
@@ -254,7 +278,7 @@ pub enum DefinitionErrorKind {
 struct Chain<'a>(&'a [String]);
 
 /// Prints what was probably meant.
-struct DidYouMean<'a>(Option<&'a str>);
+pub(super) struct DidYouMean<'a>(pub(super) Option<&'a str>);
 
 /// Prints that what is referred to may not be there.
 struct NoDefault<'a> {

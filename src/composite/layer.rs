@@ -1,11 +1,15 @@
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
 use super::{Composite, compile::Program, definition::CompositeTool, error::DefinitionErrors};
 use crate::{
-    catalog::VaryBy, changes::Epoch, complaints::Complaints, engine::limits::Limits,
+    catalog::VaryBy,
+    changes::Epoch,
+    complaints::Complaints,
+    engine::limits::{HEARTBEAT, Limits},
     message::Context,
+    state::{SignedState, StateStore},
 };
 
 /// Adds composite tools to the service it wraps.
@@ -22,9 +26,15 @@ pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
     pub(super) complaints: Complaints,
     pub(super) limits: Limits,
+    pub(super) heartbeat: Duration,
     pub(super) epoch: Epoch,
     pub(super) vary_by: Option<VaryBy>,
+    pub(super) state: Arc<dyn StateStore>,
+    pub(super) caller: Option<Caller>,
 }
+
+/// Says who calls.
+pub(crate) type Caller = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 // === impl CompositeLayer ===
 
@@ -94,6 +104,18 @@ impl CompositeLayer {
         self
     }
 
+    /// Sets how long nothing moves before a client that wants to know of progress is
+    /// told that its call still goes on; 15 seconds by default, and never if it is
+    /// zero.
+    ///
+    /// Clients that wait longer for an answer as long as they are told something
+    /// stay with a call that takes its time.
+    #[must_use]
+    pub const fn heartbeat(mut self, every: Duration) -> Self {
+        self.heartbeat = every;
+        self
+    }
+
     /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
     ///
     /// Without it, a change of the tools behind the layer is noticed within a
@@ -117,7 +139,8 @@ impl CompositeLayer {
 
     /// What is no mistake in the definitions, but hardly what was meant, in words for
     /// whoever writes them: a loop that may take longer than its run, members of
-    /// outputs without a description.
+    /// outputs without a description, questions for secrets, references to answers that
+    /// there may not be.
     pub fn remarks(&self) -> impl Iterator<Item = &str> {
         let composites = self.program.composites.iter();
         composites.flat_map(|composite| composite.remarks.iter().map(String::as_str))
@@ -137,6 +160,29 @@ impl CompositeLayer {
         self.vary_by = Some(Arc::new(key));
         self
     }
+
+    /// Sets where runs are kept that wait for a person. By default their clients keep
+    /// them, [signed](SignedState::ephemeral) with a key that only this process has.
+    ///
+    /// An `Arc` of a store is a store too, for layers that share one.
+    #[must_use]
+    pub fn state(mut self, store: impl StateStore + 'static) -> Self {
+        self.state = Arc::new(store);
+        self
+    }
+
+    /// Sets who calls, by the request's context: a run that waits for a person is gone
+    /// on with only by the caller that began it.
+    ///
+    /// By default everybody is the same caller, and so are all of whom it is not known.
+    #[must_use]
+    pub fn caller<F>(mut self, caller: F) -> Self
+    where
+        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
+    {
+        self.caller = Some(Arc::new(caller));
+        self
+    }
 }
 
 impl Default for CompositeLayer {
@@ -146,8 +192,11 @@ impl Default for CompositeLayer {
             program: Arc::default(),
             complaints: Complaints::default(),
             limits: Limits::default(),
+            heartbeat: HEARTBEAT,
             epoch: Epoch::default(),
             vary_by: None,
+            state: Arc::new(SignedState::ephemeral()),
+            caller: None,
         }
     }
 }
@@ -165,6 +214,8 @@ impl fmt::Debug for CompositeLayer {
         f.debug_struct("CompositeLayer")
             .field("composites", &self.names().collect::<Vec<_>>())
             .field("limits", &self.limits)
+            .field("heartbeat", &self.heartbeat)
+            .field("state", &self.state)
             .finish_non_exhaustive()
     }
 }

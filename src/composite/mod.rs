@@ -26,9 +26,10 @@
 //! started.
 //!
 //! A target may take 60 seconds, an attempt of a step 5 minutes and a run 30
-//! minutes, unless they say otherwise; a run that ends early gives what
-//! it has. The arguments are checked against the composite's input schema, with
-//! its defaults put in, before anything is called.
+//! minutes, unless they say otherwise; how long a [person](#asking-a-person) takes
+//! does not count. A run that ends early gives what it has. The arguments are checked
+//! against the composite's input schema, with its defaults put in, before anything
+//! is called.
 //!
 //! # The answer of a fan-out
 //!
@@ -43,7 +44,7 @@
 //!   `status` is `completed`, `failed`, `timed_out`, `skipped` or `cancelled`;
 //!   `output` is the branch's own structured content, or its text; `error` is
 //!   `{ kind, message, code?, data? }` with `kind` one of `tool`, `protocol`,
-//!   `service`, `panic`, `timeout`, `limit` and `definition`.
+//!   `service`, `panic`, `timeout`, `limit`, `definition`, `declined` and `dismissed`.
 //! - `_meta` has the trace ([`TRACE`]): tools, times, attempts, errors.
 //! - `isError` says whether the run has succeeded, by its rule.
 //!
@@ -70,9 +71,43 @@
 //! # What targets see
 //!
 //! A target gets the context of the call, but for what belongs to the client
-//! alone: the progress token, its connection and its capabilities. So a target
-//! cannot report progress, log to the client or ask it anything; one that tries
-//! to ask, or to go on as a task, is a failed branch.
+//! alone: the progress token, its connection, and of its capabilities all but what
+//! it can be asked for. So a target cannot log to the client. What it asks (an
+//! `InputRequired` result) the composite asks in its name, and calls it again with its
+//! own answers and state; if the client cannot be asked that, or the target wants to
+//! go on as a task, it is a failed branch.
+//!
+//! # Asking the client
+//!
+//! [Steps](#asking-a-person) and targets may ask. A run goes on as far as it can, and then
+//! all that is asked is asked at once. A client of 2026-07-28 gets an `InputRequired`
+//! result, in which a question of a step has the step's id for a key, and one of a
+//! target `branch:key`; it calls again with the answers and the `requestState`, in
+//! which the run is: see [`state`](crate::state). An older client is asked by requests of
+//! its own while its call goes on. Questions that are not answered are asked again, up
+//! to [`Limits::max_rounds`] times. A person takes no time of the run,
+//! but that of a target that asks in the middle of its call, as older ones do.
+//!
+//! A client says by the capability `elicitation` that it has a person to ask, in the
+//! `_meta` of each request or when it introduced itself. If it does not, a run is
+//! refused that would have to ask, before the first call of a tool that does not say
+//! that it only reads; of a fan-out, where all targets must succeed. Who calls in code
+//! says so in `_meta`, or is not asked.
+//!
+//! # Progress
+//!
+//! A client that gave a progress token is told when a step of a pipeline or workflow,
+//! or a branch of a fan-out, begins and ends: `step 2/5 fetch_logs`. What the target
+//! tells of its own progress, under a token that it finds in its `_meta`, is told as
+//! part of that: `step 2/5 fetch_logs: 40 of 100 lines`. So are the elements of loops
+//! and the steps of composites within: `step 2/5 deploy: step 1/3 build`.
+//!
+//! Each step counts for one. The protocol wants each value to be larger than the one
+//! before, so what is no step forward, such as the begin of a step, makes it larger by
+//! a millionth of a step, and never by so much that a step seems done that is not.
+//! While nothing moves, the client is told every 15 seconds which steps still run, or
+//! as often as [`CompositeLayer::heartbeat`] says. Nothing is told after the answer,
+//! and nothing waits for a client that is slow to listen: it is told less.
 //!
 //! # Examples
 //!
@@ -121,6 +156,8 @@ mod answer;
 mod compile;
 mod definition;
 mod error;
+mod fingerprint;
+mod form;
 mod input;
 mod layer;
 mod listing;
@@ -128,6 +165,7 @@ mod output;
 mod plan;
 mod preview;
 mod resolve;
+mod rounds;
 mod run;
 mod schema;
 mod service;
@@ -139,11 +177,14 @@ pub use self::{
     answer::{BRANCH, TOOL, TRACE},
     definition::{CompositeTool, Order, Strategy, Success, Target},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
+    form::FormError,
     layer::CompositeLayer,
     output::{Output, OutputProperty, OutputType},
     plan::Plan,
-    preview::{CallPreview, ConditionPreview, LoopPreview, Preview, StepPreview, Wave},
+    preview::{
+        CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, Preview, StepPreview, Wave,
+    },
     service::{Composite, ResponseFuture},
     step::{Case, OnError, Otherwise, Retry, Step, StepKind, Then, ToolCall},
 };
-pub use crate::engine::limits::Limits;
+pub use crate::engine::{limits::Limits, plan::OnRefusal};

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     engine::{
-        caller::Call,
+        caller::{Call, ToolReply},
         limits::{Limits, Scope},
         outcome::{RunState, StepError},
         run::Run,
@@ -92,7 +92,7 @@ impl Plan {
     /// that gives.
     ///
     /// Each call gets a part of the context. Dropping the future drops those of all
-    /// calls.
+    /// calls. A step that asks a person fails: there is nobody to ask.
     ///
     /// # Errors
     ///
@@ -113,15 +113,19 @@ impl Plan {
         R: Future<Output = Result<CallToolResult, ErrorData>> + Send + 'static,
     {
         let compiled = &self.program.composites[0];
-        let checked = self.input.check(&compiled.name, Some(arguments));
-        let arguments = checked.map_err(|refusal| refusal.to_error())?.arguments;
-        let scope = Scope::new(self.limits, compiled.timeout);
+        let arguments = self.checked(arguments)?;
+        let asks = !compiled.plan.questions.is_empty();
+        let closed = asks.then(|| "a plan that runs by itself asks nobody".into());
+        let scope = Scope::new(self.limits, compiled.timeout).closed(closed);
         let state = RunState::new(arguments, compiled.plan.steps().len());
         let caller = |Call { tool, arguments, context, scope, .. }: Call| {
             let mut params = CallToolRequestParams::new(tool.to_string());
             params.arguments = Some(arguments);
             let called = call(params, context);
-            async move { scope.keep(called.await.map_err(StepError::protocol)) }
+            async move {
+                let called = called.await.map_err(StepError::protocol);
+                scope.keep(called.map(ToolReply::Result))
+            }
         };
         let mut run = Run::new(&compiled.plan, state, context, &scope, caller);
         run.drive().await;
@@ -136,11 +140,17 @@ impl Plan {
     /// Returns an error if the arguments do not fit the input schema.
     pub fn preview(&self, arguments: JsonObject) -> Result<Preview, ErrorData> {
         let compiled = &self.program.composites[0];
-        let checked = self.input.check(&compiled.name, Some(arguments));
-        let arguments: Value = checked.map_err(|refusal| refusal.to_error())?.arguments;
+        let arguments = self.checked(arguments)?;
         let composite = compiled.name.to_string();
         let waves = compiled.plan.preview(&arguments, &|_, arguments| Ok(arguments));
         Ok(Preview { composite, waves })
+    }
+
+    /// What it is called with, defaults put in.
+    fn checked(&self, arguments: JsonObject) -> Result<Value, ErrorData> {
+        let tool = &self.program.composites[0].name;
+        let checked = self.input.check(tool, Some(arguments));
+        checked.map(|checked| checked.arguments).map_err(|refusal| refusal.to_error())
     }
 }
 

@@ -3,13 +3,15 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use crate::engine::preview::{CallPreview, ConditionPreview, LoopPreview, StepPreview, Wave};
+pub use crate::engine::preview::{
+    CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, Wave,
+};
 
 /// What a composite would do with an input, as far as that is known before
 /// anything is called.
 ///
 /// As a text it has a number for each wave of steps that may start at the same
-/// time, and the calls of each step. In arguments, what is not known stands as it
+/// time, and the calls and questions of each step. In those, what is not known stands as it
 /// is written. It can also be serialised.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -64,6 +66,15 @@ fn print(step: &StepPreview, lines: &mut Lines<'_, '_>) -> fmt::Result {
             error.unwrap_or_default(),
             each.max_parallel,
         ))?;
+    }
+    if let Some(asks) = &step.asks {
+        lines.line(&format!("ask {}", asks.message))?;
+        if let Some(error) = &asks.error {
+            lines.line(&format!("which would fail: {error}"))?;
+        }
+        lines.line(&format!("to fill in {}", asks.schema))?;
+        let (declined, cancelled) = (asks.on_decline.name(), asks.on_cancel.name());
+        lines.line(&format!("if declined {declined}, if cancelled {cancelled}"))?;
     }
     for call in &step.calls {
         if let Some(when) = &call.when {

@@ -63,6 +63,8 @@ pub(super) struct ResolvedTarget {
     closed: bool,
     /// Whether it gets the input of the composite, which is checked already.
     passes_input: bool,
+    /// Whether the tool says that it changes nothing.
+    read_only: bool,
 }
 
 // === impl Resolved ===
@@ -114,7 +116,7 @@ impl Resolution {
         let lacks_required =
             found.iter().enumerate().any(|(at, tool)| tool.is_none() && compiled.requires(at));
         let name = &compiled.name;
-        if lacks_required || known < compiled.needed() || known == 0 {
+        if lacks_required || known < compiled.needed() || (known == 0 && !missing.is_empty()) {
             complaints
                 .tell(format_args!("composite `{name}` is not listed: no {}", missing.join(", ")));
             return Self::Missing;
@@ -197,7 +199,7 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
 /// Where a call stands in the definition of its step.
 fn place(action: &Action, call: &CallSite) -> Vec<Segment> {
     match action {
-        Action::Call(_) | Action::ForEach(_) => Vec::new(),
+        Action::Call(_) | Action::ForEach(_) | Action::Elicit(_) => Vec::new(),
         Action::Switch(switch) => {
             let mut cases = switch.cases.iter();
             match cases.position(|(_, case)| case.site == call.site) {
@@ -238,6 +240,10 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
                     add(&mut needs, when.uses(), certain && at == 0, None);
                 }
             }
+            Action::Elicit(ask) => {
+                add(&mut needs, ask.message.uses(), certain, None);
+                add(&mut needs, ask.form.uses(), certain, None);
+            }
         }
     }
     if let plan::Answer::Output(output) = &plan.answer {
@@ -265,10 +271,11 @@ fn tool(
         // What the last step promises is kept, if no other can be the last.
         (None, Answer::Steps) => compiled.plan.steps().last().and_then(|last| {
             let tool = found.last().copied().flatten();
-            match last.action {
-                _ if last.may_be_skipped() => None,
+            match &last.action {
+                _ if last.may_be_skipped() || compiled.plan.may_end_early() => None,
                 Action::Call(_) => tool?.output_schema.clone(),
                 Action::ForEach(_) => Some(Arc::new(schema::loop_schema())),
+                Action::Elicit(ask) => Some(Arc::new(schema::answer_schema(ask.schema.schema()))),
                 Action::Switch(_) => None,
             }
         }),
@@ -308,7 +315,14 @@ impl ResolvedTarget {
         let schema = tool.map(|tool| tool.input_schema.clone());
         let closed = schema.as_deref().is_some_and(schema::is_closed);
         let passes_input = matches!(call.arguments, Arguments::Input);
-        Self { name: call.tool.clone(), schema: schema.map(InputSchema::new), closed, passes_input }
+        let annotations = tool.and_then(|tool| tool.annotations.as_ref());
+        let read_only = annotations.and_then(|it| it.read_only_hint) == Some(true);
+        let (name, schema) = (call.tool.clone(), schema.map(InputSchema::new));
+        Self { name, schema, closed, passes_input, read_only }
+    }
+
+    pub(super) const fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Whether there is such a tool.

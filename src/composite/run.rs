@@ -1,6 +1,6 @@
-//! One call of a composite, from its arguments to its result.
+//! One run of a composite, from its arguments to its result or its questions.
 
-use std::{error::Error, sync::Arc};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt,
@@ -8,27 +8,37 @@ use futures::{
 };
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelTaskParams, CancelTaskRequest,
-    JsonObject,
+    InputRequiredResult, InputResponses, JsonObject,
 };
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
 use super::{
     answer::answer,
-    compile::{Program, Route},
+    compile::{Compiled, Program, Route},
     input::Checked,
     resolve::Resolved,
 };
 use crate::{
     catalog::Known,
     engine::{
-        caller::{Call, Caller},
-        limits::{Limits, Scope},
+        ask::{Answered, Question, Questions, Response, Resume},
+        caller::{Call, Called, Caller, ToolReply},
+        limits::Scope,
         outcome::{ErrorKind, RunState, StepError},
+        plan::StepSet,
         run::Run,
     },
-    message::{BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer},
+    message::{
+        BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer,
+        client::Abilities,
+    },
 };
+
+/// How many questions a tool may ask at once.
+const MAX_QUESTIONS: usize = 32;
+/// How many bytes the key of a tool's question may have.
+const MAX_KEY: usize = 256;
 
 /// Calls composites and their targets.
 pub(super) struct Runner<S> {
@@ -44,6 +54,15 @@ struct Targets<S> {
     /// Arguments that are there only because the derived schema has a default
     /// for them; a target that does not declare them does not get them.
     defaulted: Vec<String>,
+    /// What targets may ask for.
+    abilities: Abilities,
+}
+
+/// How a run ends.
+pub(super) enum Ended {
+    Result(CallToolResult),
+    /// It goes on when it is answered.
+    Asks(Box<RunState>),
 }
 
 // === impl Runner ===
@@ -55,25 +74,16 @@ where
         + Send
         + 'static,
 {
-    /// Runs a composite that a client has called.
-    pub(super) fn run(
+    /// Runs a composite with these arguments, from the beginning or from where it
+    /// stood when it asked.
+    pub(super) async fn run(
         self,
         composite: usize,
         arguments: Option<JsonObject>,
-        context: &Context,
-        limits: Limits,
-    ) -> impl Future<Output = Result<CallToolResult, Refusal>> + Send {
-        let timeout = self.program.composites[composite].timeout;
-        self.run_in(composite, arguments, context, Scope::new(limits, timeout))
-    }
-
-    async fn run_in(
-        self,
-        composite: usize,
-        arguments: Option<JsonObject>,
+        state: Option<RunState>,
         context: &Context,
         scope: Scope,
-    ) -> Result<CallToolResult, Refusal> {
+    ) -> Result<Ended, Refusal> {
         let program = self.program.clone();
         let compiled = &program.composites[composite];
         let Some(available) = self.known.derived().available(composite) else {
@@ -83,11 +93,18 @@ where
             });
         };
         let Checked { arguments, defaulted } = available.check(&compiled.name, arguments)?;
-        let state = RunState::new(arguments, compiled.plan.steps().len());
-        let targets = Targets { runner: self, composite, defaulted };
+        let new = || RunState::new(arguments, compiled.plan.steps().len());
+        let state = state.unwrap_or_else(new);
+        let abilities = context.abilities();
+        let targets = Targets { runner: self, composite, defaulted, abilities };
         let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
         run.drive().await;
-        Ok(answer(compiled, run.into_state(), &scope))
+        let state = run.into_state();
+        if state.asked.is_empty() {
+            Ok(Ended::Result(answer(compiled, state, &scope)))
+        } else {
+            Ok(Ended::Asks(Box::new(state)))
+        }
     }
 }
 
@@ -114,22 +131,22 @@ where
         target.prepare(arguments, &self.defaulted)
     }
 
-    fn call(
-        &mut self,
-        call: Call,
-    ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
+    fn is_read_only(&self, site: usize) -> bool {
+        let available = self.runner.known.derived().available(self.composite);
+        available.is_some_and(|available| available.targets[site].is_read_only())
+    }
+
+    fn asking(&self) -> StepSet {
+        self.runner.program.composites[self.composite].asking
+    }
+
+    fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static {
         let Runner { program, known, inner } = &self.runner;
-        let Call { site, tool, arguments, context, scope } = call;
+        let Call { site, tool, arguments, context, scope, answered } = call;
         match program.composites[self.composite].targets[site].route {
             Route::Composite(callee) => {
                 let runner = self.runner.clone();
-                let scope = scope.nested(program.composites[callee].timeout);
-                let run = async move {
-                    runner
-                        .run_in(callee, Some(arguments), &context, scope)
-                        .await
-                        .map_err(|refusal| StepError::protocol(refusal.to_error()))
-                };
+                let run = run_nested(runner, callee, arguments, context, scope, answered);
                 Either::Right(run.boxed())
             }
             Route::Inner => {
@@ -142,14 +159,76 @@ where
                 }
                 let mut params = CallToolRequestParams::new(tool.to_string());
                 params.arguments = Some(arguments);
+                if let Some(answered) = answered
+                    && let Err(refused) = answer_target(&mut params, *answered)
+                {
+                    return Either::Right(future::ready(Err(refused)).boxed());
+                }
                 let request = Request::new(CallToolRequest::new(params), context);
                 // Counted here and not by the engine, since those of a nested run
                 // were counted where they came in.
-                let called = call_target(inner.clone(), request);
-                Either::Left(called.map(move |result| scope.keep(result)))
+                let may_ask = MayAsk { abilities: self.abilities, closed: scope.closed.clone() };
+                let called = call_target(inner.clone(), request, may_ask);
+                Either::Left(called.map(move |reply| scope.keep(reply)))
             }
         }
     }
+}
+
+/// Runs a composite for another one.
+async fn run_nested<S>(
+    runner: Runner<S>,
+    composite: usize,
+    arguments: JsonObject,
+    context: Context,
+    scope: Scope,
+    answered: Option<Box<Answered>>,
+) -> Called
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    let program = runner.program.clone();
+    let Compiled { plan, timeout, .. } = &program.composites[composite];
+    let state = match answered.map(|answered| *answered) {
+        None => None,
+        Some(Answered { responses, resume: Resume::Run(mut state) }) if state.fits(plan) => {
+            state.answer(plan, responses);
+            Some(*state)
+        }
+        Some(_) => return Err(protocol("the tool cannot go on from where it was")),
+    };
+    let active = state.as_ref().map_or(Duration::ZERO, RunState::active);
+    let scope = scope.nested(timeout.saturating_sub(active));
+    match runner.run(composite, Some(arguments), state, &context, scope).await {
+        Ok(Ended::Result(result)) => Ok(ToolReply::Result(result)),
+        Ok(Ended::Asks(state)) => {
+            let (asked, resume) = (state.questions(plan), Resume::Run(state));
+            Ok(ToolReply::Asks(Box::new(Questions { asked, resume })))
+        }
+        Err(refusal) => Err(StepError::protocol(refusal.to_error())),
+    }
+}
+
+/// Puts into a call of a tool that has asked what it wanted to know.
+fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Result<(), StepError> {
+    let Resume::Tool(state) = answered.resume else {
+        return Err(protocol("the tool cannot go on from where it was"));
+    };
+    params.request_state = state;
+    let mut responses = InputResponses::new();
+    for (key, response) in answered.responses {
+        match response {
+            Response::Answer(answer) => drop(responses.insert(key, answer)),
+            Response::Refused(why) => return Err(protocol(&why)),
+            // Only what steps ask can be late.
+            Response::Late => (),
+        }
+    }
+    params.input_responses = (!responses.is_empty()).then_some(responses);
+    Ok(())
 }
 
 /// Calls a tool of the service behind the layer.
@@ -159,7 +238,8 @@ where
 fn call_target<S>(
     inner: S,
     request: Request,
-) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static
+    may_ask: MayAsk,
+) -> impl Future<Output = Called> + Send + 'static
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
         + Clone
@@ -167,17 +247,17 @@ where
         + 'static,
 {
     // Put together from parts and not `async`: every branch keeps room for this.
-    inner.clone().oneshot(request).then(|reply| {
+    inner.clone().oneshot(request).then(move |reply| {
         let answer = match reply {
             Ok(reply) => reply.into_tool_answer(),
             Err(error) => return Either::Left(future::ready(Err(service_error(&error.into())))),
         };
         let result = match answer {
-            ToolAnswer::Result(result) => Ok(result),
+            ToolAnswer::Result(result) => Ok(ToolReply::Result(result)),
             ToolAnswer::Error(error) => Err(StepError::protocol(error)),
             ToolAnswer::Refused(refusal) => Err(StepError::protocol(refusal.to_error())),
-            ToolAnswer::InputRequired(_) => {
-                Err(protocol("the tool asks for input, which it cannot get here"))
+            ToolAnswer::InputRequired(asks) => {
+                asked(asks, &may_ask).map(|questions| ToolReply::Asks(Box::new(questions)))
             }
             ToolAnswer::Invalid => Err(protocol("the tool's answer is not the result of a tool")),
             ToolAnswer::Task(id) => {
@@ -187,6 +267,38 @@ where
         };
         Either::Left(future::ready(result))
     })
+}
+
+/// What a tool may ask.
+struct MayAsk {
+    abilities: Abilities,
+    /// Why nothing more may be asked, if nothing may.
+    closed: Option<Arc<str>>,
+}
+
+/// What a tool asks, if the client can be asked that.
+fn asked(asks: InputRequiredResult, may_ask: &MayAsk) -> Result<Questions, StepError> {
+    let MayAsk { abilities, closed } = may_ask;
+    let requests = asks.input_requests.unwrap_or_default();
+    if let Some(why) = closed {
+        return Err(StepError::new(ErrorKind::Limit, &**why));
+    }
+    if abilities.is_nothing() {
+        return Err(protocol("the tool asks for input, which the client cannot give"));
+    }
+    if requests.is_empty() && asks.request_state.is_none() {
+        return Err(protocol("the tool's answer is not the result of a tool"));
+    }
+    if requests.len() > MAX_QUESTIONS || requests.keys().any(|key| key.len() > MAX_KEY) {
+        return Err(protocol("the tool asks for too much at once"));
+    }
+    if let Some(lacks) = requests.values().find_map(|request| abilities.lacks(request)) {
+        return Err(protocol(&format!(
+            "the tool asks for input, which the client cannot give: it does not declare the capability `{lacks}`"
+        )));
+    }
+    let asked = requests.into_iter().map(|(key, request)| (key, Question::new(request))).collect();
+    Ok(Questions { asked, resume: Resume::Tool(asks.request_state) })
 }
 
 /// Cancels a task that nobody will ever ask for.

@@ -223,13 +223,31 @@ pub(super) fn loop_schema() -> JsonObject {
     }))
 }
 
+/// The schema of what a question with this form gives.
+pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
+    let mut content = form.clone();
+    // It says what a whole document is written in.
+    content.remove("$schema");
+    into_object(json!({
+        "type": "object",
+        "properties": {
+            "action": { "enum": ["accept", "decline", "cancel", "timeout"] },
+            "content": content,
+        },
+        "required": ["action"],
+    }))
+}
+
 /// The schema of an error.
 fn error_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
             "kind": {
-                "enum": ["tool", "protocol", "service", "panic", "timeout", "limit", "definition"],
+                "enum": [
+                    "tool", "protocol", "service", "panic", "timeout", "limit", "definition",
+                    "declined", "dismissed",
+                ],
             },
             "message": { "type": "string" },
             "code": { "type": "integer" },

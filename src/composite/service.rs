@@ -12,10 +12,15 @@ use tokio::runtime::Handle;
 use tower::BoxError;
 use tower_service::Service;
 
-use super::{CompositeLayer, Preview, listing::Listing, resolve::Resolved, run::Runner};
+use super::{
+    CompositeLayer, Preview,
+    listing::Listing,
+    resolve::Resolved,
+    rounds::{self, Settings},
+    run::Runner,
+};
 use crate::{
     catalog::{AtHand, Catalog, Known, ListError, Needs},
-    engine::limits::Limits,
     intercept::{Informed, future::InformedFuture},
     message::{ItemKind, Refusal, Reply, Request},
 };
@@ -26,7 +31,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Composite<S> {
     listing: Informed<Listing, S>,
-    limits: Limits,
+    settings: Arc<Settings>,
 }
 
 pin_project! {
@@ -60,7 +65,13 @@ impl<S> Composite<S> {
             Listing { program: layer.program.clone(), complaints: layer.complaints.clone() };
         let listing =
             Informed::with_catalogs(listing, inner, layer.epoch.clone(), layer.vary_by.clone());
-        Self { listing, limits: layer.limits }
+        let settings = Settings {
+            limits: layer.limits,
+            heartbeat: layer.heartbeat,
+            store: layer.state.clone(),
+            caller: layer.caller.clone(),
+        };
+        Self { listing, settings: Arc::new(settings) }
     }
 }
 
@@ -165,20 +176,19 @@ where
         + Send
         + 'static,
 {
-    fn run(&mut self, composite: usize, mut request: Request) -> BoxFuture<'static, Reply> {
+    fn run(&mut self, composite: usize, request: Request) -> BoxFuture<'static, Reply> {
         // The branches acquire readiness of their own, so what this call
         // reserved is given back: a service that admits one request at a time
         // would otherwise wait for itself.
         let inner = self.listing.give_back_readiness();
         let rule = self.listing.rule().clone();
         let catalogs = self.listing.catalogs().clone();
-        let limits = self.limits;
+        let settings = self.settings.clone();
         Box::pin(async move {
             if Handle::try_current().is_err() {
                 tracing::error!("composites need a Tokio runtime with its time enabled");
                 return ErrorData::internal_error("internal error", None).into();
             }
-            let arguments = request.tool_call_mut().and_then(|call| call.arguments.take());
             let (catalog, listing_context) = catalogs.of(request.context());
             let program = rule.program.clone();
             let known = known(&catalog, composite, rule, inner.clone(), listing_context).await;
@@ -187,10 +197,7 @@ where
                 return Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into();
             };
             let runner = Runner { program, known, inner };
-            match runner.run(composite, arguments, request.context(), limits).await {
-                Ok(result) => result.into(),
-                Err(refusal) => refusal.into(),
-            }
+            rounds::answer(runner, composite, request, &settings).await
         })
     }
 }
@@ -227,7 +234,10 @@ where
 
 impl<S: fmt::Debug> fmt::Debug for Composite<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Composite").field("listing", &self.listing).finish_non_exhaustive()
+        f.debug_struct("Composite")
+            .field("listing", &self.listing)
+            .field("state", &self.settings.store)
+            .finish_non_exhaustive()
     }
 }
 

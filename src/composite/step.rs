@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Segment;
+use crate::engine::plan::OnRefusal;
 
 /// How long one attempt of a step may take, unless it says otherwise.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -52,6 +53,10 @@ pub struct Step {
     pub(crate) max_iterations: Option<usize>,
     pub(crate) cases: Option<Vec<Case>>,
     pub(crate) default: Option<Otherwise>,
+    pub(crate) message: Option<String>,
+    pub(crate) schema: Option<Value>,
+    pub(crate) on_decline: Option<OnRefusal>,
+    pub(crate) on_cancel: Option<OnRefusal>,
 }
 
 /// What a step does.
@@ -65,6 +70,8 @@ pub enum StepKind {
     ForEach,
     /// It calls the tool of the first case that applies.
     Switch,
+    /// It asks the person behind the client.
+    Elicitation,
 }
 
 /// A tool to call, and with what.
@@ -152,12 +159,16 @@ impl Step {
             max_iterations: None,
             cases: None,
             default: None,
+            message: None,
+            schema: None,
+            on_decline: None,
+            on_cancel: None,
         }
     }
 
     /// All tools that it may call, and where they stand in the definition.
     pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = (Vec<Segment>, &mut ToolCall)> {
-        let call = self.call.as_mut().filter(|_| self.kind != StepKind::Switch);
+        let call = self.call.as_mut().filter(|_| self.kind.calls_one());
         let cases = self.cases.iter_mut().flatten().enumerate();
         let default = match &mut self.default {
             Some(Otherwise::Call(call)) => Some(call),
@@ -213,6 +224,52 @@ impl Step {
         }
     }
 
+    /// Asks the person behind the client, and waits for the answer.
+    ///
+    /// The `message` can be a [reference or template](crate::expr). The `schema` is
+    /// that of the form to fill in: an object whose properties are strings, numbers,
+    /// integers, booleans and choices, as MCP allows there; without properties there
+    /// is only yes and no. Its titles and descriptions can be references and
+    /// templates too. Passwords and other secrets must not be asked for.
+    ///
+    /// The output is an object with the `action`, `accept`, `decline`, `cancel` or
+    /// `timeout`, and after `accept` the `content`, which fits the schema.
+    ///
+    /// [`timeout`](Self::timeout) bounds how long the person may take, which does not
+    /// count as time of the run. With [`OnError::Retry`] the person is asked again if
+    /// an answer does not fit; without delays, which have no meaning there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use mcp_composite::composite::{CompositeLayer, CompositeTool, OnRefusal, Step};
+    /// use serde_json::json;
+    ///
+    /// let form = json!({
+    ///     "properties": { "environment": { "type": "string", "enum": ["staging", "production"] } },
+    ///     "required": ["environment"],
+    /// });
+    /// let deploy = CompositeTool::workflow(
+    ///     "deploy",
+    ///     "Deploys a release, if somebody agrees",
+    ///     [
+    ///         Step::elicitation("ask", "Deploy {{ input.release }}?", form)
+    ///             .on_decline(OnRefusal::SkipRemaining),
+    ///         Step::new("go", "deploy_release")
+    ///             .arguments(json!({ "to": "$steps.ask.output.content.environment" })),
+    ///     ],
+    /// );
+    ///
+    /// assert!(CompositeLayer::new([deploy]).is_ok());
+    /// ```
+    pub fn elicitation(id: impl Into<String>, message: impl Into<String>, schema: Value) -> Self {
+        Self {
+            message: Some(message.into()),
+            schema: Some(schema),
+            ..Self::of(StepKind::Elicitation, id)
+        }
+    }
+
     /// Sets the arguments of the call, an object in which strings can be
     /// [references and templates](crate::expr).
     #[must_use]
@@ -239,7 +296,7 @@ impl Step {
         self
     }
 
-    /// Bounds each attempt; 5 minutes by default.
+    /// Bounds each attempt, or the time to answer a question; 5 minutes by default.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -291,6 +348,22 @@ impl Step {
         self.max_iterations = Some(max_iterations);
         self
     }
+
+    /// Sets what becomes of the run if the person says no to a question; it fails
+    /// by default.
+    #[must_use]
+    pub const fn on_decline(mut self, on_decline: OnRefusal) -> Self {
+        self.on_decline = Some(on_decline);
+        self
+    }
+
+    /// Sets what becomes of the run if the person dismisses a question or does not
+    /// answer in time; it fails by default.
+    #[must_use]
+    pub const fn on_cancel(mut self, on_cancel: OnRefusal) -> Self {
+        self.on_cancel = Some(on_cancel);
+        self
+    }
 }
 
 // === impl StepKind ===
@@ -303,7 +376,13 @@ impl StepKind {
             Self::Tool => "tool",
             Self::ForEach => "for_each",
             Self::Switch => "switch",
+            Self::Elicitation => "elicitation",
         }
+    }
+
+    /// Whether the step has a tool of its own to call.
+    pub(crate) const fn calls_one(self) -> bool {
+        matches!(self, Self::Tool | Self::ForEach)
     }
 }
 

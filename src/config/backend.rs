@@ -19,6 +19,7 @@ pub struct BackendConfig {
     pub(super) transport: Transport,
     pub(super) timeout: Option<Duration>,
     pub(super) connect_timeout: Option<Duration>,
+    pub(super) elicitation: bool,
     pub(super) prefix: String,
     pub(super) layer: BackendLayer,
     pub(super) secrets: Secrets,
@@ -80,6 +81,12 @@ impl BackendConfig {
         self.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
     }
 
+    /// Whether it may ask a person; it may by default.
+    #[must_use]
+    pub const fn elicitation(&self) -> bool {
+        self.elicitation
+    }
+
     /// What the names that clients see of it begin with: its own `prefix`, else
     /// its name and the separator of the router. Empty unless names are kept
     /// apart by prefixes.
@@ -102,6 +109,7 @@ impl BackendConfig {
         self.name == other.name
             && self.transport == other.transport
             && self.connect_timeout() == other.connect_timeout()
+            && self.elicitation == other.elicitation
             && self.secrets == other.secrets
     }
 

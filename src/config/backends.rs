@@ -50,6 +50,8 @@ pub(super) struct BackendTable {
     timeout: Option<Duration>,
     /// How long connecting may take; 30 seconds, if not set.
     connect_timeout: Option<Duration>,
+    /// Whether it may ask a person in the middle of a call; it may, if not set.
+    elicitation: Option<bool>,
     /// What its names begin with for clients; its name and the separator, if not set.
     prefix: Option<String>,
     /// The program that is started; `${VAR}` is a variable of the environment.
@@ -156,6 +158,7 @@ impl Builder<'_, '_, '_> {
             }
         }
         let (timeout, connect_timeout) = (table.timeout, table.connect_timeout);
+        let elicitation = table.elicitation.unwrap_or(true);
         let layer = self.layer(&mut table, name.as_deref(), router);
         let transport = self.transport(table);
         Some(BackendConfig {
@@ -163,6 +166,7 @@ impl Builder<'_, '_, '_> {
             transport: transport?,
             timeout: timeout.map(|Duration(timeout)| timeout),
             connect_timeout: connect_timeout.map(|Duration(timeout)| timeout),
+            elicitation,
             prefix,
             layer,
             secrets: Secrets::new(self.secrets.drain(..)),

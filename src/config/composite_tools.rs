@@ -245,13 +245,8 @@ impl CompositeToolTable {
     }
 
     fn into_definition(self, index: usize, reader: &mut Reader<'_, '_>) -> CompositeTool {
-        let missing = |key: &str, reader: &mut Reader<'_, '_>| {
-            reader.report(&at(index, &[key.into()]), format!("missing key `{key}`"));
-            // A text that nothing else is wrong with, since it is reported.
-            format!("missing_{key}_{index}")
-        };
-        let name = self.name.unwrap_or_else(|| missing("name", reader));
-        let description = self.description.unwrap_or_else(|| missing("description", reader));
+        let name = reader.required(self.name, "name", &at(index, &[]));
+        let description = reader.required(self.description, "description", &at(index, &[]));
 
         if self.parameters.is_some() && self.input_schema.is_some() {
             let message = "`parameters` is another name of `input_schema`: expected one of them";
@@ -314,12 +309,7 @@ impl CompositeToolTable {
 
 impl TargetTable {
     fn into_target(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Target {
-        let tool = self.tool.unwrap_or_else(|| {
-            let path = [path, &["tool".into()]].concat();
-            reader.report(&path, "missing key `tool`".to_owned());
-            "missing_tool".to_owned()
-        });
-        let mut target = Target::new(tool);
+        let mut target = Target::new(reader.required(self.tool, "tool", path));
         if let Some(id) = self.id {
             target = target.id(id);
         }

@@ -303,6 +303,7 @@ impl BackendConfig {
     fn connect(&self, changes: Changes) -> Result<RemoteService, ConnectError> {
         let builder = RemoteService::builder(self.name())
             .connect_timeout(self.connect_timeout())
+            .elicitation(self.elicitation())
             .secrets(self.secrets().clone())
             .changes(changes);
         match self.transport() {

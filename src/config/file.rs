@@ -9,9 +9,11 @@ use super::{
     filter::{self, FilterTable},
     include::{self, Parsed, Sources, Texts},
     limits::{self, LimitsTable},
+    progress::{self, ProgressTable},
     read::Reader,
     router::{self, RouterTable},
     source::Source,
+    state::{self, StateConfig, StateTable},
     validate::{self, ValidateTable},
     variables::Environment,
 };
@@ -32,6 +34,11 @@ pub struct Config {
     composite_tools: Vec<CompositeTool>,
     composite_layer: CompositeLayer,
     stack_layer: StackLayer,
+    #[cfg_attr(
+        not(any(feature = "stdio", feature = "http", test)),
+        expect(dead_code, reason = "only a gateway puts one file in the place of another")
+    )]
+    pub(super) state: StateConfig,
 }
 
 /// Servers, what clients see of them, and tools that are made of their tools.
@@ -47,6 +54,10 @@ pub(super) struct FileTable {
     backends: Vec<BackendTable>,
     /// What one call of a composite may use.
     limits: LimitsTable,
+    /// Where runs are kept that wait for a person.
+    state: StateTable,
+    /// What clients are told while a composite runs.
+    progress: ProgressTable,
     /// What clients may send.
     validate: ValidateTable,
     /// What clients may see and use.
@@ -178,7 +189,9 @@ impl Config {
         let (composite_tools, layer) =
             composite_tools::build(file.composite_tools, &backends, &router, &alias, reader);
         let limits = limits::build(&file.limits, reader);
-        let composite_layer = layer?.limits(limits);
+        let state = state::build(file.state, environment, reader);
+        let composite_layer = state.apply(layer?.limits(limits));
+        let composite_layer = progress::apply(&file.progress, composite_layer);
         let stack_layer = StackLayer::new()
             .limit(limit)
             .advertise(advertise)
@@ -193,6 +206,7 @@ impl Config {
             composite_tools,
             composite_layer,
             stack_layer,
+            state,
         })
     }
 

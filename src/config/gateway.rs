@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::{Backends, Config, ConnectError};
+use super::{Backends, Config, ConnectError, state::StateConfig};
 use crate::{
     adapter::{RemoteService, Router, ServeService, remote::Ending},
     changes::Changes,
@@ -69,6 +69,7 @@ struct Shared {
 struct Running {
     backends: Backends,
     layer: StackLayer,
+    state: StateConfig,
 }
 
 /// What a reload did to the backends, by their names.
@@ -100,7 +101,7 @@ impl Gateway {
     ///
     /// Panics outside a Tokio runtime with its time and I/O enabled.
     pub fn connect(config: &Config) -> Result<Self, ConnectError> {
-        let running = Running::new(config, config.connect()?);
+        let running = Running::new(config, config.connect()?, config.state.clone());
         let changes = running.backends.changes().clone();
         let (_, reloader) = Reload::new(running.stack());
         let shared = Shared {
@@ -170,15 +171,16 @@ impl Gateway {
     /// [`StackLayer::complaints`].
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
-        let Running { backends, layer } = self.0.running();
+        let Running { backends, layer, .. } = self.0.running();
         [layer.complaints(), backends.complaints()].concat()
     }
 
     /// Puts another file in the place of the one that is running.
     ///
     /// - *Backends.* One of the same name that is reached in the same way, with the
-    ///   same `connect_timeout`, is kept with its process or connection; its
-    ///   timeout, prefix, aliases, filter and checks are those of the new file.
+    ///   same `connect_timeout` and `elicitation`, is kept with its process or
+    ///   connection; its timeout, prefix, aliases, filter and checks are those of the
+    ///   new file.
     ///   Others are connected first.
     /// - *Requests.* Those that are not sent yet go to the new stack, all at the
     ///   same moment. Those that were sent end on the old one, with its backends,
@@ -189,6 +191,8 @@ impl Gateway {
     ///   composites that are made of them, do not come and go. All of this takes
     ///   no longer than six seconds; later backends are connected in the
     ///   background.
+    /// - *Runs* that wait for a person are kept where they were, unless `[state]` says
+    ///   otherwise now.
     /// - *Clients* are told that tools, prompts and resources have changed. They
     ///   stay subscribed to resources of backends whose names are in the new file;
     ///   one that was connected again is asked to tell of them. To resources of
@@ -210,7 +214,9 @@ impl Gateway {
         let before = self.backends();
         let (backends, reloaded) = before.reconnect(config)?;
         shared.note(&backends);
-        let running = Running::new(config, backends);
+        let mut state = config.state.clone();
+        state.take_over(&shared.lock().state);
+        let running = Running::new(config, backends, state);
         let stack = running.stack();
         // Whoever closes the gateway does not wait for new backends.
         let ready = shared.closed.run_until_cancelled(running.warm(&stack));
@@ -268,9 +274,10 @@ impl Shared {
 // === impl Running ===
 
 impl Running {
-    fn new(config: &Config, backends: Backends) -> Self {
-        let layer = config.stack_layer().changes(backends.changes());
-        Self { backends, layer }
+    fn new(config: &Config, backends: Backends, state: StateConfig) -> Self {
+        let composite = state.apply(config.composite_layer());
+        let layer = config.stack_layer().composite(composite).changes(backends.changes());
+        Self { backends, layer, state }
     }
 
     fn stack(&self) -> Stack<Router> {
@@ -297,5 +304,35 @@ impl fmt::Display for Reloaded {
             format!("{what} {}", names.join(", "))
         });
         f.write_str(&told.collect::<Vec<_>>().join("; "))
+    }
+}
+
+#[cfg(all(test, feature = "http"))]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn file(state: &str) -> Config {
+        // Nobody listens there.
+        let backend = "[[backends]]\nname = 'away'\nurl = 'http://127.0.0.1:1'\n";
+        Config::from_toml_str(&format!("{backend}[state]\n{state}")).expect("it has no mistakes")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_in_memory_survives_a_reload() {
+        let gateway = Gateway::connect(&file("store = 'memory'")).unwrap();
+        let store = gateway.0.running().state.store();
+        let put = store.put(b"state".to_vec(), b"").now_or_never();
+        let kept = || format!("{:?}", gateway.0.running().layer).contains("states: 1");
+        assert!(matches!(put, Some(Ok(_))) && kept());
+
+        gateway.reload(&file("store = 'memory'\ncaller_header = 'x-user'")).await.unwrap();
+        assert!(kept());
+        gateway.reload(&file("store = 'memory'")).await.unwrap();
+        assert!(kept());
+
+        gateway.reload(&file("store = 'memory'\nttl = '2h'")).await.unwrap();
+        assert!(!kept());
     }
 }

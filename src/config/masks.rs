@@ -1,7 +1,7 @@
 //! What is never shown of a file.
 //!
 //! The line of a mistake is shown, and the values of `env` and `headers` are
-//! secret, and so are the defaults of arguments. Where the parser understood the
+//! secret, and so are the defaults of arguments and the keys of states. Where the parser understood the
 //! file it says where they are. Where it did not, all is hidden that could be
 //! one. A key that does not exist may be one in the wrong place, unless it is a
 //! plain word.
@@ -17,12 +17,20 @@ use crate::composite::Segment;
 const MAX_WORD: usize = 64;
 
 /// The sections that hold no secrets.
-const OPEN_SECTIONS: [&str; 7] =
-    ["advertise", "composite_tools", "filter", "include", "limits", "router", "validate"];
+const OPEN_SECTIONS: [&str; 8] = [
+    "advertise",
+    "composite_tools",
+    "filter",
+    "include",
+    "limits",
+    "progress",
+    "router",
+    "validate",
+];
 
 /// The keys of a backend that hold none, as long as they hold one value.
-const OPEN_KEYS: [&str; 7] =
-    ["name", "transport", "timeout", "connect_timeout", "prefix", "command", "cwd"];
+const OPEN_KEYS: [&str; 8] =
+    ["name", "transport", "timeout", "connect_timeout", "elicitation", "prefix", "command", "cwd"];
 
 /// Those that hold one or several.
 const OPEN_LISTS: [&str; 10] = [
@@ -38,9 +46,11 @@ const OPEN_LISTS: [&str; 10] = [
     "hide_destructive",
 ];
 
-/// The tables in a backend and in an alias.
+/// The tables that may hold secrets, and those in them.
 const VALIDATE: &str = "validate";
 const ALIASES: &str = "aliases";
+const STATE: &str = "state";
+const KEYS: &str = "keys";
 const ANNOTATIONS: &str = "annotations";
 const ARGUMENTS: &str = "arguments";
 
@@ -53,12 +63,16 @@ const ANNOTATION_KEYS: [&str; 5] =
     ["title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 const ARGUMENT_KEYS: [&str; 3] = ["hide", "rename", "description"];
 
+const STATE_KEYS: [&str; 5] =
+    ["store", "ttl", "max_state_bytes", "max_total_bytes", "caller_header"];
+const KEY_KEYS: [&str; 1] = ["id"];
+
 /// The key of what a server gets if a client does not set an argument.
 const DEFAULT: &str = "default";
 
-/// The keys that hold secrets, wherever they stand: the header of the backend
-/// that they belong to may have been lost.
-const SECRET_KEYS: [&str; 4] = ["args", "env", "headers", "url"];
+/// The keys that hold secrets, wherever they stand: the header of what they belong
+/// to may have been lost.
+const SECRET_KEYS: [&str; 6] = ["args", "env", "headers", "key", KEYS, "url"];
 
 /// Places of a file that are not shown.
 type Masks = Vec<Range<usize>>;
@@ -120,6 +134,10 @@ fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
                 key => other(&OPEN_KEYS, key, node, masks),
             }),
             ALIASES => aliases(node, masks),
+            STATE => tables(node, masks, &mut |key, node, masks| match key {
+                KEYS => others(&KEY_KEYS, node, masks),
+                key => other(&STATE_KEYS, key, node, masks),
+            }),
             section if OPEN_SECTIONS.contains(&section) => {
                 tables(node, masks, &mut |key, node, masks| {
                     // The latter two are of an alias whose header was lost.
@@ -357,6 +375,23 @@ mod tests {
                 "[filter]\nhide_tools = ['a']\narguments.k.default = ***\ndefault = ***",
             ),
             ("[filter]\nhide_tools = ['a']", "[filter]\nhide_tools = ['a']"),
+            (
+                "[state]\nstore = 'signed'\nkeys = [{ id = 'a', key = 's', ky = 's' }]\nkey = 's'",
+                "[state]\nstore = 'signed'\nkeys = [{ id = 'a', key = ***, ky = *** }]\nkey = ***",
+            ),
+            (
+                "[[state.keys]]\nid = ['s']\nkey.a = 's'\n[state]\nttl = ['s']",
+                "[[state.keys]]\nid = [***]\nkey.a = ***\n[state]\nttl = [***]",
+            ),
+            ("[state]\nkeys = ['s', 1]", "[state]\nkeys = [***, ***]"),
+            (
+                "[limits]\nmax_calls = 1\nkeys = [{ id = 'a', key = 's' }]",
+                "[limits]\nmax_calls = 1\nkeys = [{ id = ***, key = *** }]",
+            ),
+            (
+                "[[composite_tools]]\nid = 'a'\nkey = 's'",
+                "[[composite_tools]]\nid = 'a'\nkey = ***",
+            ),
         ] {
             assert_eq!(shown(text), seen);
         }
@@ -382,6 +417,10 @@ mod tests {
             ("[[backends]\nT = 's'", "[[backends]\nT = ***"),
             ("[router]\n\"\"\"[[backends]]\na = = b\ns", "[router]\n***\n***\n***"),
             ("[router]\nargs = ['a', 's'\ns, s]", "[router]\nargs = ***\n***"),
+            (
+                "[state]\nttl = '1h\nkeys = [{ id = 'a', key = 's' }]\n[limits]\nkey = 's'",
+                "[state]\nttl = ***\nkeys = ***\n[limits]\nkey = ***",
+            ),
             ("[filter]\ndefault = 's'\ns = s", "[filter]\ndefault = ***\ns = ***"),
             (
                 "[[aliases]]\ntool = 'a'\n[aliases.arguments.k]\ndefault = 's",

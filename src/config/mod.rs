@@ -2,8 +2,10 @@
 //!
 //! A file has these sections, each of which may be left out:
 //!
-//! - [`[[composite_tools]]`](#composite-tools): tools that are made of others, and
-//!   [`[limits]`](#pipelines-and-workflows) of what a call of one may use;
+//! - [`[[composite_tools]]`](#composite-tools): tools that are made of others,
+//!   [`[limits]`](#pipelines-and-workflows) of what a call of one may use, what
+//!   [`[progress]`](#pipelines-and-workflows) clients are told meanwhile, and
+//!   [`[state]`](#state), where those are kept that wait for a person;
 //! - [`[[backends]]` and `[router]`](#backends): the servers, and how they become one;
 //! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): what clients
 //!   may send, see and use, and under which names;
@@ -71,7 +73,7 @@
 //!
 //! [[composite_tools.steps]]
 //! id = "read"
-//! type = "for_each"                            # "tool", "switch"
+//! type = "for_each"                            # "tool", "switch", "elicitation"
 //! condition = "steps.search.output.hits | length > 0"
 //! collection = "$steps.search.output.hits"     # required
 //! item_var = "hit"                             # else `item`
@@ -89,6 +91,16 @@
 //! cases = [{ when = "input.mail is defined", tool = "send_mail", arguments = { to = "$input.mail" } }]
 //! default = "skip"                             # or a `tool` and its `arguments`
 //!
+//! [[composite_tools.steps]]
+//! id = "ask"
+//! type = "elicitation"
+//! condition = "input.mail is undefined"
+//! message = "Keep the {{ steps.read.output.completed }} pages on {{ input.topic }}?"
+//! schema.properties.folder = { type = "string", title = "Folder", default = "inbox" }
+//! timeout = "10m"                              # to answer
+//! on_decline = "continue"                      # "abort", "skip_remaining"
+//! on_cancel = "continue"                       # the same
+//!
 //! [composite_tools.output]
 //! required = ["pages"]
 //! properties.pages = { type = "integer", description = "How many", value = "$steps.read.output.completed" }
@@ -97,9 +109,37 @@
 //! [limits]                                     # of one call of a composite
 //! max_calls = 10000
 //! max_result_bytes = 4194304
+//! max_rounds = 10
+//!
+//! [progress]                                   # for clients that want to know of it
+//! heartbeat = "15s"                            # while nothing moves; "0s": never
 //! ```
 //!
 //! What the keys of steps mean is told in [`composite`](crate::composite#pipelines-and-workflows).
+//!
+//! # State
+//!
+//! ```toml
+//! [state]                                      # of runs that wait for a person
+//! store = "signed"                             # their clients keep them; "memory": this process
+//! keys = [{ id = "2026-11", key = "${STATE_KEY}" }] # the first signs; else one of this process
+//! ttl = "1h"                                   # how long they may wait
+//! max_state_bytes = 65536                      # of one; in memory 4194304, if left out
+//! caller_header = "x-forwarded-user"           # who calls; no other goes on with a run
+//! ```
+//!
+//! What the stores are for, and how a key is replaced, is told in
+//! [`state`](crate::state). With `store = "memory"` there are no `keys`, but
+//! `max_total_bytes`, of all states together, 67108864 if left out.
+//!
+//! The text of a `key` is the key, of at least 32 bytes: neither base64 nor hex is
+//! read. As in [backends](#backends), `${VAR}` is a variable of the environment, and
+//! neither mistakes nor `Debug` output tell it. Without `keys` nothing that waits
+//! survives a restart, and no other process can go on with it.
+//!
+//! `caller_header` is a header of HTTP that whoever is in front of this process sets,
+//! and *takes out of what clients send*. It needs the feature `http`. Without it, or
+//! for a request that has none, everybody is the same caller.
 //!
 //! # Backends
 //!
@@ -117,6 +157,7 @@
 //! cwd = "/srv"
 //! timeout = "60s"                              # of one call
 //! connect_timeout = "30s"
+//! elicitation = true                           # whether it may ask a person
 //! prefix = "gh_"                               # else `name` and `separator`
 //!
 //! [[backends]]
@@ -364,11 +405,13 @@ mod masks;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod memory;
 mod output;
+mod progress;
 mod read;
 mod router;
 #[cfg(test)]
 mod schema;
 mod source;
+mod state;
 mod steps;
 mod targets;
 mod url;

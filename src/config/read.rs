@@ -184,6 +184,24 @@ impl<'a, 't> Reader<'a, 't> {
         value
     }
 
+    /// The text of a key that the table at `path` must have; a stand-in that
+    /// nothing else is wrong with, if it is reported missing.
+    pub(super) fn required(
+        &mut self,
+        value: Option<String>,
+        key: &str,
+        path: &[Segment],
+    ) -> String {
+        value.unwrap_or_else(|| {
+            self.report(&[path, &[key.into()]].concat(), format!("missing key `{key}`"));
+            let places = path.iter().map(|segment| match segment {
+                Segment::Index(index) => format!("_{index}"),
+                Segment::Key(_) => String::new(),
+            });
+            format!("missing_{key}{}", places.collect::<String>())
+        })
+    }
+
     /// Whether a mistake was reported at or in what was read at a path.
     pub(super) fn has_fault_in(&self, path: &[Segment]) -> bool {
         let (path, _) = self.locate(path);

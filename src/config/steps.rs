@@ -1,10 +1,13 @@
 //! The steps of `[[composite_tools]]`.
 
+use rmcp::model::JsonObject;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{duration::Duration, read::Reader};
-use crate::composite::{Case, OnError, Otherwise, Retry, Segment, Step, StepKind, Then, ToolCall};
+use crate::composite::{
+    Case, OnError, OnRefusal, Otherwise, Retry, Segment, Step, StepKind, Then, ToolCall,
+};
 
 /// One step of a pipeline or workflow.
 #[derive(Debug, Default, Deserialize)]
@@ -49,6 +52,16 @@ pub(super) struct StepTable {
     /// The tool if no case applies, or `"skip"`.
     #[cfg_attr(test, schemars(with = "Option<OtherwiseForm>"))]
     default: Option<OtherwiseTable>,
+    /// What the person behind the client is asked, such as `Deploy {{ input.release }}?`.
+    message: Option<String>,
+    /// The schema of the form that the person fills in; only yes and no, if not set.
+    schema: Option<JsonObject>,
+    /// What becomes of the run if the person says no; it fails, if not set.
+    #[cfg_attr(test, schemars(with = "Option<OnRefusalForm>"))]
+    on_decline: Option<OnRefusalTable>,
+    /// What becomes of the run if the person does not answer; it fails, if not set.
+    #[cfg_attr(test, schemars(with = "Option<OnRefusalForm>"))]
+    on_cancel: Option<OnRefusalTable>,
 }
 
 /// What a step does.
@@ -62,6 +75,8 @@ enum KindName {
     ForEach,
     /// It calls one of several tools.
     Switch,
+    /// It asks the person behind the client.
+    Elicitation,
 }
 
 /// How a text is read.
@@ -118,6 +133,31 @@ enum ThenName {
     Continue,
 }
 
+/// What becomes of the run if a person does not say yes.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "OnRefusalTable", extend("required" = ["action"])))]
+#[serde(default, deny_unknown_fields, rename = "WordOrTable")]
+struct OnRefusalTable {
+    #[cfg_attr(test, schemars(skip))]
+    word: Option<RefusalName>,
+    /// What is done.
+    action: Option<RefusalName>,
+}
+
+/// What is done if a person does not say yes.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum RefusalName {
+    /// The run fails.
+    Abort,
+    /// The run goes on.
+    Continue,
+    /// No other step starts, and the run ends when those that run have finished.
+    SkipRemaining,
+}
+
 /// One case of a switch.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -165,6 +205,16 @@ enum OnErrorForm {
     Table(OnErrorTable),
 }
 
+/// How [`OnRefusalTable`] is written.
+#[cfg(test)]
+#[derive(schemars::JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is of use")]
+enum OnRefusalForm {
+    Word(RefusalName),
+    Table(OnRefusalTable),
+}
+
 /// How [`OtherwiseTable`] is written.
 #[cfg(test)]
 #[derive(schemars::JsonSchema)]
@@ -179,23 +229,21 @@ enum OtherwiseForm {
 
 impl StepTable {
     pub(super) fn into_step(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Step {
-        let id = required(self.id, "id", path, reader);
+        let id = reader.required(self.id, "id", path);
         let kind = match self.kind {
             None | Some(KindName::Tool) => StepKind::Tool,
             Some(KindName::ForEach) => StepKind::ForEach,
             Some(KindName::Switch) => StepKind::Switch,
+            Some(KindName::Elicitation) => StepKind::Elicitation,
         };
         let mut step = Step::of(kind, id);
-        step.call = match (kind, self.tool) {
-            (StepKind::Switch, None) => None,
-            (_, tool) => {
-                let tool = match kind {
-                    StepKind::Switch => tool.unwrap_or_default(),
-                    _ => required(tool, "tool", path, reader),
-                };
-                Some(ToolCall { arguments: self.arguments.clone(), ..ToolCall::new(tool) })
-            }
+        let tool = match self.tool {
+            None if !kind.calls_one() => None,
+            Some(tool) => Some(tool),
+            None => Some(reader.required(None, "tool", path)),
         };
+        step.call =
+            tool.map(|tool| ToolCall { arguments: self.arguments.clone(), ..ToolCall::new(tool) });
         if step.call.is_none() && self.arguments.is_some() {
             step = step.arguments(self.arguments.unwrap_or_default());
         }
@@ -203,7 +251,7 @@ impl StepTable {
         step.condition = self.condition;
         step.timeout = self.timeout.map(|Duration(timeout)| timeout);
         let on_error = [path, &["on_error".into()]].concat();
-        step.on_error = self.on_error.map(|table| table.into_on_error(&on_error, reader));
+        step.on_error = self.on_error.map(|table| table.into_on_error(kind, &on_error, reader));
         step.default_results = self.default_results;
         step.parse_json = matches!(self.parse, Some(ParseName::Json));
         step.collection = self.collection;
@@ -221,6 +269,16 @@ impl StepTable {
         });
         let default = [path, &["default".into()]].concat();
         step.default = self.default.map(|table| table.into_otherwise(&default, reader));
+        step.message = match (kind, self.message) {
+            (StepKind::Elicitation, message) => Some(reader.required(message, "message", path)),
+            (_, message) => message,
+        };
+        step.schema = self.schema.map(Value::Object);
+        let mut on_refusal = |key: &str, table: Option<OnRefusalTable>| {
+            table.map(|table| table.into_on_refusal(&[path, &[key.into()]].concat(), reader))
+        };
+        step.on_decline = on_refusal("on_decline", self.on_decline);
+        step.on_cancel = on_refusal("on_cancel", self.on_cancel);
         step
     }
 }
@@ -228,7 +286,12 @@ impl StepTable {
 // === impl OnErrorTable ===
 
 impl OnErrorTable {
-    fn into_on_error(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> OnError {
+    fn into_on_error(
+        mut self,
+        kind: StepKind,
+        path: &[Segment],
+        reader: &mut Reader<'_, '_>,
+    ) -> OnError {
         let Some(action) = self.word.or(self.action) else {
             if !reader.has_fault_in(path) {
                 reader.report(path, "missing key `action`".to_owned());
@@ -243,6 +306,15 @@ impl OnErrorTable {
         ];
         let name = match action {
             ActionName::Retry => {
+                if kind == StepKind::Elicitation {
+                    let delays =
+                        [("delay", self.delay.take()), ("max_delay", self.max_delay.take())];
+                    for (key, _) in delays.iter().filter(|(_, delay)| delay.is_some()) {
+                        let with = kind.name();
+                        let message = format!("`{key}` has no meaning with `type = \"{with}\"`");
+                        reader.report(&[path, &[(*key).into()]].concat(), message);
+                    }
+                }
                 let mut retry = Retry::default();
                 retry.count = self.retry_count.unwrap_or(retry.count);
                 retry.max_delay = self.max_delay.map_or(retry.max_delay, |delay| delay.0);
@@ -268,6 +340,24 @@ impl OnErrorTable {
     }
 }
 
+// === impl OnRefusalTable ===
+
+impl OnRefusalTable {
+    fn into_on_refusal(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> OnRefusal {
+        match self.word.or(self.action) {
+            Some(RefusalName::Abort) => OnRefusal::Abort,
+            Some(RefusalName::Continue) => OnRefusal::Continue,
+            Some(RefusalName::SkipRemaining) => OnRefusal::SkipRemaining,
+            None => {
+                if !reader.has_fault_in(path) {
+                    reader.report(path, "missing key `action`".to_owned());
+                }
+                OnRefusal::Abort
+            }
+        }
+    }
+}
+
 // === impl CaseTable ===
 
 impl CaseTable {
@@ -280,7 +370,7 @@ impl CaseTable {
                 "true".to_owned()
             }
         };
-        let tool = required(self.tool, "tool", path, reader);
+        let tool = reader.required(self.tool, "tool", path);
         Case { when, call: ToolCall { arguments: self.arguments, ..ToolCall::new(tool) } }
     }
 }
@@ -292,25 +382,7 @@ impl OtherwiseTable {
         if let Some(SkipName::Skip) = self.word {
             return Otherwise::Skip;
         }
-        let tool = required(self.tool, "tool", path, reader);
+        let tool = reader.required(self.tool, "tool", path);
         Otherwise::Call(ToolCall { arguments: self.arguments, ..ToolCall::new(tool) })
     }
-}
-
-/// The value of a key that must be there; a stand-in that nothing else is wrong
-/// with, if it is reported missing.
-fn required(
-    value: Option<String>,
-    key: &str,
-    path: &[Segment],
-    reader: &mut Reader<'_, '_>,
-) -> String {
-    value.unwrap_or_else(|| {
-        reader.report(&[path, &[key.into()]].concat(), format!("missing key `{key}`"));
-        let places = path.iter().map(|segment| match segment {
-            Segment::Index(index) => format!("_{index}"),
-            Segment::Key(_) => String::new(),
-        });
-        format!("missing_{key}{}", places.collect::<String>())
-    })
 }

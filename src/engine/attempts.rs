@@ -6,6 +6,7 @@ use rmcp::model::{CallToolResult, JsonObject};
 use tokio::time::Instant;
 
 use super::{
+    ask::Answered,
     branches::BranchId,
     limits::after,
     outcome::{ErrorKind, Outcome, Status, StepError},
@@ -28,6 +29,8 @@ pub(super) struct Attempts<'p> {
     /// How long an attempt may take.
     timeout: Duration,
     arguments: JsonObject,
+    /// What it asked and was told, if it has asked.
+    answered: Option<Box<Answered>>,
     /// Boxed, since most calls are made once.
     retry: Option<Box<Retries>>,
 }
@@ -75,20 +78,27 @@ impl<'p> Attempts<'p> {
             begun: now,
             timeout,
             arguments,
+            answered: None,
             retry: retry.map(|policy| Box::new(Retries { policy, error: None })),
         }
     }
 
+    /// The same call, of which an attempt is taken up again with answers.
+    pub(super) fn resumed(self, begun: Instant, attempts: u32, answered: Box<Answered>) -> Self {
+        // The attempt was counted when it began.
+        Self { begun, count: attempts.saturating_sub(1), answered: Some(answered), ..self }
+    }
+
     /// Begins the next attempt; returns what it calls the tool with.
-    pub(super) fn begin(&mut self, now: Instant) -> JsonObject {
+    pub(super) fn begin(&mut self, now: Instant) -> (JsonObject, Option<Box<Answered>>) {
         self.count += 1;
         self.since = now;
         self.due = after(now, self.timeout);
         self.phase = Phase::Calling;
         if self.may_be_tried_again() {
-            self.arguments.clone()
+            (self.arguments.clone(), self.answered.clone())
         } else {
-            mem::take(&mut self.arguments)
+            (mem::take(&mut self.arguments), self.answered.take())
         }
     }
 
@@ -210,6 +220,6 @@ fn failure_text(result: &CallToolResult) -> String {
     told.unwrap_or("the tool failed without saying why").to_owned()
 }
 
-fn milliseconds(duration: Duration) -> u64 {
+pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

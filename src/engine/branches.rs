@@ -5,6 +5,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use serde::{Deserialize, Serialize};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     task::{AbortHandle, JoinSet},
@@ -32,11 +33,11 @@ pub(super) struct Branches<T> {
 }
 
 /// Which branch of a run it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct BranchId {
-    pub(super) step: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct BranchId {
+    pub(crate) step: usize,
     /// The element of the step's loop; 0 of a step that is none.
-    pub(super) element: usize,
+    pub(crate) element: usize,
 }
 
 /// Where branches run.

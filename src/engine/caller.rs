@@ -1,8 +1,14 @@
 use std::sync::Arc;
 
+use futures::FutureExt;
 use rmcp::model::{CallToolResult, JsonObject};
 
-use super::{limits::Scope, outcome::StepError};
+use super::{
+    ask::{Answered, Questions},
+    limits::Scope,
+    outcome::StepError,
+    plan::StepSet,
+};
 use crate::message::Context;
 
 /// Calls one tool: all that the engine knows of the world.
@@ -20,11 +26,33 @@ pub(crate) trait Caller: Send {
         Ok(arguments)
     }
 
+    /// Whether the tool of a site changes nothing, so that it may be called also
+    /// where a person who must be asked later cannot be.
+    fn is_read_only(&self, site: usize) -> bool {
+        let _ = site;
+        false
+    }
+
+    /// The steps whose tools have to ask a person, as far as that is known before, and
+    /// without which the run fails.
+    fn asking(&self) -> StepSet {
+        StepSet::default()
+    }
+
     /// Starts to call a tool; the future does all that has to be waited for.
-    fn call(
-        &mut self,
-        call: Call,
-    ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static;
+    fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static;
+}
+
+/// What a tool answers.
+pub(crate) type Called = Result<ToolReply, StepError>;
+
+/// What a tool answers that can be called.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ToolReply {
+    /// It has run; it may have failed (`isError`).
+    Result(CallToolResult),
+    /// It wants to know something first.
+    Asks(Box<Questions>),
 }
 
 /// One call of a tool that a plan makes.
@@ -40,17 +68,23 @@ pub(crate) struct Call {
     pub(crate) context: Context,
     /// What a run within this branch may still use.
     pub(crate) scope: Scope,
+    /// If the tool has asked before: what it wanted to know.
+    pub(crate) answered: Option<Box<Answered>>,
 }
 
-impl<F, R> Caller for F
+impl<F, R, T> Caller for F
 where
     F: FnMut(Call) -> R + Send,
-    R: Future<Output = Result<CallToolResult, StepError>> + Send + 'static,
+    R: Future<Output = Result<T, StepError>> + Send + 'static,
+    T: Into<ToolReply>,
 {
-    fn call(
-        &mut self,
-        call: Call,
-    ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
-        self(call)
+    fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static {
+        self(call).map(|called| called.map(Into::into))
+    }
+}
+
+impl From<CallToolResult> for ToolReply {
+    fn from(result: CallToolResult) -> Self {
+        Self::Result(result)
     }
 }

@@ -2,14 +2,19 @@
 
 use std::{mem, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::{
+    ask::Asked,
+    attempts::milliseconds,
     outcome::{Outcome, Status, StepError},
-    plan::ForEach,
+    plan::{Action, ForEach, Plan},
+    record::present,
+    telling::in_words,
 };
-use crate::message::{Context, Parts, Progress};
+use crate::message::{Context, Labels, Parts, Progress};
 
 /// A loop that goes on.
 pub(super) struct Loop<'p> {
@@ -26,14 +31,54 @@ pub(super) struct Loop<'p> {
     pub(super) attempts: u32,
     pub(super) since: Instant,
     /// The progress of the elements, if anybody wants to know.
-    pub(super) progress: Option<Arc<Parts>>,
+    progress: Option<Arc<Parts>>,
 }
 
 /// How an element ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Iteration {
     status: Status,
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     output: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     error: Option<StepError>,
+}
+
+/// A loop of a run that is put away.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LoopState {
+    pub(super) step: usize,
+    items: Vec<Value>,
+    iterations: Vec<Option<Iteration>>,
+    next: usize,
+    pub(super) attempts: u32,
+    /// When it began, in milliseconds after the run.
+    pub(super) started_ms: u64,
+}
+
+// === impl LoopState ===
+
+impl LoopState {
+    /// Whether this element has begun and not ended.
+    pub(super) fn is_running(&self, element: usize) -> bool {
+        element < self.next && matches!(self.iterations.get(element), Some(None))
+    }
+
+    /// Whether it can be a loop of this plan in a run in which this is asked.
+    pub(super) fn fits(&self, plan: &Plan, asked: &[Asked]) -> bool {
+        let is_loop = plan.steps().get(self.step).is_some_and(|step| match &step.action {
+            Action::ForEach(each) => each.reject(self.items.len()).is_none(),
+            _ => false,
+        });
+        // What has begun and not ended waits for answers, and something does.
+        let open = (0..self.items.len()).filter(|&element| self.is_running(element)).count();
+        let waiting = asked.iter().filter(|asked| asked.id.step == self.step).count();
+        is_loop
+            && self.iterations.len() == self.items.len()
+            && self.next <= self.items.len()
+            && self.iterations[self.next..].iter().all(Option::is_none)
+            && (open, open > 0) == (waiting, true)
+    }
 }
 
 // === impl Loop ===
@@ -56,18 +101,51 @@ impl<'p> Loop<'p> {
             running: 0,
             attempts: 0,
             since,
-            progress: progress.map(|progress| progress.split(items.len())),
+            progress: progress
+                .map(|progress| progress.split(Labels::Numbered("element", items.len()))),
             items,
         }
     }
 
+    /// A loop that goes on since `since`, of which so many elements wait for answers.
+    pub(super) fn resumed(
+        state: LoopState,
+        definition: &'p ForEach,
+        since: Instant,
+        asked: usize,
+        progress: Option<&Progress>,
+    ) -> Self {
+        let LoopState { step, items, iterations, next, attempts, .. } = state;
+        let new = Self::new(step, definition, items, since, progress);
+        if let Some(progress) = &new.progress {
+            let ended = iterations.iter().enumerate().filter(|(_, ended)| ended.is_some());
+            ended.for_each(|(element, _)| progress.skip(element));
+        }
+        Self { iterations, next, running: asked, attempts, ..new }
+    }
+
+    /// The loop as it is put away, while only questions are open.
+    pub(super) fn into_state(self, run: Instant) -> LoopState {
+        let Self { step, items, iterations, next, attempts, since, .. } = self;
+        let started_ms = milliseconds(since.saturating_duration_since(run));
+        LoopState { step, items, iterations, next, attempts, started_ms }
+    }
+
+    /// Whether an element may begin.
+    pub(super) fn may_begin(&self) -> bool {
+        self.next < self.items.len() && self.running < self.definition.max_parallel
+    }
+
     /// The next element that begins, if one may.
     pub(super) fn begin_next(&mut self) -> Option<usize> {
-        let may = self.next < self.items.len() && self.running < self.definition.max_parallel;
-        may.then(|| {
+        self.may_begin().then(|| {
             self.running += 1;
             self.next += 1;
-            self.next - 1
+            let element = self.next - 1;
+            if let Some(progress) = &self.progress {
+                progress.begin(element);
+            }
+            element
         })
     }
 
@@ -76,6 +154,9 @@ impl<'p> Loop<'p> {
         self.running -= 1;
         self.attempts += outcome.attempts;
         let status = outcome.status;
+        if let Some(progress) = &self.progress {
+            progress.end(index, in_words(status));
+        }
         let error = outcome.error.take();
         let output = outcome.into_output();
         self.iterations[index] = Some(Iteration { status, output, error });
@@ -88,8 +169,7 @@ impl<'p> Loop<'p> {
     /// The context of the call for an element of the step of this id.
     pub(super) fn context(&self, id: &str, index: usize, run: &Context) -> Context {
         let name: Arc<str> = format!("{id}[{index}]").into();
-        let part = |parts: &Arc<Parts>| parts.part(index, format!("element {index}").into());
-        run.branch(name, self.progress.as_ref().map(part))
+        run.branch(name, self.progress.as_ref().map(|elements| elements.part(index)))
     }
 
     /// What the loop gave, in the order of the elements.

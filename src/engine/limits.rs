@@ -6,15 +6,21 @@ use std::{
     time::Duration,
 };
 
-use rmcp::model::CallToolResult;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::outcome::{ErrorKind, StepError};
+use super::{
+    caller::{Called, ToolReply},
+    outcome::{ErrorKind, StepError},
+};
 use crate::message::size;
 
 /// Longer than any run.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// How long nothing moves before a run says that it still goes on.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// How much more memory than their texts the values may take together that are
 /// read from results.
@@ -28,6 +34,7 @@ const PARSED_TIMES: usize = 16;
 pub struct Limits {
     max_calls: usize,
     max_result_bytes: usize,
+    max_rounds: usize,
 }
 
 /// The time that a timeout leads to, also one that is as good as none.
@@ -42,6 +49,18 @@ pub(crate) struct Scope {
     limits: Limits,
     /// When the outermost run ends.
     pub(crate) deadline: Instant,
+    /// How long nothing moves before it says that it still goes on; never, if zero.
+    pub(super) heartbeat: Duration,
+    /// Why nothing more may be asked, if nothing may.
+    pub(crate) closed: Option<Arc<str>>,
+}
+
+/// What a run has used, when it is put away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Used {
+    calls: usize,
+    result_bytes: usize,
+    parsed_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -71,11 +90,30 @@ impl Limits {
         self.max_result_bytes = bytes;
         self
     }
+
+    /// How often a run may stop to ask, each time all that can be asked then; 10
+    /// by default, which is as often as clients go along by themselves.
+    #[must_use]
+    pub const fn max_rounds(mut self, rounds: usize) -> Self {
+        self.max_rounds = rounds;
+        self
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_calls: 10_000, max_result_bytes: 4 << 20 }
+        Self { max_calls: 10_000, max_result_bytes: 4 << 20, max_rounds: 10 }
+    }
+}
+
+impl Limits {
+    /// Tells that a run asks once more than it may.
+    pub(crate) fn check_rounds(self, rounds: usize) -> Result<(), String> {
+        let max = self.max_rounds;
+        if rounds <= max {
+            return Ok(());
+        }
+        Err(format!("the run asks more often than `max_rounds` allows, which is {max}"))
     }
 }
 
@@ -84,7 +122,38 @@ impl Default for Limits {
 impl Scope {
     /// The scope of an outermost run that starts now.
     pub(crate) fn new(limits: Limits, timeout: Duration) -> Self {
-        Self { meter: Arc::default(), limits, deadline: after(Instant::now(), timeout) }
+        Self::resumed(limits, timeout, Used::default())
+    }
+
+    /// The scope of an outermost run that goes on now, has used this much and may
+    /// take this long.
+    pub(crate) fn resumed(limits: Limits, timeout: Duration, used: Used) -> Self {
+        let meter = Meter {
+            calls: used.calls.into(),
+            result_bytes: used.result_bytes.into(),
+            parsed_bytes: used.parsed_bytes.into(),
+        };
+        let deadline = after(Instant::now(), timeout);
+        Self { meter: Arc::new(meter), limits, deadline, heartbeat: HEARTBEAT, closed: None }
+    }
+
+    /// Says why nothing more may be asked.
+    pub(crate) fn closed(self, why: Option<Arc<str>>) -> Self {
+        Self { closed: why, ..self }
+    }
+
+    pub(crate) const fn heartbeat(mut self, every: Duration) -> Self {
+        self.heartbeat = every;
+        self
+    }
+
+    /// What has been used.
+    pub(crate) fn used(&self) -> Used {
+        Used {
+            calls: self.meter.calls.load(Ordering::Relaxed),
+            result_bytes: self.meter.result_bytes.load(Ordering::Relaxed),
+            parsed_bytes: self.meter.parsed_bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// The scope of a run nested in this one that starts now; it may end sooner
@@ -104,12 +173,10 @@ impl Scope {
     }
 
     /// The answer of a tool, if the run may keep one so large.
-    pub(crate) fn keep(
-        &self,
-        answer: Result<CallToolResult, StepError>,
-    ) -> Result<CallToolResult, StepError> {
+    pub(crate) fn keep(&self, answer: Called) -> Called {
         let bytes = match &answer {
-            Ok(result) => size::of_result(result),
+            Ok(ToolReply::Result(result)) => size::of_result(result),
+            Ok(ToolReply::Asks(questions)) => questions.size(),
             Err(error) => error.message.len() + error.data.as_ref().map_or(0, size::of_value),
         };
         self.count_bytes("an answer", bytes)?;
@@ -161,7 +228,7 @@ impl Scope {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::ContentBlock;
+    use rmcp::model::{CallToolResult, ContentBlock};
     use serde_json::json;
 
     use super::*;
@@ -170,7 +237,7 @@ mod tests {
     fn answers_and_values_that_are_made_count_together() {
         let scope = Scope::new(Limits::default().max_result_bytes(20), Duration::from_secs(1));
         let answer = CallToolResult::success(vec![ContentBlock::text("0123456789")]);
-        assert!(scope.keep(Ok(answer)).is_ok());
+        assert!(scope.keep(Ok(answer.into())).is_ok());
         let expected =
             "a value of 11 bytes is more than is left of `max_result_bytes`, which is 20";
         let refused = scope.keep_made(&json!("01234567890"));

@@ -6,13 +6,15 @@
 //! files: its world is a [`Caller`](caller::Caller) that calls one tool.
 //!
 //! Each uses what stands before it: `plan`, `outcome` (how steps ended), `record`
-//! (what is kept of their results), `data` (what expressions see of it),
-//! `attempts` (one call, however often it is tried), `for_each` and `run`.
+//! (what is kept of their results), `data` (what expressions see of it), `ask` (what
+//! a person is asked, and answers), `attempts` (one call, however often it is tried),
+//! `telling` (of progress), `for_each` and `run`.
 //! `output` makes the value that a plan gives; `preview` tells what it would do.
 //!
 //! A run owns everything it starts. Dropping it aborts its branches; there is
 //! no other way in which it is cancelled.
 
+pub(crate) mod ask;
 mod attempts;
 mod branches;
 pub(crate) mod caller;
@@ -25,5 +27,6 @@ pub(crate) mod plan;
 pub(crate) mod preview;
 mod record;
 pub(crate) mod run;
+mod telling;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,15 @@ use rmcp::model::{CallToolResult, ErrorData};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::record::Record;
+use super::{
+    ask::Asked,
+    for_each::LoopState,
+    plan::{Plan, StepSet},
+    record::Record,
+};
+
+/// More calls than any run makes for what it puts away, and few enough to count on.
+const MAX_ATTEMPTS: u64 = 1 << 30;
 
 /// All that a run knows: what it was given and what has finished.
 ///
@@ -24,6 +32,19 @@ pub(crate) struct RunState {
     /// Whether the run took too long.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
+    /// The step at which a person ended the run before the other steps.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) ended_by: Option<usize>,
+    /// What waits for a person, in the order of the plan.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(crate) asked: Vec<Asked>,
+    /// The loops that are not done.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(super) loops: Vec<LoopState>,
+    /// How long it has run, in milliseconds, without the time that it waited for
+    /// a person.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub(super) active_ms: u64,
     /// The id and the name of the run, if the plan refers to them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) id: Option<String>,
@@ -104,6 +125,10 @@ pub(crate) enum ErrorKind {
     Limit,
     /// The definition asks for what is not there.
     Definition,
+    /// A person said no.
+    Declined,
+    /// A person did not answer.
+    Dismissed,
 }
 
 // === impl RunState ===
@@ -117,6 +142,37 @@ impl RunState {
             finished: Vec::with_capacity(steps),
             ..Self::default()
         }
+    }
+
+    /// Whether it can be the state of a run of this plan that was put away, or has
+    /// not begun.
+    pub(crate) fn fits(&self, plan: &Plan) -> bool {
+        let steps = plan.steps().len();
+        let Some(finished) = set(&self.finished, steps) else { return false };
+        let loops: Vec<_> = self.loops.iter().map(|each| each.step).collect();
+        let Some(loops) = set(&loops, steps) else { return false };
+        let mut asked: Vec<_> = self.asked.iter().map(|asked| asked.id).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        let mut began = self.asked.iter().map(|asked| asked.id.step).chain(loops);
+        self.outcomes.len() == steps
+            && (0..steps).all(|step| self.outcomes[step].is_some() == finished.contains(step))
+            && [self.failed, self.ended_by]
+                .into_iter()
+                .flatten()
+                .all(|step| finished.contains(step))
+            && asked.len() == self.asked.len()
+            && self.asked.iter().all(|asked| asked.fits(plan, &self.loops))
+            && self.loops.iter().all(|each| each.fits(plan, &self.asked))
+            && { began }
+                .all(|step| !finished.contains(step) && plan.needs(step).is_subset(finished))
+            && self.attempts() <= MAX_ATTEMPTS
+    }
+
+    /// How many calls were made for what has not ended.
+    fn attempts(&self) -> u64 {
+        let asked = self.asked.iter().map(|asked| asked.attempts);
+        asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
     }
 
     /// The last step, in the order of the plan, that completed.
@@ -224,11 +280,27 @@ impl ErrorKind {
             Self::Timeout => "timeout",
             Self::Limit => "limit",
             Self::Definition => "definition",
+            Self::Declined => "declined",
+            Self::Dismissed => "dismissed",
         }
     }
+}
+
+/// These steps of so many as a set, if each is there and stands once.
+fn set(steps: &[usize], count: usize) -> Option<StepSet> {
+    if steps.iter().any(|&step| step >= count) {
+        return None;
+    }
+    let set: StepSet = steps.iter().copied().collect();
+    (set.len() == steps.len()).then_some(set)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
 const fn is_false(truth: &bool) -> bool {
     !*truth
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

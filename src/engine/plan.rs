@@ -1,9 +1,13 @@
 use std::{fmt, sync::Arc, time::Duration};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::output::Output;
-use crate::expr::{Collection, Condition, Expression, Field, PathSegment, Root, Use};
+use crate::{
+    expr::{Collection, Condition, Expression, Field, PathSegment, Root, Use},
+    input_schema::InputSchema,
+};
 
 /// How many steps a plan may have.
 pub(crate) const MAX_STEPS: usize = 100;
@@ -23,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) answer: Answer,
     /// Beside each step, what follows from all of them.
     links: Vec<Links>,
+    /// The steps that ask a person.
+    pub(crate) questions: StepSet,
     /// The steps that read the input.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
@@ -60,6 +66,8 @@ pub(crate) enum Action {
     ForEach(ForEach),
     /// Calls the tool of the first case that applies.
     Switch(Switch),
+    /// Asks the person behind the run.
+    Elicit(Elicitation),
 }
 
 /// A place in a plan where a tool is called.
@@ -97,6 +105,33 @@ pub(crate) struct Switch {
     pub(crate) cases: Vec<(Condition, CallSite)>,
     /// What is called if no case applies; the step is skipped without.
     pub(crate) default: Option<CallSite>,
+}
+
+/// A question to the person behind the run.
+#[derive(Debug)]
+pub(crate) struct Elicitation {
+    /// What the person is asked.
+    pub(crate) message: Expression,
+    /// The form to fill in, a JSON Schema whose texts may refer to what the run knows.
+    pub(crate) form: Expression,
+    /// What answers must fit: the form as it is written.
+    pub(crate) schema: InputSchema,
+    pub(crate) on_decline: OnRefusal,
+    pub(crate) on_cancel: OnRefusal,
+}
+
+/// What becomes of a run if a person says no to a question, or does not answer it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
+pub enum OnRefusal {
+    /// The run fails.
+    #[default]
+    Abort,
+    /// The step completes without an answer, and says how.
+    Continue,
+    /// The step completes and no other step starts; those that run finish.
+    SkipRemaining,
 }
 
 /// How often and when a call is tried again.
@@ -195,6 +230,7 @@ impl Plan {
             steps: Vec::new(),
             concurrency,
             stop,
+            questions: StepSet::default(),
             input_readers: StepSet::default(),
             answer_reads_input: false,
             reads_id: false,
@@ -206,6 +242,9 @@ impl Plan {
             if step.passes_input() {
                 plan.input_readers.insert(at);
             }
+            if matches!(step.action, Action::Elicit(_)) {
+                plan.questions.insert(at);
+            }
             for used in step.uses() {
                 plan.link(Some(at), used.root);
             }
@@ -215,12 +254,13 @@ impl Plan {
                 plan.link(None, used.root);
             }
         }
-        let mut may_be_last = matches!(answer, Answer::Last);
-        for (step, links) in steps.iter().zip(&mut plan.links).rev() {
-            links.may_be_last = may_be_last;
-            may_be_last &= step.may_be_skipped();
-        }
         plan.steps = steps;
+        let ends_early = plan.may_end_early();
+        let mut may_be_last = matches!(answer, Answer::Last);
+        for (step, links) in plan.steps.iter().zip(&mut plan.links).rev() {
+            links.may_be_last = may_be_last;
+            may_be_last &= ends_early || step.may_be_skipped();
+        }
         plan.answer = answer;
         match plan.cycle() {
             None => Ok(plan),
@@ -261,6 +301,12 @@ impl Plan {
     /// What must have finished before a step starts.
     pub(crate) fn needs(&self, step: usize) -> StepSet {
         self.links[step].needs
+    }
+
+    /// Whether a person can end a run before its last step.
+    pub(crate) fn may_end_early(&self) -> bool {
+        let skips = |step: &Step| matches!(&step.action, Action::Elicit(ask) if ask.may_skip());
+        self.steps.split_last().is_some_and(|(_, before)| before.iter().any(skips))
     }
 
     /// Whether one step can call several tools at the same time.
@@ -329,6 +375,10 @@ impl Step {
                     uses.extend(placed(["default", "arguments"], call.uses()));
                 }
             }
+            Action::Elicit(ask) => {
+                uses.extend(placed(["message"], ask.message.uses()));
+                uses.extend(placed(["schema"], ask.form.uses()));
+            }
         }
         uses
     }
@@ -343,8 +393,12 @@ impl Step {
     /// What becomes of its elements does not fail a loop that goes on, so it fails
     /// only if it cannot begin; then there is nothing to go on with but defaults.
     pub(crate) fn may_fail(&self) -> bool {
-        let is_loop = matches!(self.action, Action::ForEach(_));
-        self.on_failure == OnFailure::Continue && (!is_loop || self.default_results.is_some())
+        self.on_failure == OnFailure::Continue
+            && (!self.is_loop() || self.default_results.is_some())
+    }
+
+    pub(super) const fn is_loop(&self) -> bool {
+        matches!(self.action, Action::ForEach(_))
     }
 
     /// Whether the run can go on although it did not complete.
@@ -373,6 +427,7 @@ impl Action {
             Self::Call(call) => (&[][..], Some(call)),
             Self::ForEach(each) => (&[][..], Some(&each.call)),
             Self::Switch(switch) => (&*switch.cases, switch.default.as_ref()),
+            Self::Elicit(_) => (&[][..], None),
         };
         cases.iter().map(|(_, call)| call).chain(call)
     }
@@ -397,6 +452,34 @@ impl ForEach {
         let max = self.max_iterations;
         (count > max)
             .then(|| format!("{count} elements are more than `max_iterations`, which is {max}"))
+    }
+}
+
+// === impl Elicitation ===
+
+impl Elicitation {
+    /// Whether the step can complete although nobody has answered, and the run go on.
+    pub(crate) fn may_go_on(&self) -> bool {
+        [self.on_decline, self.on_cancel].contains(&OnRefusal::Continue)
+    }
+
+    /// Whether whoever is asked can end the run without failing it.
+    fn may_skip(&self) -> bool {
+        [self.on_decline, self.on_cancel].contains(&OnRefusal::SkipRemaining)
+    }
+}
+
+// === impl OnRefusal ===
+
+impl OnRefusal {
+    /// What it is called in a file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Abort => "abort",
+            Self::Continue => "continue",
+            Self::SkipRemaining => "skip_remaining",
+        }
     }
 }
 
@@ -454,6 +537,10 @@ impl StepSet {
     /// Those that are not in `other`.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    pub(crate) const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Whether all of them are in `other` too.

@@ -1,6 +1,6 @@
 //! What a run would do, as far as that is known before it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use rmcp::model::JsonObject;
 use serde::Serialize;
@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::{
     outcome::StepError,
-    plan::{Action, Arguments, CallSite, ForEach, Plan, Step, StepSet},
+    plan::{Action, Arguments, CallSite, Elicitation, ForEach, OnRefusal, Plan, Step, StepSet},
 };
-use crate::expr::{Condition, Data, EvaluationError, Root, Use};
+use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
 /// Steps of a run that may start at the same time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,6 +32,9 @@ pub struct StepPreview {
     /// What it goes through, if it is a loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_each: Option<LoopPreview>,
+    /// What it asks a person, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asks: Option<ElicitationPreview>,
     /// The calls that it may make: of a switch one of them, of a loop one for
     /// each element.
     pub calls: Vec<CallPreview>,
@@ -86,6 +89,26 @@ pub struct LoopPreview {
     pub max_iterations: usize,
 }
 
+/// A question to a person.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ElicitationPreview {
+    /// What the person is asked; as it is written, if it is not known.
+    pub message: Value,
+    /// The schema of the form to fill in; its texts stand as they are written, if
+    /// they are not known.
+    pub schema: Value,
+    /// Why it would make the step fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What becomes of the run if the person says no.
+    pub on_decline: OnRefusal,
+    /// What becomes of the run if the person does not answer.
+    pub on_cancel: OnRefusal,
+    /// How long the person may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
 /// Makes arguments fit for the tool of a site, or tells why they cannot be.
 pub(crate) type Prepare<'p> = dyn Fn(usize, JsonObject) -> Result<JsonObject, StepError> + 'p;
 
@@ -128,6 +151,7 @@ impl Step {
     fn preview(&self, before: &Before<'_>) -> StepPreview {
         let data = &before.data;
         let call = |when, site: &CallSite| site.preview(when, before);
+        let mut asks = None;
         let (for_each, calls) = match &self.action {
             Action::Call(site) => (None, vec![call(None, site)]),
             Action::ForEach(each) => (Some(each.preview(data)), vec![call(None, &each.call)]),
@@ -137,11 +161,16 @@ impl Step {
                 let default = switch.default.as_ref().map(|site| call(None, site));
                 (None, cases.chain(default).collect())
             }
+            Action::Elicit(ask) => {
+                asks = Some(ask.preview(self.timeout, data));
+                (None, Vec::new())
+            }
         };
         StepPreview {
             id: self.id.to_string(),
             condition: self.condition.as_ref().map(|when| condition(when, data)),
             for_each,
+            asks,
             calls,
         }
     }
@@ -193,6 +222,30 @@ impl ForEach {
             error: error.or(too_many),
             max_parallel: self.max_parallel,
             max_iterations: self.max_iterations,
+        }
+    }
+}
+
+// === impl Elicitation ===
+
+impl Elicitation {
+    fn preview(&self, timeout: Duration, data: &Arc<dyn Data>) -> ElicitationPreview {
+        let mut error = None;
+        let mut known = |expression: &Expression| match expression.preview(data, &is_known) {
+            Ok(value) => value.unwrap_or_default(),
+            Err(failed) => {
+                error.get_or_insert_with(|| failed.to_string());
+                expression.written()
+            }
+        };
+        let (message, schema) = (known(&self.message), known(&self.form));
+        ElicitationPreview {
+            message,
+            schema,
+            error,
+            on_decline: self.on_decline,
+            on_cancel: self.on_cancel,
+            timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         }
     }
 }

@@ -1,10 +1,13 @@
+mod asking;
+mod calling;
+mod looping;
+
 use std::{
-    future::{poll_fn, ready},
+    future::poll_fn,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
-    sync::Arc,
     task::{Context as TaskContext, Poll},
+    time::Duration,
 };
 
 use futures::FutureExt;
@@ -16,17 +19,21 @@ use tokio::{
 };
 
 use super::{
+    ask::Questions,
     attempts::{Attempts, Times, no_answer},
     branches::{BranchId, Branches, Lost},
-    caller::{Call, Caller},
+    caller::Caller,
     for_each::Loop,
     limits::Scope,
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
-    plan::{Action, Answer, Arguments, CallSite, ForEach, OnFailure, Plan, StepSet, Stop, Switch},
+    plan::{
+        Action, Answer, Arguments, CallSite, Elicitation, ForEach, Plan, StepSet, Stop, Switch,
+    },
+    telling::Telling,
 };
 use crate::{
-    expr::{Condition, Data},
-    message::{Context, Parts},
+    expr::Condition,
+    message::{Context, Progress},
 };
 
 /// How many evaluations may follow each other before others have their turn: each
@@ -48,7 +55,8 @@ pub(crate) struct Run<'p, C> {
     /// The calls that go on: of steps, and of the elements of `loops`.
     calls: Vec<Attempts<'p>>,
     loops: Vec<Loop<'p>>,
-    branches: Branches<Box<Outcome>>,
+    branches: Branches<Ended>,
+    /// When it began, without the time that it waited for a person.
     begun: Instant,
     state: RunState,
     /// How many evaluations may follow before others have their turn.
@@ -56,7 +64,20 @@ pub(crate) struct Run<'p, C> {
     /// The step that has finished last.
     last: Option<usize>,
     /// The progress of the steps, if anybody wants to know.
-    progress: Option<Arc<Parts>>,
+    progress: Option<Telling>,
+    /// Whether tools may ask, and so be called a second time with the same.
+    may_ask: bool,
+    /// The steps that have to ask a person who cannot be asked.
+    unaskable: StepSet,
+}
+
+/// How a branch ended.
+///
+/// Boxed by the branch: both are large, and so pass through the task and the run
+/// as a pointer.
+enum Ended {
+    Outcome(Box<Outcome>),
+    Asks(Box<Questions>),
 }
 
 /// How a step begins.
@@ -64,21 +85,22 @@ enum Begin<'p> {
     Skip,
     Call(&'p CallSite),
     Loop(&'p ForEach, Vec<Value>),
+    Ask(&'p Elicitation),
 }
 
 /// What a run waits for.
 enum Next {
-    /// A branch came back. Its outcome was made and boxed by the branch: results
-    /// are large, and so pass through the task and the run as a pointer.
-    Finished(BranchId, Result<Box<Outcome>, Lost>),
-    /// The time of a call or of the run has come.
+    /// A branch came back.
+    Finished(BranchId, Result<Ended, Lost>),
+    /// The time of a call or of the run has come, or of a sign of life.
     Due,
 }
 
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Makes a run that starts when it is driven.
+    /// Makes a run that starts when it is driven, or goes on from where its state
+    /// was put away.
     pub(crate) fn new(
         plan: &'p Plan,
         mut state: RunState,
@@ -95,43 +117,61 @@ impl<'p, C: Caller> Run<'p, C> {
             state.name = Some(plan.name.to_string());
         }
         let concurrency = steps.min(plan.concurrency);
+        let asked = state.asked.iter().map(|asked| asked.id.step);
+        let running: StepSet = asked.chain(state.loops.iter().map(|each| each.step)).collect();
+        let abilities = context.abilities();
+        let unaskable = if abilities.form && scope.closed.is_none() {
+            StepSet::default()
+        } else {
+            let needed = |&step: &usize| !plan.steps()[step].may_fail();
+            let questions: StepSet = plan.questions.filter(needed).collect();
+            questions.union(caller.asking())
+        };
+        let now = Instant::now();
         Self {
             plan,
             context,
             scope,
             caller,
-            waiting: StepSet::first(steps).without(finished),
-            running: StepSet::default(),
+            waiting: StepSet::first(steps).without(finished).without(running),
+            running,
             finished,
             calls: Vec::with_capacity(concurrency),
             loops: Vec::new(),
             branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop()),
-            begun: Instant::now(),
+            begun: now.checked_sub(state.active()).unwrap_or(now),
             state,
             left: EVALUATIONS,
             last: None,
-            progress: context.progress().map(|progress| progress.split(steps)),
+            progress: context
+                .progress()
+                .map(|progress| Telling::new(plan, progress, scope.heartbeat, finished)),
+            may_ask: !abilities.is_nothing() || !running.is_empty(),
+            unaskable,
         }
     }
 
     /// The state of the run.
     ///
-    /// A state in which no step was running can be taken up by another run.
+    /// A state in which nothing was running but questions can be taken up by
+    /// another run.
     pub(crate) fn into_state(self) -> RunState {
         self.state
     }
 
     /// Runs until all steps are finished: by their own end, by the deadline of
-    /// the scope, or because the plan stopped.
+    /// the scope, or because the plan stopped. Or until nothing goes on but
+    /// questions, which then stand in its state.
     ///
     /// # Panics
     ///
     /// Panics outside a Tokio runtime with its time enabled.
     pub(crate) async fn drive(&mut self) {
+        self.resume();
         self.start_ready();
         // One timer, for whatever is due first: most branches are never late.
         let mut timer = pin!(tokio::time::sleep_until(self.due()));
-        while !self.is_over() && (!self.running.is_empty() || !self.may_go_on()) {
+        while !self.is_over() && (!self.calls.is_empty() || !self.may_go_on()) {
             if !self.may_go_on() {
                 yield_now().await;
                 self.go_on();
@@ -149,9 +189,24 @@ impl<'p, C: Caller> Run<'p, C> {
                 timer.as_mut().reset(due);
             }
         }
-        // What never lets go leaves the timer no chance, but it leaves time: if steps
-        // are left and nothing has ended the run, its time has.
-        self.stop(if self.is_over() { Status::Cancelled } else { Status::TimedOut });
+        // What never lets go leaves the timer no chance, but it leaves time: if there
+        // is something to do and nothing has ended the run, its time has.
+        let is_late = !self.calls.is_empty()
+            || self.loops.iter().any(Loop::may_begin)
+            || self.next_ready().is_some();
+        let was_ended = self.state.ended_by.is_some();
+        if self.is_over() || (was_ended && !is_late) {
+            self.stop(Status::Cancelled);
+        } else if is_late || self.state.asked.is_empty() {
+            self.stop(Status::TimedOut);
+        } else {
+            self.put_away();
+        }
+    }
+
+    /// So many milliseconds after the run began.
+    fn after(&self, milliseconds: u64) -> Instant {
+        self.begun.checked_add(Duration::from_millis(milliseconds)).unwrap_or(self.begun)
     }
 
     /// Whether it ends before all of its steps have run.
@@ -165,9 +220,11 @@ impl<'p, C: Caller> Run<'p, C> {
         last.is_some_and(|outcome| outcome.is_success())
     }
 
-    /// When the time of a call or of the run comes.
+    /// When the time of a call or of the run comes, or of a sign of life.
     fn due(&self) -> Instant {
-        self.calls.iter().map(|call| call.due).fold(self.scope.deadline, Instant::min)
+        let beat = self.progress.as_ref().and_then(Telling::due);
+        let calls = self.calls.iter().map(|call| call.due);
+        calls.chain(beat).fold(self.scope.deadline, Instant::min)
     }
 
     /// Whether others need not have their turn first.
@@ -187,13 +244,12 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// Starts as many steps as may run at the same time, while there is time.
     fn start_ready(&mut self) {
-        if self.waiting.is_empty() || self.running.len() >= self.plan.concurrency {
+        if self.startable().is_empty() {
             return;
         }
         let mut now = Instant::now();
         while now < self.scope.deadline
             && self.may_go_on()
-            && self.running.len() < self.plan.concurrency
             && !self.is_over()
             && let Some(step) = self.next_ready()
         {
@@ -206,10 +262,24 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
+    /// The steps that there is room for.
+    fn startable(&self) -> StepSet {
+        if self.state.ended_by.is_some() {
+            return StepSet::default();
+        }
+        // A question takes no room, since nothing runs while it is open.
+        let questions = self.plan.questions;
+        if self.running.without(questions).len() < self.plan.concurrency {
+            self.waiting
+        } else {
+            self.waiting.intersection(questions)
+        }
+    }
+
     /// The first declared of the steps that wait for no other.
     fn next_ready(&self) -> Option<usize> {
-        let mut waiting = self.waiting;
-        waiting.find(|&step| self.plan.needs(step).is_subset(self.finished))
+        let mut startable = self.startable();
+        startable.find(|&step| self.plan.needs(step).is_subset(self.finished))
     }
 
     fn start(&mut self, step: usize, now: Instant) {
@@ -219,6 +289,7 @@ impl<'p, C: Caller> Run<'p, C> {
         let outcome = match self.begin(step) {
             Ok(Begin::Skip) => Outcome::skipped(),
             Ok(Begin::Call(site)) => {
+                self.tell_begin(step);
                 let arguments = self.arguments(site);
                 match arguments.and_then(|arguments| self.call(id, site, arguments, now)) {
                     Ok(()) => return,
@@ -229,13 +300,15 @@ impl<'p, C: Caller> Run<'p, C> {
                 }
             }
             Ok(Begin::Loop(each, items)) => {
-                let part = self
-                    .progress
-                    .as_ref()
-                    .map(|parts| parts.part(step, self.plan.steps()[step].id.clone()));
-                self.loops.push(Loop::new(step, each, items, now, part.as_ref()));
+                self.tell_begin(step);
+                let progress = self.progress_of(step);
+                self.loops.push(Loop::new(step, each, items, now, progress.as_ref()));
                 return self.advance(step);
             }
+            Ok(Begin::Ask(elicitation)) => match self.ask(step, elicitation) {
+                Ok(()) => return,
+                Err(error) => self.uncalled(error, now),
+            },
             Err(error) => self.uncalled(error, now),
         };
         self.finish(step, Box::new(outcome));
@@ -272,13 +345,14 @@ impl<'p, C: Caller> Run<'p, C> {
                 if let Some(too_many) = each.reject(items.len()) {
                     return Err(StepError::new(ErrorKind::Limit, too_many));
                 }
+                self.check_askable(step, &each.call)?;
                 return Ok(Begin::Loop(each, items));
             }
+            Action::Elicit(elicitation) => return Ok(Begin::Ask(elicitation)),
         };
-        match site {
-            None => Ok(Begin::Skip),
-            Some(site) => Ok(Begin::Call(site)),
-        }
+        let Some(site) = site else { return Ok(Begin::Skip) };
+        self.check_askable(step, site)?;
+        Ok(Begin::Call(site))
     }
 
     fn holds(&mut self, condition: &Condition) -> Result<bool, StepError> {
@@ -303,8 +377,9 @@ impl<'p, C: Caller> Run<'p, C> {
                 self.count_evaluation();
                 object(self.state.lend(|data| expression.evaluate_in(data)))
             }
-            // They are cloned but for the last step that needs the input, which takes it.
-            Arguments::Input if self.is_last_to_read_input() => {
+            // They are cloned but for the last step that needs the input, which takes
+            // it, unless its tool may ask and is then called with it again.
+            Arguments::Input if !self.may_ask && self.is_last_to_read_input() => {
                 object(Ok(Some(mem::take(&mut self.state.input))))
             }
             Arguments::Input => object(Ok(Some(self.state.input.clone()))),
@@ -319,205 +394,14 @@ impl<'p, C: Caller> Run<'p, C> {
             && !self.loops.iter().any(|each| self.plan.input_readers.contains(each.step))
     }
 
-    /// Begins a call, if its tool can be called.
-    fn call(
-        &mut self,
-        id: BranchId,
-        site: &'p CallSite,
-        arguments: JsonObject,
-        now: Instant,
-    ) -> Result<(), StepError> {
-        let arguments = self.caller.prepare(site.site, arguments)?;
-        let step = &self.plan.steps()[id.step];
-        let mut call = Attempts::new(id, site, arguments, step.timeout, step.retry, now);
-        self.attempt(&mut call, now)?;
-        self.calls.push(call);
-        Ok(())
-    }
-
-    /// Calls the tool of a call once.
-    fn attempt(&mut self, call: &mut Attempts<'p>, now: Instant) -> Result<(), StepError> {
-        let counted = self.scope.count_call();
-        counted.map_err(|limit| StepError::new(ErrorKind::Limit, limit))?;
-        let arguments = call.begin(now);
-        let context = self.branch_context(call.id);
-        let (site, tool) = (call.site.site, call.site.tool.clone());
-        let made = Call { site, tool, arguments, context, scope: self.scope.clone() };
-        let times = call.times(self.begun);
-        // Its future is made here, and not in the task of the branch.
-        match catch_unwind(AssertUnwindSafe(|| self.caller.call(made))) {
-            Ok(called) => {
-                // `map` and not `async`, which would keep room for the call twice.
-                let outcome = move |result| Box::new(times.outcome(result, Instant::now()));
-                self.branches.start(call.id, called.map(outcome));
-            }
-            Err(_) => {
-                let outcome = times.outcome(Err(panicked()), Instant::now());
-                self.branches.start(call.id, ready(Box::new(outcome)));
-            }
-        }
-        Ok(())
-    }
-
-    fn branch_context(&self, BranchId { step, element }: BranchId) -> Context {
-        let id = &self.plan.steps()[step].id;
-        match self.loops.iter().find(|each| each.step == step) {
-            Some(each) => each.context(id, element, self.context),
-            None => {
-                let progress = self.progress.as_ref().map(|parts| parts.part(step, id.clone()));
-                self.context.branch(id.clone(), progress)
-            }
+    fn tell_begin(&self, step: usize) {
+        if let Some(progress) = &self.progress {
+            progress.begin(step);
         }
     }
 
-    /// Takes up what a branch came back with.
-    fn take_up(&mut self, id: BranchId, end: Result<Box<Outcome>, Lost>) {
-        let outcome = match end {
-            Ok(outcome) => outcome,
-            Err(lost) => {
-                let error = match lost {
-                    Lost::Panicked => panicked(),
-                    Lost::Stopped => StepError::new(ErrorKind::Service, "the server shuts down"),
-                };
-                let Some(call) = self.calls.iter().find(|call| call.id == id) else { return };
-                Box::new(call.times(self.begun).outcome(Err(error), Instant::now()))
-            }
-        };
-        self.end_attempt(id, outcome);
-    }
-
-    /// Does what is due: the next attempt of a call, or the end of one, without
-    /// waiting for it.
-    fn act(&mut self, due: Instant) {
-        let now = Instant::now();
-        let mut ids: Vec<_> =
-            self.calls.iter().filter(|call| call.due <= due).map(|call| call.id).collect();
-        // In the order of the plan, whichever began last.
-        ids.sort_unstable();
-        for id in ids {
-            let Some(place) = self.calls.iter().position(|call| call.id == id) else { continue };
-            if !self.calls[place].is_waiting() {
-                self.branches.abort(id);
-                let outcome = self.calls[place].late(self.begun, now);
-                self.end_attempt(id, Box::new(outcome));
-            } else if !self.is_over() {
-                let mut call = self.calls.swap_remove(place);
-                match self.attempt(&mut call, now) {
-                    Ok(()) => self.calls.push(call),
-                    Err(error) => {
-                        let outcome = call.times(self.begun).outcome(Err(error), now);
-                        self.end_call(&call, Box::new(outcome));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes up how an attempt ended: the call waits for the next, or has ended too.
-    fn end_attempt(&mut self, id: BranchId, mut outcome: Box<Outcome>) {
-        let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
-        let step = &self.plan.steps()[id.step];
-        if step.parse_json {
-            outcome.parse(self.scope);
-        }
-        if step.retry.is_some() && self.calls[place].wait(&mut outcome, Instant::now()) {
-            return;
-        }
-        let call = self.calls.swap_remove(place);
-        self.end_call(&call, outcome);
-    }
-
-    /// Takes up how a call ended: so has the step, unless it is a loop.
-    fn end_call(&mut self, call: &Attempts<'p>, mut outcome: Box<Outcome>) {
-        let id = call.id;
-        outcome.attempts = call.count;
-        outcome.site = self.chosen(id.step, call.site);
-        if self.loops.iter().any(|each| each.step == id.step) {
-            self.end_element(id, *outcome);
-            self.advance(id.step);
-        } else {
-            self.finish(id.step, outcome);
-        }
-    }
-
-    /// Where a step is called that can be at several sites.
-    fn chosen(&self, step: usize, site: &CallSite) -> Option<usize> {
-        let action = &self.plan.steps()[step].action;
-        matches!(action, Action::Switch(_)).then_some(site.site)
-    }
-
-    /// Starts as many elements of a loop as may run at the same time, while there
-    /// is time, and ends it after the last.
-    fn advance(&mut self, step: usize) {
-        let find = |run: &Self| run.loops.iter().position(|each| each.step == step);
-        while self.may_go_on()
-            && let now = Instant::now()
-            && now < self.scope.deadline
-            && let Some(place) = find(self)
-            && let Some(element) = self.loops[place].begin_next()
-        {
-            let id = BranchId { step, element };
-            let begun = self.element_arguments(place, element).and_then(|arguments| {
-                self.call(id, &self.loops[place].definition.call, arguments, now)
-            });
-            if let Err(error) = begun {
-                let outcome = self.uncalled(error, now);
-                self.end_element(id, outcome);
-            }
-        }
-        if let Some(place) = find(self)
-            && self.loops[place].is_done()
-        {
-            let each = self.loops.swap_remove(place);
-            let times = Times { run: self.begun, step: each.since };
-            let outcome = times.ended(Status::Completed, None, Instant::now());
-            let mut outcome = Outcome { attempts: each.attempts, ..outcome };
-            outcome.set_output(each.into_output());
-            self.finish(step, Box::new(outcome));
-        }
-    }
-
-    /// The arguments of an element of a loop that starts now.
-    fn element_arguments(&mut self, place: usize, element: usize) -> Result<JsonObject, StepError> {
-        self.count_evaluation();
-        let each = &mut self.loops[place];
-        object(match &each.definition.call.arguments {
-            Arguments::Input => Ok(Some(self.state.input.clone())),
-            Arguments::Mapped(expression) => {
-                let evaluate = |data: &Arc<dyn Data>| expression.evaluate_in(data);
-                self.state.lend_at(&mut each.items, element, evaluate)
-            }
-        })
-    }
-
-    /// Takes up how an element of a loop ended; if it may not fail, it ends the
-    /// loop and the other elements with it.
-    fn end_element(&mut self, id: BranchId, outcome: Outcome) {
-        let Some(place) = self.loops.iter().position(|each| each.step == id.step) else { return };
-        if outcome.is_success() || self.plan.steps()[id.step].on_failure == OnFailure::Continue {
-            return self.loops[place].end(id.element, outcome);
-        }
-        let each = self.loops.swap_remove(place);
-        let attempts = each.attempts + outcome.attempts + self.drop_calls(id.step);
-        let error = outcome.error.map(|error| error.at(&format!("element {}", id.element)));
-        let times = Times { run: self.begun, step: each.since };
-        let outcome = times.ended(outcome.status, error, Instant::now());
-        self.finish(id.step, Box::new(Outcome { attempts, ..outcome }));
-    }
-
-    /// Gives up all calls of a step; returns how many were made.
-    fn drop_calls(&mut self, step: usize) -> u32 {
-        let mut made = 0;
-        let Self { calls, branches, .. } = self;
-        calls.retain(|call| {
-            let is_dropped = call.id.step == step;
-            if is_dropped {
-                branches.abort(call.id);
-                made += call.count;
-            }
-            !is_dropped
-        });
-        made
+    fn progress_of(&self, step: usize) -> Option<Progress> {
+        self.progress.as_ref().map(|progress| progress.step(step))
     }
 
     /// Notes how a step ended.
@@ -525,6 +409,9 @@ impl<'p, C: Caller> Run<'p, C> {
         let failed = matches!(outcome.status, Status::Failed | Status::TimedOut);
         if failed && !self.plan.steps()[step].may_fail() {
             self.state.failed.get_or_insert(step);
+        }
+        if let Some(progress) = &self.progress {
+            progress.end(step, outcome.status);
         }
         self.note(step, outcome);
     }
@@ -550,16 +437,23 @@ impl<'p, C: Caller> Run<'p, C> {
             let each = each.map(|place| self.loops.swap_remove(place));
             let call = self.calls.iter().find(|call| call.id.step == step);
             let site = call.and_then(|call| self.chosen(step, call.site));
-            let (since, error) = match (&each, call) {
-                (Some(each), _) => (each.since, no_answer(now - each.since)),
-                (None, Some(call)) => (call.begun, call.cut_off(now)),
-                (None, None) => continue,
+            let asked = || self.state.asked.iter().filter(|asked| asked.id.step == step);
+            let (since, error) = match (&each, call, asked().next()) {
+                (Some(each), ..) => (each.since, no_answer(now - each.since)),
+                (None, Some(call), _) => (call.begun, call.cut_off(now)),
+                (None, None, Some(asked)) => {
+                    let since = self.after(asked.started_ms);
+                    (since, no_answer(now.saturating_duration_since(since)))
+                }
+                (None, None, None) => continue,
             };
-            let attempts = each.map_or(0, |each| each.attempts) + self.drop_calls(step);
+            let in_vain: u32 = asked().map(|asked| asked.attempts).sum();
+            let attempts = each.map_or(0, |each| each.attempts) + in_vain + self.drop_calls(step);
             let times = Times { run: self.begun, step: since };
             let outcome = times.ended(status, is_late.then_some(error), now);
             self.note(step, Box::new(Outcome { attempts, site, ..outcome }));
         }
+        self.state.asked.clear();
         for step in mem::take(&mut self.waiting) {
             self.note(step, Box::new(Outcome::skipped()));
         }
@@ -584,7 +478,7 @@ impl<'p, C: Caller> Run<'p, C> {
 
 /// Branches first: what has finished by the deadline has finished in time.
 fn poll_next(
-    branches: &mut Branches<Box<Outcome>>,
+    branches: &mut Branches<Ended>,
     mut timer: Pin<&mut Sleep>,
     cx: &mut TaskContext<'_>,
 ) -> Poll<Next> {

@@ -141,6 +141,18 @@ impl Expression {
         }
     }
 
+    /// The value as it was written, `$$` being `$`.
+    pub(crate) fn written(&self) -> Value {
+        self.0.written()
+    }
+
+    /// The places of all that is evaluated in it, whatever it refers to.
+    pub(crate) fn evaluated(&self) -> Vec<Vec<PathSegment>> {
+        let mut places = Vec::new();
+        self.0.evaluated(&mut Vec::new(), &mut places);
+        places
+    }
+
     /// What is known of its value before a run.
     pub(crate) fn sketch(&self) -> Sketch {
         self.0.sketch()
@@ -309,6 +321,27 @@ impl Node {
             Self::Object(nodes) => {
                 let members = nodes.iter().map(|(key, node)| (key.clone(), node.written()));
                 Value::Object(members.collect())
+            }
+        }
+    }
+
+    fn evaluated(&self, place: &mut Vec<PathSegment>, places: &mut Vec<Vec<PathSegment>>) {
+        match self {
+            Self::Literal(_) => (),
+            Self::Reference(_) | Self::Template(_) => places.push(place.clone()),
+            Self::Array(nodes) => {
+                for (index, node) in nodes.iter().enumerate() {
+                    place.push(PathSegment::Index(index));
+                    node.evaluated(place, places);
+                    place.pop();
+                }
+            }
+            Self::Object(nodes) => {
+                for (key, node) in nodes {
+                    place.push(PathSegment::Key(key.clone()));
+                    node.evaluated(place, places);
+                    place.pop();
+                }
             }
         }
     }

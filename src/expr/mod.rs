@@ -113,6 +113,7 @@ pub(crate) use self::{
     data::{Data, Field, Root},
     expression::Use,
     names::{Names, Previous, RESERVED},
+    reference::follow,
     sketch::Sketch,
 };
 pub use self::{

@@ -110,7 +110,7 @@ impl fmt::Display for Reference {
 }
 
 /// The part of a value that a path leads to.
-pub(super) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
+pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| match segment {
         PathSegment::Key(key) => value.get(key),
         PathSegment::Index(index) => value.get(index),

@@ -8,10 +8,15 @@ use rmcp::{
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::Progress;
+use super::{
+    Progress,
+    client::{ASKABLE, Abilities, LiveClient},
+};
 
 /// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Under which key of `_meta` a client of 2026-07-28 says that it is one.
+const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// Under which key of `_meta` a client names the token of its progress.
 const PROGRESS_TOKEN: &str = "progressToken";
 
@@ -28,7 +33,9 @@ pub struct Context {
     pub(crate) extensions: Extensions,
     pub(crate) cancellation: Option<CancellationToken>,
     pub(crate) peer: Option<Peer<RoleServer>>,
-    progress: Option<Progress>,
+    pub(crate) progress: Option<Progress>,
+    /// The client, if it was found that it can be asked meanwhile.
+    live_client: Option<LiveClient>,
 }
 
 // === impl Context ===
@@ -107,24 +114,66 @@ impl Context {
         self.progress = Some(progress);
     }
 
+    /// What the client can be asked for.
+    ///
+    /// A client of 2026-07-28, and whoever calls in code, says so in `_meta`; an
+    /// older one has said so when it introduced itself.
+    pub(crate) fn abilities(&self) -> Abilities {
+        match (self.meta.get(CLIENT_CAPABILITIES), &self.live_client) {
+            (Some(Value::Object(capabilities)), _) => Abilities::of(capabilities),
+            (Some(_), _) => Abilities::default(),
+            (None, Some(client)) => client.abilities(),
+            (None, None) => self.client().map(|client| client.abilities()).unwrap_or_default(),
+        }
+    }
+
+    /// The client of the request, if it is an older one that can be asked meanwhile.
+    fn client(&self) -> Option<LiveClient> {
+        let peer = self.peer.as_ref()?;
+        // Who speaks 2026-07-28 says so with each request.
+        let is_old = self.meta.get(PROTOCOL_VERSION).is_none();
+        if is_old { LiveClient::new(peer, &self.id) } else { None }
+    }
+
+    /// The client, if it can be asked while its request goes on.
+    pub(crate) fn live_client(&self) -> Option<LiveClient> {
+        self.live_client.clone().or_else(|| self.client())
+    }
+
+    /// The client, if it was found that it can be asked while its request goes on.
+    pub(crate) const fn known_live_client(&self) -> Option<&LiveClient> {
+        self.live_client.as_ref()
+    }
+
+    /// Finds out once, for all branches to come, whether the client can be asked
+    /// while its request goes on.
+    pub(crate) fn note_live_client(&mut self) {
+        self.live_client = self.live_client();
+    }
+
     /// The context of one branch of a composite that was called in this one.
     ///
     /// What belongs to the client alone stays behind: its progress token (each
-    /// branch would report under the same one), its connection and its
-    /// declared capabilities (no branch may ask it for anything on its own).
-    /// Its own progress is a part of that of the request.
+    /// branch would report under the same one), its connection, and of its
+    /// declared capabilities all but what the composite asks it for in the name of
+    /// the branch. Its own progress is a part of that of the request.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
         // Copied without what stays behind: most clients give a progress token and
         // nothing else, and an empty map costs nothing.
-        let meta: Map<String, Value> = self
+        let mut meta: Map<String, Value> = self
             .meta
             .iter()
             .filter(|(key, _)| *key != PROGRESS_TOKEN)
             .map(|(key, value)| match &**key {
-                CLIENT_CAPABILITIES => (key.clone(), Value::Object(Map::new())),
+                CLIENT_CAPABILITIES => (key.clone(), askable(value)),
                 _ => (key.clone(), value.clone()),
             })
             .collect();
+        if let Some(client) = &self.live_client
+            && !meta.contains_key(CLIENT_CAPABILITIES)
+        {
+            meta.insert(CLIENT_CAPABILITIES.to_owned(), client.capabilities().clone().into());
+        }
         Self {
             id: self.id(),
             branch: Some(branch),
@@ -133,8 +182,17 @@ impl Context {
             cancellation: self.cancellation.clone(),
             peer: None,
             progress,
+            live_client: self.live_client.clone(),
         }
     }
+}
+
+/// What of a client's capabilities is to be asked for something.
+fn askable(capabilities: &Value) -> Value {
+    let relayed = ASKABLE
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), capabilities.get(name)?.clone())));
+    Value::Object(relayed.collect())
 }
 
 impl Default for Context {
@@ -147,6 +205,7 @@ impl Default for Context {
             cancellation: None,
             peer: None,
             progress: None,
+            live_client: None,
         }
     }
 }
@@ -161,6 +220,7 @@ impl From<RequestContext<RoleServer>> for Context {
             cancellation: Some(context.ct),
             peer: Some(context.peer),
             progress: None,
+            live_client: None,
         }
     }
 }

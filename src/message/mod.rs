@@ -43,6 +43,7 @@
 
 mod backend_error;
 mod cause;
+pub(crate) mod client;
 mod context;
 #[cfg(feature = "remote")]
 mod expected;
@@ -56,6 +57,10 @@ pub(crate) mod size;
 mod subject;
 mod uris;
 
+#[cfg(any(feature = "remote", feature = "testing"))]
+pub(crate) use self::context::CLIENT_CAPABILITIES;
+#[cfg(feature = "remote")]
+pub(crate) use self::expected::expected;
 pub use self::{
     backend_error::{BackendError, BackendErrorKind},
     context::Context,
@@ -69,8 +74,6 @@ pub use self::{
 pub(crate) use self::{
     cause::Cause,
     measure::{Bounds, MAX_LEVELS, is_deeper},
-    progress::Parts,
+    progress::{Labels, Parts},
     request::is_of_protocol,
 };
-#[cfg(feature = "remote")]
-pub(crate) use self::{context::CLIENT_CAPABILITIES, expected::expected};

@@ -1,19 +1,27 @@
+mod parts;
+
 use std::{
     fmt,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, poll_fn},
+    task::AtomicWaker,
+};
 use rmcp::{
     Peer, RoleServer,
     model::{ProgressNotificationParam, ProgressToken},
 };
-use tokio::{sync::Notify, time::timeout};
+use tokio::time::Instant;
 
-/// How long an answer waits for the progress before it.
-const LAST_WORD: Duration = Duration::from_millis(100);
+pub(crate) use self::parts::{Labels, Parts};
+
+/// How much more it is, in steps, to say something that is no step forward.
+const NUDGE: f64 = 1e-6;
 
 /// Where the progress of one request is told.
 ///
@@ -23,7 +31,8 @@ const LAST_WORD: Duration = Duration::from_millis(100);
 /// sends under a token of its own.
 ///
 /// The client gets one stream whose values only [increase], and none after the
-/// answer. While it is slow to take them, the latest replaces the ones before.
+/// answer. While it is slow to take them, the latest replaces the ones before, and
+/// nobody waits for it.
 ///
 /// [increase]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 #[derive(Clone)]
@@ -36,86 +45,89 @@ enum Stream {
     Part {
         whole: Arc<Parts>,
         part: usize,
-        name: Arc<str>,
     },
 }
 
+/// What a client is told; it is sent by its [`Pump`].
 struct Client {
     token: ProgressToken,
-    peer: Peer<RoleServer>,
-    state: Mutex<Told>,
-    /// Notified when nobody tells the client anything any more.
-    told: Notify,
+    told: Mutex<Told>,
+    /// Woken when there is something to send.
+    pump: AtomicWaker,
 }
 
-/// What a client was told.
-#[derive(Default)]
 struct Told {
-    progress: Option<f64>,
-    /// What comes next; somebody is telling the client something before it.
-    waiting: Option<ProgressNotificationParam>,
-    telling: bool,
-    over: bool,
+    /// The value of what was told last.
+    last: Option<f64>,
+    /// How far it was then in truth, and how often it was nudged since.
+    reached: f64,
+    nudges: u32,
+    /// When it was told.
+    at: Instant,
+    /// What is to be sent next.
+    next: Option<ProgressNotificationParam>,
 }
 
-/// The branches of a composite, each of which counts for one.
-pub(crate) struct Parts {
-    whole: Progress,
-    done: Mutex<Box<[f64]>>,
+/// Sends a client what it is told of one request.
+pub(crate) struct Pump {
+    client: Arc<Client>,
+    peer: Peer<RoleServer>,
+    sending: Option<BoxFuture<'static, ()>>,
 }
 
 // === impl Progress ===
 
 impl Progress {
-    /// The progress of a request that came from this client with this token.
-    pub(crate) fn new(token: ProgressToken, peer: Peer<RoleServer>) -> Self {
-        Self(Stream::Client(Arc::new(Client {
-            token,
-            peer,
-            state: Mutex::default(),
-            told: Notify::new(),
-        })))
+    /// The progress of a request that came from this client with this token, and
+    /// what sends it.
+    pub(crate) fn new(token: ProgressToken, peer: Peer<RoleServer>) -> (Self, Pump) {
+        let told = Told { last: None, reached: 0.0, nudges: 0, at: Instant::now(), next: None };
+        let client = Arc::new(Client { token, told: Mutex::new(told), pump: AtomicWaker::new() });
+        let pump = Pump { client: client.clone(), peer, sending: None };
+        (Self(Stream::Client(client)), pump)
     }
 
     /// Tells how far the request is, in any unit, and of how many if that is known.
     ///
-    /// What is no step forward is not told. Returns when the client was told, or
-    /// at once if it is still being told something else.
-    pub async fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
+    /// What is no step forward is not told, nor what is not finite. This only notes
+    /// what is sent next, so it costs little and waits for nobody.
+    pub fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
+        if !progress.is_finite() {
+            return;
+        }
         match &self.0 {
-            Stream::Client(client) => client.report(progress, total, message).await,
-            Stream::Part { whole, part, name } => {
-                let message = match message {
-                    Some(message) => format!("{name}: {message}"),
-                    None => name.to_string(),
-                };
-                whole.report(*part, fraction(progress, total), message).await;
+            Stream::Client(client) => client.report(progress, total, message),
+            Stream::Part { whole, part } => whole.report(*part, fraction(progress, total), message),
+        }
+    }
+
+    /// Takes the request apart into parts, each of which counts for one.
+    pub(crate) fn split(&self, labels: Labels) -> Arc<Parts> {
+        Arc::new(Parts::new(self.clone(), labels))
+    }
+
+    /// Tells that the request still goes on, which has this many parts.
+    pub(crate) fn still(&self, parts: usize, message: String) {
+        #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
+        self.push(0.0, parts as f64, message);
+    }
+
+    /// Tells that so many parts of it are done, or something else if they are no more
+    /// than before.
+    fn push(&self, done: f64, total: f64, message: String) {
+        match &self.0 {
+            Stream::Client(client) => client.push(done, total, message),
+            Stream::Part { whole, part } => {
+                whole.push(*part, fraction(done, Some(total)), &message)
             }
         }
     }
 
-    /// Takes the request apart into this many parts.
-    pub(crate) fn split(&self, parts: usize) -> Arc<Parts> {
-        let done = Mutex::new(vec![0.0; parts].into_boxed_slice());
-        Arc::new(Parts { whole: self.clone(), done })
-    }
-
-    /// Ends the stream, since the request was answered. Waits a moment for what
-    /// the client is being told, which would come after the answer otherwise.
-    pub(crate) async fn end(&self) {
-        let Stream::Client(client) = &self.0 else { return };
-        let told = client.told.notified();
-        let mut told = pin!(told);
-        // Waits from now on, so that it is not missed.
-        told.as_mut().enable();
-        let is_telling = {
-            let mut state = client.state();
-            state.over = true;
-            state.waiting = None;
-            state.telling
-        };
-        if is_telling {
-            let _ = timeout(LAST_WORD, told).await;
+    /// When the client was told something, if nothing is between it and this.
+    fn told_at(&self) -> Option<Instant> {
+        match &self.0 {
+            Stream::Client(client) => Some(client.with(|told| told.at)),
+            Stream::Part { .. } => None,
         }
     }
 }
@@ -124,7 +136,10 @@ impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Stream::Client(client) => f.debug_tuple("Progress").field(&client.token).finish(),
-            Stream::Part { name, .. } => f.debug_tuple("Progress").field(name).finish(),
+            Stream::Part { whole, part } => {
+                let label = whole.label(*part).to_string();
+                f.debug_tuple("Progress").field(&label).finish()
+            }
         }
     }
 }
@@ -132,88 +147,119 @@ impl fmt::Debug for Progress {
 // === impl Client ===
 
 impl Client {
-    async fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
-        let mut next = Some({
-            let mut told = self.state();
-            let forward = told.progress.is_none_or(|before| progress > before);
-            if told.over || !forward || !progress.is_finite() {
-                return;
+    fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
+        self.with(|told| {
+            if told.last.is_none_or(|last| progress > last) {
+                told.reach(progress);
+                let total = total.filter(|total| total.is_finite());
+                self.tell(told, progress, total, message);
             }
-            told.progress = Some(progress);
-            let mut params = ProgressNotificationParam::new(self.token.clone(), progress);
-            params.total = total;
-            params.message = message;
-            if told.telling {
-                told.waiting = Some(params);
-                return;
-            }
-            told.telling = true;
-            // Whoever was told something else was given up, and this is further on.
-            told.waiting = None;
-            params
         });
-        let mut turn = Turn(Some(self));
-        while let Some(params) = next {
-            if let Err(error) = self.peer.notify_progress(params).await {
-                tracing::debug!(%error, "the client was not told of progress");
+    }
+
+    fn push(&self, done: f64, total: f64, message: String) {
+        self.with(|told| {
+            let value = match told.last {
+                // It takes the place and the value of what was not sent.
+                Some(last) if done <= last && told.next.is_some() => Some(last),
+                Some(last) if done <= last => told.nudge(total),
+                _ => Some(told.reach(done)),
+            };
+            if let Some(value) = value {
+                self.tell(told, value, Some(total), Some(message));
             }
-            next = turn.next();
-        }
+        });
     }
 
-    fn state(&self) -> MutexGuard<'_, Told> {
+    fn tell(&self, told: &mut Told, value: f64, total: Option<f64>, message: Option<String>) {
+        let mut next = ProgressNotificationParam::new(self.token.clone(), value);
+        next.total = total;
+        next.message = message;
+        told.last = Some(value);
+        told.at = Instant::now();
+        told.next = Some(next);
+        self.pump.wake();
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
         // Nothing panics while it is held, and if it did, the state would be whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        look(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The right to tell a client something; who is dropped while it waits for the
-/// client leaves it to the next.
-struct Turn<'c>(Option<&'c Client>);
+// === impl Told ===
 
-impl Turn<'_> {
-    /// What comes next, or the end of the turn.
-    fn next(&mut self) -> Option<ProgressNotificationParam> {
-        let client = self.0?;
-        let mut told = client.state();
-        let next = told.waiting.take();
-        if next.is_none() {
-            // With the lock held, so that nobody leaves a word and goes.
-            told.telling = false;
-            client.told.notify_waiters();
-            self.0 = None;
+impl Told {
+    fn reach(&mut self, value: f64) -> f64 {
+        self.reached = value;
+        self.nudges = 0;
+        value
+    }
+
+    /// A value for what is no step forward, which the protocol wants to be larger than
+    /// the last all the same.
+    ///
+    /// It is a millionth of a step more, and never as much as the next whole number of
+    /// steps, or as all: so nothing seems to be done that is not. After a million of
+    /// them without a step forward there is none.
+    fn nudge(&mut self, total: f64) -> Option<f64> {
+        let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
+        let is_more = self.last.is_none_or(|last| value > last);
+        if !is_more || value >= total.min(self.reached.floor() + 1.0) {
+            return None;
         }
-        next
+        self.nudges += 1;
+        Some(value)
     }
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if let Some(client) = self.0 {
-            client.state().telling = false;
-            client.told.notify_waiters();
-        }
-    }
-}
+// === impl Pump ===
 
-// === impl Parts ===
-
-impl Parts {
-    /// The progress of one part.
-    pub(crate) fn part(self: &Arc<Self>, part: usize, name: Arc<str>) -> Progress {
-        Progress(Stream::Part { whole: self.clone(), part, name })
-    }
-
-    /// Boxed, since a part can be a whole to others.
-    fn report(&self, part: usize, fraction: f64, message: String) -> BoxFuture<'_, ()> {
-        let (sum, parts) = {
-            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-            done[part] = done[part].max(fraction);
-            (done.iter().sum(), done.len())
+impl Pump {
+    /// Tells the client what there is to tell while the work goes on.
+    ///
+    /// What is on its way when the work is done arrives before this returns, so that
+    /// nothing comes after the answer. What is not on its way is never told: the
+    /// answer says more.
+    pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
+        let output = {
+            let mut work = pin!(work);
+            poll_fn(|cx| {
+                let output = work.as_mut().poll(cx);
+                if output.is_pending() {
+                    self.poll(cx);
+                }
+                output
+            })
+            .await
         };
-        #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 branches")]
-        let total = parts as f64;
-        Box::pin(async move { self.whole.report(sum, Some(total), Some(message)).await })
+        if let Some(sending) = self.sending {
+            sending.await;
+        }
+        output
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        loop {
+            match &mut self.sending {
+                Some(sending) => match sending.poll_unpin(cx) {
+                    Poll::Ready(()) => self.sending = None,
+                    Poll::Pending => return,
+                },
+                None => {
+                    // Before it looks, so that nothing is missed.
+                    self.client.pump.register(cx.waker());
+                    let Some(next) = self.client.with(|told| told.next.take()) else { return };
+                    let peer = self.peer.clone();
+                    let sending = async move {
+                        if let Err(error) = peer.notify_progress(next).await {
+                            tracing::debug!(%error, "the client was not told of progress");
+                        }
+                    };
+                    self.sending = Some(sending.boxed());
+                }
+            }
+        }
     }
 }
 
@@ -231,7 +277,7 @@ fn fraction(progress: f64, total: Option<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::fraction;
+    use super::{NUDGE, Told, fraction};
 
     #[test]
     fn a_fraction_is_between_nothing_and_one_whatever_a_server_says() {
@@ -242,5 +288,25 @@ mod tests {
         assert_eq!(fraction(3.0, None), 0.75);
         assert_eq!(fraction(f64::NAN, Some(4.0)), 0.0);
         assert_eq!(fraction(f64::INFINITY, None), 0.0);
+    }
+
+    #[test]
+    fn nudges_only_increase_and_never_reach_the_next_step() {
+        for (reached, most) in
+            [(0.0, 999_999), (2.0, 999_999), (2.9999985, 1), (2.5, 499_999), (3.0, 0)]
+        {
+            let at = tokio::time::Instant::now();
+            let mut told = Told { last: Some(reached), reached, nudges: 0, at, next: None };
+            let mut last = reached;
+            let mut count = 0;
+            while let Some(value) = told.nudge(3.0) {
+                assert!(value > last && value < reached.floor() + 1.0, "{value} after {last}");
+                assert!(value - last < 2.0 * NUDGE, "{value} after {last}");
+                told.last = Some(value);
+                last = value;
+                count += 1;
+            }
+            assert_eq!(count, most, "from {reached}");
+        }
     }
 }

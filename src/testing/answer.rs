@@ -1,7 +1,10 @@
-use std::{fmt, future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData};
+use rmcp::model::{
+    CallToolResult, ContentBlock, ElicitRequest, ElicitRequestParams, ElicitationSchema, ErrorCode,
+    ErrorData, InputRequest, InputRequests, InputRequiredResult, ServerResult,
+};
 use serde_json::{Map, Value};
 use tower::BoxError;
 
@@ -58,6 +61,22 @@ impl Answer {
     /// The arguments of the call as structured content, `{}` if there are none.
     pub fn echo() -> Self {
         Self::new(Script::Echo)
+    }
+
+    /// A question of this key with an empty form, and the state `asked`.
+    ///
+    /// Other questions are a [`Reply`] with an
+    /// [`InputRequiredResult`](rmcp::model::InputRequiredResult).
+    pub fn asks(key: impl Into<String>, message: impl Into<String>) -> Self {
+        let params = ElicitRequestParams::FormElicitationParams {
+            meta: None,
+            message: message.into(),
+            requested_schema: ElicitationSchema::new(BTreeMap::new()),
+        };
+        let request = InputRequest::Elicitation(ElicitRequest::new(params));
+        let asked = InputRequests::from([(key.into(), request)]);
+        let asks = InputRequiredResult::new(Some(asked), Some("asked".to_owned()));
+        Reply::from(ServerResult::InputRequiredResult(asks)).into()
     }
 
     /// A result that says that the tool has failed (`isError`), and why.

@@ -62,6 +62,21 @@ impl Call {
         self.object().cloned().map_or(Value::Null, Value::Object)
     }
 
+    /// The answers to what the tool has asked, by their keys; null if it has asked
+    /// nothing.
+    #[must_use]
+    pub fn answers(&self) -> Value {
+        let call = self.request.tool_call();
+        let answers = call.and_then(|call| call.input_responses.clone());
+        answers.map_or(Value::Null, |answers| answers.into_iter().collect())
+    }
+
+    /// The state that the tool gave when it asked, as it came back.
+    #[must_use]
+    pub fn state(&self) -> Option<&str> {
+        self.request.tool_call()?.request_state.as_deref()
+    }
+
     /// All that came with the call, its context included.
     #[must_use]
     pub fn request(&self) -> &Request {

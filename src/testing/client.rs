@@ -186,7 +186,7 @@ pub fn stack<'a>(
     }
 }
 
-async fn answer<S>(service: S, request: Request) -> Result<ToolAnswer, BoxError>
+pub(super) async fn answer<S>(service: S, request: Request) -> Result<ToolAnswer, BoxError>
 where
     S: Service<Request, Response = Reply>,
     S::Error: Into<BoxError>,
@@ -195,7 +195,7 @@ where
     Ok(reply.into_tool_answer())
 }
 
-fn described(answer: ToolAnswer) -> String {
+pub(super) fn described(answer: ToolAnswer) -> String {
     let error = |error: ErrorData| {
         let data = error.data.map(|data| format!(", {data}")).unwrap_or_default();
         format!("the JSON-RPC error {}: {}{data}", error.code.0, error.message)

@@ -131,6 +131,7 @@
 mod answer;
 mod call;
 mod client;
+mod person;
 mod server;
 
 #[cfg(feature = "config")]
@@ -139,5 +140,6 @@ pub use self::{
     answer::Answer,
     call::{Call, Status},
     client::{call, listed, refused, request},
+    person::Person,
     server::Server,
 };

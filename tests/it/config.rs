@@ -44,6 +44,7 @@ fn environment(name: &str) -> Option<String> {
         "URL" => "http://localhost/${TOKEN}",
         "LINES" => "one\ntwo",
         "EMPTY" => "",
+        "KEY" => "s3cret of at least thirty-two bytes",
         _ => return None,
     };
     Some(value.to_owned())
@@ -273,8 +274,21 @@ fn the_files_of_the_readme_are_accepted() {
     let readme = include_str!("../../README.md");
     let files: Vec<_> =
         readme.split("```toml\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
-    assert_eq!(files.len(), 4);
+    assert_eq!(files.len(), 5);
     for file in files {
-        Config::from_toml_str_with_env(file, |_| Some("value".to_owned())).unwrap();
+        // As long as a key must be.
+        Config::from_toml_str_with_env(file, |_| Some("value".repeat(8))).unwrap();
+    }
+}
+
+#[test]
+fn the_files_of_the_docs_of_steps_are_accepted_without_a_remark() {
+    let docs = include_str!("../../src/docs/steps.md");
+    let files: Vec<_> =
+        docs.split("```toml\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
+    assert_eq!(files.len(), 1);
+    for file in files {
+        let layer = Config::from_toml_str(file).unwrap().composite_layer();
+        assert_eq!(layer.remarks().collect::<Vec<_>>(), [""; 0]);
     }
 }

@@ -175,8 +175,7 @@ async fn c8_composites_call_composites_but_not_in_a_circle() {
 async fn c9_what_belongs_to_the_call_alone_does_not_reach_the_targets() {
     let server = Server::new().echoes("a").echoes("b");
     let mut params = CallToolRequestParams::new("all");
-    params.request_state = Some("state-issued-by-b".to_owned());
-    params.input_responses = Some(Default::default());
+    params.input_responses = Some([("answer".to_owned(), json!("to nothing"))].into());
     let mut request = Request::call_tool_with(params);
     let meta = json!({
         "progressToken": "tok-1",
@@ -195,16 +194,24 @@ async fn c9_what_belongs_to_the_call_alone_does_not_reach_the_targets() {
         assert_eq!((&params.request_state, &params.input_responses), (&None, &None));
         let meta = serde_json::to_value(call.context().meta()).unwrap();
         let expected = json!({
-            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientCapabilities": { "elicitation": {}, "sampling": {} },
             "traceparent": "00-1-2-3",
             "com.example/mine": 1,
         });
-        assert_eq!(meta, expected, "no progress token, and nothing that a target may ask for");
+        assert_eq!(meta, expected, "no progress token, and only what a target may ask for");
     }
     let mut ids: Vec<_> =
         server.requests().iter().map(|call| call.context().id().to_string()).collect();
     ids.sort();
     assert_eq!(ids, ["0#a", "0#b"]);
+
+    // A state is of whoever gave it, and this one is of a target.
+    let mut params = CallToolRequestParams::new("all");
+    params.request_state = Some("state-issued-by-b".to_owned());
+    let service = stack(&server, all(&["a", "b"]));
+    let reply = service.oneshot(Request::call_tool_with(params)).await.unwrap();
+    assert_eq!(reply.error().unwrap().message, "invalid `requestState`");
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +229,10 @@ async fn c10_a_target_that_asks_for_input_is_a_failed_branch_that_shows_nothing(
     assert!(!shown.contains("SECRET-STATE") && !shown.contains("InputRequired"), "{shown}");
     assert_eq!(
         texts(&result),
-        ["1", "branch `b` (tool `b`) failed: the tool asks for input, which it cannot get here"]
+        [
+            "1",
+            "branch `b` (tool `b`) failed: the tool asks for input, which the client cannot give"
+        ]
     );
 }
 

@@ -40,8 +40,8 @@ use crate::support::{Era, Human, Hung, soon, tool, unusual};
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
 /// A server that listens on a port of its own until it is dropped.
-struct Server {
-    address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     /// Ends all that the server does.
     shutdown: CancellationToken,
     _serving: JoinSet<()>,
@@ -49,7 +49,7 @@ struct Server {
 
 type Client = RunningService<RoleClient, Human>;
 
-async fn serve<S: ServerHandler + Clone>(server: S, sessions: bool) -> Server {
+pub(crate) async fn serve<S: ServerHandler + Clone>(server: S, sessions: bool) -> Server {
     let shutdown = CancellationToken::new();
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(sessions)
@@ -82,11 +82,10 @@ impl Server {
     /// Sends a request of a client of 2026-07-28, with more headers.
     async fn post(&self, method: &str, params: Value, headers: &[(&str, &str)]) -> TcpStream {
         let mut params = params;
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": { "name": "raw", "version": "0" },
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
+        let meta = &mut params["_meta"];
+        meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+        meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "raw", "version": "0" });
+        meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
         let name = params["name"].as_str().map(|name| ("Mcp-Name", name.to_owned()));
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let body = body.to_string();
@@ -215,11 +214,19 @@ async fn a_server_that_shuts_down_stops_every_target_and_takes_no_more() {
     }
 }
 
-/// Reports progress under the token of its client.
+/// Reports progress under the token of its client, then takes a moment.
 #[derive(Clone)]
 struct Progressing;
 
 impl ServerHandler for Progressing {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(["x", "y"].map(tool).into()))
+    }
+
     async fn call_tool(
         &self,
         _: CallToolRequestParams,
@@ -230,6 +237,7 @@ impl ServerHandler for Progressing {
             let params = ProgressNotificationParam::new(token.clone(), progress);
             cx.peer.notify_progress(params).await.unwrap();
         }
+        tokio::time::sleep(Duration::from_millis(50)).await;
         Ok(CallToolResult::success(vec![]).into())
     }
 }
@@ -244,6 +252,32 @@ async fn a_target_that_is_called_directly_tells_its_client_of_progress() {
         until(|| log.lines().len() == 2).await;
         assert!(log.has("progress 1") && log.has("progress 2"));
     }
+}
+
+#[tokio::test]
+async fn a_composite_tells_its_client_of_the_progress_of_its_targets() {
+    let both = CompositeTool::fan_out("both", "Both of them", ["x", "y"]);
+    let layer = CompositeLayer::new([both]).unwrap();
+    for (era, sessions) in [(Era::Modern, true), (Era::Legacy, true), (Era::Legacy, false)] {
+        let server = serve(ServeService::wrap(Progressing, layer.clone()), sessions).await;
+        let client = server.connect(era).await;
+        send(&client, "tools/call", json!({ "name": "both" })).await;
+        let log = client.service().log.clone();
+        // Each target tells of two thirds of it, after which both wait.
+        until(|| log.lines().iter().any(|line| line.starts_with("progress 1.3333"))).await;
+    }
+
+    let server = serve(ServeService::wrap(Progressing, layer), true).await;
+    let call = json!({ "name": "both", "_meta": { "progressToken": "mine" } });
+    let answer = read(server.post("tools/call", call, &[]).await).await;
+    let events = answer.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let events: Vec<Value> =
+        events.map(|event| serde_json::from_str(&format!("{{{event}")).unwrap()).collect();
+    let (last, told) = events.split_last().unwrap();
+    assert_eq!(last["result"]["isError"], false, "{answer}");
+    let values: Vec<_> = told.iter().map(|told| told["params"]["progress"].as_f64()).collect();
+    assert!(values.len() > 1 && values.is_sorted_by(|one, next| one < next), "{answer}");
+    assert!(told.iter().all(|told| told["params"]["progressToken"] == "mine"), "{answer}");
 }
 
 // === changes ===

@@ -277,8 +277,9 @@ async fn progress_reaches_the_client_under_its_own_token() {
         // One that is not the first, so that no two tokens are the same by chance.
         client.list_tools(None).await.unwrap();
 
-        for (tool, message, last) in
-            [("one/progress", "step 4 of 4", 4.0), ("both", "progress: step 4 of 4", 2.0)]
+        // Of the whole, all is done only when the answer is there.
+        for (tool, message, least, total) in
+            [("one/progress", "step 4 of 4", 4.0, 4.0), ("both", "branch ", 1.98, 2.0)]
         {
             watcher.0.lock().unwrap().clear();
             let arguments = json!({ "steps": 4, "ms": 20 }).as_object().cloned().unwrap();
@@ -296,8 +297,8 @@ async fn progress_reaches_the_client_under_its_own_token() {
             assert!(told.iter().all(|told| told.progress_token == token), "{told:?}");
             assert!(told.windows(2).all(|two| two[0].progress < two[1].progress), "{told:?}");
             let end = told.last().unwrap();
-            assert_eq!((end.progress, end.total), (last, Some(last)), "{told:?}");
-            assert!(end.message.as_ref().unwrap().ends_with(message), "{told:?}");
+            assert!(end.progress >= least && end.total == Some(total), "{told:?}");
+            assert!(end.message.as_ref().unwrap().starts_with(message), "{told:?}");
         }
     }
 }

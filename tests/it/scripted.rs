@@ -1,7 +1,7 @@
 //! What tests say often of scripted servers.
 
 pub(crate) use mcp_composite::testing::{Answer, Server, request as call};
-use rmcp::model::{ErrorCode, ErrorData, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{ErrorCode, ErrorData, JsonObject, RequestMetaObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
 pub(crate) fn error(code: i32, message: &'static str, data: Value) -> ErrorData {
@@ -18,4 +18,12 @@ pub(crate) fn search_tool(name: &str) -> Tool {
     let schema = json!({ "type": "object", "properties": { "q": { "type": "string" } } });
     Tool::new(name.to_owned(), "Searches", object(schema))
         .with_annotations(ToolAnnotations::new().read_only(true).open_world(false))
+}
+
+/// What a client of 2026-07-28 says whose person can fill in forms.
+pub(crate) fn can_be_asked() -> RequestMetaObject {
+    let abilities = json!({ "elicitation": { "form": {} } });
+    let mut meta = RequestMetaObject::default();
+    meta.insert("io.modelcontextprotocol/clientCapabilities".to_owned(), abilities);
+    meta
 }

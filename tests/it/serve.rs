@@ -96,6 +96,8 @@ fn requests(era: Era) -> Vec<(&'static str, Value)> {
         ("ping", json!({})),
     ];
     if era == Era::Legacy {
+        // Older clients are asked, which rmcp does not.
+        requests.retain(|(_, params)| params["name"] != "ask" && params["uri"] != "full://ask");
         // Told apart on purpose for newer clients.
         requests.push(("logging/setLevel", json!({ "level": "info" })));
         // As over HTTP, where another replica takes up a session.

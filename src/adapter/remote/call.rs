@@ -1,11 +1,8 @@
 //! One request to a remote server, from what is sent to what is answered.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicBool, Ordering},
 };
 
 use futures::FutureExt;
@@ -14,24 +11,29 @@ use rmcp::model::SubscribeRequest;
 use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
-        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, ProgressToken, RequestId,
-        RequestMetaObject, ServerResult, SubscribeRequestParams,
+        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, ProgressNotificationParam,
+        RequestId, RequestMetaObject, ServerResult, SubscribeRequestParams,
     },
     service::{PeerRequestOptions, RequestHandle},
 };
 use serde_json::{Map, Value};
-use tokio::{runtime::Handle, task::coop::unconstrained};
+use tokio::{runtime::Handle, sync::Mutex, task::coop::unconstrained};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    asked::{CallOnItsWay, Calls},
     state::Remote,
     supervise::Session,
     tell::{About, ends_session, unsent},
 };
 use crate::{
-    adapter::is_modern,
+    adapter::{
+        is_modern,
+        routes::{Route, Routes},
+    },
     message::{
-        BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Progress, Reply, Request,
+        BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Reply, Request,
+        client::{ASKABLE, ELICITATION, LiveClient, may_ask},
         expected,
     },
 };
@@ -42,9 +44,6 @@ use crate::{
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 /// Under which key of a result's `_meta` a server names itself.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-/// What a server may ask a client of 2026-07-28 for in its answer: a client that
-/// repeats the call with what was asked for needs nobody in between.
-const RELAYED: [&str; 3] = ["elicitation", "sampling", "roots"];
 
 /// A connection to a server.
 pub(super) struct Connection {
@@ -54,7 +53,11 @@ pub(super) struct Connection {
     pub(super) modern: bool,
     /// Cancelled as soon as nothing will come over it any more.
     pub(super) gone: CancellationToken,
-    pub(super) routes: Arc<Routes>,
+    pub(super) tokens: Arc<Tokens>,
+    /// The calls on their way, if the server may ask something for them.
+    calls: Option<Arc<Calls>>,
+    /// Whether the server may ask a person.
+    elicitation: bool,
     /// Whether our end says that nothing can be asked for.
     declares_nothing: bool,
     /// The keys of `_meta` that are passed on beside the trace.
@@ -66,36 +69,43 @@ pub(super) struct Connection {
     has_failed: AtomicBool,
 }
 
-/// To whom the progress goes that a server tells under our tokens.
+/// The tokens that rmcp gives our requests: to whom the progress goes that a server
+/// tells under them.
 #[derive(Default)]
-pub(super) struct Routes {
-    /// Held from before a request is sent until its token is known: a server can
+pub(super) struct Tokens {
+    /// Locked from before a request is sent until its token is known: a server can
     /// be faster than we are.
-    registering: tokio::sync::Mutex<()>,
-    by_token: Mutex<HashMap<ProgressToken, Progress>>,
+    routes: Mutex<Arc<Routes>>,
 }
 
 /// A request on its way. Dropped, it is cancelled at the server.
 struct Pending<'c> {
     connection: &'c Connection,
     handle: RequestHandle<RoleClient>,
+    /// What the server may ask for it meanwhile goes with it.
+    _asked_for: Option<CallOnItsWay>,
     answered: bool,
+    /// Held as long as progress may come.
+    _route: Option<Route>,
 }
 
 // === impl Connection ===
 
 impl Connection {
     pub(super) fn new(remote: &Arc<Remote>, session: &Session, gone: CancellationToken) -> Self {
-        let routes = session.service().routes().clone();
-        let declares_nothing = true;
-        Self { declares_nothing, ..Self::over(remote, session.peer().clone(), routes, gone) }
+        let client = session.service();
+        let connection = Self::over(remote, session.peer().clone(), client.tokens().clone(), gone);
+        // A newer server asks in its answer.
+        let asks = remote.elicitation && !connection.modern;
+        let calls = asks.then(|| client.calls().clone());
+        Self { calls, declares_nothing: !remote.elicitation, ..connection }
     }
 
     /// A connection over a peer that somebody else keeps.
     pub(super) fn over(
         remote: &Arc<Remote>,
         peer: Peer<RoleClient>,
-        routes: Arc<Routes>,
+        tokens: Arc<Tokens>,
         gone: CancellationToken,
     ) -> Self {
         let modern = peer.peer_info().is_some_and(|info| is_modern(&info.protocol_version));
@@ -104,7 +114,9 @@ impl Connection {
             peer,
             modern,
             gone,
-            routes,
+            tokens,
+            calls: None,
+            elicitation: remote.elicitation,
             declares_nothing: false,
             passed_meta: remote.passed_meta.clone(),
             remote: Arc::downgrade(remote),
@@ -152,28 +164,42 @@ impl Connection {
         context: &Context,
     ) -> Result<Pending<'_>, BackendError> {
         let mut options = PeerRequestOptions::no_options();
-        options.meta = self.meta(context.meta());
+        options.meta = self.meta(&message, context);
+        let registering = match &self.calls {
+            Some(calls) => calls.registering(&message).await,
+            None => None,
+        };
+        let mut route = None;
         let sent = match context.progress() {
             None => self.peer.send_request_with_option(message, options).await,
             Some(progress) => {
-                let _registering = self.routes.registering.lock().await;
+                let routes = self.tokens.routes.lock().await;
                 let sent = self.peer.send_request_with_option(message, options).await;
                 if let Ok(handle) = &sent {
-                    self.routes.by_token().insert(handle.progress_token.clone(), progress.clone());
+                    route = Some(routes.open(handle.progress_token.clone(), progress.clone()));
                 }
                 sent
             }
         };
         match sent {
-            Ok(handle) => Ok(Pending { connection: self, handle, answered: false }),
+            Ok(handle) => {
+                let _asked_for = registering.map(|registering| {
+                    registering.sent(handle.id.clone(), context.known_live_client().cloned())
+                });
+                Ok(Pending { connection: self, handle, _asked_for, answered: false, _route: route })
+            }
             Err(error) => Err(self.failure(&error)),
         }
     }
 
     /// The `_meta` for the server: not the caller's, which tells what the caller
     /// speaks and who it is.
-    fn meta(&self, from: &RequestMetaObject) -> Option<RequestMetaObject> {
-        if from.is_empty() {
+    fn meta(&self, message: &ClientRequest, context: &Context) -> Option<RequestMetaObject> {
+        let from = context.meta();
+        // An older caller has said what it can be asked for when it introduced itself.
+        let live_client = context.known_live_client();
+        // rmcp says by itself what our end declares, and copies all that is given to it.
+        if from.is_empty() && live_client.is_none() && (self.declares_nothing || !self.modern) {
             return None;
         }
         let passed = self.passed_meta.iter().map(String::as_str);
@@ -182,14 +208,18 @@ impl Connection {
             .chain(passed)
             .filter_map(|key| Some((key.to_owned(), from.get(key)?.clone())))
             .collect();
-        if self.modern
-            && let Some(Value::Object(capabilities)) = from.get(CLIENT_CAPABILITIES)
-        {
-            let relayed: Map<_, _> = RELAYED
-                .into_iter()
-                .filter_map(|key| Some((key.to_owned(), capabilities.get(key)?.clone())))
-                .collect();
-            // rmcp copies all that is given to it, and says so of our end by itself.
+        if self.modern {
+            let capabilities = match from.get(CLIENT_CAPABILITIES) {
+                Some(capabilities) => capabilities.as_object(),
+                None => live_client.filter(|_| may_ask(message)).map(LiveClient::capabilities),
+            };
+            let relayed: Map<_, _> = capabilities.map_or_else(Map::new, |capabilities| {
+                ASKABLE
+                    .into_iter()
+                    .filter(|key| self.elicitation || *key != ELICITATION)
+                    .filter_map(|key| Some((key.to_owned(), capabilities.get(key)?.clone())))
+                    .collect()
+            });
             if !(relayed.is_empty() && self.declares_nothing) {
                 meta.insert(CLIENT_CAPABILITIES.to_owned(), Value::Object(relayed));
             }
@@ -273,7 +303,6 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        self.connection.routes.by_token().remove(&self.handle.progress_token);
         if !self.answered {
             cancel(self.connection.peer.clone(), self.handle.id.clone());
         }
@@ -298,18 +327,17 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
     }
 }
 
-// === impl Routes ===
+// === impl Tokens ===
 
-impl Routes {
-    /// Where the progress goes that is told under this token.
-    pub(super) async fn of(&self, token: &ProgressToken) -> Option<Progress> {
-        let _registering = self.registering.lock().await;
-        self.by_token().get(token).cloned()
+impl Tokens {
+    /// Passes on what a server told under one of them.
+    pub(super) async fn report(&self, told: ProgressNotificationParam) {
+        self.routes.lock().await.report(told);
     }
 
-    fn by_token(&self) -> MutexGuard<'_, HashMap<ProgressToken, Progress>> {
-        // Nothing panics while it is held, and if it did, the map would be whole.
-        self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many requests may still be told how far they are, if none is just sent.
+    pub(super) fn len(&self) -> Option<usize> {
+        self.routes.try_lock().ok().map(|routes| routes.len())
     }
 }
 

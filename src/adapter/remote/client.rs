@@ -5,29 +5,33 @@ use rmcp::model::LoggingMessageNotificationParam;
 use rmcp::{
     ClientHandler, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam,
-        ProtocolVersion, ResourceUpdatedNotificationParam,
+        ClientCapabilities, ClientConfig, ClientResult, ElicitRequest, ElicitRequestParams,
+        ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation,
+        InputRequest, ProgressNotificationParam, ProtocolVersion, ResourceUpdatedNotificationParam,
     },
-    service::NotificationContext,
+    service::{NotificationContext, RequestContext},
 };
 
-use super::{call::Routes, state::Remote};
+use super::{asked::Calls, call::Tokens, state::Remote};
+use crate::message::client::unanswered;
 
 /// What a server finds at our end of its connection.
 ///
-/// It declares no capability: a server that asks its client for something asks
-/// the wrong one, since several clients may share the connection.
+/// It declares that a person can be asked with a form, whoever that is. Not that
+/// one can be sent to an address, since nobody relays that they were there, and
+/// neither sampling nor roots, which are deprecated.
 #[derive(Clone)]
 pub(super) struct Client {
     remote: Arc<Remote>,
-    routes: Arc<Routes>,
+    tokens: Arc<Tokens>,
+    calls: Arc<Calls>,
 }
 
 // === impl Client ===
 
 impl Client {
     pub(super) fn new(remote: Arc<Remote>) -> Self {
-        Self { remote, routes: Arc::default() }
+        Self { remote, tokens: Arc::default(), calls: Arc::default() }
     }
 
     #[cfg(feature = "stdio")]
@@ -35,8 +39,12 @@ impl Client {
         &self.remote
     }
 
-    pub(super) const fn routes(&self) -> &Arc<Routes> {
-        &self.routes
+    pub(super) const fn tokens(&self) -> &Arc<Tokens> {
+        &self.tokens
+    }
+
+    pub(super) const fn calls(&self) -> &Arc<Calls> {
+        &self.calls
     }
 }
 
@@ -44,8 +52,28 @@ impl Client {
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let info = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), info)
+        let mut capabilities = ClientCapabilities::default();
+        if self.remote.elicitation {
+            let form = FormElicitationCapability::default();
+            capabilities.elicitation = Some(ElicitationCapability::default().with_form(form));
+        }
+        ClientConfig::new(capabilities, info)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn create_elicitation(
+        &self,
+        params: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        if !self.remote.elicitation {
+            return Err(unanswered("nobody can be asked here"));
+        }
+        let request = InputRequest::Elicitation(ElicitRequest::new(params));
+        match self.calls.relay(request, &context).await? {
+            ClientResult::ElicitResult(result) => Ok(result),
+            _ => Err(unanswered("the client gave an invalid answer")),
+        }
     }
 
     async fn on_progress(
@@ -53,9 +81,7 @@ impl ClientHandler for Client {
         params: ProgressNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        if let Some(progress) = self.routes.of(&params.progress_token).await {
-            progress.report(params.progress, params.total, params.message).await;
-        }
+        self.tokens.report(params).await;
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

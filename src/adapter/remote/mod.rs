@@ -12,6 +12,13 @@
 //!   on, and so do keys that [`pass_meta`](RemoteBuilder::pass_meta) names. A
 //!   server of 2026-07-28 is told what the caller can be asked for, since the
 //!   caller will answer it itself, by calling again.
+//! - *Questions.* An older server that asks a person in the middle of a call
+//!   (`elicitation/create`, with a form) is relayed to the client that made the
+//!   call, if that one speaks an older protocol, too, and declares that it can be
+//!   asked. Otherwise the server gets an error that says why. A question is
+//!   withdrawn when its call is over. Over pipes no server says which call it asks
+//!   for, so there all calls on their way must be of one request of one client. See
+//!   [`elicitation`](RemoteBuilder::elicitation).
 //! - *Progress* that the server tells goes to where the request's
 //!   [`Context`](crate::message::Context) wants it, under the token there.
 //! - *Errors.* What the server says about its connection to us (that it lacks a
@@ -28,8 +35,8 @@
 //!   forgotten a session, is asked whether it still answers; if not, the connection
 //!   is lost.
 //!
-//! The server is not given any of the client's capabilities, so it can ask for
-//! nothing while it works on a call, and its log messages are logged here.
+//! An older server is told that it may ask a person and nothing else of what
+//! clients can do. Its log messages are logged here.
 //!
 //! # Examples
 //!
@@ -72,6 +79,7 @@
 //!
 //! [SEP-414]: https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta
 
+mod asked;
 mod call;
 mod client;
 #[cfg(feature = "http")]
@@ -107,7 +115,7 @@ use tower::BoxError;
 use tower_service::Service;
 
 use self::{
-    call::{Connection, Routes},
+    call::{Connection, Tokens},
     state::{Remote, State},
     supervise::{Attempt, Closes, Open, Session, supervise},
     tell::About,
@@ -138,6 +146,7 @@ pub struct RemoteBuilder {
     about: About,
     connect_timeout: Duration,
     passed_meta: Vec<String>,
+    elicitation: bool,
     changes: Changes,
 }
 
@@ -169,6 +178,7 @@ impl RemoteService {
             about: About { name: name.into(), secrets: Secrets::default() },
             connect_timeout: CONNECT_TIMEOUT,
             passed_meta: Vec::new(),
+            elicitation: true,
             changes: Changes::default(),
         }
     }
@@ -182,9 +192,9 @@ impl RemoteService {
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());
         let info = peer.peer_info();
-        let routes = Arc::<Routes>::default();
+        let tokens = Arc::<Tokens>::default();
         let stop = CancellationToken::new();
-        let connection = Connection::over(&remote, peer, routes, stop.clone());
+        let connection = Connection::over(&remote, peer, tokens, stop.clone());
         remote.connected(info);
         remote.state.send_replace(State::Connected(Arc::new(connection)));
         Self(Arc::new(Owner { remote, stop, supervisor: JoinSet::new() }))
@@ -281,7 +291,14 @@ impl Service<Request> for RemoteService {
 
 impl fmt::Debug for RemoteService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteService").field("name", &self.name()).finish_non_exhaustive()
+        let reports = match &*self.0.remote.state.borrow() {
+            State::Connected(connection) => connection.tokens.len(),
+            _ => Some(0),
+        };
+        f.debug_struct("RemoteService")
+            .field("name", &self.name())
+            .field("awaited_reports", &reports)
+            .finish_non_exhaustive()
     }
 }
 
@@ -307,6 +324,16 @@ impl RemoteBuilder {
     /// Passes keys of `_meta` on from callers to the server, beside the trace.
     pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.passed_meta.extend(keys.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets whether the server may ask the person behind a caller (`elicitation`);
+    /// it may, unless set.
+    ///
+    /// If it may not, it is told that nobody can be asked. Some servers then offer
+    /// other tools, or none that are dangerous.
+    pub const fn elicitation(mut self, elicitation: bool) -> Self {
+        self.elicitation = elicitation;
         self
     }
 
@@ -339,8 +366,8 @@ impl RemoteBuilder {
     }
 
     fn into_remote(self) -> Remote {
-        let Self { about, connect_timeout, passed_meta, changes } = self;
-        Remote::new(about, connect_timeout, passed_meta.into(), changes)
+        let Self { about, connect_timeout, passed_meta, elicitation, changes } = self;
+        Remote::new(about, connect_timeout, passed_meta.into(), elicitation, changes)
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Remote {
     pub(super) about: About,
     pub(super) connect_timeout: Duration,
     pub(super) passed_meta: Arc<[String]>,
+    /// Whether the server may ask a person.
+    pub(super) elicitation: bool,
     pub(super) changes: Changes,
     pub(super) state: watch::Sender<State>,
     /// Told when other resources are to be listened to.
@@ -61,12 +63,14 @@ impl Remote {
         about: About,
         connect_timeout: Duration,
         passed_meta: Arc<[String]>,
+        elicitation: bool,
         changes: Changes,
     ) -> Self {
         Self {
             about,
             connect_timeout,
             passed_meta,
+            elicitation,
             changes,
             state: watch::Sender::new(State::Connecting),
             listen_again: Notify::new(),

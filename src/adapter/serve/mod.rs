@@ -1,6 +1,7 @@
 //! A Tower service as a server: the one edge to clients.
 
 mod aside;
+mod bridge;
 mod changes;
 mod describe;
 mod failure;
@@ -39,7 +40,7 @@ use self::{
 use super::HandlerService;
 use crate::{
     changes::Changes,
-    message::{Context, Progress, Reply, Request},
+    message::{Context, Progress, Reply, Request, client::may_ask},
 };
 
 /// A Tower service as a server that rmcp can run over any transport.
@@ -168,18 +169,29 @@ where
             .meta
             .get_progress_token()
             .map(|token| Progress::new(token, context.peer.clone()));
-        let mut request = Request::new(message, context);
-        if let Some(progress) = &progress {
-            request.context_mut().set_progress(progress.clone());
+        let message = message.into();
+        let mut context = Context::from(context);
+        if may_ask(&message) {
+            context.note_live_client();
         }
+        let client = context.known_live_client().cloned();
+        let mut request = Request::new(message, context);
+        let pump = progress.map(|(progress, pump)| {
+            request.context_mut().set_progress(progress);
+            pump
+        });
 
+        let answered = match client {
+            None => self.shared.answer(method, request),
+            Some(client) => self.shared.answer_asking(method, request, client),
+        };
+        let answered = pin!(match pump {
+            Some(pump) => Either::Left(pump.beside(answered)),
+            None => Either::Right(answered),
+        });
         // First the token: a call that nobody waits for any more does not start.
-        let answered = self.shared.answer(method, request);
         let cancelled = pin!(cancellation.cancelled());
         let answered = future::select(cancelled, answered).await;
-        if let Some(progress) = progress {
-            progress.end().await;
-        }
         match answered {
             // rmcp sends no response to a cancelled request.
             Either::Left(_) => Err(ErrorData::internal_error("the request was cancelled", None)),

@@ -8,20 +8,20 @@ use std::{
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::{Answer, CompiledTarget, Kind, Parts, arguments, is_id, mistakes::Place, output};
+use super::{
+    Answer, CompiledTarget, Kind, Parts, arguments, elicitation, is_id, mistakes::Place, output,
+    uses,
+};
 use crate::{
     composite::{
         definition::{CompositeTool, RUN_TIMEOUT, Strategy},
-        schema,
         step::{OnError, Otherwise, Retry, STEP_TIMEOUT, Step, StepKind, Then, ToolCall},
     },
     engine::plan::{
-        self, Action, Arguments, CallSite, Cycle, ForEach, MAX_STEPS, OnFailure, Plan, StepSet,
-        Stop, Switch,
+        self, Action, Arguments, CallSite, Cycle, ForEach, MAX_STEPS, OnFailure, OnRefusal, Plan,
+        StepSet, Stop, Switch,
     },
-    expr::{
-        Collection, Condition, Expression, Field, Names, PathSegment, Previous, RESERVED, Root, Use,
-    },
+    expr::{Collection, Condition, Expression, Names, PathSegment, Previous, RESERVED},
     near::nearest,
 };
 
@@ -47,6 +47,8 @@ struct Steps<'c> {
     ids: &'c [&'c str],
     places: &'c HashMap<String, usize>,
     run_timeout: Duration,
+    /// The steps at which a person can end the run before the others.
+    ending: StepSet,
     targets: Vec<CompiledTarget>,
     remarks: Vec<String>,
 }
@@ -79,6 +81,8 @@ pub(super) fn compile(
     steps.truncate(MAX_STEPS);
     check_ids(&steps, at);
 
+    let ends =
+        |step: &Step| [step.on_decline, step.on_cancel].contains(&Some(OnRefusal::SkipRemaining));
     let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).collect();
     let mut compiler = Steps {
         composite: &definition.name,
@@ -87,6 +91,7 @@ pub(super) fn compile(
         ids: &ids,
         places,
         run_timeout: definition.timeout.unwrap_or(RUN_TIMEOUT),
+        ending: (0..steps.len()).filter(|&step| ends(&steps[step])).collect(),
         targets: Vec::new(),
         remarks: Vec::new(),
     };
@@ -104,7 +109,12 @@ pub(super) fn compile(
         .output
         .as_ref()
         .map(|output| output::compile(output, &definition.name, &names, remarks, at));
-    check_uses(&compiled, output.as_ref(), definition.input_schema.as_ref(), at);
+    let known = uses::Known {
+        composite: &definition.name,
+        steps: &compiled,
+        input_schema: definition.input_schema.as_ref(),
+    };
+    known.check(output.as_ref(), remarks, at);
 
     let concurrency = if pipeline { 1 } else { definition.max_parallel.unwrap_or(PARALLEL) };
     let answer = output.map_or(plan::Answer::Last, plan::Answer::Output);
@@ -119,7 +129,7 @@ pub(super) fn compile(
     Parts { plan, answer: Answer::Steps, targets, remarks: compiler.remarks }
 }
 
-fn in_steps(index: usize) -> [PathSegment; 2] {
+pub(super) fn in_steps(index: usize) -> [PathSegment; 2] {
     ["steps".into(), index.into()]
 }
 
@@ -172,6 +182,10 @@ impl<'c> Steps<'c> {
             StepKind::Tool => Action::Call(self.call(step.call.as_ref(), &names, call, at)),
             StepKind::ForEach => Action::ForEach(self.for_each(step, &names, call, at)),
             StepKind::Switch => Action::Switch(self.switch(step, &names, call, at)),
+            StepKind::Elicitation => {
+                let remarks = &mut self.remarks;
+                Action::Elicit(elicitation::compile(step, self.composite, &names, remarks, at))
+            }
         };
         let compiled = plan::Step {
             id: step.id.as_str().into(),
@@ -190,8 +204,9 @@ impl<'c> Steps<'c> {
                 self.composite, step.id,
             ));
         }
-        let useless = step.default_results.is_some() && !compiled.may_be_skipped();
-        if useless {
+        let may_be_skipped =
+            compiled.may_be_skipped() || self.ending.into_iter().any(|step| step != index);
+        if step.default_results.is_some() && !may_be_skipped {
             at.push(["default_results"], Kind::UnusedDefault);
         }
         compiled
@@ -325,19 +340,24 @@ fn check_keys(step: &Step, at: &mut Place<'_>) {
     let with = format!("type = \"{}\"", step.kind.name());
     let is_loop = step.kind == StepKind::ForEach;
     let is_switch = step.kind == StepKind::Switch;
-    let calls = step.call.is_some();
+    let asks = step.kind == StepKind::Elicitation;
     let (tool, arguments) = match &step.call {
         Some(call) => (!call.tool.is_empty(), call.arguments.is_some()),
         None => (false, false),
     };
-    at.meaningless("tool", is_switch && calls && tool, &with);
-    at.meaningless("arguments", is_switch && calls && arguments, &with);
+    at.meaningless("tool", !step.kind.calls_one() && tool, &with);
+    at.meaningless("arguments", !step.kind.calls_one() && arguments, &with);
+    at.meaningless("parse", asks && step.parse_json, &with);
     at.meaningless("collection", !is_loop && step.collection.is_some(), &with);
     at.meaningless("item_var", !is_loop && step.item_var.is_some(), &with);
     at.meaningless("max_parallel", !is_loop && step.max_parallel.is_some(), &with);
     at.meaningless("max_iterations", !is_loop && step.max_iterations.is_some(), &with);
     at.meaningless("cases", !is_switch && step.cases.is_some(), &with);
     at.meaningless("default", !is_switch && step.default.is_some(), &with);
+    at.meaningless("message", !asks && step.message.is_some(), &with);
+    at.meaningless("schema", !asks && step.schema.is_some(), &with);
+    at.meaningless("on_decline", !asks && step.on_decline.is_some(), &with);
+    at.meaningless("on_cancel", !asks && step.on_cancel.is_some(), &with);
 }
 
 fn on_error(on_error: OnError, at: &mut Place<'_>) -> (Option<plan::Retry>, OnFailure) {
@@ -377,73 +397,4 @@ fn is_variable(name: &str) -> bool {
     starts
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && !RESERVED.contains(&name)
-}
-
-/// Checks that what is referred to will be there.
-fn check_uses(
-    steps: &[plan::Step],
-    output: Option<&crate::engine::output::Output>,
-    input_schema: Option<&JsonObject>,
-    at: &mut Place<'_>,
-) {
-    for (index, step) in steps.iter().enumerate() {
-        let mut at = at.within(in_steps(index));
-        for used in step.uses() {
-            check_use(&used, Some(&step.id), steps, input_schema, &mut at);
-        }
-    }
-    for used in output.into_iter().flat_map(|output| output.uses()) {
-        check_use(&used, None, steps, input_schema, &mut at.within(["output"]));
-    }
-}
-
-/// Checks what a step, or the output, refers to.
-fn check_use(
-    used: &Use<'_>,
-    by: Option<&str>,
-    steps: &[plan::Step],
-    input_schema: Option<&JsonObject>,
-    at: &mut Place<'_>,
-) {
-    if used.optional {
-        return;
-    }
-    let (step, field) = match used.root {
-        Root::Step { step, field: Field::Output | Field::Content | Field::Text } => {
-            (&steps[step], used.root)
-        }
-        Root::Input => {
-            let unknown = input_schema.and_then(|schema| schema::undeclared(schema, used.path));
-            if let Some((name, near)) = unknown {
-                at.push(used.place.clone(), Kind::UnknownInput { name, near });
-            }
-            return;
-        }
-        _ => return,
-    };
-    if !step.may_be_skipped() {
-        return;
-    }
-    let is_output = matches!(field, Root::Step { field: Field::Output, .. });
-    let lacks = match &step.default_results {
-        Some(defaults) if is_output => {
-            let lacks = used.path.iter().try_fold(defaults, |value, segment| match segment {
-                PathSegment::Key(key) => value.get(key),
-                PathSegment::Index(index) => value.get(index),
-            });
-            if lacks.is_some() {
-                return;
-            }
-            let path: String = used.path.iter().map(ToString::to_string).collect();
-            Some(path.strip_prefix('.').unwrap_or(&path).to_owned())
-        }
-        _ => None,
-    };
-    let kind = Kind::NoDefault {
-        step: step.id.to_string(),
-        by: by.map(str::to_owned),
-        reference: used.text.to_owned(),
-        lacks,
-    };
-    at.push(used.place.clone(), kind);
 }

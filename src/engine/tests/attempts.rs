@@ -52,7 +52,8 @@ async fn a_timeout_is_that_of_an_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_is_not_tried_again() {
-    let caller = |_: Call| async { Err(StepError::new(ErrorKind::Limit, "too much")) };
+    let caller =
+        |_: Call| async { Err::<CallToolResult, _>(StepError::new(ErrorKind::Limit, "too much")) };
     let plan = workflow(&json!([tried("a", 5)]));
     let state = run(&plan, RunState::new(json!({}), 1), &scope(600), caller).await;
     assert_eq!(outcome(&state, 0).attempts, 1);
@@ -138,10 +139,7 @@ async fn arguments_are_prepared_once_and_a_refusal_fails_the_step() {
             }
         }
 
-        fn call(
-            &mut self,
-            call: Call,
-        ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
+        fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static {
             self.0.clone().serve(call)
         }
     }

@@ -23,11 +23,8 @@ impl Caller for Slow {
         }
     }
 
-    fn call(
-        &mut self,
-        _: Call,
-    ) -> impl Future<Output = Result<CallToolResult, StepError>> + Send + 'static {
-        ready(Ok(CallToolResult::success(vec![])))
+    fn call(&mut self, _: Call) -> impl Future<Output = Called> + Send + 'static {
+        ready(Ok(CallToolResult::success(vec![]).into()))
     }
 }
 

@@ -1,3 +1,4 @@
+mod asks;
 mod attempts;
 mod deadlines;
 mod fan_outs;
@@ -8,6 +9,7 @@ mod plans;
 mod previews;
 mod properties;
 mod records;
+mod rounds;
 
 use std::{
     sync::{Arc, Mutex},
@@ -19,18 +21,21 @@ use rmcp::model::{CallToolResult, ContentBlock, ErrorData};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use self::asks::asks;
 use super::{
-    caller::{Call, Caller},
+    caller::{Call, Called, Caller, ToolReply},
     limits::{Limits, Scope},
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
     output::{Output, OutputType, Property, Source},
     plan::{
-        Action, Answer, Arguments, CallSite, ForEach, OnFailure, Plan, Retry, Step, Stop, Switch,
+        Action, Answer, Arguments, CallSite, Elicitation, ForEach, OnFailure, OnRefusal, Plan,
+        Retry, Step, Stop, Switch,
     },
     run::Run,
 };
 use crate::{
     expr::{Collection, Condition, Expression, Names},
+    input_schema::InputSchema,
     message::Context,
 };
 
@@ -86,6 +91,19 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
                 .collect(),
             default: step.get("default").map(|default| call(default, &names)),
         })
+    } else if let Some(message) = step.get("message") {
+        let parse = |value: &Value| Expression::parse_in(value, &names).expect("parses");
+        let form = step.get("schema").cloned();
+        let form = form.unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
+        let on = |key: &str| match step[key].as_str() {
+            None | Some("abort") => OnRefusal::Abort,
+            Some("continue") => OnRefusal::Continue,
+            _ => OnRefusal::SkipRemaining,
+        };
+        let (on_decline, on_cancel) = (on("on_decline"), on("on_cancel"));
+        let schema = InputSchema::new(Arc::new(form.as_object().expect("an object").clone()));
+        let (message, form) = (parse(message), parse(&form));
+        Action::Elicit(Elicitation { message, form, schema, on_decline, on_cancel })
     } else {
         Action::Call(call(step, &names))
     };
@@ -184,11 +202,15 @@ impl World {
         move |call: Call| world.clone().serve(call)
     }
 
-    async fn serve(self, call: Call) -> Result<CallToolResult, StepError> {
+    async fn serve(self, mut call: Call) -> Called {
         self.note("starts", &call);
+        if let Some(asks) = asks(&mut call) {
+            self.note("asks", &call);
+            return Ok(ToolReply::Asks(Box::new(asks)));
+        }
         let answer = self.answer(&call).await;
         self.note("ends", &call);
-        answer
+        answer.map(ToolReply::Result)
     }
 
     async fn answer(&self, call: &Call) -> Result<CallToolResult, StepError> {

@@ -105,17 +105,17 @@ fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
     written
 }
 
-fn block_on<R>(future: impl Future<Output = R>) -> R {
+pub(super) fn block_on<R>(future: impl Future<Output = R>) -> R {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time().start_paused(true).build().unwrap().block_on(future)
 }
 
-fn input() -> Value {
+pub(super) fn input() -> Value {
     json!({ "yes": true, "no": false })
 }
 
 /// What became of each step, without times.
-fn ends(state: &RunState) -> Vec<(Status, Option<ErrorKind>, Option<Value>)> {
+pub(super) fn ends(state: &RunState) -> Vec<(Status, Option<ErrorKind>, Option<Value>)> {
     let outcomes = state.outcomes.iter().map(|outcome| outcome.as_deref().unwrap());
     let end = |outcome: &Outcome| {
         let output = outcome.field(crate::expr::Field::Output).map(|output| output.into_owned());

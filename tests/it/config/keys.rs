@@ -23,13 +23,30 @@ use crate::{
 /// Each key of a file: a table that has it, and what it must have done.
 ///
 /// The values are such that a key that is read but not used is noticed.
-const KEYS: [(&str, &str, &str, &str); 132] = [
+const KEYS: [(&str, &str, &str, &str); 151] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
     ("", "limits", "max_calls = 7", "max_calls: 7"),
+    ("", "progress", "heartbeat = \"7s\"", "heartbeat: 7s"),
+    ("progress", "heartbeat", "\"0s\"", "heartbeat: 0ns"),
     ("limits", "max_calls", "8", "max_calls: 8"),
     ("limits", "max_result_bytes", "9", "max_result_bytes: 9"),
+    ("limits", "max_rounds", "3", "max_rounds: 3"),
+    ("", "state", "store = \"memory\"", "state: StoredState"),
+    ("state", "store", "\"memory\"", "state: StoredState"),
+    (
+        "state",
+        "keys",
+        "[{ id = \"base\", key = \"of at least thirty-two bytes, as it must\" }]",
+        "keys: [\"base\"]",
+    ),
+    ("keys", "id", "\"other\"", "keys: [\"other\"]"),
+    ("keys", "key", "\"of at least thirty-two bytes, as it must\"", "keys: [\"base\"]"),
+    ("state", "ttl", "\"7s\"", "ttl: 7s"),
+    ("state", "max_state_bytes", "100", "max_state_bytes: 100"),
+    ("state", "max_total_bytes", "200", "max_total_bytes: 200"),
+    ("state", "caller_header", "\"x-user\"", "caller_header: Some(\"x-user\")"),
     ("", "validate", "schema = \"strict\"", "stack search 1: invalid arguments"),
     ("", "filter", "hide_tools = [\"erase\"]", "stack lists search, note\n"),
     ("", "aliases", "tool = \"search\"\nname = \"found\"", "stack lists found, note, erase\n"),
@@ -89,6 +106,12 @@ const KEYS: [(&str, &str, &str, &str); 132] = [
     ("steps", "max_iterations", "3", "max_iterations: Some(3)"),
     ("steps", "cases", "[{ when = \"false\", tool = \"t\" }]", "when: \"false\""),
     ("steps", "default", "{ tool = \"other\" }", "default: Some(Call(ToolCall { tool: \"other\""),
+    ("steps", "message", "\"Really?\"", "message: Some(\"Really?\")"),
+    ("steps", "schema", "{ title = \"Form\" }", "schema: Some(Object {\"title\""),
+    ("steps", "on_decline", "\"continue\"", "on_decline: Some(Continue)"),
+    ("steps", "on_cancel", "\"skip_remaining\"", "on_cancel: Some(SkipRemaining)"),
+    ("on_decline", "action", "\"continue\"", "on_decline: Some(Continue)"),
+    ("on_cancel", "action", "\"continue\"", "on_cancel: Some(Continue)"),
     ("on_error", "action", "\"abort\"", "on_error: Some(Abort)"),
     ("on_error", "retry_count", "2", "count: 2"),
     ("on_error", "delay", "\"2s\"", "delay: 2s"),
@@ -122,6 +145,7 @@ const KEYS: [(&str, &str, &str, &str); 132] = [
     ("backends", "transport", "\"http\"", "transport: Http("),
     ("backends", "timeout", "\"7s\"", "timeout: Some(7s)"),
     ("backends", "connect_timeout", "\"8s\"", "connect_timeout: Some(8s)"),
+    ("backends", "elicitation", "false", "elicitation: false"),
     ("backends", "prefix", "\"other_\"", "prefix: \"other_\""),
     ("backends", "command", "\"other\"", "command: \"other\""),
     ("backends", "args", "[\"a\", \"b\"]", "args: […, …]"),
@@ -194,17 +218,22 @@ const KEYS: [(&str, &str, &str, &str); 132] = [
 ];
 
 /// The tables that have keys.
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 24] = [
     "",
     "composite_tools",
     "targets",
     "steps",
     "on_error",
+    "on_decline",
+    "on_cancel",
     "cases",
     "default",
     "output",
     "properties",
     "limits",
+    "progress",
+    "state",
+    "keys",
     "annotations",
     "router",
     "backends",
@@ -272,7 +301,19 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("[[{section}]]\n{text}\n")
         }
         ("", Some((section, text))) => format!("[{section}]\n{text}\n"),
-        ("router" | "validate" | "filter" | "limits", _) => format!("[{table}]\n{}", lines(entry)),
+        ("state", Some(("max_total_bytes", _))) => {
+            format!("[state]\nstore = \"memory\"\n{}", lines(entry))
+        }
+        ("keys", _) => {
+            let base =
+                [("id", "\"base\""), ("key", "\"of at least thirty-two bytes, as it must\"")];
+            // Both are needed, so a table without one is a mistake.
+            let base = if entry.is_some() { &base[..] } else { &base[..1] };
+            format!("[[state.keys]]\n{}", lines(replaced(base, &[], entry)))
+        }
+        ("router" | "validate" | "filter" | "limits" | "progress" | "state", _) => {
+            format!("[{table}]\n{}", lines(entry))
+        }
         ("advertise", _) => {
             let base = [("deny", "[\"erase\"]")];
             format!("[advertise]\n{}", lines(replaced(&base, &[], entry)))
@@ -285,9 +326,11 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         ("backends.validate", _) => {
             format!("{}[backends.validate]\n{}", backend(None), lines(entry))
         }
-        ("steps" | "on_error" | "cases" | "default" | "output" | "properties", _) => {
-            workflow(table, entry)
-        }
+        (
+            "steps" | "on_error" | "on_decline" | "on_cancel" | "cases" | "default" | "output"
+            | "properties",
+            _,
+        ) => workflow(table, entry),
         _ => composite(table, entry),
     }
 }
@@ -298,11 +341,13 @@ fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
     let each = [("type", "\"for_each\""), ("collection", "[1]")];
     let one = "[{ when = \"true\", tool = \"base\" }]";
     let switch = [("id", "\"b\""), ("type", "\"switch\""), ("cases", one), ("default", "\"skip\"")];
+    let question = [("id", "\"b\""), ("type", "\"elicitation\""), ("message", "\"base\"")];
     let inner = |base| {
         let entries = replaced(base, &[], entry).into_iter();
         let entries: Vec<_> = entries.map(|(key, value)| format!("{key} = {value}")).collect();
         format!("{{ {} }}", entries.join(", "))
     };
+    let refusal = inner(&[("action", "\"abort\"")]);
     let on_error = inner(&[("action", "\"retry\"")]);
     let cases = format!("[{}]", inner(&[("when", "\"true\""), ("tool", "\"base\"")]));
     let default = inner(&[("tool", "\"base\"")]);
@@ -312,6 +357,10 @@ fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
             Some(("type" | "collection" | "item_var" | "max_parallel" | "max_iterations", _)),
         ) => replaced(&[call, each].concat(), &[], entry),
         ("steps", Some(("cases" | "default", _))) => replaced(&switch, &[], entry),
+        ("steps", Some(("message" | "schema" | "on_decline" | "on_cancel", _))) => {
+            replaced(&question, &[], entry)
+        }
+        ("on_decline" | "on_cancel", _) => replaced(&question, &[], Some((table, &refusal))),
         ("steps", Some(("default_results", _))) => {
             replaced(&[&call[..], &[("on_error", "\"continue\"")]].concat(), &[], entry)
         }

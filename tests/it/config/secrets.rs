@@ -16,7 +16,7 @@ fn links_with_a_token_in_their_path_are_secret() {
 }
 
 /// What has `s3cret` in it where it is one, and a mistake.
-const SECRETS: [&str; 49] = [
+const SECRETS: [&str; 60] = [
     "env = { A = \"s3cret\", B = 1 }",
     "env = { A = \"s3cret\" }\nwrong = 1",
     "env.A = \"s3cret\"\nenv.B = 1",
@@ -66,6 +66,17 @@ const SECRETS: [&str; 49] = [
     "[filter]\narguments.k.default = \"s3cret\"",
     "[[composite_tools]]\n\"TOKEN=s3cret\" = 1\n\"TOKEN=s3cret\" = 1",
     "[[composite_tools]]\ntargets = [{ \"TOKEN=s3cret\" = 1, 'A: s3cret'.'B: s3cret' = 2 }]",
+    "[state]\nkeys = [{ id = \"a\", key = \"s3cret\" }]",
+    "[state]\nkeys = [{ key = \"${VARIABLE}\" }]",
+    "[state]\nkeys = [{ id = \"a\", key = \"${UNSET} s3cret\" }]",
+    "[state]\nkeys = [\"s3cret\"]\nttl = \"0s\"",
+    "[state]\nkeys = \"s3cret\"",
+    "[state]\nkeys = { a = \"s3cret\" }",
+    "[state]\nkey = \"s3cret\"",
+    "[state]\nkeys = [{ id = \"a\", key = \"s3cret\" }",
+    "[[state.keys]]\nid = \"a\"\nkey = [\"s3cret\", 1]\nky = \"s3cret\"",
+    "[limits]\nkeys = [{ id = \"a\", key = \"s3cret\" }]",
+    "[[composite_tools]]\nid = \"a\"\nkey = \"s3cret\"",
 ];
 
 #[test]
@@ -87,6 +98,7 @@ fn secrets_are_never_told() {
         "command = \"a\"\naliases = [{ tool = \"a\", arguments.k = { hide = true, default = \"s3cret\" } }]",
         "command = \"a\"\n[[aliases]]\ntool = \"a\"\narguments.k.default = { a = \"s3cret\" }",
         "url = \"http://${VARIABLE}\"\nheaders = { A = \"s3cret\", B = \"x ${VARIABLE}\" }",
+        "command = \"a\"\n[[state.keys]]\nid = \"a\"\nkey = \"32 bytes at least of which ${VARIABLE} is one\"",
     ] {
         let file = format!("[[backends]]\nname = \"a\"\n{text}\n");
         let (valid, told) = told(&file);
@@ -125,7 +137,7 @@ proptest! {
         replacement in prop::sample::select(vec![
             "", "1", "\"", "'''", "\"\"\"", "[", "]", "{", "}", "=", "\n", ",", "1979-05-27", "nan",
             "[[backends]]", "[a]", "name", "\t", "# ", "${", "${A}", "env = ", "url.",
-            "[[aliases]]", "[filter]", "default = ",
+            "[[aliases]]", "[filter]", "default = ", "[limits]",
         ]),
     ) {
         let end = (at + length).min(SECRET.len());
@@ -178,6 +190,13 @@ tool = "f"
 [aliases.arguments.k]
 hide = true
 default = "s3cret"
+# ............................................................
+[limits]
+max_calls = 7
+# ............................................................
+[state]
+# ............................................................
+keys = [{ id = "h", key = "s3cret" }, { id = "i", key = 's3cret' }]
 # ............................................................
 [[composite_tools]]
 name = "e"

@@ -1,0 +1,59 @@
+//! What it costs to put the state of a run into the hands of a client, and to get it
+//! back.
+//!
+//! ```sh
+//! cargo bench --bench state             # everything, half a minute
+//! cargo bench --bench state -- signed   # what has this in its name
+//! ```
+//!
+//! States are of 1 KiB for each step whose answer is kept. The time per byte should
+//! not grow.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use futures::FutureExt;
+use mcp_composite::state::{SignedState, StateStore, StoredState};
+use serde_json::{Value, json};
+
+criterion_group!(benches, put_and_take);
+criterion_main!(benches);
+
+fn put_and_take(criterion: &mut Criterion) {
+    let signed = SignedState::ephemeral().max_state_bytes(usize::MAX);
+    let stores: [(&str, &dyn StateStore); 2] =
+        [("signed", &signed), ("memory", &StoredState::new())];
+    for (name, store) in stores {
+        let mut group = criterion.benchmark_group(name);
+        for steps in [1, 10, 100, 1_000] {
+            let state = state(steps);
+            group.throughput(Throughput::Bytes(state.len() as u64));
+            group.bench_with_input(BenchmarkId::from_parameter(steps), &state, |bencher, state| {
+                bencher.iter_batched(
+                    || state.clone(),
+                    |state| {
+                        let text = now(store.put(state, black_box(&[7; 32])));
+                        now(store.take(&text, black_box(&[7; 32])))
+                    },
+                    BatchSize::SmallInput,
+                );
+            });
+        }
+        group.finish();
+    }
+}
+
+/// The result of a future that has nothing to wait for.
+fn now<T, E: std::fmt::Debug>(result: impl Future<Output = Result<T, E>>) -> T {
+    result.now_or_never().expect("there is nothing to wait for").expect("the state is kept")
+}
+
+/// The answers of steps, as JSON.
+fn state(steps: usize) -> Vec<u8> {
+    let step = |step: usize| {
+        let text = "What a tool has found, in words. ".repeat(30);
+        json!({ "id": format!("step_{step}"), "status": "completed", "output": { "text": text } })
+    };
+    let steps: Vec<Value> = (0..steps).map(step).collect();
+    json!({ "steps": steps }).to_string().into_bytes()
+}

@@ -1,0 +1,137 @@
+//! What an older server asks for in the middle of a call.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::future::join_all;
+use rmcp::{
+    RoleClient,
+    model::{ClientRequest, ClientResult, ErrorData, InputRequest, RequestId},
+    service::{InboundStreamOrigin, RequestContext},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::message::client::{LiveClient, may_ask, unanswered};
+
+/// The calls on their way over a connection, each of which may make the server ask
+/// for something.
+#[derive(Default)]
+pub(super) struct Calls {
+    /// Held from before a call is sent until its id is known: a server can be
+    /// faster than we are.
+    registering: tokio::sync::Mutex<()>,
+    by_id: Mutex<HashMap<RequestId, Call>>,
+}
+
+/// A call on its way. Dropped, it is over, and what was asked for it is withdrawn.
+pub(super) struct CallOnItsWay {
+    calls: Arc<Calls>,
+    id: RequestId,
+}
+
+/// The right to send a call, and to register it before the server asks for it.
+pub(super) struct Registering<'c> {
+    calls: &'c Arc<Calls>,
+    _held: tokio::sync::MutexGuard<'c, ()>,
+}
+
+struct Call {
+    /// Who made it, if that one can be asked.
+    client: Option<LiveClient>,
+    over: CancellationToken,
+}
+
+// === impl Calls ===
+
+impl Calls {
+    /// Waits until this request can be sent, if a server may ask something for it.
+    pub(super) async fn registering(
+        self: &Arc<Self>,
+        request: &ClientRequest,
+    ) -> Option<Registering<'_>> {
+        if !may_ask(request) {
+            return None;
+        }
+        Some(Registering { calls: self, _held: self.registering.lock().await })
+    }
+
+    /// Puts what a server asks to the client whose call it asks for, as long as that
+    /// goes on and the server wants to know.
+    pub(super) async fn relay(
+        &self,
+        request: InputRequest,
+        context: &RequestContext<RoleClient>,
+    ) -> Result<ClientResult, ErrorData> {
+        let (client, over) = {
+            let _registering = self.registering.lock().await;
+            self.asked(context.extensions.get()).map_err(unanswered)?
+        };
+        tokio::select! {
+            answer = client.relay(request) => answer,
+            _ = join_all(over.iter().map(CancellationToken::cancelled)) => {
+                Err(unanswered("the call is over"))
+            }
+            () = context.ct.cancelled() => Err(unanswered("the question was withdrawn")),
+        }
+    }
+
+    /// Who is asked over a stream, and for which calls.
+    ///
+    /// Over HTTP, a stream is that of one call. Over pipes nothing says so, and no
+    /// client must see what is asked for the call of another.
+    fn asked(
+        &self,
+        origin: Option<&InboundStreamOrigin>,
+    ) -> Result<(LiveClient, Vec<CancellationToken>), &'static str> {
+        let by_id = self.by_id();
+        let calls: Vec<&Call> = match origin {
+            Some(InboundStreamOrigin::OutboundRequest(id)) => by_id.get(id).into_iter().collect(),
+            Some(InboundStreamOrigin::Unassociated) | None => by_id.values().collect(),
+        };
+        let [first, others @ ..] = &*calls else {
+            return Err("no call is going on that it could be asked for");
+        };
+        let is_of_first = |other: &&Call| match (&first.client, &other.client) {
+            (Some(first), Some(other)) => first.is_same(other),
+            _ => false,
+        };
+        if !others.iter().all(is_of_first) {
+            return Err(
+                "several calls are going on, and the server does not say which of them it asks for",
+            );
+        }
+        let client = first.client.clone();
+        let client = client.ok_or("whoever makes the call cannot be asked in the middle of it")?;
+        Ok((client, calls.iter().map(|call| call.over.clone()).collect()))
+    }
+
+    fn by_id(&self) -> MutexGuard<'_, HashMap<RequestId, Call>> {
+        // Nothing panics while it is held, and if it did, the map would be whole.
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Registering ===
+
+impl Registering<'_> {
+    /// Notes that a call was sent, and whom to ask for it.
+    pub(super) fn sent(self, id: RequestId, client: Option<LiveClient>) -> CallOnItsWay {
+        let call = Call { client, over: CancellationToken::new() };
+        self.calls.by_id().insert(id.clone(), call);
+        CallOnItsWay { calls: self.calls.clone(), id }
+    }
+}
+
+// === impl CallOnItsWay ===
+
+impl Drop for CallOnItsWay {
+    fn drop(&mut self) {
+        let call = self.calls.by_id().remove(&self.id);
+        // With the lock released: whoever waits for it may look at the calls.
+        if let Some(call) = call {
+            call.over.cancel();
+        }
+    }
+}

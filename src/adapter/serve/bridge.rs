@@ -1,0 +1,91 @@
+//! Asks older clients what newer servers want to know before they answer.
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, try_join_all},
+};
+use rmcp::model::{ClientRequest, ErrorData, InputRequiredResult, InputResponses, ServerResult};
+use tower::BoxError;
+use tower_service::Service;
+
+use super::Shared;
+use crate::message::{Reply, Request, client::LiveClient};
+
+/// How often one request may ask before it is answered.
+const MAX_ROUNDS: usize = 10;
+
+impl<S> Shared<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
+    S: Clone + Send + 'static,
+{
+    /// Answers a request of a client that is asked while it waits.
+    ///
+    /// Boxed for the same reason as what it calls.
+    pub(super) fn answer_asking<'a>(
+        &'a self,
+        method: &'a str,
+        mut request: Request,
+        client: LiveClient,
+    ) -> BoxFuture<'a, Result<ServerResult, ErrorData>> {
+        async move {
+            for _ in 0..MAX_ROUNDS {
+                let asked = match self.answer(method, request.clone()).await? {
+                    ServerResult::InputRequiredResult(asked) => asked,
+                    result => return Ok(result),
+                };
+                let InputRequiredResult { input_requests, request_state, .. } = asked;
+                let asked = input_requests.unwrap_or_default().into_iter();
+                let answers = try_join_all(asked.map(|(key, request)| {
+                    client.relay(request).map(|answer| Ok((key, serde_json::to_value(answer?)?)))
+                }));
+                let answers = answers.await.map_err(|Unanswered(reason)| {
+                    let message = format!("`{method}` has to be told something first: {reason}");
+                    ErrorData::invalid_request(message, None)
+                })?;
+                answer(&mut request, answers.into_iter().collect(), request_state);
+            }
+            match self.answer(method, request).await? {
+                ServerResult::InputRequiredResult(_) => Err(ErrorData::internal_error(
+                    format!("`{method}` asked again after {MAX_ROUNDS} answers"),
+                    None,
+                )),
+                result => Ok(result),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Why a request cannot be answered.
+struct Unanswered(String);
+
+impl From<ErrorData> for Unanswered {
+    fn from(error: ErrorData) -> Self {
+        Self(error.message.into_owned())
+    }
+}
+
+impl From<serde_json::Error> for Unanswered {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Puts the answers, and what is wanted back with them, into a request.
+fn answer(request: &mut Request, answers: InputResponses, state: Option<String>) {
+    let (responses, request_state) = match request.message_mut() {
+        ClientRequest::CallToolRequest(call) => {
+            (&mut call.params.input_responses, &mut call.params.request_state)
+        }
+        ClientRequest::GetPromptRequest(get) => {
+            (&mut get.params.input_responses, &mut get.params.request_state)
+        }
+        ClientRequest::ReadResourceRequest(read) => {
+            (&mut read.params.input_responses, &mut read.params.request_state)
+        }
+        _ => return,
+    };
+    *responses = Some(answers);
+    *request_state = state;
+}

@@ -1,0 +1,165 @@
+//! Whether what is referred to will be there.
+
+use rmcp::model::JsonObject;
+
+use super::{Kind, mistakes::Place, steps::in_steps};
+use crate::{
+    composite::schema,
+    engine::{
+        output::Output,
+        plan::{Action, Elicitation, Step},
+    },
+    expr::{Field, PathSegment, Root, Use, follow},
+};
+
+/// What references lead to.
+pub(super) struct Known<'c> {
+    pub(super) composite: &'c str,
+    pub(super) steps: &'c [Step],
+    pub(super) input_schema: Option<&'c JsonObject>,
+}
+
+/// What refers to something.
+#[derive(Clone, Copy)]
+enum By<'c> {
+    Step(&'c Step),
+    Output,
+}
+
+// === impl Known ===
+
+impl Known<'_> {
+    /// Checks what the steps and the output refer to.
+    pub(super) fn check(
+        &self,
+        output: Option<&Output>,
+        remarks: &mut Vec<String>,
+        at: &mut Place<'_>,
+    ) {
+        for (index, step) in self.steps.iter().enumerate() {
+            let mut at = at.within(in_steps(index));
+            for used in step.uses() {
+                self.check_use(&used, By::Step(step), remarks, &mut at);
+            }
+        }
+        for used in output.into_iter().flat_map(Output::uses) {
+            self.check_use(&used, By::Output, remarks, &mut at.within(["output"]));
+        }
+    }
+
+    fn check_use(&self, used: &Use<'_>, by: By<'_>, remarks: &mut Vec<String>, at: &mut Place<'_>) {
+        if used.optional {
+            return;
+        }
+        let (step, field) = match used.root {
+            Root::Step { step, field: field @ (Field::Output | Field::Content | Field::Text) } => {
+                (&self.steps[step], field)
+            }
+            Root::Input => {
+                let schema = self.input_schema;
+                let unknown = schema.and_then(|schema| schema::undeclared(schema, used.path));
+                if let Some((name, near)) = unknown {
+                    at.push(used.place.clone(), Kind::UnknownInput { name, near });
+                }
+                return;
+            }
+            _ => return,
+        };
+        if let Action::Elicit(ask) = &step.action {
+            if let Some(mistake) = unanswerable(used, field, step, ask) {
+                return at.push(used.place.clone(), mistake);
+            }
+            if field == Field::Output
+                && let Some(why) = may_be_unanswered(used, step, ask)
+                && !by.looks_at(used.root)
+            {
+                remarks.push(format!(
+                    "composite `{}`: {} needs `{}`, but {why}: end it in `?`, or let a condition look at the `action`",
+                    self.composite,
+                    by.told(),
+                    used.text,
+                ));
+            }
+        }
+        if !step.may_be_skipped() {
+            return;
+        }
+        let lacks = match &step.default_results {
+            Some(defaults) if field == Field::Output => {
+                if follow(defaults, used.path).is_some() {
+                    return;
+                }
+                let path: String = used.path.iter().map(ToString::to_string).collect();
+                Some(path.strip_prefix('.').unwrap_or(&path).to_owned())
+            }
+            _ => None,
+        };
+        let kind = Kind::NoDefault {
+            step: step.id.to_string(),
+            by: by.id(),
+            reference: used.text.to_owned(),
+            lacks,
+        };
+        at.push(used.place.clone(), kind);
+    }
+}
+
+/// Why no answer of a person has what is referred to, if none has.
+fn unanswerable(used: &Use<'_>, field: Field, step: &Step, ask: &Elicitation) -> Option<Kind> {
+    let id = step.id.to_string();
+    if field != Field::Output {
+        let near = format!("$steps{}.output.content", PathSegment::Key(id.clone()));
+        return Some(Kind::NoToolResult { step: id, field: field.name(), near });
+    }
+    let form = ask.schema.schema();
+    let (name, near) = schema::undeclared(&schema::answer_schema(form), used.path)?;
+    // What the form has is not in the answer itself.
+    let is_in_form = used.path.len() == 1 && schema::declares(form, &name);
+    let near = if is_in_form { Some(format!("content.{name}")) } else { near };
+    Some(Kind::UnknownAnswer { step: id, name, near })
+}
+
+/// Why an answer may not have what is referred to, if it may not.
+fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<String> {
+    let [PathSegment::Key(content), path @ ..] = used.path else { return None };
+    if content != "content" || !used.certain {
+        return None;
+    }
+    if ask.may_go_on() {
+        return Some(format!("step `{}` can complete without an answer", step.id));
+    }
+    let [PathSegment::Key(name), ..] = path else { return None };
+    let required = ask.schema.schema().get("required").and_then(|names| names.as_array());
+    let is_required = required.is_some_and(|names| names.iter().any(|other| other == name));
+    (!is_required).then(|| format!("who is asked by step `{}` may leave it out", step.id))
+}
+
+// === impl By ===
+
+impl By<'_> {
+    /// Whether a condition of it looks at a field of a step.
+    fn looks_at(self, field: Root) -> bool {
+        let Self::Step(step) = self else { return false };
+        step.uses().iter().filter(|used| used.root == field).any(|used| match &*used.place {
+            [PathSegment::Key(key)] => key == "condition",
+            [PathSegment::Key(cases), _, PathSegment::Key(key)] => {
+                cases == "cases" && key == "when"
+            }
+            _ => false,
+        })
+    }
+
+    fn id(self) -> Option<String> {
+        match self {
+            Self::Step(step) => Some(step.id.to_string()),
+            Self::Output => None,
+        }
+    }
+
+    fn told(self) -> String {
+        match self {
+            Self::Step(step) => format!("step `{}`", step.id),
+            Self::Output => "the output".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! A call of a composite by a client: as many rounds of questions as it takes.
+
+use std::{collections::BTreeMap, fmt, pin::pin, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use rmcp::model::{
+    CallToolResult, ContentBlock, ErrorData, InputRequest, InputRequiredResult, InputResponses,
+    JsonObject, ServerResult,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tower::BoxError;
+use tower_service::Service;
+
+use super::{
+    compile::Compiled,
+    layer::Caller,
+    run::{Ended, Runner},
+};
+use crate::{
+    engine::{
+        ask::{Question, Response, Responses, requests},
+        limits::{Limits, Scope, Used},
+        outcome::RunState,
+    },
+    fingerprint::{Fingerprint, Fingerprinter},
+    message::{Context, Reply, Request, client::LiveClient},
+    state::{PutError, StateStore, TakeError},
+};
+
+/// How long a person may take over a question that says nothing of that.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// How many questions are named that are waited for.
+const MAX_NAMED: usize = 3;
+
+/// What holds for all composites of a layer.
+pub(super) struct Settings {
+    pub(super) limits: Limits,
+    pub(super) heartbeat: Duration,
+    /// Where runs wait for a person, and whose they are.
+    pub(super) store: Arc<dyn StateStore>,
+    pub(super) caller: Option<Caller>,
+}
+
+/// A run that waits for a person.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// How often it has asked.
+    round: usize,
+    used: Used,
+    run: RunState,
+}
+
+/// A composite that is called.
+struct Called<'c> {
+    at: usize,
+    compiled: &'c Compiled,
+    fingerprint: Fingerprint,
+    /// The arguments as they came.
+    arguments: Option<JsonObject>,
+    context: &'c Context,
+    settings: &'c Settings,
+}
+
+/// Answers a call of a composite.
+pub(super) async fn answer<S>(
+    runner: Runner<S>,
+    composite: usize,
+    mut request: Request,
+    settings: &Settings,
+) -> Reply
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    request.context_mut().note_live_client();
+    let Some(call) = request.tool_call_mut() else { return Reply::malformed("tools/call") };
+    let arguments = call.arguments.take();
+    let answers = call.input_responses.take();
+    let state = call.request_state.take();
+
+    let context = request.context();
+    let program = runner.program.clone();
+    let compiled = &program.composites[composite];
+    if state.is_none() && context.abilities().is_nothing() {
+        // Nobody can be asked, so there is one round, and nothing to keep for others.
+        let scope = Scope::new(settings.limits, compiled.timeout);
+        let scope = scope.heartbeat(settings.heartbeat);
+        let ended = runner.run(composite, arguments, None, context, scope).await;
+        return ended.map_or_else(Reply::from, Reply::from);
+    }
+    let fingerprint = program.fingerprint(composite);
+    let called = Called { at: composite, compiled, fingerprint, arguments, context, settings };
+    // In a box of its own, since it is rare and large.
+    Box::pin(called.answer(runner, answers.unwrap_or_default(), state)).await
+}
+
+// === impl Called ===
+
+impl Called<'_> {
+    async fn answer<S>(
+        &self,
+        runner: Runner<S>,
+        answers: InputResponses,
+        state: Option<String>,
+    ) -> Reply
+    where
+        S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+            + Clone
+            + Send
+            + 'static,
+    {
+        let plan = &self.compiled.plan;
+        let (mut round, mut used, mut run) = match state {
+            // Answers alone are to questions that nobody asked.
+            None => (0, Used::default(), None),
+            Some(text) => match self.take(&text).await {
+                Ok(Kept { round, used, mut run }) => {
+                    let answers = answers.into_iter();
+                    let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
+                    run.answer(plan, answers.collect());
+                    (round, used, Some(run))
+                }
+                Err(refused) => return refused,
+            },
+        };
+        let mut closed: Option<Arc<str>> = None;
+        loop {
+            let active = run.as_ref().map_or(Duration::ZERO, RunState::active);
+            let left = self.compiled.timeout.saturating_sub(active);
+            let scope = Scope::resumed(self.settings.limits, left, used);
+            let scope = scope.heartbeat(self.settings.heartbeat).closed(closed.clone());
+            let arguments = self.arguments.clone();
+            let ended =
+                runner.clone().run(self.at, arguments, run, self.context, scope.clone()).await;
+            let mut asks = match ended {
+                Ok(Ended::Asks(asks)) => asks,
+                Ok(Ended::Result(result)) => return result.into(),
+                Err(refusal) => return refusal.into(),
+            };
+            round += 1;
+            used = scope.used();
+            let within = self.settings.limits.check_rounds(round);
+            let why = match (within, self.context.live_client()) {
+                // Who may ask nothing more does not come here.
+                _ if closed.is_some() => return failed("nobody can be asked".to_owned()),
+                (Err(limit), _) => limit,
+                (Ok(()), Some(client)) => {
+                    let responses = self.ask(&client, &asks).await;
+                    asks.answer(plan, responses);
+                    run = Some(*asks);
+                    continue;
+                }
+                (Ok(()), None) => {
+                    let kept = Kept { round, used, run: *asks };
+                    match self.put(&kept).await {
+                        Ok(asks) => return asks,
+                        Err(why) => {
+                            *asks = kept.run;
+                            why
+                        }
+                    }
+                }
+            };
+            // It ends with what it has, as if nobody had answered.
+            asks.refuse(&why);
+            closed = Some(why.into());
+            run = Some(*asks);
+        }
+    }
+
+    /// Asks a client all at once, and waits for its answers as long as the run needs
+    /// them, with a sign of life now and then.
+    async fn ask(&self, client: &LiveClient, run: &RunState) -> Responses {
+        let plan = &self.compiled.plan;
+        let questions = run.questions(plan);
+        let waiting = waiting_for(questions.keys().map(String::as_str));
+        let is_end = |key: &str, response: &Response| run.is_ended_by(plan, key, response);
+        let mut answers = pin!(ask(client, questions, is_end));
+        let heartbeat = self.settings.heartbeat;
+        let Some(progress) = self.context.progress().filter(|_| !heartbeat.is_zero()) else {
+            return answers.await;
+        };
+        let parts = self.compiled.plan.steps().len();
+        loop {
+            match timeout(heartbeat, &mut answers).await {
+                Ok(answers) => return answers,
+                Err(_) => progress.still(parts, waiting.clone()),
+            }
+        }
+    }
+
+    /// Puts a run away, and asks what it wants to know.
+    ///
+    /// # Errors
+    ///
+    /// Returns why it cannot wait, in words that are fit for a client.
+    async fn put(&self, kept: &Kept) -> Result<Reply, String> {
+        // All of it is JSON with texts for keys.
+        let bytes = serde_json::to_vec(kept).unwrap_or_default();
+        // Results that are nested deep can be written and not be read.
+        if serde_json::from_slice::<Kept>(&bytes).is_err() {
+            return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
+        }
+        match self.settings.store.put(bytes, self.binding().as_bytes()).await {
+            Ok(text) => {
+                let asked = requests(kept.run.questions(&self.compiled.plan));
+                let asked = (!asked.is_empty()).then_some(asked);
+                let asks = InputRequiredResult::new(asked, Some(text));
+                Ok(ServerResult::InputRequiredResult(asks).into())
+            }
+            Err(error @ (PutError::TooLarge { .. } | PutError::Full { .. })) => {
+                Err(format!("the run cannot wait for an answer: {error}"))
+            }
+            Err(error) => {
+                tracing::warn!(composite = &*self.compiled.name, %error, "a run cannot wait");
+                Err("the run cannot wait for an answer at the moment".to_owned())
+            }
+        }
+    }
+
+    /// Takes back a run that was put away, if the text is one of this call.
+    async fn take(&self, text: &str) -> Result<Kept, Reply> {
+        let composite = &*self.compiled.name;
+        let invalid = |reason: &dyn fmt::Display| {
+            tracing::info!(composite, %reason, "a `requestState` is refused");
+            // The same for all, so that nobody learns anything by trying.
+            Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
+        };
+        let bytes = match self.settings.store.take(text, self.binding().as_bytes()).await {
+            Ok(bytes) => bytes,
+            Err(TakeError::Unavailable(error)) => {
+                tracing::warn!(composite, %error, "a run cannot be gone on with");
+                let error = "the state of the call is not available at the moment";
+                return Err(ErrorData::internal_error(error, None).into());
+            }
+            Err(error) => return Err(invalid(&error)),
+        };
+        let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| invalid(&error))?;
+        if kept.run.fits(&self.compiled.plan) {
+            Ok(kept)
+        } else {
+            Err(invalid(&"it is of another plan"))
+        }
+    }
+
+    /// What a run that is put away is bound to: this call of this composite as it
+    /// is defined, by whom.
+    fn binding(&self) -> Fingerprint {
+        let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
+        let arguments = Value::Object(self.arguments.clone().unwrap_or_default());
+        Fingerprinter::default()
+            .and(&json!(["mcp-composite/run/1", &*self.compiled.name, caller]))
+            .and_fingerprint(&self.fingerprint)
+            .and(&arguments)
+            .finish()
+    }
+}
+
+/// What a client is waited for, with the first of the keys, which can be a tool's.
+fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
+    let more = keys.len().saturating_sub(MAX_NAMED);
+    let told: Vec<_> =
+        keys.take(MAX_NAMED).map(|key| format!("`{}`", key.escape_debug())).collect();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("waiting for an answer to {}{more}", told.join(", "))
+}
+
+/// Asks a client all at once. What is still open when an answer is the end is
+/// withdrawn.
+async fn ask(
+    client: &LiveClient,
+    questions: BTreeMap<String, Question>,
+    is_end: impl Fn(&str, &Response) -> bool,
+) -> Responses {
+    let asked = questions.into_iter().map(|(key, question)| async move {
+        let left = question.left();
+        let is_form = matches!(question.request, InputRequest::Elicitation(_));
+        let asked = timeout(left.unwrap_or(ANSWER_TIMEOUT), client.ask(question.request)).await;
+        let response = match asked {
+            Ok(Ok(answer)) => Response::Answer(answer),
+            Err(_) if left.is_some() => Response::Late,
+            // What a tool asks is given up as a person would.
+            Err(_) if is_form => Response::Answer(json!({ "action": "cancel" })),
+            Err(_) => Response::Refused("the client has not answered".to_owned()),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a client does not answer a question");
+                Response::Refused("the client could not be asked".to_owned())
+            }
+        };
+        (key, response)
+    });
+    let mut asked: FuturesUnordered<_> = asked.collect();
+    let mut responses = Responses::new();
+    while let Some((key, response)) = asked.next().await {
+        let is_end = is_end(&key, &response);
+        responses.insert(key, response);
+        if is_end {
+            break;
+        }
+    }
+    responses
+}
+
+fn failed(why: String) -> Reply {
+    CallToolResult::error(vec![ContentBlock::text(why)]).into()
+}
+
+impl From<Ended> for Reply {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Result(result) => result.into(),
+            // Of a run that nobody waits for.
+            Ended::Asks(_) => failed("nobody can be asked".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The section `[state]`.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use serde::Deserialize;
+
+use super::{
+    duration::Duration,
+    header,
+    read::Reader,
+    source::shown,
+    variables::{Environment, Text},
+};
+use crate::{
+    composite::{CompositeLayer, Segment},
+    message::Context,
+    state::{MAX_ID, MIN_KEY, SignedState, StateStore, StoredState},
+};
+
+/// The key of the section.
+const SECTION: &str = "state";
+
+/// Where runs are kept that wait for a person.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct StateTable {
+    /// Who keeps them; their clients, signed, if not set.
+    store: Option<StoreName>,
+    /// What they are signed with, the first; if not set, with a key of this process.
+    keys: Option<Vec<KeyTable>>,
+    /// How long they may wait; an hour, if not set.
+    ttl: Option<Duration>,
+    /// How large one may be; 65536 if it is signed and 4194304 if not, if not set.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_state_bytes: Option<usize>,
+    /// How large all may be together in memory; 67108864, if not set.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_total_bytes: Option<usize>,
+    /// The header of HTTP that says who calls; no other caller can go on with a run.
+    caller_header: Option<String>,
+}
+
+/// Who keeps the states of runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum StoreName {
+    /// Their clients, who can read but not change them.
+    #[default]
+    Signed,
+    /// This process.
+    Memory,
+}
+
+/// A key that states are signed with.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["id", "key"])))]
+#[serde(default, deny_unknown_fields)]
+struct KeyTable {
+    /// What it is called in what was signed with it.
+    id: Option<String>,
+    /// The secret, of at least 32 bytes; `${VAR}` is a variable of the environment.
+    key: Option<String>,
+}
+
+/// Where runs are kept that wait for a person, and who may go on with them.
+#[derive(Clone, Debug)]
+pub(super) struct StateConfig {
+    #[cfg_attr(
+        not(any(feature = "stdio", feature = "http", test)),
+        expect(dead_code, reason = "only a gateway puts one file in the place of another")
+    )]
+    settings: Settings,
+    store: Arc<dyn StateStore>,
+    caller_header: Option<String>,
+}
+
+/// What makes one store another.
+#[derive(Clone, PartialEq, Eq)]
+struct Settings {
+    store: StoreName,
+    keys: Vec<(String, String)>,
+    ttl: Option<Duration>,
+    max_state_bytes: Option<usize>,
+    max_total_bytes: Option<usize>,
+}
+
+/// Builds the section and reports what is wrong with it.
+///
+/// What it returns is only of use if nothing was.
+pub(super) fn build(
+    table: StateTable,
+    environment: Environment<'_>,
+    reader: &mut Reader<'_, '_>,
+) -> StateConfig {
+    let path = [Segment::from(SECTION)];
+    let at = |key: &str| vec![SECTION.into(), Segment::from(key)];
+    let store = table.store.unwrap_or_default();
+    let refuse = |key, is_given, of, reader: &mut Reader<'_, '_>| {
+        if is_given && store != of {
+            let name = of.name();
+            reader.report(&at(key), format!("`{key}` belongs to `store = \"{name}\"`"));
+        }
+    };
+    refuse("keys", table.keys.is_some(), StoreName::Signed, reader);
+    refuse("max_total_bytes", table.max_total_bytes.is_some(), StoreName::Memory, reader);
+    if table.ttl.is_some_and(|Duration(ttl)| ttl.is_zero()) {
+        let message = "`ttl` is zero: expected more, or leave the key out";
+        reader.report(&at("ttl"), message.to_owned());
+    }
+    let settings = Settings {
+        store,
+        keys: keys(table.keys, environment, reader),
+        ttl: table.ttl,
+        max_state_bytes: reader.at_least_one(&path, "max_state_bytes", table.max_state_bytes),
+        max_total_bytes: reader.at_least_one(&path, "max_total_bytes", table.max_total_bytes),
+    };
+    let caller_header = table.caller_header.filter(|name| {
+        let mistake = if !header::is_name(name) {
+            format!("illegal name of a header {:?}: expected letters, digits and `-`", shown(name))
+        } else if cfg!(not(feature = "http")) {
+            "`caller_header` needs a build with the feature `http`".to_owned()
+        } else {
+            return true;
+        };
+        reader.report(&at("caller_header"), mistake);
+        false
+    });
+    StateConfig { store: settings.build(), settings, caller_header }
+}
+
+fn keys(
+    tables: Option<Vec<KeyTable>>,
+    environment: Environment<'_>,
+    reader: &mut Reader<'_, '_>,
+) -> Vec<(String, String)> {
+    let array = [SECTION.into(), Segment::from("keys")];
+    if tables.as_ref().is_some_and(Vec::is_empty) && !reader.has_fault_in(&array) {
+        let message = "no keys: expected at least one, or leave `keys` out";
+        reader.report(&array, message.to_owned());
+    }
+    let mut ids = HashMap::new();
+    let mut keys = Vec::new();
+    for (place, KeyTable { id, key }) in tables.into_iter().flatten().enumerate() {
+        let mut report = |key: &str, message: String| {
+            reader.report(&[&array[..], &[place.into(), key.into()]].concat(), message);
+        };
+        match &id {
+            None => report("id", "missing key `id`".to_owned()),
+            Some(id) if id.trim().is_empty() || id.len() > MAX_ID => {
+                report("id", format!("illegal id: expected 1 to {MAX_ID} bytes"));
+            }
+            Some(id) if ids.insert(id.clone(), place).is_some() => {
+                report("id", format!("duplicate id {:?}", shown(id)));
+            }
+            Some(_) => (),
+        }
+        let key = match key.map(|key| Text::expand(key, environment)) {
+            None => Err("missing key `key`".to_owned()),
+            Some(Ok(Text { value, .. })) if value.len() < MIN_KEY => Err(format!(
+                "the key has {} bytes: expected at least {MIN_KEY}, as `openssl rand -base64 32` makes them",
+                value.len()
+            )),
+            Some(text) => text.map(|text| text.value),
+        };
+        match (id, key) {
+            (Some(id), Ok(key)) => keys.push((id, key)),
+            (_, Ok(_)) => (),
+            (_, Err(message)) => report("key", message),
+        }
+    }
+    keys
+}
+
+// === impl StateConfig ===
+
+impl StateConfig {
+    /// Keeps what waits where it is kept now, unless it is to be kept otherwise.
+    #[cfg(any(feature = "stdio", feature = "http", test))]
+    pub(super) fn take_over(&mut self, before: &Self) {
+        if self.settings == before.settings {
+            self.store = before.store.clone();
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn store(&self) -> Arc<dyn StateStore> {
+        self.store.clone()
+    }
+
+    /// Tells composites where their runs are kept.
+    pub(super) fn apply(&self, layer: CompositeLayer) -> CompositeLayer {
+        let layer = layer.state(self.store.clone());
+        match self.caller_header.clone() {
+            Some(header) => layer.caller(move |context| caller(context, &header)),
+            None => layer,
+        }
+    }
+}
+
+/// Who calls, by a header of the request.
+#[cfg(feature = "http")]
+fn caller(context: &Context, header: &str) -> Option<String> {
+    let parts = context.extensions().get::<http::request::Parts>()?;
+    // All there are, as they are: a caller whose name is no text is one nevertheless,
+    // and one who adds a name is another.
+    let values = parts.headers.get_all(header).iter();
+    let values = values.map(|value| value.as_bytes().iter().copied().map(char::from).collect());
+    values.reduce(|all: String, value: String| format!("{all}\n{value}"))
+}
+
+#[cfg(not(feature = "http"))]
+const fn caller(_: &Context, _: &str) -> Option<String> {
+    None
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn build(&self) -> Arc<dyn StateStore> {
+        let ttl = self.ttl.map(|Duration(ttl)| ttl);
+        match self.store {
+            StoreName::Signed => {
+                let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.as_str()));
+                // None, or mistaken ones, which were told.
+                let mut store =
+                    SignedState::ring(keys).unwrap_or_else(|_| SignedState::ephemeral());
+                if let Some(ttl) = ttl {
+                    store = store.ttl(ttl);
+                }
+                if let Some(bytes) = self.max_state_bytes {
+                    store = store.max_state_bytes(bytes);
+                }
+                Arc::new(store)
+            }
+            StoreName::Memory => {
+                let mut store = StoredState::new();
+                if let Some(ttl) = ttl {
+                    store = store.ttl(ttl);
+                }
+                if let Some(bytes) = self.max_state_bytes {
+                    store = store.max_state_bytes(bytes);
+                }
+                if let Some(bytes) = self.max_total_bytes {
+                    store = store.max_total_bytes(bytes);
+                }
+                Arc::new(store)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids: Vec<_> = self.keys.iter().map(|(id, _)| id).collect();
+        f.debug_struct("Settings")
+            .field("store", &self.store)
+            .field("keys", &ids)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl StoreName ===
+
+impl StoreName {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Signed => "signed",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn state(section: &str) -> StateConfig {
+        let text = format!("[state]\n{section}");
+        let key =
+            |name: &str| (name == "KEY").then(|| "s3cret of at least thirty-two bytes".into());
+        Config::from_toml_str_with_env(&text, key).unwrap_or_else(|error| panic!("{error}")).state
+    }
+
+    /// Whether what one keeps can be taken with the other.
+    fn goes_on(from: &StateConfig, to: &StateConfig) -> bool {
+        let text = from.store().put(b"state".to_vec(), b"").now_or_never().unwrap().unwrap();
+        to.store().take(&text, b"").now_or_never().unwrap().is_ok()
+    }
+
+    #[test]
+    fn keys_sign_as_they_are_after_their_variables() {
+        let key = "key = \"s3cret of at least thirty-two bytes\"";
+        let [here, there] = ["key = \"${KEY}\"", key]
+            .map(|key| state(&format!("keys = [{{ id = \"a\", {key} }}]")));
+        assert!(goes_on(&here, &there));
+        let other =
+            state("keys = [{ id = \"a\", key = \"$${KEY} of at least thirty-two bytes\" }]");
+        assert!(!goes_on(&here, &other));
+    }
+
+    #[test]
+    fn the_first_key_signs() {
+        let (a, b) = ("{ id = \"a\", key = \"${KEY}\" }", "{ id = \"b\", key = \"b ${KEY}\" }");
+        let [both, reversed, first] = [format!("{a}, {b}"), format!("{b}, {a}"), a.to_owned()]
+            .map(|keys| state(&format!("keys = [{keys}]")));
+        assert!(goes_on(&both, &first) && goes_on(&both, &reversed));
+        assert!(!goes_on(&reversed, &first));
+    }
+
+    #[test]
+    fn without_keys_every_file_of_a_process_has_the_same() {
+        assert!(goes_on(&state(""), &state("ttl = \"2h\"")));
+    }
+
+    #[test]
+    fn what_waits_in_memory_waits_on_while_its_settings_stay() {
+        let memory = "store = \"memory\"";
+        for (after, is_kept) in [
+            (memory.to_owned(), true),
+            (format!("{memory}\ncaller_header = \"x-user\""), cfg!(feature = "http")),
+            (format!("{memory}\nttl = \"2h\""), false),
+            (format!("{memory}\nmax_state_bytes = 10"), false),
+            (format!("{memory}\nmax_total_bytes = 1000"), false),
+            (String::new(), false),
+        ] {
+            if after.contains("caller_header") && !is_kept {
+                continue;
+            }
+            let before = state(memory);
+            let mut after_it = state(&after);
+            after_it.take_over(&before);
+            assert_eq!(goes_on(&before, &after_it), is_kept, "{after}");
+        }
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn the_header_says_who_calls() {
+        let of = |headers: &[(&str, &[u8])]| {
+            let mut request = http::Request::new(());
+            for (name, value) in headers {
+                let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+                request.headers_mut().append(name, http::HeaderValue::from_bytes(value).unwrap());
+            }
+            let mut context = Context::default();
+            context.extensions_mut().insert(request.into_parts().0);
+            caller(&context, "X-Forwarded-User")
+        };
+        let alice = of(&[("x-forwarded-user", b"alice"), ("other", b"x")]);
+        assert_eq!(alice.as_deref(), Some("alice"));
+        assert_eq!(caller(&Context::default(), "X-Forwarded-User"), None);
+        assert_eq!(of(&[("other", b"alice")]), None);
+
+        // No two of them are the same, and none is nobody.
+        let values: [&[(&str, &[u8])]; 6] = [
+            &[("x-forwarded-user", b"alice")],
+            &[("x-forwarded-user", b"")],
+            &[("x-forwarded-user", b"\xc3\xa9")],
+            &[("x-forwarded-user", b"\xe9")],
+            &[("x-forwarded-user", b"alice"), ("x-forwarded-user", b"bob")],
+            &[("x-forwarded-user", b"alice, bob")],
+        ];
+        let mut callers: Vec<_> = values.into_iter().map(|headers| of(headers).unwrap()).collect();
+        callers.sort();
+        callers.dedup();
+        assert_eq!(callers.len(), values.len());
+    }
+}

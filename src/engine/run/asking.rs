@@ -1,0 +1,189 @@
+//! The questions of a run: how they are asked, and how it goes on with the answers.
+
+use std::mem;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::Run;
+use crate::engine::{
+    ask::{Asked, Questions, Said},
+    attempts::{Attempts, Times, milliseconds},
+    branches::BranchId,
+    caller::Caller,
+    for_each::Loop,
+    outcome::{ErrorKind, Outcome, Status, StepError},
+    plan::{Action, CallSite, Elicitation, OnRefusal},
+};
+
+// === impl Run ===
+
+impl<'p, C: Caller> Run<'p, C> {
+    /// Goes on with what waited for answers, as far as there are any.
+    pub(super) fn resume(&mut self) {
+        for state in mem::take(&mut self.state.loops) {
+            let step = state.step;
+            let Action::ForEach(each) = &self.plan.steps()[step].action else { continue };
+            let asked = self.state.asked.iter().filter(|asked| asked.id.step == step).count();
+            let since = self.after(state.started_ms);
+            let part = self.progress_of(step);
+            self.loops.push(Loop::resumed(state, each, since, asked, part.as_ref()));
+        }
+        let mut asked = mem::take(&mut self.state.asked);
+        // First what people say, who may end the run before anything is called again.
+        asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
+        for asked in asked {
+            match &self.plan.steps()[asked.id.step].action {
+                _ if self.is_over() => self.state.asked.push(asked),
+                Action::Elicit(elicitation) => self.hear(asked, elicitation),
+                _ => self.call_again(asked),
+            }
+        }
+    }
+
+    /// Ends the run for now, since nothing goes on but questions.
+    pub(super) fn put_away(&mut self) {
+        let now = Instant::now();
+        self.state.asked.sort_unstable_by_key(|asked| asked.id);
+        self.state.active_ms = milliseconds(now.saturating_duration_since(self.begun));
+        let begun = self.begun;
+        self.state.loops = self.loops.drain(..).map(|each| each.into_state(begun)).collect();
+        self.state.loops.sort_unstable_by_key(|each| each.step);
+    }
+
+    /// Puts a question to the person behind the run.
+    pub(super) fn ask(&mut self, step: usize, elicitation: &Elicitation) -> Result<(), StepError> {
+        self.count_evaluation();
+        if let Some(why) = &self.scope.closed {
+            return Err(StepError::new(ErrorKind::Limit, &**why));
+        }
+        if !self.context.abilities().form {
+            return Err(self.cannot_be_asked("a person must be asked"));
+        }
+        let timeout = self.plan.steps()[step].timeout;
+        let question = elicitation.question(&mut self.state, timeout)?;
+        self.tell_begin(step);
+        let since = milliseconds(Instant::now().saturating_duration_since(self.begun));
+        self.state.asked.push(Asked::step(step, since, question));
+        Ok(())
+    }
+
+    /// Takes up what a person said to the question of a step.
+    fn hear(&mut self, mut asked: Asked, elicitation: &Elicitation) {
+        let step = asked.id.step;
+        let (timeout, retry) = {
+            let step = &self.plan.steps()[step];
+            (step.timeout, step.retry)
+        };
+        let said = asked.take_said(elicitation);
+        let heard = match said {
+            Said::NotYet => return self.state.asked.push(asked),
+            Said::Misfit(why) if asked.attempts < retry.map_or(0, |retry| retry.count) => {
+                asked.ask_again(&why, timeout);
+                return self.state.asked.push(asked);
+            }
+            Said::Misfit(why) => {
+                let told = format!("the answer does not fit the form: {why}");
+                Err(StepError::new(ErrorKind::Protocol, told))
+            }
+            Said::Refused(why) => Err(StepError::new(ErrorKind::Dismissed, why)),
+            Said::Accept(content) => {
+                let output = json!({ "action": "accept", "content": content });
+                self.scope.keep_made(&output).map(|()| output)
+            }
+            Said::Decline | Said::Cancel | Said::Late => {
+                let on = elicitation.on(&said);
+                match on {
+                    OnRefusal::Abort => drop(self.state.failed.get_or_insert(step)),
+                    OnRefusal::SkipRemaining => drop(self.state.ended_by.get_or_insert(step)),
+                    OnRefusal::Continue => (),
+                }
+                let unanswered = || said.error(timeout);
+                if on == OnRefusal::Abort {
+                    Err(unanswered())
+                } else {
+                    Ok(json!({ "action": said.action() }))
+                }
+            }
+        };
+        let now = Instant::now();
+        let times = Times { run: self.begun, step: self.after(asked.started_ms) };
+        let (status, output, error) = match heard {
+            Ok(output) => (Status::Completed, Some(output), None),
+            Err(error) => (error.status(), None, Some(error)),
+        };
+        let mut outcome =
+            Outcome { attempts: asked.attempts + 1, ..times.ended(status, error, now) };
+        if let Some(output) = output {
+            outcome.set_output(output);
+        }
+        self.finish(step, Box::new(outcome));
+    }
+
+    /// Calls a tool again that has asked, if it was answered.
+    fn call_again(&mut self, mut asked: Asked) {
+        let Some(answered) = asked.take_answers() else { return self.state.asked.push(asked) };
+        let (id, now) = (asked.id, Instant::now());
+        let Some(site) = self.site_of(id, asked.site) else { return };
+        let begun = self.after(asked.started_ms);
+        let place = self.loops.iter().position(|each| each.step == id.step);
+        let arguments = match place {
+            Some(place) => self.element_arguments(place, id.element),
+            None => self.arguments(site),
+        };
+        let called = arguments.and_then(|arguments| {
+            let arguments = self.caller.prepare(site.site, arguments)?;
+            let step = &self.plan.steps()[id.step];
+            let call = Attempts::new(id, site, arguments, step.timeout, step.retry, now);
+            let mut call = call.resumed(begun, asked.attempts, answered);
+            self.attempt(&mut call, now)?;
+            self.calls.push(call);
+            Ok(())
+        });
+        if let Err(error) = called {
+            let times = Times { run: self.begun, step: begun };
+            let outcome = times.outcome(Err(error), now);
+            let outcome = Outcome { attempts: asked.attempts, ..outcome };
+            self.end_branch(id, site, Box::new(outcome));
+        }
+    }
+
+    /// Where a branch calls its tool.
+    fn site_of(&self, id: BranchId, chosen: Option<usize>) -> Option<&'p CallSite> {
+        let mut sites = self.plan.steps()[id.step].action.sites();
+        match chosen {
+            Some(chosen) => sites.find(|site| site.site == chosen),
+            None => sites.next(),
+        }
+    }
+
+    /// Takes up that a tool asks: its call waits for answers.
+    pub(super) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
+        let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
+        let call = self.calls.swap_remove(place);
+        let since = milliseconds(call.begun.saturating_duration_since(self.begun));
+        let chosen = self.chosen(id.step, call.site);
+        self.state.asked.push(Asked::call(id, call.count, since, chosen, questions));
+    }
+
+    /// Refuses what changes something, if a person has to be asked later who
+    /// cannot be: nothing is left half done.
+    pub(super) fn check_askable(&mut self, step: usize, site: &CallSite) -> Result<(), StepError> {
+        let later = self.unaskable.without(self.finished).next();
+        let Some(later) = later.filter(|_| !self.caller.is_read_only(site.site)) else {
+            return Ok(());
+        };
+        self.state.failed.get_or_insert(step);
+        let later = &self.plan.steps()[later].id;
+        Err(self.cannot_be_asked(&format!("step `{later}` asks a person")))
+    }
+
+    /// Why a step fails that needs the answer of a person: what has to be asked.
+    fn cannot_be_asked(&self, what: &str) -> StepError {
+        let why = "and the client cannot: it does not declare the capability `elicitation`";
+        match &self.scope.closed {
+            Some(why) => StepError::new(ErrorKind::Limit, format!("{what}, and cannot: {why}")),
+            None => StepError::new(ErrorKind::Dismissed, format!("{what}, {why}")),
+        }
+    }
+}

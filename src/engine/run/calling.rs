@@ -1,0 +1,186 @@
+//! The calls of a run, from the first attempt to how they end.
+
+use std::{
+    future::ready,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use futures::FutureExt;
+use rmcp::model::JsonObject;
+use tokio::time::Instant;
+
+use super::{Ended, Run, panicked};
+use crate::{
+    engine::{
+        attempts::Attempts,
+        branches::{BranchId, Lost},
+        caller::{Call, Called, Caller, ToolReply},
+        outcome::{ErrorKind, Outcome, StepError},
+        plan::{Action, CallSite},
+    },
+    message::Context,
+};
+
+// === impl Run ===
+
+impl<'p, C: Caller> Run<'p, C> {
+    /// Begins a call, if its tool can be called.
+    pub(super) fn call(
+        &mut self,
+        id: BranchId,
+        site: &'p CallSite,
+        arguments: JsonObject,
+        now: Instant,
+    ) -> Result<(), StepError> {
+        let arguments = self.caller.prepare(site.site, arguments)?;
+        let step = &self.plan.steps()[id.step];
+        let mut call = Attempts::new(id, site, arguments, step.timeout, step.retry, now);
+        self.attempt(&mut call, now)?;
+        self.calls.push(call);
+        Ok(())
+    }
+
+    /// Calls the tool of a call once.
+    pub(super) fn attempt(
+        &mut self,
+        call: &mut Attempts<'p>,
+        now: Instant,
+    ) -> Result<(), StepError> {
+        let counted = self.scope.count_call();
+        counted.map_err(|limit| StepError::new(ErrorKind::Limit, limit))?;
+        let (arguments, answered) = call.begin(now);
+        let context = self.branch_context(call.id);
+        let (site, tool) = (call.site.site, call.site.tool.clone());
+        let scope = self.scope.clone();
+        let made = Call { site, tool, arguments, context, scope, answered };
+        let times = call.times(self.begun);
+        // Its future is made here, and not in the task of the branch.
+        match catch_unwind(AssertUnwindSafe(|| self.caller.call(made))) {
+            Ok(called) => {
+                // `map` and not `async`, which would keep room for the call twice.
+                let ended = move |called: Called| {
+                    let result = match called {
+                        Ok(ToolReply::Asks(questions)) => return Ended::Asks(questions),
+                        Ok(ToolReply::Result(result)) => Ok(result),
+                        Err(error) => Err(error),
+                    };
+                    Ended::Outcome(Box::new(times.outcome(result, Instant::now())))
+                };
+                self.branches.start(call.id, called.map(ended));
+            }
+            Err(_) => {
+                let outcome = times.outcome(Err(panicked()), Instant::now());
+                self.branches.start(call.id, ready(Ended::Outcome(Box::new(outcome))));
+            }
+        }
+        Ok(())
+    }
+
+    fn branch_context(&self, BranchId { step, element }: BranchId) -> Context {
+        let id = &self.plan.steps()[step].id;
+        match self.loops.iter().find(|each| each.step == step) {
+            Some(each) => each.context(id, element, self.context),
+            None => self.context.branch(id.clone(), self.progress_of(step)),
+        }
+    }
+
+    /// Takes up what a branch came back with.
+    pub(super) fn take_up(&mut self, id: BranchId, end: Result<Ended, Lost>) {
+        let outcome = match end {
+            Ok(Ended::Outcome(outcome)) => outcome,
+            Ok(Ended::Asks(questions)) => return self.wait_for_answers(id, *questions),
+            Err(lost) => {
+                let error = match lost {
+                    Lost::Panicked => panicked(),
+                    Lost::Stopped => StepError::new(ErrorKind::Service, "the server shuts down"),
+                };
+                let Some(call) = self.calls.iter().find(|call| call.id == id) else { return };
+                Box::new(call.times(self.begun).outcome(Err(error), Instant::now()))
+            }
+        };
+        self.end_attempt(id, outcome);
+    }
+
+    /// Does what is due: a sign of life, the next attempt of a call, or the end of
+    /// one, without waiting for it.
+    pub(super) fn act(&mut self, due: Instant) {
+        let now = Instant::now();
+        if let Some(progress) = &mut self.progress {
+            progress.beat(self.running, now);
+        }
+        let mut ids: Vec<_> =
+            self.calls.iter().filter(|call| call.due <= due).map(|call| call.id).collect();
+        // In the order of the plan, whichever began last.
+        ids.sort_unstable();
+        for id in ids {
+            let Some(place) = self.calls.iter().position(|call| call.id == id) else { continue };
+            if !self.calls[place].is_waiting() {
+                self.branches.abort(id);
+                let outcome = self.calls[place].late(self.begun, now);
+                self.end_attempt(id, Box::new(outcome));
+            } else if !self.is_over() {
+                let mut call = self.calls.swap_remove(place);
+                match self.attempt(&mut call, now) {
+                    Ok(()) => self.calls.push(call),
+                    Err(error) => {
+                        let outcome = call.times(self.begun).outcome(Err(error), now);
+                        self.end_call(&call, Box::new(outcome));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes up how an attempt ended: the call waits for the next, or has ended too.
+    fn end_attempt(&mut self, id: BranchId, mut outcome: Box<Outcome>) {
+        let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
+        let step = &self.plan.steps()[id.step];
+        if step.parse_json {
+            outcome.parse(self.scope);
+        }
+        if step.retry.is_some() && self.calls[place].wait(&mut outcome, Instant::now()) {
+            return;
+        }
+        let call = self.calls.swap_remove(place);
+        self.end_call(&call, outcome);
+    }
+
+    /// Takes up how a call ended: so has the step, unless it is a loop.
+    fn end_call(&mut self, call: &Attempts<'p>, mut outcome: Box<Outcome>) {
+        let id = call.id;
+        outcome.attempts = call.count;
+        self.end_branch(id, call.site, outcome);
+    }
+
+    /// Takes up how a step ended, or an element of its loop.
+    pub(super) fn end_branch(&mut self, id: BranchId, site: &CallSite, mut outcome: Box<Outcome>) {
+        outcome.site = self.chosen(id.step, site);
+        if self.loops.iter().any(|each| each.step == id.step) {
+            self.end_element(id, *outcome);
+            self.advance(id.step);
+        } else {
+            self.finish(id.step, outcome);
+        }
+    }
+
+    /// Where a step is called that can be at several sites.
+    pub(super) fn chosen(&self, step: usize, site: &CallSite) -> Option<usize> {
+        let action = &self.plan.steps()[step].action;
+        matches!(action, Action::Switch(_)).then_some(site.site)
+    }
+
+    /// Gives up all calls of a step; returns how many were made.
+    pub(super) fn drop_calls(&mut self, step: usize) -> u32 {
+        let mut made = 0;
+        let Self { calls, branches, .. } = self;
+        calls.retain(|call| {
+            let is_dropped = call.id.step == step;
+            if is_dropped {
+                branches.abort(call.id);
+                made += call.count;
+            }
+            !is_dropped
+        });
+        made
+    }
+}

@@ -1,0 +1,91 @@
+//! What a run tells of itself while it goes on.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    limits::after,
+    outcome::Status,
+    plan::{Answer, Plan, StepSet},
+};
+use crate::message::{Labels, Parts, Progress};
+
+/// The progress of a run that somebody wants to know of.
+pub(super) struct Telling {
+    steps: Arc<Parts>,
+    beat: Option<Beat>,
+}
+
+/// The sign of life while nothing moves. Only an outermost run gives it.
+struct Beat {
+    every: Duration,
+    due: Instant,
+}
+
+// === impl Telling ===
+
+impl Telling {
+    /// The progress of a run in which these steps have finished.
+    pub(super) fn new(
+        plan: &Plan,
+        progress: &Progress,
+        heartbeat: Duration,
+        finished: StepSet,
+    ) -> Self {
+        let what = match plan.answer {
+            Answer::Outcomes => "branch",
+            Answer::Last | Answer::Output(_) => "step",
+        };
+        let names = plan.steps().iter().map(|step| step.id.clone()).collect();
+        let steps = progress.split(Labels::Named(what, names));
+        finished.for_each(|step| steps.skip(step));
+        let beats = !heartbeat.is_zero() && steps.told_at().is_some();
+        let beat = beats.then(|| Beat { every: heartbeat, due: after(Instant::now(), heartbeat) });
+        Self { steps, beat }
+    }
+
+    pub(super) fn begin(&self, step: usize) {
+        self.steps.begin(step);
+    }
+
+    pub(super) fn end(&self, step: usize, status: Status) {
+        match status {
+            Status::Skipped => self.steps.skip(step),
+            _ => self.steps.end(step, in_words(status)),
+        }
+    }
+
+    /// The progress of one step.
+    pub(super) fn step(&self, step: usize) -> Progress {
+        self.steps.part(step)
+    }
+
+    /// When to look whether anything has moved.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.beat.as_ref().map(|beat| beat.due)
+    }
+
+    /// Says that these steps still run, if it is time for that.
+    pub(super) fn beat(&mut self, running: StepSet, now: Instant) {
+        let Some(beat) = &mut self.beat else { return };
+        let Some(told_at) = self.steps.told_at() else { return };
+        if now < beat.due {
+            return;
+        }
+        // What was told since then was a sign of life too.
+        beat.due = after(told_at, beat.every);
+        if now >= beat.due {
+            self.steps.still(&running.into_iter().collect::<Vec<_>>());
+            beat.due = after(now, beat.every);
+        }
+    }
+}
+
+/// How something ended, for people.
+pub(super) const fn in_words(status: Status) -> &'static str {
+    match status {
+        Status::TimedOut => "timed out",
+        other => other.name(),
+    }
+}

@@ -1,0 +1,443 @@
+//! Runs that stop to ask a person, and go on.
+
+use std::collections::BTreeMap;
+
+use rmcp::model::{ElicitRequestParams, InputRequest};
+
+use super::*;
+use crate::engine::ask::{Answered, Question, Questions, Response, Resume};
+
+/// What a tool asks that is called `asks` or `asks_twice`, or has an argument
+/// `rounds`, if it has not asked enough: its state counts.
+pub(super) fn asks(call: &mut Call) -> Option<Questions> {
+    let times = match (&*call.tool, call.arguments.get("rounds").and_then(Value::as_u64)) {
+        ("asks", _) => 1,
+        ("asks_twice", _) => 2,
+        (_, Some(rounds)) => rounds,
+        _ => return None,
+    };
+    let answered = call.answered.take();
+    let before = answered.as_ref().map_or(0, |answered| round(answered));
+    if let Some(answered) = answered {
+        let said = answered.responses.into_iter().map(|(key, response)| match response {
+            Response::Answer(answer) => (key, answer),
+            other => (key, format!("{other:?}").into()),
+        });
+        call.arguments.insert("said".to_owned(), said.collect());
+    }
+    let key = call.arguments.get("key").and_then(Value::as_str).unwrap_or("sure").to_owned();
+    (before < times).then(|| Questions {
+        asked: BTreeMap::from([(key, question(&format!("round {before}")))]),
+        resume: Resume::Tool(Some((before + 1).to_string())),
+    })
+}
+
+fn round(answered: &Answered) -> u64 {
+    match &answered.resume {
+        Resume::Tool(Some(state)) => state.parse().expect("the state that it gave"),
+        resume => panic!("{resume:?} is not what it gave"),
+    }
+}
+
+fn question(message: &str) -> Question {
+    let request = json!({
+        "method": "elicitation/create",
+        "params": {
+            "mode": "form",
+            "message": message,
+            "requestedSchema": { "type": "object", "properties": {} },
+        },
+    });
+    Question::new(serde_json::from_value(request).expect("a question"))
+}
+
+/// Runs of one plan by a client that can be asked.
+pub(super) struct Rounds<'p> {
+    plan: &'p Plan,
+    pub(super) world: World,
+    pub(super) state: RunState,
+    /// Whether somebody else goes on in each round.
+    travels: bool,
+}
+
+impl<'p> Rounds<'p> {
+    async fn begin(plan: &'p Plan, input: Value) -> Self {
+        let state = RunState::new(input, plan.steps().len());
+        Self::go_on(plan, state, true).await
+    }
+
+    /// Goes on with a state, in which somebody else may go on in each round.
+    pub(super) async fn go_on(plan: &'p Plan, state: RunState, travels: bool) -> Self {
+        let mut rounds = Self { plan, world: World::new(), state, travels };
+        rounds.drive().await;
+        rounds
+    }
+
+    async fn drive(&mut self) {
+        let mut context = Context::default();
+        let key = "io.modelcontextprotocol/clientCapabilities".to_owned();
+        context.meta_mut().insert(key, json!({ "elicitation": {} }));
+        assert!(self.state.fits(self.plan), "{:?}", self.state);
+        let state = if self.travels { self.travelled() } else { self.state.clone() };
+        let scope = scope(6_000);
+        let mut run = Run::new(self.plan, state, &context, &scope, self.world.caller());
+        run.drive().await;
+        self.state = run.into_state();
+    }
+
+    /// The state as somebody else has it.
+    fn travelled(&self) -> RunState {
+        let state = serde_json::to_string(&self.state).expect("it can be put away");
+        let mut state: RunState = serde_json::from_str(&state).expect("it can be taken up");
+        for (asked, answered) in state.asked.iter_mut().zip(&self.state.asked) {
+            asked.set_responses(answered.responses().clone());
+        }
+        assert_eq!(state, self.state);
+        state
+    }
+
+    /// Goes on with these results of requests.
+    async fn answer(&mut self, answers: Value) {
+        let answers = answers.as_object().expect("answers by their keys").clone();
+        let answers = answers.into_iter().map(|(key, answer)| (key, Response::Answer(answer)));
+        self.respond(answers.collect()).await;
+    }
+
+    pub(super) async fn respond(&mut self, responses: BTreeMap<String, Response>) {
+        self.state.answer(self.plan, responses);
+        self.drive().await;
+    }
+
+    /// What is asked, by keys.
+    pub(super) fn asked(&self) -> Vec<(String, String)> {
+        let asked = self.state.questions(self.plan).into_iter();
+        let text = |question: Question| match question.request {
+            InputRequest::Elicitation(request) => match request.params {
+                ElicitRequestParams::FormElicitationParams { message, .. } => message,
+                other => panic!("{other:?} is no form"),
+            },
+            other => panic!("{other:?} is no elicitation"),
+        };
+        asked.map(|(key, question)| (key, text(question))).collect()
+    }
+
+    fn statuses(&self) -> Vec<Status> {
+        assert_eq!(self.asked(), [], "it has ended");
+        statuses(&self.state)
+    }
+}
+
+fn asks_for(asked: &[(&str, &str)]) -> Vec<(String, String)> {
+    asked.iter().map(|&(key, text)| (key.to_owned(), text.to_owned())).collect()
+}
+
+fn accept(content: &Value) -> Value {
+    json!({ "action": "accept", "content": content })
+}
+
+/// Details, a question about them, and what is done if the answer is yes.
+fn approval(keys: &Value) -> Plan {
+    let mut ask = json!({
+        "id": "ask",
+        "message": "{{ steps.details.output.name }} to {{ input.to }}?",
+        "schema": {
+            "type": "object",
+            "properties": { "sure": { "type": "boolean" }, "times": { "type": "integer" } },
+            "required": ["sure"],
+        },
+    });
+    ask.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    workflow(&json!([
+        { "id": "details", "tool": "gives", "arguments": { "value": { "name": "$input.name" } } },
+        ask,
+        {
+            "id": "deploy",
+            "tool": "echo",
+            "arguments": { "sure": "$steps.ask.output.content.sure?" },
+            "depends_on": ["ask"],
+        },
+    ]))
+}
+
+async fn approve(keys: &Value) -> (Plan, Value) {
+    (approval(keys), json!({ "name": "site", "to": "prod" }))
+}
+
+use Status::{Cancelled, Completed, Failed, Skipped, TimedOut};
+
+#[tokio::test(start_paused = true)]
+async fn a_run_stops_at_a_question_and_goes_on_with_the_answer() {
+    let (plan, input) = approve(&json!({})).await;
+    let mut rounds = Rounds::begin(&plan, input).await;
+    assert_eq!(rounds.asked(), asks_for(&[("ask", "site to prod?")]));
+    assert_eq!(rounds.world.started(), ["details"]);
+
+    rounds.answer(json!({ "ask": accept(&json!({ "sure": "true" })) })).await;
+    assert_eq!(rounds.statuses(), [Completed, Completed, Completed]);
+    // Each once, and with an answer that fits the form.
+    assert_eq!(rounds.world.started(), ["details", "deploy"]);
+    assert_eq!(rounds.world.arguments_of("deploy"), Some(json!({ "sure": true })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_accept_ends_the_run_as_the_step_says() {
+    let cases = [
+        ("decline", json!({}), [Completed, Failed, Skipped]),
+        ("cancel", json!({}), [Completed, Failed, Skipped]),
+        // Errors are something else.
+        ("decline", json!({ "continue": true }), [Completed, Failed, Skipped]),
+        ("decline", json!({ "on_decline": "continue" }), [Completed, Completed, Completed]),
+        ("cancel", json!({ "on_cancel": "continue" }), [Completed, Completed, Completed]),
+        ("decline", json!({ "on_cancel": "continue" }), [Completed, Failed, Skipped]),
+        ("decline", json!({ "on_decline": "skip_remaining" }), [Completed, Completed, Skipped]),
+        ("cancel", json!({ "on_cancel": "skip_remaining" }), [Completed, Completed, Skipped]),
+    ];
+    for (action, keys, expected) in cases {
+        let (plan, input) = approve(&keys).await;
+        let mut rounds = Rounds::begin(&plan, input).await;
+        rounds.answer(json!({ "ask": { "action": action } })).await;
+        assert_eq!(rounds.statuses(), expected, "{action} {keys}");
+        let deployed = rounds.world.started().contains(&"deploy".to_owned());
+        assert_eq!(deployed, expected[2] == Completed, "{action} {keys}");
+        assert_eq!(rounds.state.ended_by, keys.to_string().contains("skip").then_some(1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_not_answered_in_time_is_cancelled_by_that() {
+    let cases = [
+        (json!({}), [Completed, TimedOut, Skipped]),
+        (json!({ "on_cancel": "continue" }), [Completed, Completed, Completed]),
+        (json!({ "on_cancel": "skip_remaining" }), [Completed, Completed, Skipped]),
+    ];
+    for (keys, expected) in cases {
+        let (plan, input) = approve(&keys).await;
+        let mut rounds = Rounds::begin(&plan, input).await;
+        rounds.respond(BTreeMap::from([("ask".to_owned(), Response::Late)])).await;
+        assert_eq!(rounds.statuses(), expected, "{keys}");
+    }
+    // And so if the answer comes after the time that was set.
+    let (plan, input) = approve(&json!({ "timeout": 0.0 })).await;
+    let mut rounds = Rounds::begin(&plan, input).await;
+    rounds.answer(json!({ "ask": accept(&json!({ "sure": true })) })).await;
+    assert_eq!(rounds.statuses(), [Completed, TimedOut, Skipped]);
+    assert_eq!(error(&rounds.state, 1).message, "nobody answered within 0ns");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_fit_fails_the_step_or_is_asked_for_again() {
+    let misfits = [
+        json!({ "action": "accept", "content": { "sure": "maybe" } }),
+        json!({ "action": "accept", "content": {} }),
+        json!({ "action": "accept" }),
+        json!({ "action": "accept", "content": [true] }),
+        json!({ "action": "perhaps" }),
+        json!({}),
+        json!("yes"),
+        json!(null),
+    ];
+    for misfit in misfits {
+        let (plan, input) = approve(&json!({})).await;
+        let mut rounds = Rounds::begin(&plan, input.clone()).await;
+        rounds.answer(json!({ "ask": misfit })).await;
+        assert_eq!(rounds.statuses(), [Completed, Failed, Skipped], "{misfit}");
+        let told = &error(&rounds.state, 1).message;
+        assert!(told.starts_with("the answer does not fit the form: "), "{told}");
+
+        let (plan, _) = approve(&json!({ "retry": { "count": 1 } })).await;
+        let mut rounds = Rounds::begin(&plan, input).await;
+        rounds.answer(json!({ "ask": misfit })).await;
+        let [(_, asked)] = &rounds.asked()[..] else { panic!("it is asked again") };
+        assert!(asked.starts_with("site to prod?\n\nThe last answer cannot be used: "), "{asked}");
+        let answer = accept(&json!({ "sure": true }));
+        let answer = if misfit.is_null() { misfit } else { answer };
+        rounds.answer(json!({ "ask": answer })).await;
+        let fits = !answer.is_null();
+        assert_eq!(rounds.statuses()[1], if fits { Completed } else { Failed });
+        assert_eq!(outcome(&rounds.state, 1).attempts, 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_can_be_asked_now_is_asked_and_what_is_not_answered_is_asked_again() {
+    let plan = plan(
+        &json!([
+            { "id": "a", "message": "a?" },
+            { "id": "slow", "tool": "sleeps", "arguments": { "seconds": 5 } },
+            { "id": "b", "message": "b?" },
+            { "id": "c", "message": "c?", "depends_on": ["a"] },
+            { "id": "tool", "tool": "asks", "arguments": { "x": 1 }, "depends_on": ["slow"] },
+        ]),
+        1,
+        Answer::Outcomes,
+    );
+    let mut rounds = Rounds::begin(&plan, json!({})).await;
+    // Also behind what took a while, and whatever runs at the same time.
+    let all = asks_for(&[("a", "a?"), ("b", "b?"), ("tool:sure", "round 0")]);
+    assert_eq!(rounds.asked(), all);
+
+    rounds.answer(json!({})).await;
+    assert_eq!(rounds.asked(), all);
+    rounds.answer(json!({ "b": accept(&json!({})), "x": 1, "tool": 1, "sure": 1 })).await;
+    assert_eq!(rounds.asked(), asks_for(&[("a", "a?"), ("tool:sure", "round 0")]));
+    rounds.answer(json!({ "a": accept(&json!({})) })).await;
+    assert_eq!(rounds.asked(), asks_for(&[("c", "c?"), ("tool:sure", "round 0")]));
+    assert_eq!(rounds.world.started(), ["slow", "tool"]);
+    rounds.answer(json!({ "c": accept(&json!({})), "tool:sure": "yes" })).await;
+    assert_eq!(rounds.statuses(), [Completed; 5]);
+    let called = json!({ "x": 1, "said": { "sure": "yes" } });
+    assert_eq!(output_of(&rounds.state, 4), Some(called));
+    assert_eq!(outcome(&rounds.state, 4).attempts, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn elements_of_a_loop_ask_and_go_on_where_they_were() {
+    let plan = plan(
+        &json!([{
+            "id": "each",
+            "collection": "$input.items",
+            "tool": "asks_twice",
+            "arguments": { "item": "$item" },
+            "max_parallel": 2,
+        }]),
+        1,
+        Answer::Last,
+    );
+    let mut rounds = Rounds::begin(&plan, json!({ "items": ["p", "q", "r"] })).await;
+    let yes = json!("yes");
+    for asked in [
+        [("each[0]:sure", "round 0"), ("each[1]:sure", "round 0")],
+        [("each[0]:sure", "round 1"), ("each[1]:sure", "round 1")],
+    ] {
+        assert_eq!(rounds.asked(), asks_for(&asked));
+        rounds.answer(json!({ "each[0]:sure": yes, "each[1]:sure": yes })).await;
+    }
+    assert_eq!(rounds.asked(), asks_for(&[("each[2]:sure", "round 0")]));
+    rounds.answer(json!({ "each[2]:sure": yes })).await;
+    rounds.answer(json!({ "each[2]:sure": yes })).await;
+    assert_eq!(rounds.statuses(), [Completed]);
+    let output = output_of(&rounds.state, 0).expect("the loop's record");
+    assert_eq!(output["completed"], 3);
+    assert_eq!(
+        output["iterations"][2]["output"],
+        json!({ "item": "r", "said": { "sure": "yes" } })
+    );
+    assert_eq!(outcome(&rounds.state, 0).attempts, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_element_that_fails_gives_up_those_that_ask_and_their_calls_count() {
+    let plan = workflow(&json!([{
+        "id": "each",
+        "collection": [{ "rounds": 1, "bad": false }, { "rounds": 0, "bad": true }],
+        "tool": "picky",
+        "arguments": { "rounds": "$item.rounds", "bad": "$item.bad" },
+    }]));
+    let rounds = Rounds::begin(&plan, json!({})).await;
+    assert_eq!(rounds.statuses(), [Failed]);
+    assert_eq!(rounds.world.started(), ["each[0]", "each[1]"]);
+    assert_eq!(outcome(&rounds.state, 0).attempts, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_who_ends_the_run_lets_finish_what_runs_and_gives_up_what_is_open() {
+    let plan = plan(
+        &json!([
+            { "id": "stop", "message": "go on?", "on_decline": "skip_remaining" },
+            { "id": "open", "message": "and this?" },
+            { "id": "tool", "tool": "asks", "arguments": {} },
+            { "id": "next", "tool": "echo", "arguments": {}, "depends_on": ["tool"] },
+        ]),
+        10,
+        Answer::Outcomes,
+    );
+    let mut rounds = Rounds::begin(&plan, json!({})).await;
+    rounds.answer(json!({ "stop": { "action": "decline" }, "tool:sure": "yes" })).await;
+    assert_eq!(rounds.statuses(), [Completed, Cancelled, Completed, Skipped]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_gives_up_all_other_questions() {
+    let plan = workflow(&json!([
+        { "id": "before", "tool": "asks", "arguments": {} },
+        { "id": "stop", "message": "go on?" },
+        { "id": "open", "message": "and this?" },
+        { "id": "tool", "tool": "asks", "arguments": {} },
+    ]));
+    let mut rounds = Rounds::begin(&plan, json!({})).await;
+    let stop = json!({ "action": "decline" });
+    let answers = json!({ "before:sure": "yes", "stop": stop, "tool:sure": "yes" });
+    rounds.answer(answers).await;
+    assert_eq!(rounds.statuses(), [Cancelled, Failed, Cancelled, Cancelled]);
+    // They were not even called again, wherever they stand.
+    assert_eq!(rounds.world.started(), ["before", "tool"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_a_run_stands_still_while_it_waits() {
+    let plan = workflow(&json!([
+        { "id": "before", "tool": "sleeps", "arguments": { "seconds": 5 } },
+        { "id": "ask", "message": "go on?", "depends_on": ["before"] },
+        { "id": "after", "tool": "sleeps", "arguments": { "seconds": 3 }, "depends_on": ["ask"] },
+    ]));
+    let mut rounds = Rounds::begin(&plan, json!({})).await;
+    assert_eq!(rounds.state.active(), Duration::from_secs(5));
+    tokio::time::advance(Duration::from_secs(1000)).await;
+    rounds.answer(json!({ "ask": accept(&json!({})) })).await;
+    assert_eq!(rounds.statuses(), [Completed; 3]);
+    let ask = outcome(&rounds.state, 1);
+    assert_eq!((ask.started_ms, ask.duration_ms), (5000, 0));
+    let after = outcome(&rounds.state, 2);
+    assert_eq!((after.started_ms, after.duration_ms), (5000, 3000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_changed_if_a_person_must_be_asked_later_who_cannot_be() {
+    let (plan, input) = approve(&json!({})).await;
+    let world = World::new();
+    let state = world.run(&plan, input.clone()).await;
+    assert_eq!(statuses(&state), [Failed, Skipped, Skipped]);
+    let lacks = "and the client cannot: it does not declare the capability `elicitation`";
+    assert_eq!(error(&state, 0).message, format!("step `ask` asks a person, {lacks}"));
+    assert_eq!(world.started(), Vec::<String>::new());
+
+    // A question that may go unasked stops nothing.
+    let (plan, _) = approve(&json!({ "continue": true })).await;
+    let state = world.run(&plan, input).await;
+    assert_eq!(statuses(&state), [Completed, Failed, Completed]);
+    assert_eq!(error(&state, 1).message, format!("a person must be asked, {lacks}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_no_is_a_no_also_when_it_comes_late() {
+    let keys = json!({ "timeout": 0.0, "on_cancel": "continue" });
+    let (plan, input) = approve(&keys).await;
+    for (answer, expected) in [
+        (json!({ "action": "decline" }), [Completed, Failed, Skipped]),
+        (accept(&json!({ "sure": true })), [Completed, Completed, Completed]),
+    ] {
+        let mut rounds = Rounds::begin(&plan, input.clone()).await;
+        rounds.answer(json!({ "ask": answer })).await;
+        assert_eq!(rounds.statuses(), expected, "{answer}");
+        // What was accepted late was not accepted.
+        assert_ne!(rounds.world.arguments_of("deploy"), Some(json!({ "sure": true })));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_branch_gets_the_answer_to_anothers_question_whatever_it_is_called() {
+    let steps = json!([
+        { "id": "v", "tool": "asks", "arguments": { "key": "x:sure" } },
+        { "id": "v:x", "tool": "asks", "arguments": {} },
+        { "id": "v%3Ax", "tool": "asks", "arguments": {} },
+    ]);
+    let plan = plan(&steps, 3, Answer::Outcomes);
+    let mut rounds = Rounds::begin(&plan, json!({})).await;
+    let keys: Vec<_> = rounds.asked().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, ["v%253Ax:sure", "v%3Ax:sure", "v:x:sure"]);
+    rounds.answer(json!({ "v:x:sure": 1, "v%3Ax:sure": 2, "v%253Ax:sure": 3 })).await;
+    assert_eq!(rounds.statuses(), [Completed; 3]);
+    let said = |step| output_of(&rounds.state, step).expect("it was answered")["said"].clone();
+    assert_eq!(said(0), json!({ "x:sure": 1 }));
+    assert_eq!([said(1), said(2)], [json!({ "sure": 2 }), json!({ "sure": 3 })]);
+}

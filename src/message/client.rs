@@ -1,0 +1,290 @@
+//! The client of a request, as far as it can be asked something.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use rmcp::{
+    Peer, RoleServer, ServiceError,
+    model::{
+        CancelledNotificationParam, ClientCapabilities, ClientRequest, ClientResult,
+        ElicitRequestParams, ErrorData, InitializeRequestParams, InputRequest, RequestId,
+        ServerRequest,
+    },
+    service::{OriginatingRequestId, PeerRequestOptions, RequestHandle},
+};
+use serde_json::{Map, Value};
+use tokio::{
+    runtime::Handle,
+    task::{JoinSet, coop::unconstrained},
+    time::{Instant, sleep},
+};
+use tracing::Instrument;
+
+/// What a client can be asked for, by the names of its capabilities.
+pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
+/// What a client declares of which a person can be asked.
+pub(crate) const ELICITATION: &str = "elicitation";
+
+/// Whether whoever answers a request like this may want to know something first.
+pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
+    matches!(
+        request,
+        ClientRequest::CallToolRequest(_)
+            | ClientRequest::GetPromptRequest(_)
+            | ClientRequest::ReadResourceRequest(_)
+    )
+}
+
+/// What a server is told that asks for something and gets no answer.
+///
+/// An error, and not that the person declined: nobody has seen the question, and
+/// a server would tell its caller the opposite. Most servers pass an error on.
+pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
+    let reason = reason.into();
+    tracing::debug!(reason, "what a server asks for was not answered");
+    ErrorData::invalid_request(reason, None)
+}
+
+/// What the client of a request says that it can be asked for.
+///
+/// Whoever says nothing cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    /// To show a person a form.
+    pub(crate) form: bool,
+    /// To send a person to an address.
+    pub(crate) url: bool,
+    pub(crate) sampling: bool,
+    /// With tools that the model may call.
+    pub(crate) sampling_tools: bool,
+    pub(crate) roots: bool,
+}
+
+/// A client of a protocol before 2026-07-28, which is asked while its request
+/// goes on.
+#[derive(Clone)]
+pub(crate) struct LiveClient(Arc<Asked>);
+
+struct Asked {
+    peer: Peer<RoleServer>,
+    /// The request that it waits for: over HTTP, what it is asked comes on the
+    /// stream of that.
+    request: RequestId,
+    /// What it can be asked for, as it says so.
+    capabilities: Map<String, Value>,
+}
+
+/// A question on its way. Dropped, it is withdrawn.
+struct Pending {
+    handle: RequestHandle<RoleServer>,
+    since: Instant,
+    answered: bool,
+}
+
+/// How long a question may be on its way to the connection, as good as always.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
+
+// === impl Abilities ===
+
+impl Abilities {
+    /// What these capabilities say.
+    pub(crate) fn of(capabilities: &Map<String, Value>) -> Self {
+        let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
+        let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
+        Self {
+            // No mode at all means forms, which were once all there was.
+            form: elicitation.is_some_and(|modes| modes.contains_key("form") || !url),
+            url,
+            sampling: capabilities.contains_key("sampling"),
+            sampling_tools: capabilities
+                .get("sampling")
+                .is_some_and(|sampling| sampling.get("tools").is_some()),
+            roots: capabilities.contains_key("roots"),
+        }
+    }
+
+    /// What the client lacks to be asked this, if it lacks anything.
+    #[expect(deprecated, reason = "servers still ask for it")]
+    pub(crate) fn lacks(self, request: &InputRequest) -> Option<&'static str> {
+        let (can, capability) = match request {
+            InputRequest::Elicitation(elicit) => match &elicit.params {
+                ElicitRequestParams::FormElicitationParams { .. } => (self.form, "elicitation"),
+                _ => (self.url, "elicitation.url"),
+            },
+            InputRequest::CreateMessage(create)
+                if create.params.tools.is_some() || create.params.tool_choice.is_some() =>
+            {
+                (self.sampling_tools, "sampling.tools")
+            }
+            InputRequest::CreateMessage(_) => (self.sampling, "sampling"),
+            InputRequest::ListRoots(_) => (self.roots, "roots"),
+            // What rmcp may learn later.
+            _ => (false, "unknown"),
+        };
+        (!can).then_some(capability)
+    }
+
+    /// Whether it can be asked for nothing.
+    pub(crate) const fn is_nothing(self) -> bool {
+        !(self.form || self.url || self.sampling || self.roots)
+    }
+}
+
+// === impl LiveClient ===
+
+impl LiveClient {
+    /// The client of a request, if it can be asked for anything.
+    pub(super) fn new(peer: &Peer<RoleServer>, request: &RequestId) -> Option<Self> {
+        let info = peer.peer_info()?;
+        let capabilities = declared(&info.capabilities)?;
+        let can = !Abilities::of(&capabilities).is_nothing();
+        can.then(|| {
+            Self(Arc::new(Asked { peer: peer.clone(), request: request.clone(), capabilities }))
+        })
+    }
+
+    /// What it can be asked for, as it says so.
+    pub(crate) fn capabilities(&self) -> &Map<String, Value> {
+        &self.0.capabilities
+    }
+
+    pub(crate) fn abilities(&self) -> Abilities {
+        Abilities::of(&self.0.capabilities)
+    }
+
+    /// What it said of itself when it introduced itself.
+    pub(crate) fn info(&self) -> Option<InitializeRequestParams> {
+        self.0.peer.peer_info().map(|info| (*info).clone())
+    }
+
+    /// Whether both are the client of one request.
+    #[cfg(feature = "remote")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Asks in the name of a server, which gets either the client's answer or why
+    /// there is none; dropped, it withdraws the question.
+    ///
+    /// # Errors
+    ///
+    /// Returns what to tell the server: the error of the client, or another.
+    pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
+        if let Some(capability) = self.abilities().lacks(&request) {
+            return Err(unanswered(format!("the client does not declare `{capability}`")));
+        }
+        self.answer(request).await.map_err(|error| match error {
+            ServiceError::McpError(error) => error,
+            ServiceError::UnexpectedResponse => unanswered("the client gave an invalid answer"),
+            _ => unanswered("the client is gone"),
+        })
+    }
+
+    /// Asks, and waits for the answer as long as it takes; dropped, it withdraws
+    /// the question.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there will be no answer: the client is gone, or refused.
+    pub(crate) async fn ask(&self, request: InputRequest) -> Result<Value, ServiceError> {
+        let result = match self.answer(request).await? {
+            ClientResult::ElicitResult(result) => serde_json::to_value(result),
+            ClientResult::CreateMessageResult(result) => serde_json::to_value(result),
+            ClientResult::ListRootsResult(result) => serde_json::to_value(result),
+            _ => return Err(ServiceError::UnexpectedResponse),
+        };
+        result.map_err(|_| ServiceError::UnexpectedResponse)
+    }
+
+    async fn answer(&self, request: InputRequest) -> Result<ClientResult, ServiceError> {
+        let Asked { peer, request: origin, .. } = &*self.0;
+        // rmcp knows it only in the task that it runs the request in.
+        let origin = OriginatingRequestId(origin.clone());
+        // rmcp reads an answer as the first thing that it looks like.
+        let (request, answers): (_, fn(&ClientResult) -> bool) = match request {
+            InputRequest::Elicitation(mut request) => {
+                request.extensions.insert(origin);
+                let answers = |result: &_| matches!(result, ClientResult::ElicitResult(_));
+                (ServerRequest::ElicitRequest(request), answers)
+            }
+            InputRequest::CreateMessage(mut request) => {
+                request.extensions.insert(origin);
+                let answers = |result: &_| matches!(result, ClientResult::CreateMessageResult(_));
+                (ServerRequest::CreateMessageRequest(request), answers)
+            }
+            InputRequest::ListRoots(mut request) => {
+                request.extensions.insert(origin);
+                let answers = |result: &_| matches!(result, ClientResult::ListRootsResult(_));
+                (ServerRequest::ListRootsRequest(request), answers)
+            }
+            _ => return Err(ServiceError::UnexpectedResponse),
+        };
+        // In a task of its own: whoever asks may itself run for a request of another
+        // connection, whose id rmcp would take for the origin. Dropped, it is aborted.
+        let mut asking = JoinSet::new();
+        asking.spawn(put(peer.clone(), request).in_current_span());
+        let answer = asking.join_next().await;
+        let result = answer.and_then(Result::ok).unwrap_or(Err(ServiceError::TransportClosed))?;
+        if answers(&result) { Ok(result) } else { Err(ServiceError::UnexpectedResponse) }
+    }
+}
+
+impl fmt::Debug for LiveClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveClient").field("request", &self.0.request).finish_non_exhaustive()
+    }
+}
+
+/// Asks over a connection, and waits for the answer; dropped, it withdraws the
+/// question.
+async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientResult, ServiceError> {
+    let options = PeerRequestOptions::no_options();
+    let handle = peer.send_request_with_option(request, options).await?;
+    let mut pending = Pending { handle, since: Instant::now(), answered: false };
+    let answer = (&mut pending.handle.rx).await;
+    pending.answered = true;
+    answer.unwrap_or(Err(ServiceError::TransportClosed))
+}
+
+/// What of a client's capabilities is to be asked for something, if it is any.
+fn declared(capabilities: &ClientCapabilities) -> Option<Map<String, Value>> {
+    let ClientCapabilities { elicitation, sampling, roots, .. } = capabilities;
+    if elicitation.is_none() && sampling.is_none() && roots.is_none() {
+        return None;
+    }
+    let Ok(Value::Object(mut capabilities)) = serde_json::to_value(capabilities) else {
+        return None;
+    };
+    capabilities.retain(|name, _| ASKABLE.contains(&name.as_str()));
+    Some(capabilities)
+}
+
+// === impl Pending ===
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let reason = Some("nobody waits for the answer any more".to_owned());
+        let params = CancelledNotificationParam::new(Some(self.handle.id.clone()), reason);
+        let peer = self.handle.peer.clone();
+        let is_new = self.since.elapsed() < ON_ITS_WAY;
+        let mut notify = Box::pin(async move {
+            drop(peer.notify_cancelled(params.clone()).await);
+            // rmcp sends each message from a task of its own, so this can have come
+            // before the question, and to nothing. Twice does no harm.
+            if is_new {
+                sleep(ON_ITS_WAY).await;
+                drop(peer.notify_cancelled(params).await);
+            }
+        });
+        // The first poll puts the message into the connection's queue, also where
+        // there is no runtime; it waits for how the sending went.
+        if unconstrained(&mut notify).now_or_never().is_none()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(notify);
+        }
+    }
+}

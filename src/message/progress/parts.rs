@@ -1,0 +1,161 @@
+use std::{
+    fmt::{self, Display},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::time::Instant;
+
+use super::{Progress, Stream};
+
+/// How many characters of what a server says about its progress are told.
+const MAX_DETAIL: usize = 200;
+/// How much of a part is done at most before it has ended, whatever is told of it: so
+/// there is always more to come while it runs.
+const MOST: f64 = 0.99;
+/// How many parts are named that still run.
+const MAX_NAMED: usize = 3;
+
+/// What a request is made of, such as the steps of a workflow, each of which counts
+/// for one.
+pub(crate) struct Parts {
+    whole: Progress,
+    labels: Labels,
+    /// How much of each is done, from zero to one.
+    done: Mutex<Box<[f64]>>,
+}
+
+/// What parts are called.
+pub(crate) enum Labels {
+    /// What one is, and their names in order: `step 2/5 fetch_logs`.
+    Named(&'static str, Box<[Arc<str>]>),
+    /// What one is, and how many there are: `element 3/10`.
+    Numbered(&'static str, usize),
+}
+
+/// What one part is called.
+pub(super) struct Label<'p> {
+    labels: &'p Labels,
+    part: usize,
+}
+
+// === impl Parts ===
+
+impl Parts {
+    pub(super) fn new(whole: Progress, labels: Labels) -> Self {
+        let done = Mutex::new(vec![0.0; labels.count()].into_boxed_slice());
+        Self { whole, labels, done }
+    }
+
+    /// The progress of one part.
+    pub(crate) fn part(self: &Arc<Self>, part: usize) -> Progress {
+        Progress(Stream::Part { whole: self.clone(), part })
+    }
+
+    /// Tells that a part begins.
+    pub(crate) fn begin(&self, part: usize) {
+        self.tell(part, 0.0, self.label(part).to_string());
+    }
+
+    /// Tells that a part is done, and how it ended.
+    pub(crate) fn end(&self, part: usize, how: &str) {
+        self.tell(part, 1.0, format!("{}: {how}", self.label(part)));
+    }
+
+    /// Counts a part that was skipped, which is not told by itself.
+    pub(crate) fn skip(&self, part: usize) {
+        self.with(|done| done[part] = 1.0);
+    }
+
+    /// Tells that these parts still run.
+    pub(crate) fn still(&self, running: &[usize]) {
+        let (named, more) = running.split_at(running.len().min(MAX_NAMED));
+        let named: Vec<_> = named.iter().map(|&part| self.label(part).to_string()).collect();
+        let more = match more.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        let done = self.with(|done| done.iter().sum());
+        let message = format!("still running: {}{more}", named.join(", "));
+        self.whole.push(done, self.labels.count_as_value(), message);
+    }
+
+    /// When the client was told something, if these are the parts of all that it asked
+    /// for, and not of a part of that.
+    pub(crate) fn told_at(&self) -> Option<Instant> {
+        self.whole.told_at()
+    }
+
+    /// Tells what a server says about a part, if it is a step forward.
+    pub(super) fn report(&self, part: usize, fraction: f64, message: Option<String>) {
+        let fraction = fraction.min(MOST);
+        if self.with(|done| fraction > done[part]) {
+            let label = self.label(part);
+            let message = match message {
+                Some(message) => format!("{label}: {}", cut(&message)),
+                None => label.to_string(),
+            };
+            self.tell(part, fraction, message);
+        }
+    }
+
+    /// Tells what is told about the parts of a part.
+    pub(super) fn push(&self, part: usize, fraction: f64, message: &str) {
+        let message = format!("{}: {message}", self.label(part));
+        self.tell(part, fraction.min(MOST), message);
+    }
+
+    fn tell(&self, part: usize, fraction: f64, message: String) {
+        let done = self.with(|done| {
+            done[part] = done[part].max(fraction);
+            done.iter().sum()
+        });
+        self.whole.push(done, self.labels.count_as_value(), message);
+    }
+
+    pub(super) const fn label(&self, part: usize) -> Label<'_> {
+        Label { labels: &self.labels, part }
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut [f64]) -> T) -> T {
+        // Nothing panics while it is held, and if it did, the values would be whole.
+        look(&mut self.done.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Labels ===
+
+impl Labels {
+    fn count(&self) -> usize {
+        match self {
+            Self::Named(_, names) => names.len(),
+            Self::Numbered(_, count) => *count,
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
+    fn count_as_value(&self) -> f64 {
+        self.count() as f64
+    }
+}
+
+// === impl Label ===
+
+impl Display for Label<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.part + 1;
+        match self.labels {
+            Labels::Named(what, names) => {
+                write!(f, "{what} {place}/{} {}", names.len(), names[self.part])
+            }
+            Labels::Numbered(what, count) => write!(f, "{what} {place}/{count}"),
+        }
+    }
+}
+
+/// A text that is not too long to be told many times.
+fn cut(text: &str) -> Box<str> {
+    match text.char_indices().nth(MAX_DETAIL) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}

@@ -1,0 +1,76 @@
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+/// Why a state cannot be kept.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PutError {
+    /// It is larger than one may be.
+    #[error("the state of the run has {bytes} bytes: expected at most {max} (`max_state_bytes`)")]
+    TooLarge {
+        /// How large it is.
+        bytes: usize,
+        /// How large it may be.
+        max: usize,
+    },
+    /// There is no room beside those that are kept.
+    #[error(
+        "no room for the state of the run: with it, the states that are kept have {bytes} bytes, \
+         more than {max} (`max_total_bytes`)"
+    )]
+    Full {
+        /// How large all would be.
+        bytes: usize,
+        /// How large all may be.
+        max: usize,
+    },
+    /// The store is away. Why is for a log, and not for clients.
+    #[error("states of runs cannot be kept at the moment: {0}")]
+    Unavailable(Cow<'static, str>),
+}
+
+/// Why a text gives no state. What it says is for a log, and not for clients.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TakeError {
+    /// The text is wrong, in whatever way. Clients are told one and the same of all.
+    #[error("no state of a run: {0}")]
+    Invalid(Cow<'static, str>),
+    /// The store is away.
+    #[error("states of runs cannot be taken at the moment: {0}")]
+    Unavailable(Cow<'static, str>),
+}
+
+/// Why keys cannot sign states.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// There is none.
+    #[error("no key to sign states with: expected at least one")]
+    None,
+    /// A key has so few bytes that it could be guessed.
+    #[error("the key `{id}` has {bytes} bytes: expected at least {min}")]
+    TooShort {
+        /// Which key.
+        id: String,
+        /// How many it has.
+        bytes: usize,
+        /// How many it must have.
+        min: usize,
+    },
+    /// Two keys have the same id.
+    #[error("two keys have the id `{id}`")]
+    DuplicateId {
+        /// The id.
+        id: String,
+    },
+    /// The id of a key is blank or too long.
+    #[error("the id of a key has {bytes} bytes: expected 1 to {max}")]
+    IllegalId {
+        /// How many it has.
+        bytes: usize,
+        /// How many it may have.
+        max: usize,
+    },
+}

@@ -1,0 +1,332 @@
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
+
+use futures::FutureExt;
+use proptest::prelude::*;
+use tokio::time::{Instant, advance};
+
+use super::{KeyError, PutError, SignedState, StateStore, StoredState, TakeError};
+
+const KEY: &str = "a key of at least thirty-two bytes";
+const OTHER_KEY: &str = "another key of at least 32 bytes.";
+
+fn signed() -> SignedState {
+    SignedState::new(KEY).unwrap()
+}
+
+/// Each kind of store, as it is if nothing is set.
+fn stores() -> [Box<dyn StateStore>; 3] {
+    [Box::new(signed()), Box::new(StoredState::new()), Box::new(Arc::new(SignedState::ephemeral()))]
+}
+
+fn put(store: &dyn StateStore, state: &[u8], binding: &[u8]) -> Result<String, PutError> {
+    store.put(state.to_vec(), binding).now_or_never().expect("nothing to wait for")
+}
+
+fn take(store: &dyn StateStore, text: &str, binding: &[u8]) -> Result<Vec<u8>, TakeError> {
+    store.take(text, binding).now_or_never().expect("nothing to wait for")
+}
+
+fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
+    matches!(taken, Err(TakeError::Invalid(_)))
+}
+
+// === every store ===
+
+#[test]
+fn what_was_put_is_taken() {
+    for store in stores() {
+        for state in [&b""[..], b"{}", &[0, 255, 0], &[b'x'; 40_000]] {
+            for binding in [&b""[..], b"b", &[7; 100]] {
+                let text = put(&*store, state, binding).unwrap();
+                assert_eq!(take(&*store, &text, binding).as_deref(), Ok(state), "{store:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_same_binding_takes_it() {
+    for store in stores() {
+        let text = put(&*store, b"state", b"call of alice").unwrap();
+        for other in [&b""[..], b"call of bob", b"call of alic", b"call of alice "] {
+            assert!(is_invalid(&take(&*store, &text, other)), "{store:?}");
+        }
+        assert_eq!(take(&*store, &text, b"call of alice").unwrap(), b"state", "{store:?}");
+    }
+}
+
+#[test]
+fn no_text_with_one_bit_changed_is_taken() {
+    for store in stores() {
+        let text = put(&*store, b"{\"steps\":[]}", b"b").unwrap();
+        for at in 0..text.len() {
+            for bit in 0..7 {
+                let mut bytes = text.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                let changed = String::from_utf8(bytes).unwrap();
+                assert!(is_invalid(&take(&*store, &changed, b"b")), "{changed}: {store:?}");
+            }
+        }
+        assert!(take(&*store, &text, b"b").is_ok(), "{store:?}");
+    }
+}
+
+#[test]
+fn no_part_of_a_text_and_nothing_longer_is_taken() {
+    for store in stores() {
+        let text = put(&*store, b"state", b"").unwrap();
+        for at in 0..text.len() {
+            assert!(is_invalid(&take(&*store, &text[..at], b"")), "{at}: {store:?}");
+        }
+        for longer in [format!("{text}A"), format!("{text}="), format!("{text}.{text}")] {
+            assert!(is_invalid(&take(&*store, &longer, b"")), "{longer}: {store:?}");
+        }
+    }
+}
+
+#[test]
+fn a_text_of_another_store_is_not_taken() {
+    let texts = stores().map(|store| put(&*store, b"state", b"").unwrap());
+    for text in texts {
+        for store in [
+            Box::new(SignedState::new(OTHER_KEY).unwrap()) as Box<dyn StateStore>,
+            Box::new(StoredState::new()),
+        ] {
+            assert!(is_invalid(&take(&*store, &text, b"")), "{text}: {store:?}");
+        }
+    }
+}
+
+#[test]
+fn huge_garbage_is_refused_at_once() {
+    for store in stores() {
+        let garbage = format!("rs2.ZGVmYXVsdA.{}.{}", "A".repeat(32 << 20), "A".repeat(43));
+        let start = Instant::now();
+        assert!(is_invalid(&take(&*store, &garbage, b"")), "{store:?}");
+        // To read it would take a hundred times as long.
+        assert!(start.elapsed() < Duration::from_millis(20), "{:?}", start.elapsed());
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_garbage_is_taken(text in any::<String>(), key in "[A-Za-z0-9_-]{0,12}", body in "[A-Za-z0-9_.=-]{0,200}") {
+        for store in stores() {
+            for text in [&text, &format!("rs1.{body}"), &format!("rs2.{key}.{body}"), &body] {
+                prop_assert!(is_invalid(&take(&*store, text, b"")));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hundred_threads_use_it_at_once() {
+    for store in stores() {
+        thread::scope(|scope| {
+            for thread in 0..100_u8 {
+                let store = &store;
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        let state = [thread, round];
+                        let text = put(&**store, &state, &[thread]).unwrap();
+                        assert!(is_invalid(&take(&**store, &text, &[thread + 1])));
+                        assert_eq!(take(&**store, &text, &[thread]).unwrap(), state);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn nothing_secret_is_printed() {
+    let stored = StoredState::new();
+    let handle = put(&stored, b"s3cret", b"s3cret").unwrap();
+    let printed = format!("{:?} {stored:?}", SignedState::new(KEY).unwrap());
+    for secret in [KEY, "s3cret", "115, 51, 99", "97, 32, 107", &*handle] {
+        assert!(!printed.contains(secret), "{printed}");
+    }
+}
+
+// === SignedState ===
+
+#[test]
+fn a_signed_state_is_taken_as_often_as_its_client_wants() {
+    let text = put(&signed(), b"state", b"").unwrap();
+    for _ in 0..3 {
+        assert_eq!(take(&signed(), &text, b"").unwrap(), b"state");
+    }
+}
+
+#[test]
+fn a_signed_state_that_has_expired_is_not_taken() {
+    let store = signed().ttl(Duration::from_millis(1));
+    let text = put(&store, b"state", b"").unwrap();
+    // The time is that of the world, which a test can only wait for.
+    let start = Instant::now();
+    while take(&store, &text, b"").is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+    assert_eq!(take(&store, &text, b""), Err(TakeError::Invalid("it has expired".into())));
+}
+
+#[test]
+fn the_first_key_signs_and_all_are_good_for_taking() {
+    let old = SignedState::ring([("old", KEY)]).unwrap();
+    let both = SignedState::ring([("old", KEY), ("new", OTHER_KEY)]).unwrap();
+    let promoted = SignedState::ring([("new", OTHER_KEY), ("old", KEY)]).unwrap();
+    let new = SignedState::ring([("new", OTHER_KEY)]).unwrap();
+    for (from, to, is_taken) in [
+        (&old, &both, true),
+        (&both, &old, true),
+        (&both, &promoted, true),
+        (&promoted, &both, true),
+        (&promoted, &new, true),
+        (&new, &promoted, true),
+        (&promoted, &old, false),
+        (&both, &new, false),
+    ] {
+        let text = put(from, b"state", b"").unwrap();
+        assert_eq!(take(to, &text, b"").is_ok(), is_taken);
+    }
+}
+
+#[test]
+fn a_key_alone_is_the_one_that_is_called_default() {
+    let ring = SignedState::ring([("new", OTHER_KEY), ("default", KEY)]).unwrap();
+    let text = put(&signed(), b"state", b"").unwrap();
+    assert_eq!(take(&ring, &text, b"").unwrap(), b"state");
+}
+
+#[test]
+fn keys_that_are_none_are_refused() {
+    let long = "i".repeat(256);
+    for (keys, error) in [
+        (&[][..], KeyError::None),
+        (&[("a", "short")], KeyError::TooShort { id: "a".into(), bytes: 5, min: 32 }),
+        (
+            &[("a", KEY), ("b", &KEY[..31])],
+            KeyError::TooShort { id: "b".into(), bytes: 31, min: 32 },
+        ),
+        (&[("a", KEY), ("a", OTHER_KEY)], KeyError::DuplicateId { id: "a".into() }),
+        (&[("", KEY)], KeyError::IllegalId { bytes: 0, max: 255 }),
+        (&[(&long, KEY)], KeyError::IllegalId { bytes: 256, max: 255 }),
+    ] {
+        assert_eq!(SignedState::ring(keys.iter().copied()).unwrap_err(), error);
+    }
+    assert!(SignedState::new(&KEY[..32]).is_ok());
+}
+
+#[test]
+fn what_only_this_process_can_take_is_the_same_each_time() {
+    let text = put(&SignedState::ephemeral(), b"state", b"").unwrap();
+    assert_eq!(take(&SignedState::ephemeral(), &text, b"").unwrap(), b"state");
+}
+
+#[test]
+fn a_text_that_is_too_long_is_not_made() {
+    let store = signed().max_state_bytes(1_000);
+    let fits = put(&store, &[b'x'; 600], b"").unwrap();
+    assert!(fits.len() <= 1_000 && take(&store, &fits, b"").is_ok());
+    for bytes in [720, 1_001, 100_000] {
+        let error = put(&store, &vec![b'x'; bytes], b"").unwrap_err();
+        assert!(matches!(error, PutError::TooLarge { bytes, max: 1_000 } if bytes > 1_000));
+        assert!(error.to_string().contains("at most 1000 (`max_state_bytes`)"), "{error}");
+    }
+}
+
+// === StoredState ===
+
+#[test]
+fn a_stored_state_is_taken_once() {
+    let store = StoredState::new();
+    let text = put(&store, b"state", b"").unwrap();
+    assert!(take(&store, &text, b"").is_ok());
+    assert!(is_invalid(&take(&store, &text, b"")));
+}
+
+#[test]
+fn of_all_who_take_a_stored_state_at_once_one_gets_it() {
+    let store = StoredState::new();
+    for _ in 0..50 {
+        let text = put(&store, b"state", b"").unwrap();
+        let barrier = Barrier::new(8);
+        let taken = thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        take(&store, &text, b"").is_ok()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).filter(|ok| *ok).count()
+        });
+        assert_eq!(taken, 1);
+    }
+}
+
+#[test]
+fn no_two_handles_are_alike_nor_say_anything() {
+    let store = StoredState::new();
+    let mut handles: Vec<_> = (0..1_000).map(|_| put(&store, b"s", b"").unwrap()).collect();
+    handles.sort();
+    handles.dedup();
+    assert_eq!(handles.len(), 1_000);
+    assert!(handles.iter().all(|handle| handle.len() == 64));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_state_that_has_expired_is_not_taken() {
+    let store = StoredState::new().ttl(Duration::from_secs(10));
+    let [early, late] = [b"1", b"2"].map(|state| put(&store, state, b"").unwrap());
+    advance(Duration::from_secs(9)).await;
+    assert!(take(&store, &early, b"").is_ok());
+    advance(Duration::from_secs(1)).await;
+    assert!(is_invalid(&take(&store, &late, b"")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_takes_no_more_until_one_is_taken_or_expires() {
+    // Room for two.
+    let store = StoredState::new().ttl(Duration::from_secs(10)).max_total_bytes(3_500);
+    let put = || put(&store, &[b'x'; 1_000], b"");
+    let full = PutError::Full { bytes: 3 * (1_000 + 512), max: 3_500 };
+
+    let first = put().unwrap();
+    advance(Duration::from_secs(5)).await;
+    let second = put().unwrap();
+    assert_eq!(put(), Err(full.clone()));
+    assert!(full.to_string().ends_with("more than 3500 (`max_total_bytes`)"), "{full}");
+
+    assert!(take(&store, &first, b"").is_ok());
+    put().unwrap();
+    assert_eq!(put(), Err(full.clone()));
+
+    advance(Duration::from_millis(9_999)).await;
+    assert_eq!(put(), Err(full), "nothing that lives makes room");
+    advance(Duration::from_millis(1)).await;
+    put().unwrap();
+    assert!(is_invalid(&take(&store, &second, b"")));
+}
+
+#[test]
+fn small_states_and_large_bindings_count_too() {
+    let store = StoredState::new().max_total_bytes(10 * 512);
+    let many = (0..100).take_while(|_| put(&store, b"", b"").is_ok()).count();
+    assert_eq!(many, 10);
+
+    let store = StoredState::new().max_total_bytes(1_000);
+    assert!(matches!(put(&store, b"", &[0; 1_000]), Err(PutError::Full { bytes: 1_512, .. })));
+}
+
+#[test]
+fn a_state_that_is_too_large_is_not_stored() {
+    let store = StoredState::new().max_state_bytes(10);
+    assert!(put(&store, &[0; 10], b"").is_ok());
+    assert_eq!(put(&store, &[0; 11], b""), Err(PutError::TooLarge { bytes: 11, max: 10 }));
+}
