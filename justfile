@@ -36,11 +36,16 @@ features:
 examples:
     cargo run --example search_all
     cargo run --example own_rule
+    cargo run --example pipeline
+    cargo run --example workflow
+    cargo run --example approval
 
-# Test with servers and clients that others wrote; needs Node, npm and Python.
+# Test with servers and clients that others wrote; needs Node, npm, Python and nginx.
 foreign:
     tests/foreign/install.sh
     cargo test --all-features --test foreign
+    cargo build --all-features --example gateway
+    cargo run --all-features --example replicas
 
 # Time the fan-out; `just bench fan_out/8` for one group.
 bench *filter:
@@ -53,6 +58,10 @@ bench-engine *filter:
 # Time the layers; `just bench-stack empty` for one group.
 bench-stack *filter:
     cargo bench --bench stack -- {{filter}}
+
+# Time the states of runs that wait for a person.
+bench-state *filter:
+    cargo bench --bench state -- {{filter}}
 
 # Time remote servers, and measure the gateway at rest.
 bench-remote *filter:

@@ -6,6 +6,7 @@
 //! ```text
 //! gateway FILE.toml                          over stdio
 //! gateway FILE.toml --http 127.0.0.1:8080    over streamable HTTP, at /mcp
+//!                       [--stateless]        without sessions
 //! gateway FILE.toml --check                  shows what clients would see
 //! gateway FILE.toml --plan NAME [--input JSON]
 //!                                            shows what a composite would do
@@ -16,6 +17,11 @@
 //! `--check` connects everything once, prints tools and composites with their
 //! schemas and annotations, and fails if anything is wrong. Tools that are not
 //! advertised are named apart.
+//!
+//! Over HTTP, clients before 2026-07-28 have a session, which is in this process. With
+//! `--stateless` they have none, so that any replica can answer any request; but they
+//! cannot be asked, and are not told when something changes. Later clients never have
+//! a session, and are asked all the same.
 //!
 //! `--plan` connects everything once and prints what the composite would call with
 //! this input, in which order, with the arguments as far as they are known before
@@ -73,7 +79,7 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 const USAGE: &str = "usage: gateway FILE.toml \
-    [--check | --plan NAME [--input JSON] | [--http ADDRESS:PORT] [--watch]]";
+    [--check | --plan NAME [--input JSON] | [--http ADDRESS:PORT [--stateless]] [--watch]]";
 
 type Server = ServeService<Reload<Stack<Router>>>;
 
@@ -87,7 +93,7 @@ struct Arguments {
 
 enum Mode {
     Stdio,
-    Http(SocketAddr),
+    Http { address: SocketAddr, sessions: bool },
     Check,
     Plan { composite: String, input: JsonObject },
 }
@@ -137,9 +143,9 @@ async fn run(
                 wait_for(&gateway.backends(), &stop).await;
                 serve_stdio(server(&gateway), &stop).await
             }
-            Mode::Http(address) => {
+            Mode::Http { address, sessions } => {
                 wait_for(&gateway.backends(), &stop).await;
-                serve_http(server(&gateway), address, &stop).await
+                serve_http(server(&gateway), address, sessions, &stop).await
             }
         }
     };
@@ -180,9 +186,12 @@ async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box
 async fn serve_http(
     server: Server,
     address: SocketAddr,
+    sessions: bool,
     stop: &CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
-    let config = StreamableHttpServerConfig::default().with_cancellation_token(stop.clone());
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(sessions)
+        .with_cancellation_token(stop.clone());
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
         LocalSessionManager::default().into(),
@@ -234,7 +243,7 @@ impl Mode {
     /// Logs to standard error what `RUST_LOG` says, or else what one wants to know.
     fn log(&self, writer: Redacted) {
         let default = match self {
-            Self::Stdio | Self::Http(_) => "info,rmcp=warn",
+            Self::Stdio | Self::Http { .. } => "info,rmcp=warn",
             // It tells the same itself.
             Self::Check | Self::Plan { .. } => "off",
         };
@@ -247,11 +256,12 @@ impl Arguments {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
         let mut arguments = arguments.peekable();
         let (mut file, mut mode, mut watch) = (None, Mode::Stdio, false);
-        let mut input = None;
+        let (mut input, mut stateless) = (None, false);
         while let Some(argument) = arguments.next() {
             match &*argument {
                 "--check" => mode = Mode::Check,
                 "--watch" => watch = true,
+                "--stateless" => stateless = true,
                 "--plan" => {
                     let composite = arguments.next().ok_or(USAGE)?;
                     mode = Mode::Plan { composite, input: JsonObject::new() };
@@ -268,7 +278,7 @@ impl Arguments {
                     let address = address.parse().map_err(|_| {
                         format!("`{address}` is no address and port, such as `127.0.0.1:8080`")
                     })?;
-                    mode = Mode::Http(address);
+                    mode = Mode::Http { address, sessions: true };
                 }
                 option if option.starts_with('-') || file.is_some() => return Err(USAGE.into()),
                 path => file = Some(PathBuf::from(path)),
@@ -278,6 +288,11 @@ impl Arguments {
             (Mode::Plan { input, .. }, Some(given)) => *input = given,
             (_, Some(_)) => return Err(USAGE.into()),
             (_, None) => (),
+        }
+        match &mut mode {
+            Mode::Http { sessions, .. } => *sessions = !stateless,
+            _ if stateless => return Err(USAGE.into()),
+            _ => (),
         }
         if watch && matches!(mode, Mode::Check | Mode::Plan { .. }) {
             return Err(USAGE.into());

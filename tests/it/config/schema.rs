@@ -20,22 +20,29 @@ fn schema() -> Validator {
 fn files_that_are_right_fit_the_schema() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files: Vec<(String, String)> = Vec::new();
-    for folder in ["tests/configs", "tests/configs/include", "examples"] {
+    for folder in ["tests/configs", "tests/configs/include", "examples", "examples/replicas"] {
         for entry in fs::read_dir(package.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            if name.ends_with(".toml") && (folder == "examples" || name.starts_with("valid")) {
+            if name.ends_with(".toml")
+                && (folder.starts_with("examples") || name.starts_with("valid"))
+            {
                 files.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
             }
         }
     }
     assert!(files.len() > 5, "{files:?}");
-    for name in ["README.md", "src/config/mod.rs"] {
+    for (name, least) in [
+        ("README.md", 2),
+        ("src/config/mod.rs", 2),
+        ("src/docs/replicas.md", 1),
+        ("src/docs/steps.md", 1),
+    ] {
         let text = fs::read_to_string(package.join(name)).unwrap();
         let lines = text.lines().map(|line| line.trim_start_matches("//!").trim_start());
         let text = lines.collect::<Vec<_>>().join("\n");
         let blocks: Vec<_> = text.split("```toml\n").skip(1).collect();
-        assert!(blocks.len() >= 2, "{name}");
+        assert!(blocks.len() >= least, "{name}");
         for block in blocks {
             files.push((name.to_owned(), block.split_once("```").unwrap().0.to_owned()));
         }
