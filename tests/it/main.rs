@@ -10,10 +10,14 @@ mod changes;
 #[cfg(feature = "config")]
 mod config;
 mod contract;
+mod costs;
 mod defects;
+#[cfg(feature = "config")]
+mod elsewhere;
 mod end_to_end;
 mod fan_out;
 mod filter;
+mod forms;
 mod from_fn;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod gateway;
@@ -22,21 +26,35 @@ mod handler;
 mod hide_the_parts;
 mod http;
 mod include;
+#[cfg(feature = "stdio")]
+mod leaks;
 mod limit;
 mod listing;
 mod malformed;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod matrix;
 mod pattern;
+#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+mod person;
 mod preview;
 mod programs;
+#[cfg(all(feature = "config", feature = "remote"))]
+mod progress;
+#[cfg(feature = "http")]
+mod relay;
+#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+#[path = "../../examples/replicas/releases.rs"]
+mod releases;
 mod reload;
 #[cfg(feature = "stdio")]
 mod remote;
+#[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
+mod replicas;
 mod router;
 mod scripted;
 mod serve;
 mod stack;
+mod states;
 mod steps;
 mod support;
 mod testing;

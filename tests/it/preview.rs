@@ -10,11 +10,11 @@ use mcp_composite::{
     stack::StackLayer,
     testing::{self, Answer, Server},
 };
-use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, Tool};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ErrorData, Tool};
 use serde_json::{Value, json};
 use tower::Layer;
 
-use crate::scripted::object;
+use crate::scripted::{can_be_asked, object};
 
 /// A tool that takes a number `n` and a list `all`, and nothing else.
 fn strict_tool(name: &str) -> Tool {
@@ -239,4 +239,30 @@ async fn an_output_that_may_be_null_says_so_in_its_schema() {
     assert_eq!(schema.unwrap()["properties"]["n"]["type"], json!(["integer", "null"]));
     let result = testing::call(&service, "may", json!({})).await;
     assert_eq!(result.structured_content, Some(json!({ "n": null })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_by_itself_asks_nobody_and_changes_nothing_if_it_would_have_to() {
+    let plan = Plan::new(CompositeTool::pipeline(
+        "deploy",
+        "Deploys",
+        [
+            Step::new("build", "build"),
+            Step::elicitation("approve", "Sure?", json!({})),
+            Step::new("deploy", "deploy"),
+        ],
+    ))
+    .unwrap();
+    let mut context = Context::default();
+    *context.meta_mut() = can_be_asked();
+    let call = |call: CallToolRequestParams, _: Context| async move {
+        let called = format!("`{}` is called", call.name);
+        Ok::<_, ErrorData>(CallToolResult::success(vec![ContentBlock::text(called)]))
+    };
+    let result = plan.run(object(json!({})), &context, call).await.unwrap();
+    assert_eq!(
+        result.content[0].as_text().unwrap().text,
+        "step `build` (tool `build`) failed: step `approve` asks a person, and cannot: a plan that \
+         runs by itself asks nobody"
+    );
 }

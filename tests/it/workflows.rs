@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
 use mcp_composite::{
     composite::TRACE,
     config::Config,
-    testing::{self, Answer, Server},
+    testing::{self, Answer, Person, Server},
 };
 use rmcp::model::{
     CallToolResult, ContentBlock, ErrorCode, ErrorData, JsonObject, Tool, ToolAnnotations,
@@ -43,7 +43,24 @@ struct Exchange {
     arguments: JsonObject,
     /// What tools answer in this call, by their names, instead of what they do else.
     answers: BTreeMap<String, Vec<ScriptedAnswer>>,
+    /// What a person says when asked, in any order; without, nobody can be asked.
+    person: Option<Vec<Saying>>,
     expect: Expected,
+}
+
+/// What a person says to one question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saying {
+    /// The key of the question.
+    to: String,
+    accept: Option<Value>,
+    /// The whole answer, whatever it is.
+    answer: Option<Value>,
+    #[serde(default)]
+    decline: bool,
+    #[serde(default)]
+    cancel: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,6 +90,8 @@ struct ScriptedAnswer {
     failure: Option<String>,
     /// A JSON-RPC error.
     error: Option<RpcError>,
+    /// A question of this key and text.
+    asks: Option<(String, String)>,
     /// The service's own error.
     unavailable: Option<String>,
     panic: Option<String>,
@@ -107,6 +126,10 @@ struct Expected {
     output_schema: Option<Value>,
     /// All calls, in their order: the tool and its arguments.
     calls: Option<Vec<ExpectedCall>>,
+    /// What a person was asked: keys and messages.
+    asked: Option<Vec<(String, String)>>,
+    /// How often.
+    rounds: Option<usize>,
     /// How many calls ran at the same time.
     most_at_once: Option<usize>,
     /// The structured content; `null` for none.
@@ -131,6 +154,8 @@ struct ExpectedCall {
     tool: String,
     #[serde(default)]
     arguments: JsonObject,
+    /// The answers to what the tool has asked; `null` for none.
+    answers: Option<Value>,
     /// When it was made.
     at_ms: Option<u64>,
 }
@@ -216,7 +241,9 @@ fn compare<T: PartialEq + std::fmt::Debug>(
 
 impl Exchange {
     async fn run(self, config: &Config, tools: &[ScriptedTool], differences: &mut Vec<String>) {
-        let Self { tool, arguments, answers, expect } = self;
+        let Self { tool, arguments, answers, person, expect } = self;
+        let can_be_asked = person.is_some();
+        let mut person = person.unwrap_or_default().iter().fold(Person::new(), Saying::told_to);
         let composite = tool.unwrap_or_else(|| config.composite_tools()[0].name().to_owned());
         for name in answers.keys() {
             if !tools.iter().any(|tool| tool.name == *name) {
@@ -277,8 +304,15 @@ impl Exchange {
                 compare("refused", &expected, &error.message.to_string(), differences);
                 None
             }
+            None if can_be_asked => Some(person.call(&service, &composite, arguments.into()).await),
             None => Some(testing::call(&service, &composite, arguments.into()).await),
         };
+        if let Some(expected) = expect.asked {
+            compare("asked", &&*expected, &person.asked(), differences);
+        }
+        if let Some(expected) = expect.rounds {
+            compare("rounds", &expected, &person.rounds(), differences);
+        }
         if let Some(expected) = expect.after_ms {
             compare("after_ms", &u128::from(expected), &start.elapsed().as_millis(), differences);
         }
@@ -294,6 +328,10 @@ impl Exchange {
             .collect();
         compare("calls", &expected, &found, differences);
         for (call, expected) in made.iter().zip(&calls) {
+            if let Some(answers) = &expected.answers {
+                let what = format!("the answers to `{}`", expected.tool);
+                compare(&what, answers, &call.answers(), differences);
+            }
             if let Some(at) = expected.at_ms {
                 let what = format!("when `{}` was called", expected.tool);
                 compare(&what, &u128::from(at), &call.at().as_millis(), differences);
@@ -367,6 +405,21 @@ fn trace(result: &CallToolResult) -> Vec<String> {
         .collect()
 }
 
+// === impl Saying ===
+
+impl Saying {
+    fn told_to(person: Person, saying: &Self) -> Person {
+        let Self { to, accept, answer, decline, cancel } = saying;
+        match (accept, answer) {
+            (Some(content), _) => person.accepts(to, content.clone()),
+            (None, Some(answer)) => person.answers(to, answer.clone()),
+            (None, None) if *decline => person.declines(to),
+            (None, None) if *cancel => person.cancels(to),
+            (None, None) => person.ignores(to),
+        }
+    }
+}
+
 // === impl ScriptedTool ===
 
 impl ScriptedTool {
@@ -406,6 +459,8 @@ impl ScriptedAnswer {
             Answer::failure(why)
         } else if let Some(RpcError { code, message, data }) = &self.error {
             ErrorData::new(ErrorCode(*code), message.clone(), data.clone()).into()
+        } else if let Some((key, message)) = &self.asks {
+            Answer::asks(key, message)
         } else if let Some(why) = &self.unavailable {
             Answer::unavailable(why)
         } else if let Some(text) = &self.panic {

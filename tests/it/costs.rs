@@ -1,0 +1,105 @@
+//! What it costs that a person could be asked, in allocations.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    task,
+};
+
+use mcp_composite::{
+    composite::{Composite, CompositeLayer, CompositeTool},
+    message::{Context, Reply, Request},
+    testing,
+};
+use rmcp::model::{
+    CallToolResult, ClientCapabilities, Implementation, InitializeRequestParams, ListToolsResult,
+};
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tower::{Layer, Service, ServiceExt};
+
+use crate::support::{Era, detached, tool};
+
+/// A tool that allocates nothing but an empty result.
+#[derive(Clone)]
+struct Leaf;
+
+impl Service<Request> for Leaf {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Ready<Result<Reply, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> task::Poll<Result<(), Infallible>> {
+        task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        ready(Ok(match request.tool_call() {
+            Some(_) => CallToolResult::success(Vec::new()).into(),
+            None => ListToolsResult::with_all_items(vec![tool("leaf")]).into(),
+        }))
+    }
+}
+
+/// An older client that has introduced itself like this.
+fn older(capabilities: Option<ClientCapabilities>) -> (Context, impl Sized) {
+    let (context, alive) = detached(Era::Legacy);
+    if let Some(capabilities) = capabilities {
+        let client = Implementation::new("older", "0");
+        context.peer.set_peer_info(InitializeRequestParams::new(capabilities, client));
+    }
+    (context.into(), alive)
+}
+
+fn can_ask() -> ClientCapabilities {
+    ClientCapabilities::builder().enable_elicitation().build()
+}
+
+fn newer() -> Context {
+    let mut context = Context::default();
+    let key = "io.modelcontextprotocol/clientCapabilities".to_owned();
+    context.meta_mut().insert(key, json!({ "elicitation": {} }));
+    context
+}
+
+/// What a call of so many targets allocates that asks nothing.
+fn allocations(runtime: &Runtime, targets: usize, context: &Context) -> u64 {
+    let composite = CompositeTool::fan_out("all", "All", vec!["leaf"; targets]);
+    let service: Composite<Leaf> = CompositeLayer::new([composite]).unwrap().layer(Leaf);
+    let request = || {
+        let mut request = testing::request("all", json!({}));
+        *request.context_mut() = context.clone();
+        request
+    };
+    runtime.block_on(service.clone().oneshot(request())).unwrap();
+    let request = request();
+    let call = || drop(runtime.block_on(service.oneshot(request)));
+    allocation_counter::measure(call).count_total
+}
+
+#[test]
+fn who_cannot_be_asked_pays_nothing_for_those_who_can() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _runtime = runtime.enter();
+    let (unknown, _alive) = older(None);
+    let (cannot, _alive) = older(Some(ClientCapabilities::default()));
+    for targets in [1, 8] {
+        let nobody = allocations(&runtime, targets, &Context::default());
+        assert_eq!(allocations(&runtime, targets, &unknown), nobody);
+        assert_eq!(allocations(&runtime, targets, &cannot), nobody);
+    }
+}
+
+#[test]
+fn who_can_be_asked_pays_for_what_each_target_is_told_of_that() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _runtime = runtime.enter();
+    let (older, _alive) = older(Some(can_ask()));
+    let cost = |targets, context: &Context| allocations(&runtime, targets, context);
+    for (context, once, each) in [(newer(), 1, 8), (older, 4, 4)] {
+        let more = |targets| cost(targets, &context) - cost(targets, &Context::default());
+        let (of_one, of_eight) = (more(1), more(8));
+        assert!(of_one <= once + each, "{of_one}");
+        assert!(of_eight <= once + 8 * each, "{of_eight}");
+    }
+}

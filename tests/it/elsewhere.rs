@@ -1,0 +1,230 @@
+//! A run that asks in several rounds, each of which reaches another instance: what is
+//! done is not done again, and who has asked gets its own answers and its own state.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use mcp_composite::{
+    config::Config,
+    message::{Reply, Request},
+    testing::{self, Answer, Person, Server},
+};
+use rmcp::model::{
+    CallToolResult, ElicitRequest, ElicitRequestParams, ElicitationSchema, InputRequest,
+    InputRequests, InputRequiredResult, ServerResult,
+};
+use serde_json::{Value, json};
+use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+
+/// What all instances have.
+const KEY: &str = "[state]
+keys = [{ id = 'shared', key = 'a key of at least thirty-two bytes' }]
+";
+
+/// Two that ask, of which one asks twice; one that fails and one that is done.
+const ALL: &str = "[[composite_tools]]
+name = 'all'
+description = 'All at once'
+success = 'any'
+tools = ['twice', 'once', 'broken', 'fine']
+";
+
+/// A question of this key, with what its tool wants back.
+fn asks(key: &str, state: &str) -> Answer {
+    let params = ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: format!("{key}?"),
+        requested_schema: ElicitationSchema::new(Default::default()),
+    };
+    let request = InputRequest::Elicitation(ElicitRequest::new(params));
+    let asked = InputRequests::from([(key.to_owned(), request)]);
+    let asks = InputRequiredResult::new(Some(asked), Some(state.to_owned()));
+    Reply::from(ServerResult::InputRequiredResult(asks)).into()
+}
+
+fn server() -> Server {
+    Server::new()
+        .tool("twice", asks("sure", "twice: 1").then(asks("sure", "twice: 2")).then(done("twice")))
+        .tool("once", asks("sure", "once: 1").then(done("once")))
+        .fails("broken", "disk full")
+        .gives("fine", json!({ "by": "fine" }))
+}
+
+fn done(tool: &str) -> Answer {
+    Answer::structured(json!({ "by": tool }))
+}
+
+/// A service of which each request reaches an instance of its own, made of the file.
+fn replicas<S>(
+    instance: impl Fn() -> S + Clone + Send + 'static,
+) -> (
+    impl Service<Request, Response = Reply, Error = BoxError, Future: Send> + Clone,
+    Arc<AtomicUsize>,
+)
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Send + 'static,
+{
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = made.clone();
+    let service = service_fn(move |request| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let instance = instance();
+        async move { instance.oneshot(request).await.map_err(Into::into) }
+    });
+    (service, made)
+}
+
+fn accepted(of: &str) -> Value {
+    json!({ "sure": { "action": "accept", "content": { "of": of } } })
+}
+
+/// Calls what has `all` in it, and looks what reached the tools.
+async fn check<S>(
+    why: &str,
+    instance: impl Fn() -> S + Clone + Send + 'static,
+    server: &Server,
+    (tool, arguments): (&str, Value),
+    [twice, once]: [&str; 2],
+) -> CallToolResult
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Send + 'static,
+{
+    let (service, made) = replicas(instance);
+    let mut person = Person::new()
+        .accepts(twice, json!({ "of": "twice: 1" }))
+        .accepts(once, json!({ "of": "once: 1" }))
+        .accepts(twice, json!({ "of": "twice: 2" }));
+    let result = person.call(&service, tool, arguments).await;
+    assert_eq!(made.load(Ordering::Relaxed), 3, "{why}");
+    assert_eq!(person.rounds(), 2, "{why}");
+    let keys: Vec<_> = person.asked().iter().map(|(key, _)| &**key).collect();
+    let mut first = [twice, once];
+    first.sort_unstable();
+    assert_eq!(keys, [first[0], first[1], twice], "{why}");
+
+    let calls = server.calls();
+    let of = |name: &str| {
+        let calls = calls.iter().filter(|call| call.tool() == name);
+        calls.map(|call| (call.answers(), call.state())).collect::<Vec<_>>()
+    };
+    let begun = (Value::Null, None);
+    assert_eq!(
+        of("twice"),
+        [
+            begun.clone(),
+            (accepted("twice: 1"), Some("twice: 1")),
+            (accepted("twice: 2"), Some("twice: 2"))
+        ],
+        "{why}"
+    );
+    assert_eq!(of("once"), [begun, (accepted("once: 1"), Some("once: 1"))], "{why}");
+    for done in ["broken", "fine"] {
+        assert_eq!(of(done), [(Value::Null, None)], "{why}");
+    }
+    result
+}
+
+/// The report of `all`.
+fn report([twice, once]: [&str; 2]) -> Value {
+    json!({ "branches": {
+        twice: { "status": "completed", "output": { "by": "twice" } },
+        once: { "status": "completed", "output": { "by": "once" } },
+        "broken": { "status": "failed", "error": { "kind": "tool", "message": "disk full" } },
+        "fine": { "status": "completed", "output": { "by": "fine" } },
+    } })
+}
+
+/// Names of its own for the two that ask.
+const ALIASES: &str = "[[aliases]]
+tool = 'twice'
+name = 'zwei'
+
+[[aliases]]
+tool = 'once'
+name = 'eins'
+";
+
+const NESTED: &str = "[[composite_tools]]
+name = 'nested'
+description = 'All, and more'
+tools = ['all', 'fine_too']
+";
+
+const LOOPED: &str = "[[composite_tools]]
+name = 'looped'
+description = 'All, for each'
+strategy = 'workflow'
+
+[[composite_tools.steps]]
+id = 'each'
+type = 'for_each'
+collection = ['x']
+tool = 'nested'
+";
+
+/// A file that says so much, with the branches of `all` called like this.
+fn file(names: [&str; 2], sections: &[&str]) -> String {
+    let [twice, once] = names.map(|name| format!("'{name}'"));
+    let all = ALL.replace("'twice'", &twice).replace("'once'", &once);
+    [KEY, &all].into_iter().chain(sections.iter().copied()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fan_out_goes_on_at_another_instance_wherever_it_stands() {
+    let plain = ["twice", "once"];
+    let direct = |name: &'static str| (name, json!({}));
+    let search = json!({ "name": "all", "arguments": {} });
+    let within = "/branches/all/output";
+    let rows: [(_, _, &[&str], _, _, _); 6] = [
+        ("alone", plain, &[], direct("all"), "", ""),
+        ("in another", plain, &[NESTED], direct("nested"), "all:", within),
+        (
+            "in one that is in a loop",
+            plain,
+            &[NESTED, LOOPED],
+            direct("looped"),
+            "each[0]:all:",
+            "/iterations/0/output/branches/all/output",
+        ),
+        ("above aliases", ["zwei", "eins"], &[ALIASES], direct("all"), "", ""),
+        ("above checks", plain, &["[validate]\nschema = 'strict'\n"], direct("all"), "", ""),
+        (
+            "behind a search",
+            plain,
+            &["[advertise]\nmode = 'search'\n"],
+            ("call_tool", search),
+            "",
+            "",
+        ),
+    ];
+    for (why, names, sections, call, prefix, place) in rows {
+        let server = server().says("fine_too", "fine");
+        let below = server.clone();
+        let text = file(names, sections);
+        let instance = move || {
+            let config = Config::from_toml_str(&text).unwrap_or_else(|error| panic!("{error}"));
+            config.stack_layer().layer(below.clone())
+        };
+        let keys = names.map(|name| format!("{prefix}{name}:sure"));
+        let result = check(why, instance, &server, call, keys.each_ref().map(|key| &**key)).await;
+        let structured = result.structured_content.unwrap();
+        assert_eq!(structured.pointer(place), Some(&report(names)), "{why}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_names_of_a_router_stay_out_of_what_its_backends_get() {
+    let backend = "[[backends]]\nname = 'shop'\ncommand = 'none'\n";
+    let all = ALL.replace("['", "['shop/").replace(", '", ", 'shop/");
+    let text = [KEY, &all, backend].concat();
+    let server = server();
+    let below = server.clone();
+    let instance =
+        move || testing::stack(&Config::from_toml_str(&text).unwrap(), [("shop", below.clone())]);
+    let keys = ["shop_twice:sure", "shop_once:sure"];
+    let result = check("behind a router", instance, &server, ("all", json!({})), keys).await;
+    let structured = result.structured_content.unwrap();
+    assert_eq!(structured["branches"]["shop_once"]["output"], json!({ "by": "once" }));
+}

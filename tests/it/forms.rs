@@ -1,0 +1,507 @@
+//! What a definition may ask a person, and what may be made of the answer.
+
+use std::time::Duration;
+
+use mcp_composite::{
+    composite::{
+        CompositeLayer, CompositeTool, DefinitionErrors, OnError, OnRefusal, Output,
+        OutputProperty, OutputType, Plan, Retry, Step,
+    },
+    message::Request,
+    testing::Server,
+};
+use rmcp::model::{ElicitationSchema, JsonObject, Tool};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::object;
+
+/// A workflow with these steps.
+fn workflow(steps: impl IntoIterator<Item = Step>) -> CompositeTool {
+    CompositeTool::workflow("deploy", "Deploys", steps)
+}
+
+/// A question whether to deploy, and where.
+fn ask() -> Step {
+    let form = json!({
+        "properties": { "env": { "type": "string" }, "note": { "type": "string" } },
+        "required": ["env"],
+    });
+    Step::elicitation("ask", "Deploy?", form)
+}
+
+fn mistakes(composite: CompositeTool) -> String {
+    CompositeLayer::new([composite]).map_or_else(|errors| errors.to_string(), |_| String::new())
+}
+
+/// What is wrong with the schema of a question, without where it stands.
+fn mistakes_of(schema: Value) -> Vec<String> {
+    let asked = workflow([Step::elicitation("ask", "Deploy?", schema)]);
+    let errors: Result<_, DefinitionErrors> = CompositeLayer::new([asked]);
+    let prefix = "composite `deploy` at `steps[0].schema";
+    let told = errors.map_or_else(|errors| errors.to_string(), |_| String::new());
+    told.lines()
+        .map(|line| line.strip_prefix(prefix).unwrap_or(line).trim_start_matches('.').to_owned())
+        .collect()
+}
+
+fn remarks(steps: impl IntoIterator<Item = Step>) -> Vec<String> {
+    let layer = CompositeLayer::new([workflow(steps)]).unwrap_or_else(|error| panic!("{error}"));
+    layer.remarks().map(str::to_owned).collect()
+}
+
+async fn listed(composite: CompositeTool) -> Option<Tool> {
+    let server = Server::new().says("go", "gone");
+    let service = CompositeLayer::new([composite]).unwrap().layer(server);
+    let reply = service.oneshot(Request::list_tools()).await.unwrap();
+    reply.tools().unwrap().tools.iter().find(|tool| tool.name == "deploy").cloned()
+}
+
+/// A form of everything that can be asked for.
+fn everything() -> Value {
+    json!({
+        "type": "object",
+        "title": "Deployment",
+        "description": "Of {{ input.release }}",
+        "properties": {
+            "name": { "type": "string", "title": "Who", "minLength": 1, "maxLength": 20, "default": "Ann" },
+            "mail": { "type": "string", "format": "email", "description": "$input.hint" },
+            "page": { "type": "string", "format": "uri" },
+            "day": { "type": "string", "format": "date" },
+            "time": { "type": "string", "format": "date-time" },
+            "count": { "type": "integer", "minimum": -1, "maximum": 5, "default": 3 },
+            "share": { "type": "number", "minimum": 0.5, "maximum": 1.5, "default": 1.0 },
+            "sure": { "type": "boolean", "default": false },
+            "size": { "type": "string", "enum": ["s", "l"], "default": "s" },
+            "price": { "type": "string", "enum": ["$$5", "$$9"], "enumNames": ["Five", "{{ input.release }}"] },
+            "env": { "type": "string", "oneOf": [{ "const": "prod", "title": "Production" }] },
+            "days": {
+                "type": "array", "minItems": 1, "maxItems": 2, "default": ["mo"],
+                "items": { "type": "string", "enum": ["mo", "tu"] },
+            },
+            "teams": {
+                "type": "array",
+                "items": { "anyOf": [{ "const": "a", "title": "$input.release" }] },
+            },
+        },
+        "required": ["name", "teams"],
+    })
+}
+
+#[test]
+fn all_that_clients_can_show_can_be_asked_and_only_texts_are_evaluated() {
+    let asked = workflow([Step::elicitation("ask", "Deploy {{ input.release }}?", everything())]);
+    let input = object(json!({ "release": "1.2", "hint": "Yours" }));
+    let preview = Plan::new(asked).unwrap().preview(input).unwrap();
+    let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
+
+    let mut expected = everything();
+    expected["description"] = json!("Of 1.2");
+    let properties = &mut expected["properties"];
+    properties["mail"]["description"] = json!("Yours");
+    properties["price"]["enum"] = json!(["$5", "$9"]);
+    properties["price"]["enumNames"][1] = json!("1.2");
+    properties["teams"]["items"]["anyOf"][0]["title"] = json!("1.2");
+    assert_eq!(asks.message, "Deploy 1.2?");
+    assert_eq!(asks.schema, expected);
+
+    let sent: ElicitationSchema = serde_json::from_value(asks.schema.clone()).unwrap();
+    assert_eq!(serde_json::to_value(sent).unwrap(), with_floats(expected));
+}
+
+/// The bounds of numbers as they are sent, all with a fraction.
+fn with_floats(mut schema: Value) -> Value {
+    let share = &mut schema["properties"]["share"];
+    for key in ["minimum", "maximum", "default"] {
+        share[key] = json!(share[key].as_f64());
+    }
+    schema
+}
+
+#[test]
+fn what_is_left_out_of_a_form_is_put_in() {
+    for schema in [json!({}), json!({ "type": "object" }), json!({ "properties": {} })] {
+        let asked = workflow([Step::elicitation("ask", "Deploy?", schema)]);
+        let preview = Plan::new(asked).unwrap().preview(JsonObject::new()).unwrap();
+        let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
+        assert_eq!(asks.schema, json!({ "type": "object", "properties": {} }));
+    }
+}
+
+#[test]
+fn what_clients_cannot_show_is_a_mistake() {
+    let property = |property: Value| json!({ "properties": { "a": property } });
+    for (schema, mistake) in [
+        (json!([]), "`: `schema` is an array: expected an object"),
+        (json!({ "type": "array" }), "type`: `type` is \"array\": expected \"object\""),
+        (
+            json!({ "a": { "type": "string" } }),
+            "a`: unknown keyword `a` of a form: expected one of `$schema`, `type`, `title`, `description`, `properties`, `required`",
+        ),
+        (
+            json!({ "require": [] }),
+            "require`: unknown keyword `require` of a form: did you mean `required`?",
+        ),
+        (json!({ "properties": [] }), "properties`: `properties` is an array: expected an object"),
+        (
+            json!({ "properties": { "env": { "type": "string" } }, "required": ["enf", 1] }),
+            "required[0]`: unknown property `enf`: did you mean `env`?\nrequired[1]`: an element of `required` is 1: expected a name",
+        ),
+        (json!({ "required": "a" }), "required`: `required` is \"a\": expected an array of names"),
+        (property(json!("string")), "properties.a`: `a` is \"string\": expected an object"),
+        (property(json!({})), "properties.a`: missing `type`: a property needs it"),
+        (
+            property(json!({ "type": "object", "properties": {} })),
+            "properties.a.type`: unknown type `object` of a property: a form is flat, expected `string`, `number`, `integer`, `boolean`, or `array` for several choices",
+        ),
+        (
+            property(json!({ "type": "strng" })),
+            "properties.a.type`: unknown type `strng` of a property: did you mean `string`?: a form is flat, expected `string`, `number`, `integer`, `boolean`, or `array` for several choices",
+        ),
+        (
+            property(json!({ "type": ["string", "null"] })),
+            "properties.a.type`: `type` is an array: expected the name of a type",
+        ),
+        (
+            property(json!({ "$ref": "#/$defs/a", "type": "string" })),
+            "properties.a.\"$ref\"`: unknown keyword `$ref` of a string",
+        ),
+        (
+            property(json!({ "type": "string", "pattern": "a+" })),
+            "properties.a.pattern`: unknown keyword `pattern` of a string: expected one of `type`, `title`, `description`, `minLength`, `maxLength`, `format`, `default`, `enum`, `oneOf`",
+        ),
+        (
+            property(json!({ "type": "string", "min_length": 1 })),
+            "properties.a.min_length`: unknown keyword `min_length` of a string: did you mean `minLength`?",
+        ),
+        (
+            property(json!({ "type": "string", "minLength": -1 })),
+            "properties.a.minLength`: `minLength` is -1: expected an integer from 0 to 4294967295",
+        ),
+        (
+            property(json!({ "type": "string", "minLength": 2, "maxLength": 1 })),
+            "properties.a.minLength`: `minLength` is more than `maxLength`",
+        ),
+        (
+            property(json!({ "type": "string", "format": "emial" })),
+            "properties.a.format`: unknown format `emial`: did you mean `email`?",
+        ),
+        (
+            property(json!({ "type": "string", "default": 1 })),
+            "properties.a.default`: the default does not fit: ",
+        ),
+        (
+            property(json!({ "type": "string", "title": 1 })),
+            "properties.a.title`: `title` is 1: expected a string",
+        ),
+        (
+            property(json!({ "type": "string", "enum": ["a"], "maxLength": 1 })),
+            "properties.a.maxLength`: unknown keyword `maxLength` of a choice",
+        ),
+        (
+            property(json!({ "type": "string", "enum": [] })),
+            "properties.a.enum`: no choices: expected at least one",
+        ),
+        (
+            property(json!({ "type": "string", "enum": ["a", "a", 1] })),
+            "properties.a.enum[1]`: duplicate choice `a`\nproperties.a.enum[2]`: a choice is 1: expected a string",
+        ),
+        (
+            property(json!({ "type": "string", "enum": ["a"], "enumNames": [] })),
+            "properties.a.enumNames`: 0 names of 1 choices: expected one for each",
+        ),
+        (
+            property(json!({ "type": "string", "enum": ["a"], "default": "b" })),
+            "properties.a.default`: the default does not fit: ",
+        ),
+        (
+            property(json!({ "type": "string", "oneOf": [{ "const": "a" }] })),
+            "properties.a.oneOf[0]`: missing `title`: a named choice needs it",
+        ),
+        (
+            property(json!({ "type": "integer", "minimum": 0.5 })),
+            "properties.a.minimum`: `minimum` is 0.5: expected an integer of 64 bits",
+        ),
+        (
+            property(json!({ "type": "integer", "maximum": 1, "default": 2 })),
+            "properties.a.default`: the default does not fit: ",
+        ),
+        (
+            property(json!({ "type": "number", "minimum": "1" })),
+            "properties.a.minimum`: `minimum` is \"1\": expected a number",
+        ),
+        (
+            property(json!({ "type": "boolean", "enum": [true] })),
+            "properties.a.enum`: unknown keyword `enum` of a boolean",
+        ),
+        (property(json!({ "type": "array" })), "properties.a`: missing `items`: an array needs it"),
+        (
+            property(json!({ "type": "array", "items": { "type": "object" } })),
+            "properties.a.items`: missing `enum`: `items` needs it",
+        ),
+        (
+            property(json!({ "type": "array", "items": { "type": "integer", "enum": ["a"] } })),
+            "properties.a.items.type`: `type` is \"integer\": expected \"string\"",
+        ),
+        (
+            property(json!({
+                "type": "array", "maxItems": 1, "default": ["a", "b"],
+                "items": { "type": "string", "enum": ["a", "b"] },
+            })),
+            "properties.a.default`: the default does not fit: ",
+        ),
+        (
+            property(json!({ "type": "string", "default": "{{ input.a }}" })),
+            "properties.a.default`: only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`",
+        ),
+        (
+            property(json!({ "type": "string", "title": "$inptu.a" })),
+            "properties.a.title`: unknown reference `$inptu.a`",
+        ),
+    ] {
+        let told = mistakes_of(schema.clone()).join("\n");
+        // What is left out of a mistake here is told by others.
+        assert!(told.starts_with(mistake), "{schema}: {told}");
+        assert_eq!(told.lines().count(), mistake.lines().count(), "{schema}: {told}");
+    }
+}
+
+#[test]
+fn a_form_has_an_end() {
+    let properties = |count: usize| -> Value {
+        let all = (0..count).map(|at| (format!("p{at}"), json!({ "type": "boolean" })));
+        json!({ "properties": Value::Object(all.collect()) })
+    };
+    assert_eq!(mistakes_of(properties(100)), [""; 0]);
+    assert_eq!(mistakes_of(properties(101)), ["properties`: 101 properties: expected at most 100"]);
+    let long = json!({ "title": "a".repeat(64 * 1024) });
+    assert_eq!(mistakes_of(long), ["`: 65548 bytes of JSON: expected at most 65536"]);
+}
+
+#[test]
+fn questions_say_something_and_have_keys_of_their_own() {
+    let blank = workflow([Step::elicitation("ask", " ", json!({}))]);
+    assert_eq!(mistakes(blank), "composite `deploy` at `steps[0].message`: `message` is blank");
+
+    let other = workflow([Step::new("a", "go").on_decline(OnRefusal::Continue)]);
+    let expected = "composite `deploy` at `steps[0].on_decline`: `on_decline` has no meaning with `type = \"tool\"`";
+    assert_eq!(mistakes(other), expected);
+
+    let calls = workflow([ask().arguments(json!({})).parse_json()]);
+    let expected = "composite `deploy` at `steps[0].arguments`: `arguments` has no meaning with `type = \"elicitation\"`\n\
+                    composite `deploy` at `steps[0].parse`: `parse` has no meaning with `type = \"elicitation\"`";
+    assert_eq!(mistakes(calls), expected);
+
+    let slowly = Retry::times(2).delay(Duration::from_secs(2));
+    let expected = "composite `deploy` at `steps[0].on_error.delay`: `delay` has no meaning with `type = \"elicitation\"`";
+    assert_eq!(mistakes(workflow([ask().on_error(OnError::Retry(slowly))])), expected);
+    assert_eq!(mistakes(workflow([ask().on_error(OnError::Retry(Retry::times(2)))])), "");
+}
+
+#[test]
+fn what_no_answer_has_cannot_be_referred_to() {
+    for (reference, mistake) in [
+        ("$steps.ask.output.content.env", None),
+        ("$steps.ask.output.action", None),
+        ("$steps.ask.status", None),
+        (
+            "$steps.ask.output.content.enf",
+            Some("the answer to step `ask` has no `enf`: did you mean `env`?"),
+        ),
+        (
+            "$steps.ask.output.env",
+            Some("the answer to step `ask` has no `env`: did you mean `content.env`?"),
+        ),
+        (
+            "$steps.ask.output.acton",
+            Some("the answer to step `ask` has no `acton`: did you mean `action`?"),
+        ),
+        (
+            "{{ steps.ask.content.env }}",
+            Some(
+                "step `ask` asks a person and has no `content`: its answer is `$steps.ask.output.content`",
+            ),
+        ),
+        (
+            "$steps.ask.text",
+            Some(
+                "step `ask` asks a person and has no `text`: its answer is `$steps.ask.output.content`",
+            ),
+        ),
+    ] {
+        let go = Step::new("go", "go").arguments(json!({ "to": reference }));
+        let told = mistakes(workflow([ask(), go]));
+        let place = "composite `deploy` at `steps[1].arguments.to`: ";
+        assert_eq!(told.strip_prefix(place), mistake, "{reference}: {told}");
+    }
+}
+
+#[test]
+fn an_answer_that_may_be_missing_needs_a_default() {
+    let go = || Step::new("go", "go").arguments(json!({ "to": "$steps.ask.output.content.env" }));
+    let sometimes = || ask().condition("input.sure");
+    let told = mistakes(workflow([sometimes(), go()]));
+    assert!(
+        told.contains("step `ask` can be skipped or fail, and has no `default_results`"),
+        "{told}"
+    );
+    let with_default = sometimes().default_results(json!({ "content": { "env": "staging" } }));
+    assert_eq!(mistakes(workflow([with_default, go()])), "");
+    let never = mistakes(workflow([ask().default_results(json!({})), go()]));
+    assert!(never.contains("`default_results` are never used"), "{never}");
+}
+
+#[test]
+fn references_to_what_nobody_may_have_answered_are_remarked() {
+    let go = |reference: &str| Step::new("go", "go").arguments(json!({ "to": reference }));
+    let env = "$steps.ask.output.content.env";
+    let goes_on = || ask().on_cancel(OnRefusal::Continue);
+    let unanswered = "composite `deploy`: step `go` needs `$steps.ask.output.content.env`, but step `ask` can complete without an answer: end it in `?`, or let a condition look at the `action`";
+    let left_out = "composite `deploy`: step `go` needs `$steps.ask.output.content.note`, but who is asked by step `ask` may leave it out: end it in `?`, or let a condition look at the `action`";
+    for (asked, then, remark) in [
+        (ask(), go(env), None),
+        (ask().on_decline(OnRefusal::SkipRemaining), go(env), None),
+        (goes_on(), go(env), Some(unanswered)),
+        (goes_on(), go("$steps.ask.output.content.env?"), None),
+        (goes_on(), go("{{ steps.ask.output.content.env | default('staging') }}"), None),
+        (goes_on(), go(env).condition("steps.ask.output.action == 'accept'"), None),
+        (goes_on(), go("$steps.ask.output.action"), None),
+        (ask(), go("$steps.ask.output.content.note"), Some(left_out)),
+        (ask(), go("$steps.ask.output.content.note?"), None),
+    ] {
+        let told = remarks([asked, then]);
+        assert_eq!(told.iter().map(String::as_str).collect::<Vec<_>>(), Vec::from_iter(remark));
+    }
+}
+
+#[test]
+fn who_asks_for_secrets_is_told_that_it_is_forbidden() {
+    let named = |name: &str| {
+        let form = json!({ "properties": { name: { "type": "string" } } });
+        remarks([Step::elicitation("ask", "Deploy?", form)])
+    };
+    for name in ["password", "api_key", "apiKey", "API-Key", "accessToken", "client secret", "PIN"]
+    {
+        let expected = format!(
+            "composite `deploy`: step `ask` asks for `{name}`: MCP forbids to ask for passwords, keys and other secrets in a form"
+        );
+        assert_eq!(named(name), [expected]);
+    }
+    for name in ["env", "max_tokens", "secretary", "key", "pinned", "monkey"] {
+        assert_eq!(named(name), [""; 0], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_question_refers_to_is_asked_of_whoever_calls() {
+    let form = json!({ "properties": { "env": { "type": "string", "title": "$input.label?" } } });
+    let asked = workflow([Step::elicitation("ask", "Deploy {{ input.release }}?", form)]);
+    let tool = listed(asked).await.unwrap();
+    let expected = json!({
+        "type": "object",
+        "properties": { "label": {}, "release": {} },
+        "required": ["release"],
+    });
+    assert_eq!(Value::Object((*tool.input_schema).clone()), expected);
+}
+
+#[tokio::test]
+async fn questions_alone_need_no_tool_and_change_nothing() {
+    let asked = Step::elicitation("ask", "Deploy?", json!({}));
+    let tool = listed(workflow([asked])).await.unwrap();
+    let annotations = tool.annotations.unwrap();
+    assert_eq!(annotations.read_only_hint, Some(true));
+    assert_eq!(annotations.destructive_hint, Some(false));
+    assert_eq!(annotations.open_world_hint, Some(false));
+}
+
+#[tokio::test]
+async fn the_answer_of_a_last_step_is_described_to_clients() {
+    let form = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "properties": {
+            "env": { "type": "string", "title": "{{ input.label }}", "description": "Where" },
+            "size": { "type": "string", "enum": ["s"], "enumNames": ["$input.label"] },
+        },
+    });
+    let question = || Step::elicitation("ask", "Deploy?", form.clone());
+    let tool = listed(workflow([question()])).await.unwrap();
+    let expected = json!({
+        "type": "object",
+        "properties": {
+            "action": { "enum": ["accept", "decline", "cancel", "timeout"] },
+            "content": {
+                "type": "object",
+                "properties": {
+                    // What is not known before a run is not told.
+                    "env": { "type": "string", "description": "Where" },
+                    "size": { "type": "string", "enum": ["s"] },
+                },
+            },
+        },
+        "required": ["action"],
+    });
+    assert_eq!(tool.output_schema.map(|schema| Value::Object((*schema).clone())), Some(expected));
+
+    let sometimes = workflow([question().condition("input.sure")]);
+    assert_eq!(listed(sometimes).await.unwrap().output_schema, None);
+}
+
+#[tokio::test]
+async fn a_step_that_a_person_may_skip_promises_nothing() {
+    for (on_decline, promises) in [(OnRefusal::Abort, true), (OnRefusal::SkipRemaining, false)] {
+        let last = Step::elicitation("last", "Really?", json!({}));
+        let steps = [ask().on_decline(on_decline), last.depends_on(["ask"])];
+        let tool = listed(workflow(steps)).await.unwrap();
+        assert_eq!(tool.output_schema.is_some(), promises, "{on_decline:?}");
+    }
+}
+
+#[test]
+fn a_preview_tells_what_is_asked() {
+    let form =
+        json!({ "properties": { "env": { "type": "string", "title": "{{ steps.go.text }}" } } });
+    let asked = Step::elicitation("ask", "Deploy {{ input.release }}?", form)
+        .on_decline(OnRefusal::SkipRemaining)
+        .on_cancel(OnRefusal::Continue)
+        .timeout(Duration::from_secs(60));
+    let composite = workflow([Step::new("go", "go"), asked]);
+    let input = object(json!({ "release": "1.2" }));
+    let preview = Plan::new(composite).unwrap().preview(input).unwrap();
+
+    let expected = r#"deploy
+   1  go   go {}
+   2  ask  ask "Deploy 1.2?"
+           to fill in {"properties":{"env":{"title":"{{ steps.go.text }}","type":"string"}},"type":"object"}
+           if declined skip_remaining, if cancelled continue
+"#;
+    assert_eq!(preview.to_string(), expected);
+    let asks = serde_json::to_value(&preview).unwrap()["waves"][1]["steps"][0]["asks"].take();
+    assert_eq!(asks["on_decline"], "skip_remaining");
+    assert_eq!(asks["timeout_ms"], 60_000);
+}
+
+#[test]
+fn a_preview_tells_what_cannot_be_asked() {
+    let asked = workflow([Step::elicitation("ask", "Deploy {{ input.release.name }}?", json!({}))]);
+    let input = object(json!({ "release": 1 }));
+    let preview = Plan::new(asked).unwrap().preview(input).unwrap();
+    let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
+    assert_eq!(asks.message, "Deploy {{ input.release.name }}?");
+    assert!(asks.error.is_some());
+}
+
+#[test]
+fn an_output_with_a_default_may_refer_to_what_nobody_has_answered() {
+    let value = |default: Option<Value>| {
+        let property = OutputProperty::new(OutputType::String, "$steps.ask.output.content.env");
+        let property = property.description("Where");
+        default.map_or(property.clone(), |default| property.default(default))
+    };
+    for (default, count) in [(None, 1), (Some(json!("nowhere")), 0)] {
+        let output = Output::new().property("env", value(default));
+        let asked = workflow([ask().on_decline(OnRefusal::Continue)]).output(output);
+        let layer = CompositeLayer::new([asked]).unwrap();
+        assert_eq!(layer.remarks().count(), count, "{:?}", layer.remarks().collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,532 @@
+//! Thousands of runs that are given up at some moment, and what is left of them.
+
+use std::{
+    fmt::Debug,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use fastrand::Rng;
+use mcp_composite::{
+    adapter::{RemoteService, Router, ServeService, router::Backend},
+    composite::{
+        Composite, CompositeLayer, CompositeTool, OnError, OnRefusal, Retry, Step, Strategy, Target,
+    },
+    message::Request,
+    state::{StateStore, StoredState},
+    testing::{self, Answer, Server},
+};
+use rmcp::{
+    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer,
+    ServerHandler, ServiceExt,
+    model::*,
+    service::{PeerRequestOptions, RequestContext, RunningService},
+};
+use serde_json::{Value, json};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinSet, yield_now},
+    time::{sleep, timeout},
+};
+use tower::{Layer, ServiceExt as _, limit::ConcurrencyLimit};
+
+use crate::support::{Era, tool, until};
+
+/// How many runs go on at the same time, and how many targets of theirs.
+const CALLERS: u64 = 50;
+const PERMITS: usize = 40;
+/// How long a run goes on at most, in milliseconds, before somebody gives it up.
+const LONGEST: u64 = 40;
+/// How long a run that waits for a person is kept.
+const TTL: Duration = Duration::from_millis(200);
+
+const COMPOSITES: [&str; 8] = ["fan", "race", "flow", "loop", "nested", "asks", "relays", "late"];
+
+/// How many there are now of something that must not be left behind.
+#[derive(Clone, Debug, Default)]
+struct Count(Arc<AtomicUsize>);
+
+/// One more, while it lives.
+struct Counted(Count);
+
+/// A server at the other end of a connection, that counts what it works at.
+#[derive(Clone, Default)]
+struct Far {
+    open: Count,
+    /// How many calls it was told to give up.
+    cancelled: Arc<AtomicUsize>,
+}
+
+/// A client with a person, who answers soon, or late, or not at all.
+#[derive(Clone, Default)]
+struct Human {
+    open: Count,
+    /// How many questions were withdrawn.
+    withdrawn: Arc<AtomicUsize>,
+}
+
+type Stack = Composite<ConcurrencyLimit<Router>>;
+
+/// All that a run can leave something behind in.
+struct World {
+    far: Far,
+    remote: RemoteService,
+    near: Server,
+    permits: Arc<Semaphore>,
+    store: Arc<StoredState>,
+    stack: Stack,
+    human: Human,
+    older: RunningService<RoleClient, Human>,
+    newer: RunningService<RoleClient, Human>,
+    /// Whose tasks there are without any run.
+    _serving: JoinSet<()>,
+    tasks: usize,
+}
+
+/// How runs ended.
+#[derive(Debug, Default)]
+struct Ends {
+    answered: AtomicUsize,
+    suspended: AtomicUsize,
+    given_up: AtomicUsize,
+}
+
+// === impl Count ===
+
+impl Count {
+    fn one_more(&self) -> Counted {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Counted(self.clone())
+    }
+
+    fn now(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+// === impl Far ===
+
+impl ServerHandler for Far {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = ["quick", "slow", "hangs", "fails"].map(tool);
+        Ok(ListToolsResult::with_all_items(tools.into()))
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let _open = self.open.one_more();
+        let work = async {
+            if let Some(token) = cx.meta.get_progress_token() {
+                let progress = ProgressNotificationParam::new(token, 1.0);
+                let _ = cx.peer.notify_progress(progress).await;
+            }
+            match &*call.name {
+                "quick" => (),
+                "slow" => sleep(Duration::from_millis(5)).await,
+                "fails" => return CallToolResult::error(vec![ContentBlock::text("no")]),
+                _ => std::future::pending().await,
+            }
+            CallToolResult::success(vec![ContentBlock::text("done")])
+        };
+        tokio::select! {
+            result = work => Ok(result.into()),
+            () = cx.ct.cancelled() => {
+                self.cancelled.fetch_add(1, Ordering::SeqCst);
+                Err(ErrorData::internal_error("given up", None))
+            }
+        }
+    }
+}
+
+// === impl Human ===
+
+impl ClientHandler for Human {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(
+            ClientCapabilities::builder().enable_elicitation().build(),
+            Implementation::new("human", "0"),
+        )
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        cx: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let _open = self.open.one_more();
+        let (action, waits) = match fastrand::u8(0..6) {
+            0 | 1 => (ElicitationAction::Accept, 0),
+            2 => (ElicitationAction::Decline, 0),
+            3 => (ElicitationAction::Accept, fastrand::u64(0..LONGEST)),
+            4 => (ElicitationAction::Decline, fastrand::u64(0..LONGEST)),
+            _ => (ElicitationAction::Cancel, u64::MAX),
+        };
+        tokio::select! {
+            () = sleep(Duration::from_millis(waits)) => Ok(ElicitResult::new(action)),
+            () = cx.ct.cancelled() => {
+                self.withdrawn.fetch_add(1, Ordering::SeqCst);
+                Err(ErrorData::internal_error("withdrawn", None))
+            }
+        }
+    }
+}
+
+// === Composites ===
+
+fn composites() -> CompositeLayer {
+    let milliseconds = Duration::from_millis;
+    let form = json!({ "type": "object", "properties": {} });
+    let again = |count| OnError::Retry(Retry::times(count).delay(milliseconds(4)));
+    let question = |id: &str| Step::elicitation(id, "go on?", form.clone());
+    CompositeLayer::new([
+        CompositeTool::fan_out("fan", "All at once", ["far_slow", "near_slow", "far_hangs"])
+            .timeout(milliseconds(30)),
+        CompositeTool::fan_out("race", "The fastest", ["far_hangs", "near_slow", "far_slow"])
+            .strategy(Strategy::Race),
+        CompositeTool::workflow(
+            "flow",
+            "Tries again",
+            [
+                Step::new("first", "far_quick"),
+                Step::new("again", "far_fails").on_error(again(3)),
+                Step::new("slow", "near_slow").depends_on(["first"]),
+                Step::new("hangs", "far_hangs").timeout(milliseconds(8)).on_error(again(1)),
+            ],
+        ),
+        CompositeTool::workflow(
+            "loop",
+            "Many",
+            [Step::for_each("each", "$input.items?", "far_slow")
+                .arguments(json!({}))
+                .max_parallel(3)
+                .on_error(OnError::Continue)],
+        )
+        .input_schema(object(&json!({ "type": "object", "properties": { "items": {
+            "type": "array", "default": [1, 2, 3, 4, 5, 6]
+        } } }))),
+        CompositeTool::fan_out(
+            "nested",
+            "Further down",
+            [
+                Target::new("flow"),
+                Target::new("loop").timeout(milliseconds(12)),
+                Target::new("asks").optional(true),
+            ],
+        ),
+        CompositeTool::workflow(
+            "asks",
+            "Asks",
+            [
+                Step::new("before", "far_slow"),
+                question("sure").depends_on(["before"]),
+                question("really").on_decline(OnRefusal::SkipRemaining).timeout(milliseconds(20)),
+                Step::new("after", "far_slow").depends_on(["sure"]),
+                Step::new("beside", "near_slow"),
+            ],
+        ),
+        CompositeTool::fan_out("relays", "Tools ask", ["near_asks", "far_slow", "near_asks"]),
+        CompositeTool::workflow(
+            "late",
+            "Too slow",
+            [
+                question("sure").on_cancel(OnRefusal::Continue),
+                Step::new("hangs", "far_hangs").depends_on(["sure"]),
+            ],
+        )
+        .timeout(milliseconds(15)),
+    ])
+    .unwrap()
+}
+
+fn object(value: &Value) -> JsonObject {
+    value.as_object().unwrap().clone()
+}
+
+// === impl World ===
+
+impl World {
+    async fn new() -> Self {
+        let mut serving = JoinSet::new();
+        let far = Far::default();
+        let remote = {
+            let far = far.clone();
+            RemoteService::builder("far").transport(move || {
+                let far = far.clone();
+                async move {
+                    let (near, end) = tokio::io::duplex(1 << 16);
+                    #[expect(clippy::disallowed_methods, reason = "a server of its own")]
+                    tokio::spawn(async { far.serve(end).await.unwrap().waiting().await });
+                    Ok::<_, io::Error>(near)
+                }
+            })
+        };
+        remote.connected().await.unwrap();
+        let slow = Answer::text("done").after(Duration::from_millis(3));
+        let asks = Answer::from_fn(|call| async move {
+            match call.state() {
+                None => Answer::asks("sure", "sure?"),
+                Some(_) => Answer::text("so be it"),
+            }
+        });
+        let near = Server::new().tool("slow", slow).tool("asks", asks);
+        let router = Router::builder()
+            .backend(Backend::new("far", remote.clone()))
+            .backend(Backend::new("near", near.clone()))
+            .build()
+            .unwrap();
+        let permits = Arc::new(Semaphore::new(PERMITS));
+        let store = Arc::new(StoredState::new().ttl(TTL));
+        let limited = ConcurrencyLimit::with_semaphore(router, permits.clone());
+        let stack = composites().state(store.clone()).layer(limited);
+        stack.warm().await.unwrap();
+
+        let human = Human::default();
+        let [older, newer] = [Era::Legacy, Era::Modern].map(|era| {
+            let config = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+            (era, ServeService::new(stack.clone(), config))
+        });
+        let older = connect(&mut serving, older.1, older.0, &human).await;
+        let newer = connect(&mut serving, newer.1, newer.0, &human).await;
+        let mut world = Self {
+            far,
+            remote,
+            near,
+            permits,
+            store,
+            stack,
+            human,
+            older,
+            newer,
+            _serving: serving,
+            tasks: 0,
+        };
+        // The first calls, after which all connections have the tasks that stay.
+        for client in [&world.older, &world.newer] {
+            let _ = client.send_request(call("flow").into()).await.unwrap();
+        }
+        until(async || world.is_idle()).await;
+        for _ in 0..1_000 {
+            yield_now().await;
+        }
+        world.tasks = alive_tasks();
+        world
+    }
+
+    /// Makes so many runs, and gives most of them up.
+    async fn run(self: &Arc<Self>, runs: u64, seed: u64) -> Arc<Ends> {
+        let ends = Arc::<Ends>::default();
+        let mut callers = JoinSet::new();
+        for caller in 0..CALLERS {
+            let (world, ends) = (self.clone(), ends.clone());
+            let mut rng = Rng::with_seed(seed + caller);
+            callers.spawn(async move {
+                for _ in 0..runs / CALLERS {
+                    let name = COMPOSITES[rng.usize(0..COMPOSITES.len())];
+                    match rng.u8(0..3) {
+                        0 => world.call_in_code(name, &mut rng, &ends).await,
+                        1 => call_over(&world.older, name, &mut rng, &ends).await,
+                        _ => call_over(&world.newer, name, &mut rng, &ends).await,
+                    }
+                }
+            });
+        }
+        while let Some(end) = callers.join_next().await {
+            end.unwrap();
+        }
+        ends
+    }
+
+    /// Calls and answers in code, for a while; what goes on then is dropped.
+    async fn call_in_code(&self, name: &str, rng: &mut Rng, ends: &Ends) {
+        let mut request = testing::request(name, json!({}));
+        if rng.bool() {
+            let key = "io.modelcontextprotocol/clientCapabilities".to_owned();
+            request.context_mut().meta_mut().insert(key, json!({ "elicitation": {} }));
+        }
+        let answers = rng.usize(0..3);
+        let actions: Vec<_> = (0..answers).map(|_| rng.choice(["accept", "decline"])).collect();
+        let work = async {
+            for action in &actions {
+                let Some(asked) = self.ask(request.clone()).await else { return true };
+                let call = request.tool_call_mut().unwrap();
+                call.request_state = asked.request_state;
+                let answer = json!({ "action": action, "content": {} });
+                let keys = asked.input_requests.into_iter().flatten().map(|(key, _)| key);
+                call.input_responses = Some(keys.map(|key| (key, answer.clone())).collect());
+            }
+            self.ask(request.clone()).await.is_none()
+        };
+        match give_up(work, rng).await {
+            None => note(&ends.given_up),
+            Some(true) => note(&ends.answered),
+            Some(false) => note(&ends.suspended),
+        }
+    }
+
+    /// What a call asks, if it does.
+    async fn ask(&self, request: Request) -> Option<InputRequiredResult> {
+        let reply = self.stack.clone().oneshot(request).await.unwrap();
+        match reply.into_result() {
+            Ok(ServerResult::InputRequiredResult(asked)) => Some(asked),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing goes on.
+    fn is_idle(&self) -> bool {
+        self.far.open.now() == 0
+            && self.near.running() == 0
+            && self.human.open.now() == 0
+            && self.permits.available_permits() == PERMITS
+            && says(&self.remote, "awaited_reports: Some(0)")
+    }
+
+    /// Shows that nothing is left behind.
+    async fn is_left_as_it_was(&self) {
+        let mut turns = 0;
+        until(async || {
+            turns += 1;
+            assert!(turns < 500, "it is left: {self:?}");
+            self.is_idle() && alive_tasks() == self.tasks
+        })
+        .await;
+        // What has expired goes when the store is used.
+        sleep(TTL).await;
+        let text = self.store.put(Vec::new(), b"").await.unwrap();
+        self.store.take(&text, b"").await.unwrap();
+        assert!(says(&self.store, "states: 0, bytes: 0"), "{:?}", self.store);
+    }
+}
+
+impl Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("far", &self.far.open)
+            .field("near", &self.near.running())
+            .field("human", &self.human.open)
+            .field("permits", &self.permits)
+            .field("remote", &self.remote)
+            .field("tasks", &(self.tasks, alive_tasks()))
+            .finish_non_exhaustive()
+    }
+}
+
+fn says(value: &impl Debug, text: &str) -> bool {
+    format!("{value:?}").contains(text)
+}
+
+fn alive_tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+fn note(count: &AtomicUsize) {
+    count.fetch_add(1, Ordering::SeqCst);
+}
+
+async fn connect(
+    serving: &mut JoinSet<()>,
+    server: impl ServerHandler,
+    era: Era,
+    human: &Human,
+) -> RunningService<RoleClient, Human> {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    serving.spawn(async move {
+        server.serve(near).await.unwrap().waiting().await.unwrap();
+    });
+    let lifecycle = match era {
+        Era::Legacy => ClientLifecycleMode::Initialize,
+        Era::Modern => ClientLifecycleMode::Discover {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        },
+    };
+    human.clone().serve_with_lifecycle(far, lifecycle).await.unwrap()
+}
+
+fn call(name: &'static str) -> CallToolRequest {
+    CallToolRequest::new(CallToolRequestParams::new(name))
+}
+
+/// Calls over a connection, which is told when the call is given up.
+async fn call_over(
+    client: &RunningService<RoleClient, Human>,
+    name: &'static str,
+    rng: &mut Rng,
+    ends: &Ends,
+) {
+    let options = PeerRequestOptions::no_options();
+    let mut handle = client.send_cancellable_request(call(name).into(), options).await.unwrap();
+    match give_up(&mut handle.rx, rng).await {
+        None => {
+            note(&ends.given_up);
+            let id = handle.id.clone();
+            handle.cancel(None).await.unwrap();
+            // rmcp sends from several tasks: on several threads, what cancels a call
+            // can be there before it, and is lost.
+            let again = CancelledNotificationParam::new(Some(id), None);
+            sleep(Duration::from_millis(1)).await;
+            client.notify_cancelled(again).await.unwrap();
+        }
+        Some(Ok(Ok(ServerResult::InputRequiredResult(_)))) => note(&ends.suspended),
+        Some(_) => note(&ends.answered),
+    }
+}
+
+/// Waits for something for some turns and some time, or for as long as it takes.
+async fn give_up<F: Future>(work: F, rng: &mut Rng) -> Option<F::Output> {
+    let (turns, time) = (rng.u8(0..30), Duration::from_millis(rng.u64(0..LONGEST)));
+    let mut work = std::pin::pin!(work);
+    for _ in 0..turns {
+        if let std::task::Poll::Ready(output) = futures::poll!(work.as_mut()) {
+            return Some(output);
+        }
+        yield_now().await;
+    }
+    if turns < 10 { None } else { timeout(time, work).await.ok() }
+}
+
+/// All kinds of ends, or the test has shown nothing.
+fn all_happened(world: &World, ends: &Ends, at_least: usize) {
+    let counts = [
+        &ends.answered,
+        &ends.suspended,
+        &ends.given_up,
+        &world.far.cancelled,
+        &world.human.withdrawn,
+    ]
+    .map(|count| count.load(Ordering::SeqCst));
+    assert!(counts.iter().all(|&count| count >= at_least), "{counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_runs_that_were_given_up() {
+    let world = Arc::new(World::new().await);
+    let ends = world.run(5_000, 1).await;
+    world.is_left_as_it_was().await;
+    all_happened(&world, &ends, 100);
+}
+
+// Threads are the point, and they have no time that could be paused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_left_of_runs_that_several_threads_have_given_up() {
+    let world = Arc::new(World::new().await);
+    let ends = world.run(1_000, 100).await;
+    world.is_left_as_it_was().await;
+    all_happened(&world, &ends, 10);
+}

@@ -1,0 +1,506 @@
+//! A person who approves or does not, over every way that clients come: nothing is
+//! deployed but after a yes, and no step is run twice.
+
+use std::{any::Any, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use mcp_composite::{
+    adapter::ServeService,
+    config::Config,
+    testing::{self, Answer, Server},
+};
+use rmcp::{
+    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, ServerHandler,
+    ServiceExt,
+    model::*,
+    service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService},
+    transport::{
+        IntoTransport, StreamableHttpClientTransport, TokioChildProcess,
+        streamable_http_server::{
+            StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+        },
+    },
+};
+use serde_json::{Value, json};
+use tokio::{
+    net::TcpListener,
+    process::Command,
+    sync::Barrier,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use tower::Layer;
+
+use crate::{
+    programs::example,
+    scripted::search_tool,
+    support::{Era, Log, soon, until},
+};
+
+const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
+const WAYS: [Way; 3] = [Way::Memory, Way::Child, Way::Http];
+
+/// How long the question is open of which a person thinks too long.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// How a client reaches the composite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Over a pipe within this process.
+    Memory,
+    /// Over the standard streams of a gateway, which reaches the tools over HTTP.
+    Child,
+    /// Over HTTP, with a session if it is an older one.
+    Http,
+}
+
+/// What a person does when asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    SayYes,
+    SayNo,
+    Close,
+    /// Says yes when the time is over.
+    SayYesTooLate,
+    /// Thinks for ever.
+    Think,
+    /// There is nobody.
+    NotExist,
+}
+
+/// What a person does by the message of a question.
+type Person = fn(&str) -> Does;
+
+/// A client with a person, which notes what is asked and what is withdrawn.
+#[derive(Clone)]
+struct Client {
+    log: Log,
+    does: Person,
+    can_ask: bool,
+    /// All who are asked something of "both" wait for each other before they answer.
+    both: Arc<Barrier>,
+}
+
+/// A client of a composite, with what is between.
+struct Connected {
+    client: RunningService<RoleClient, Client>,
+    log: Log,
+    between: Vec<Box<dyn Any + Send>>,
+}
+
+// === impl Client ===
+
+impl Client {
+    fn new(does: Person) -> Self {
+        let can_ask = does("") != Does::NotExist;
+        Self { log: Log::default(), does, can_ask, both: Arc::new(Barrier::new(2)) }
+    }
+
+    async fn join<T, E, A>(self, transport: T, era: Era) -> Connected
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let lifecycle = match era {
+            Era::Legacy => ClientLifecycleMode::Initialize,
+            Era::Modern => ClientLifecycleMode::Discover {
+                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            },
+        };
+        let log = self.log.clone();
+        let client = soon(self.serve_with_lifecycle(transport, lifecycle)).await.unwrap();
+        Connected { client, log, between: Vec::new() }
+    }
+
+    /// Joins a server over a pipe.
+    async fn join_in_memory(self, server: impl ServerHandler, era: Era) -> Connected {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            server.serve(near).await.unwrap().waiting().await.unwrap();
+        });
+        self.join(far, era).await.with(serving)
+    }
+}
+
+impl ClientHandler for Client {
+    fn get_info(&self) -> ClientConfig {
+        let capabilities = match self.can_ask {
+            true => ClientCapabilities::builder().enable_elicitation().build(),
+            false => ClientCapabilities::default(),
+        };
+        ClientConfig::new(capabilities, Implementation::new("person", "0"))
+    }
+
+    async fn create_elicitation(
+        &self,
+        asked: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let ElicitRequestParams::FormElicitationParams { message, .. } = asked else {
+            panic!("no form: {asked:?}");
+        };
+        self.log.note(format!("asked {message}"));
+        if message.contains("both") {
+            self.both.wait().await;
+        }
+        let mut yes = ElicitResult::new(ElicitationAction::Accept);
+        yes.content = Some(json!({ "environment": "staging" }));
+        match (self.does)(&message) {
+            Does::SayYes => Ok(yes),
+            Does::SayNo => Ok(ElicitResult::new(ElicitationAction::Decline)),
+            Does::Close => Ok(ElicitResult::new(ElicitationAction::Cancel)),
+            Does::SayYesTooLate => {
+                sleep(2 * SHORT).await;
+                Ok(yes)
+            }
+            Does::Think => std::future::pending().await,
+            Does::NotExist => panic!("nobody can be asked {message:?}"),
+        }
+    }
+
+    async fn on_cancelled(
+        &self,
+        _: CancelledNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.log.note("withdrawn");
+    }
+}
+
+// === impl Connected ===
+
+impl Connected {
+    fn with(mut self, between: impl Any + Send) -> Self {
+        self.between.push(Box::new(between));
+        self
+    }
+
+    async fn call(&self, tool: &str) -> CallToolResult {
+        soon(self.client.call_tool(params(tool))).await.unwrap()
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let mut asked = self.log.lines();
+        asked.retain(|line| line.starts_with("asked"));
+        asked
+    }
+}
+
+fn params(tool: &str) -> CallToolRequestParams {
+    CallToolRequestParams::new(tool.to_owned()).with_arguments(JsonObject::new())
+}
+
+fn text(result: &CallToolResult) -> &str {
+    &result.content[0].as_text().unwrap().text
+}
+
+// === the approval, over every way ===
+
+impl Way {
+    /// Connects a client to the composite over tools that are here.
+    async fn connect(
+        self,
+        era: Era,
+        client: Client,
+        timeout: Duration,
+        tools: &Server,
+    ) -> Connected {
+        let file = approval(timeout);
+        match self {
+            Self::Memory => client.join_in_memory(served(&file, tools), era).await,
+            Self::Http => {
+                let (address, serving) = serve_http(served(&file, tools)).await;
+                let transport = StreamableHttpClientTransport::from_uri(address);
+                client.join(transport, era).await.with(serving)
+            }
+            Self::Child => {
+                let tools = ServeService::new(tools.clone(), base());
+                let (address, serving) = serve_http(tools).await;
+                let name = format!("person-{}.toml", address.replace(['/', ':'], "-"));
+                let path = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
+                std::fs::write(&path, file).unwrap();
+                let mut command = Command::new(example("gateway"));
+                command.arg(path).env("SHOP", address).env("RUST_LOG", "error");
+                client.join(TokioChildProcess::new(command).unwrap(), era).await.with(serving)
+            }
+        }
+    }
+}
+
+fn approval(timeout: Duration) -> String {
+    let timeout = timeout.as_millis();
+    format!(
+        "[[backends]]
+name = 'shop'
+url = '${{SHOP}}'
+
+[[composite_tools]]
+name = 'deploy_with_approval'
+description = 'Deploys a release if a person says so'
+strategy = 'workflow'
+
+[[composite_tools.steps]]
+id = 'details'
+tool = 'shop/get_release'
+
+[[composite_tools.steps]]
+id = 'approve'
+type = 'elicitation'
+message = 'Deploy {{{{ steps.details.output.version }}}}?'
+timeout = '{timeout}ms'
+
+[composite_tools.steps.schema]
+properties.environment = {{ type = 'string', enum = ['staging', 'production'] }}
+required = ['environment']
+
+[[composite_tools.steps]]
+id = 'deploy'
+tool = 'shop/deploy'
+arguments = {{ to = '$steps.approve.output.content.environment' }}
+"
+    )
+}
+
+fn shop() -> Server {
+    let release = Answer::structured(json!({ "version": "1.4.0" }));
+    Server::new().tool_as(search_tool("get_release"), release).echoes("deploy")
+}
+
+fn base() -> ServerConfig {
+    ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+}
+
+/// What a file sets, over tools that are here.
+fn served(file: &str, tools: &Server) -> impl ServerHandler + Clone + use<> {
+    let config = Config::from_toml_str_with_env(file, |_| Some("http://x/".to_owned())).unwrap();
+    ServeService::new(testing::stack(&config, [("shop", tools.clone())]), base())
+}
+
+async fn serve_http(server: impl ServerHandler + Clone) -> (String, JoinSet<()>) {
+    let service = StreamableHttpService::new(
+        move || Ok(server.clone()),
+        LocalSessionManager::default().into(),
+        StreamableHttpServerConfig::default(),
+    );
+    let app = axum::Router::new().fallback_service(service);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/", listener.local_addr().unwrap());
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (address, serving)
+}
+
+/// What a person does, and what follows.
+const ROWS: [(Person, Option<&str>); 5] = [
+    (|_| Does::SayYes, None),
+    (|_| Does::SayNo, Some("step `approve` failed: the person declined")),
+    (|_| Does::Close, Some("step `approve` failed: the person gave no answer")),
+    (|_| Does::SayYesTooLate, Some("step `approve` timed out: nobody answered within 300ms")),
+    (
+        |_| Does::NotExist,
+        Some(
+            "step `approve` failed: a person must be asked, and the client cannot: \
+             it does not declare the capability `elicitation`",
+        ),
+    ),
+];
+
+#[tokio::test]
+async fn nothing_is_deployed_unless_a_person_says_so() {
+    let all = WAYS.into_iter().flat_map(|way| BOTH.map(|era| (way, era)));
+    join_all(all.map(|(way, era)| async move {
+        for (does, failure) in ROWS {
+            let why = format!("{way:?} {era:?} {:?}", does(""));
+            let tools = shop();
+            let is_late = does("") == Does::SayYesTooLate;
+            let timeout = if is_late { SHORT } else { Duration::from_secs(600) };
+            let person = way.connect(era, Client::new(does), timeout, &tools).await;
+            let result = person.call("deploy_with_approval").await;
+
+            let is_asked = does("") != Does::NotExist;
+            let asked: &[&str] = if is_asked { &["asked Deploy 1.4.0?"] } else { &[] };
+            assert_eq!(person.asked(), asked, "{why}");
+            match failure {
+                None => {
+                    assert_eq!(tools.called(), ["get_release", "deploy"], "{why}");
+                    assert_eq!(
+                        tools.arguments("deploy"),
+                        Some(json!({ "to": "staging" })),
+                        "{why}"
+                    );
+                    assert_eq!(result.is_error, Some(false), "{why}");
+                    assert_eq!(
+                        result.structured_content,
+                        Some(json!({ "to": "staging" })),
+                        "{why}"
+                    );
+                }
+                Some(failure) => {
+                    assert_eq!(tools.called(), ["get_release"], "{why}");
+                    assert_eq!(result.is_error, Some(true), "{why}");
+                    assert_eq!(text(&result), failure, "{why}");
+                }
+            }
+        }
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_deployed_if_the_client_goes_away() {
+    let all = WAYS.into_iter().flat_map(|way| BOTH.map(|era| (way, era)));
+    join_all(all.map(|(way, era)| async move {
+        let why = format!("{way:?} {era:?}");
+        let tools = shop();
+        let client = Client::new(|_| Does::Think);
+        // If nobody stopped it, it would go on as soon as the time is over.
+        let person = way.connect(era, client, SHORT, &tools).await;
+        let call = CallToolRequest::new(params("deploy_with_approval"));
+        let options = PeerRequestOptions::no_options();
+        let call = person.client.send_cancellable_request(call.into(), options).await.unwrap();
+        match era {
+            Era::Legacy => until(async || !person.asked().is_empty()).await,
+            Era::Modern => {
+                let asks = soon(call.await_response()).await.unwrap();
+                assert!(matches!(asks, ServerResult::InputRequiredResult(_)), "{why}: {asks:?}");
+            }
+        }
+        soon(person.client.cancel()).await.unwrap();
+        sleep(2 * SHORT).await;
+        assert_eq!(tools.called(), ["get_release"], "{why}");
+    }))
+    .await;
+}
+
+// === older clients, asked meanwhile ===
+
+/// Serves what a file sets to an older client over a pipe.
+async fn older(file: &str, tools: &Server, does: Person) -> Connected {
+    let layer = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}")).stack_layer();
+    let server = ServeService::new(layer.layer(tools.clone()), base());
+    Client::new(does).join_in_memory(server, Era::Legacy).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_client_is_asked_all_at_once_and_in_as_many_rounds_as_it_takes() {
+    let tools = Server::new()
+        .tool(
+            "twice",
+            Answer::asks("sure", "both: twice?")
+                .then(Answer::asks("sure", "twice again?"))
+                .then(Answer::text("twice")),
+        )
+        .tool("once", Answer::asks("sure", "both: once?").then(Answer::text("once")))
+        .fails("broken", "disk full")
+        .says("fine", "fine");
+    let file = "[[composite_tools]]
+name = 'all'
+description = 'All at once'
+success = 'any'
+tools = ['twice', 'once', 'broken', 'fine']
+";
+    let does = |message: &str| if message.contains("again") { Does::SayNo } else { Does::SayYes };
+    let person = older(file, &tools, does).await;
+    let result = person.call("all").await;
+
+    let mut first = person.asked();
+    let again = first.split_off(2);
+    first.sort();
+    assert_eq!(first, ["asked both: once?", "asked both: twice?"]);
+    assert_eq!(again, ["asked twice again?"]);
+    let answers = |tool: &str| {
+        let calls = tools.calls().into_iter().filter(|call| call.tool() == tool);
+        calls.map(|call| call.answers()["sure"]["action"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(answers("twice"), [Value::Null, "accept".into(), "decline".into()]);
+    assert_eq!(answers("once"), [Value::Null, "accept".into()]);
+    assert_eq!([answers("broken").len(), answers("fine").len()], [1, 1]);
+    let branches = &result.structured_content.unwrap()["branches"];
+    for (branch, status) in
+        [("twice", "completed"), ("once", "completed"), ("broken", "failed"), ("fine", "completed")]
+    {
+        assert_eq!(branches[branch]["status"], status, "{branch}");
+    }
+}
+
+/// Asks two things at once, and deploys after both.
+const TWO: &str = "[[composite_tools]]
+name = 'deploy_with_two'
+description = 'Deploys if two say so'
+strategy = 'workflow'
+
+[[composite_tools.steps]]
+id = 'one'
+type = 'elicitation'
+message = 'One?'
+schema = { properties = { environment = { type = 'string' } } }
+
+[[composite_tools.steps]]
+id = 'two'
+type = 'elicitation'
+message = 'Two?'
+timeout = '10s'
+schema = { properties = { environment = { type = 'string' } } }
+
+[[composite_tools.steps]]
+id = 'deploy'
+tool = 'deploy'
+depends_on = ['one', 'two']
+";
+
+#[tokio::test(start_paused = true)]
+async fn questions_are_withdrawn_if_the_call_is() {
+    let tools = shop();
+    let person = older(TWO, &tools, |_| Does::Think).await;
+    let call = CallToolRequest::new(params("deploy_with_two"));
+    let options = PeerRequestOptions::no_options();
+    let call = person.client.send_cancellable_request(call.into(), options).await.unwrap();
+    person.log.wait_for("asked One?").await;
+    person.log.wait_for("asked Two?").await;
+    assert!(!person.log.has("withdrawn"));
+    call.cancel(None).await.unwrap();
+    person.log.wait_for("withdrawn").await;
+    // The connection goes on working, and both are gone.
+    person.client.list_all_tools().await.unwrap();
+    let withdrawn = person.log.lines().iter().filter(|line| *line == "withdrawn").count();
+    assert_eq!(withdrawn, 2);
+    assert_eq!(tools.called(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_withdrawn_once_another_has_ended_the_run() {
+    for (does, failure) in [
+        (
+            (|message| if message == "One?" { Does::SayNo } else { Does::Think }) as Person,
+            "step `one` failed: the person declined",
+        ),
+        (
+            |message| if message == "One?" { Does::Close } else { Does::Think },
+            "step `one` failed: the person gave no answer",
+        ),
+    ] {
+        let tools = shop();
+        let person = older(TWO, &tools, does).await;
+        let start = Instant::now();
+        let result = person.call("deploy_with_two").await;
+        assert_eq!(text(&result), failure);
+        assert!(start.elapsed() < Duration::from_secs(1), "nobody needs the other answer");
+        person.log.wait_for("withdrawn").await;
+        assert_eq!(tools.called(), [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_withdrawn_when_its_time_is_over() {
+    let tools = shop();
+    let does = |message: &str| if message == "One?" { Does::SayYes } else { Does::Think };
+    let person = older(TWO, &tools, does).await;
+    let start = Instant::now();
+    let result = person.call("deploy_with_two").await;
+    assert_eq!(text(&result), "step `two` timed out: nobody answered within 10s");
+    let took = start.elapsed();
+    assert!((9..=10).contains(&took.as_secs()), "{took:?}");
+    person.log.wait_for("withdrawn").await;
+    assert_eq!(tools.called(), [""; 0]);
+}

@@ -1,0 +1,493 @@
+//! What clients are told of progress, as it stands on the wire: rmcp's own client looks
+//! at each notification in a task of its own, and so at some too late.
+
+use std::{
+    convert::Infallible,
+    future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use mcp_composite::{
+    adapter::{HandlerService, RemoteService, ServeService},
+    composite::{CompositeLayer, CompositeTool},
+    config::Config,
+    message::{Reply, Request},
+};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler, ServiceExt,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
+        PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
+    },
+    service::RequestContext,
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf},
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use tower::{Layer, ServiceExt as _, service_fn};
+
+use crate::support::{Era, soon, tool};
+
+const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
+
+/// A client that is no more than its lines.
+struct Wire {
+    sent: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    to: WriteHalf<DuplexStream>,
+    era: Era,
+    _serving: JoinSet<()>,
+}
+
+/// A server whose tools tell their progress, under the token that they find.
+#[derive(Clone, Default)]
+struct Chatty {
+    /// How many calls of tools have ended.
+    ended: Arc<AtomicUsize>,
+}
+
+// === impl Wire ===
+
+impl Wire {
+    async fn connect(server: impl ServerHandler, era: Era) -> Self {
+        let (near, far) = tokio::io::duplex(1 << 12);
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            server.serve(near).await.unwrap().waiting().await.unwrap();
+        });
+        let (read, to) = tokio::io::split(far);
+        let sent = BufReader::new(read).lines();
+        let mut wire = Self { sent, to, era, _serving: serving };
+        match era {
+            Era::Legacy => {
+                let params = json!({
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {},
+                    "clientInfo": { "name": "wire", "version": "0" },
+                });
+                wire.send(json!({ "id": 0, "method": "initialize", "params": params })).await;
+                wire.next().await;
+                wire.send(json!({ "method": "notifications/initialized" })).await;
+            }
+            Era::Modern => {
+                wire.request(0, "server/discover", json!({})).await;
+                wire.next().await;
+            }
+        }
+        wire
+    }
+
+    async fn send(&mut self, mut message: Value) {
+        message["jsonrpc"] = "2.0".into();
+        self.to.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn request(&mut self, id: u64, method: &str, mut params: Value) {
+        if self.era == Era::Modern {
+            let meta = &mut params["_meta"];
+            meta["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
+            meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "wire", "version": "0" });
+            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        }
+        self.send(json!({ "id": id, "method": method, "params": params })).await;
+    }
+
+    async fn start(&mut self, tool: &str, arguments: Value) {
+        let meta = json!({ "progressToken": "mine" });
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+        self.request(1, "tools/call", params).await;
+    }
+
+    async fn next(&mut self) -> Value {
+        let line = soon(self.sent.next_line()).await.unwrap().unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// What is told until the answer comes, and the answer. Nothing may come after it.
+    async fn answer(&mut self) -> (Vec<Value>, Value) {
+        let mut told = Vec::new();
+        let answer = loop {
+            let message = self.next().await;
+            match &message["id"] {
+                Value::Null => told.push(message["params"].clone()),
+                _ => break message,
+            }
+        };
+        assert_eq!(answer["id"], 1, "{answer}");
+        self.request(2, "tools/list", json!({})).await;
+        let next = self.next().await;
+        assert_eq!(next["id"], 2, "after the answer: {next}");
+        (told, answer["result"].clone())
+    }
+
+    /// What is told of a call, as lines.
+    async fn told(&mut self, tool: &str, arguments: Value) -> Vec<String> {
+        self.start(tool, arguments).await;
+        let (told, _) = self.answer().await;
+        assert_increasing(&told);
+        told.iter().map(line).collect()
+    }
+}
+
+fn assert_increasing(told: &[Value]) {
+    assert!(told.iter().all(|told| told["progressToken"] == "mine"), "{told:#?}");
+    let values: Vec<_> = told.iter().map(|told| told["progress"].as_f64().unwrap()).collect();
+    assert!(values.is_sorted_by(|one, next| one < next), "{told:#?}");
+    let is_within = |told: &Value| told["progress"].as_f64() < told["total"].as_f64();
+    assert!(told.iter().all(is_within), "not all is done before the answer: {told:#?}");
+}
+
+fn line(told: &Value) -> String {
+    let message = told["message"].as_str().unwrap();
+    format!("{}/{} {message}", told["progress"], told["total"].as_f64().unwrap())
+}
+
+// === impl Chatty ===
+
+impl ServerHandler for Chatty {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = ["lines", "silent", "slow", "garbage", "flood", "endless"];
+        Ok(ListToolsResult::with_all_items(tools.map(tool).into()))
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let token = cx.meta.get_progress_token();
+        let tell = async |progress: f64, total: Option<f64>, message: &str| {
+            let mut told = ProgressNotificationParam::new(token.clone().unwrap(), progress);
+            told.total = total;
+            told.message = Some(message.to_owned()).filter(|message| !message.is_empty());
+            cx.peer.notify_progress(told).await.unwrap();
+        };
+        let moment = || sleep(Duration::from_millis(100));
+        match &*call.name {
+            "lines" => {
+                moment().await;
+                tell(25.0, Some(100.0), "25 of 100 lines").await;
+                moment().await;
+                tell(50.0, Some(100.0), "").await;
+                moment().await;
+                tell(100.0, Some(100.0), &"x".repeat(1000)).await;
+                moment().await;
+            }
+            "slow" => sleep(Duration::from_secs(40)).await,
+            "garbage" => {
+                let numbers =
+                    [f64::NAN, -1.0, 0.5, f64::INFINITY, 0.25, 1e300, f64::NEG_INFINITY, 2.0];
+                let totals = [Some(1.0), None, Some(f64::NAN), Some(0.0), Some(-1.0)];
+                for total in totals {
+                    for number in numbers {
+                        tell(number, total, "garbage").await;
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                }
+            }
+            "flood" => {
+                for step in 0..8 {
+                    tell(f64::from(step), Some(8.0), "on").await;
+                }
+            }
+            "endless" => {
+                let peer = cx.peer.clone();
+                let token = token.unwrap();
+                #[expect(clippy::disallowed_methods, reason = "it does what it should not")]
+                tokio::spawn(async move {
+                    for step in 0..1_000_000 {
+                        let told = ProgressNotificationParam::new(token.clone(), f64::from(step));
+                        if peer.notify_progress(told).await.is_err() {
+                            return;
+                        }
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                });
+                moment().await;
+            }
+            _ => moment().await,
+        }
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        Ok(CallToolResult::success(vec![ContentBlock::text("done")]).into())
+    }
+}
+
+/// Composites of the tools of [`Chatty`].
+fn composites() -> CompositeLayer {
+    let text = r#"
+        [[composite_tools]]
+        name = "flow"
+        description = "Steps"
+        strategy = "workflow"
+        steps = [
+            { id = "a", tool = "lines", arguments = {} },
+            { id = "none", tool = "silent", arguments = {}, condition = "false" },
+            { id = "each", type = "for_each", collection = [1, 2], max_parallel = 1, tool = "lines", arguments = {}, depends_on = ["a"] },
+            { id = "within", tool = "line", arguments = {}, depends_on = ["each"] },
+        ]
+
+        [[composite_tools]]
+        name = "line"
+        description = "A pipeline"
+        strategy = "pipeline"
+        steps = [
+            { id = "b", tool = "silent", arguments = {} },
+            { id = "c", tool = "slow", arguments = {} },
+        ]
+
+        [[composite_tools]]
+        name = "crowd"
+        description = "At once"
+        tools = ["slow", "slow", "slow", "slow", "lines"]
+
+        [[composite_tools]]
+        name = "garbled"
+        description = "Numbers that are none"
+        tools = ["garbage", "silent", "garbage"]
+
+        [[composite_tools]]
+        name = "loud"
+        description = "Tell more than anybody reads"
+        tools = ["flood", "flood", "flood", "flood", "flood", "flood", "flood", "flood"]
+
+        [[composite_tools]]
+        name = "rude"
+        description = "Goes on after its answer"
+        tools = ["endless", "lines"]
+    "#;
+    Config::from_toml_str(text).unwrap().composite_layer()
+}
+
+/// A server at the other end of a connection.
+fn remote() -> RemoteService {
+    RemoteService::builder("far").transport(|| {
+        let (near, there) = tokio::io::duplex(1 << 12);
+        let serving = async { Chatty::default().serve(there).await.unwrap().waiting().await };
+        tokio::runtime::Handle::current().spawn(serving);
+        async { Ok::<_, std::io::Error>(near) }
+    })
+}
+
+fn info() -> ServerConfig {
+    ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_told_what_runs_and_how_far_it_is() {
+    let x = format!("{}…", "x".repeat(200));
+    let expected = [
+        "0.0/4 step 1/4 a",
+        // The second is skipped, which counts and is not told by itself.
+        "1.25/4 step 1/4 a: 25 of 100 lines",
+        "1.5/4 step 1/4 a",
+        &format!("1.99/4 step 1/4 a: {x}"),
+        // What has ended without taking time is not told by itself.
+        "2.0/4 step 3/4 each: element 1/2",
+        "2.125/4 step 3/4 each: element 1/2: 25 of 100 lines",
+        "2.25/4 step 3/4 each: element 1/2",
+        &format!("2.495/4 step 3/4 each: element 1/2: {x}"),
+        "2.5/4 step 3/4 each: element 2/2",
+        "2.625/4 step 3/4 each: element 2/2: 25 of 100 lines",
+        "2.75/4 step 3/4 each: element 2/2",
+        &format!("2.99/4 step 3/4 each: element 2/2: {x}"),
+        "3.0/4 step 4/4 within: step 1/2 b",
+        "3.5/4 step 4/4 within: step 2/2 c",
+        "3.500001/4 still running: step 4/4 within",
+        "3.500002/4 still running: step 4/4 within",
+    ];
+    for era in BOTH {
+        let here = ServeService::wrap(Chatty::default(), composites());
+        let told = Wire::connect(here, era).await.told("flow", json!({})).await;
+        assert_eq!(told, expected, "{era:?}, in this process");
+
+        let far = ServeService::new(composites().layer(remote()), info());
+        let told = Wire::connect(far, era).await.told("flow", json!({})).await;
+        assert_eq!(told, expected, "{era:?}, remote");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn branches_that_run_at_once_are_told_as_one() {
+    for era in BOTH {
+        let server = ServeService::wrap(Chatty::default(), composites());
+        let told = Wire::connect(server, era).await.told("crowd", json!({})).await;
+        let x = "x".repeat(200);
+        let expected = [
+            // The latest of those that began at the same time.
+            "0.0/5 branch 5/5 lines",
+            "0.25/5 branch 5/5 lines: 25 of 100 lines",
+            "0.5/5 branch 5/5 lines",
+            &format!("0.99/5 branch 5/5 lines: {x}…"),
+            "1.0/5 branch 5/5 lines: completed",
+            "1.000001/5 still running: branch 1/5 slow, branch 2/5 slow_2, branch 3/5 slow_3 and 1 more",
+            "1.000002/5 still running: branch 1/5 slow, branch 2/5 slow_2, branch 3/5 slow_3 and 1 more",
+        ];
+        assert_eq!(told, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_comes_as_often_as_it_is_set_while_nothing_moves() {
+    for (seconds, expected) in
+        [(15, vec![0, 0, 15, 30]), (60, vec![0, 0]), (0, vec![0, 0]), (10, vec![0, 0, 10, 20, 30])]
+    {
+        let layer = composites().heartbeat(Duration::from_secs(seconds));
+        let mut wire =
+            Wire::connect(ServeService::wrap(Chatty::default(), layer), Era::Modern).await;
+        wire.start("line", json!({})).await;
+        let start = Instant::now();
+        let mut beats = Vec::new();
+        while wire.next().await["id"].is_null() {
+            beats.push(start.elapsed().as_secs());
+        }
+        assert_eq!(beats, expected, "every {seconds} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_gave_no_token_is_told_nothing() {
+    for era in BOTH {
+        let server = ServeService::wrap(Chatty::default(), composites());
+        let mut wire = Wire::connect(server, era).await;
+        wire.request(1, "tools/call", json!({ "name": "line" })).await;
+        let (told, answer) = wire.answer().await;
+        assert_eq!((told.len(), &answer["isError"]), (0, &json!(false)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_that_are_none_neither_reach_the_client_nor_do_harm() {
+    for era in BOTH {
+        let server = ServeService::wrap(Chatty::default(), composites());
+        let told = Wire::connect(server, era).await.told("garbled", json!({})).await;
+        let expected = [
+            "0.0/3 branch 3/3 garbage_2",
+            "1.0/3 branch 3/3 garbage_2: garbage",
+            "1.98/3 branch 3/3 garbage_2: garbage",
+            "2.0/3 branch 3/3 garbage_2: completed",
+        ];
+        assert_eq!(told, expected);
+    }
+    // Also of a service that tells them itself.
+    let service = service_fn(|request: Request| async move {
+        let progress = request.context().progress().unwrap().clone();
+        for number in [f64::NAN, 1.0, f64::INFINITY, 0.5, f64::NEG_INFINITY, 1.5, 1.5] {
+            progress.report(number, Some(f64::NAN), None);
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok::<_, Infallible>(Reply::from(CallToolResult::success(vec![])))
+    });
+    let mut wire = Wire::connect(ServeService::new(service, info()), Era::Modern).await;
+    wire.start("x", json!({})).await;
+    let expected = |progress: f64| json!({ "progressToken": "mine", "progress": progress });
+    assert_eq!(wire.next().await["params"], expected(1.0));
+    assert_eq!(wire.next().await["params"], expected(1.5));
+    assert_eq!(wire.next().await["id"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_holds_nobody_up() {
+    for era in BOTH {
+        let chatty = Chatty::default();
+        let ended = chatty.ended.clone();
+        let mut wire = Wire::connect(ServeService::wrap(chatty, composites()), era).await;
+        // The pipe is full after the first few of its calls.
+        for id in 0..40 {
+            let meta = json!({ "progressToken": id });
+            wire.request(id + 10, "tools/call", json!({ "name": "loud", "_meta": meta })).await;
+        }
+        soon(async {
+            while ended.load(Ordering::Relaxed) < 40 * 8 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+        let mut answers = 0;
+        let mut answered = [false; 40];
+        while answers < 40 {
+            let message = wire.next().await;
+            match message["id"].as_u64() {
+                Some(id) => {
+                    answered[id as usize - 10] = true;
+                    answers += 1;
+                }
+                None => {
+                    let token = message["params"]["progressToken"].as_u64().unwrap();
+                    assert!(!answered[token as usize], "after its answer: {message}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_goes_on_telling_after_its_answer_is_not_heard() {
+    let server = ServeService::wrap(Chatty::default(), composites());
+    let mut wire = Wire::connect(server, Era::Modern).await;
+    let told = wire.told("rude", json!({})).await;
+    let of = |told: &[String], what: &str| told.iter().filter(|line| line.contains(what)).count();
+    assert!(of(&told, "endless") > 50, "{told:#?}");
+    let answered = told.iter().position(|line| line.contains("endless: completed")).unwrap();
+    assert_eq!(of(&told[answered + 1..], "endless"), 0, "{told:#?}");
+    // Nor in a later call.
+    let told = wire.told("crowd", json!({})).await;
+    assert_eq!(of(&told, "endless"), 0, "{told:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn values_only_increase_on_any_number_of_threads_and_end_with_the_answer() {
+    for (era, runs) in BOTH.into_iter().zip([800, 200]) {
+        let server = ServeService::wrap(Chatty::default(), composites());
+        let mut wire = Wire::connect(server, era).await;
+        let mut count = 0;
+        for _ in 0..runs {
+            wire.start("loud", json!({})).await;
+            let (told, answer) = wire.answer().await;
+            assert_eq!(answer["isError"], false, "{answer}");
+            assert_increasing(&told);
+            count += told.len();
+        }
+        assert!(count > runs, "{count} notifications of {runs} runs");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_in_code_has_no_progress_and_no_token() {
+    let service = CompositeLayer::new([CompositeTool::fan_out("one", "One", ["token"])])
+        .unwrap()
+        .layer(HandlerService::new(Tokens));
+    let reply = service.oneshot(Request::call_tool("one")).await.unwrap();
+    assert_eq!(reply.tool_result().unwrap().content[0].as_text().unwrap().text, "None");
+}
+
+/// Says which token it was given.
+struct Tokens;
+
+impl ServerHandler for Tokens {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(vec![tool("token")]))
+    }
+
+    fn call_tool(
+        &self,
+        _: CallToolRequestParams,
+        cx: RequestContext<RoleServer>,
+    ) -> impl Future<Output = Result<CallToolResponse, ErrorData>> {
+        let token = format!("{:?}", cx.meta.get_progress_token());
+        future::ready(Ok(CallToolResult::success(vec![ContentBlock::text(token)]).into()))
+    }
+}

@@ -1,0 +1,116 @@
+//! Several gateways as processes of their own, before the same server, and a client
+//! that goes from one to the next.
+
+use std::{collections::BTreeMap, process::Stdio};
+
+use rmcp::{
+    ClientLifecycleMode, ClientServiceExt, RoleClient, ServiceError,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, InputResponses, ProtocolVersion,
+    },
+    service::RunningService,
+    transport::StreamableHttpClientTransport,
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+    task::JoinSet,
+};
+
+use crate::{
+    programs::example,
+    releases::Releases,
+    scripted::object,
+    support::{Human, soon},
+};
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/replicas/gateway.toml");
+const KEY: &str = "one key of at least 32 bytes for all";
+
+/// A gateway, and a client of 2026-07-28 that is connected to it.
+struct Replica {
+    process: Child,
+    /// Reads what it logs.
+    _log: JoinSet<()>,
+    client: RunningService<RoleClient, Human>,
+}
+
+impl Replica {
+    async fn start(releases: &str, key: &str) -> Self {
+        let mut command = Command::new(example("gateway"));
+        command.args([FILE, "--http", "127.0.0.1:0"]).env_remove("RUST_LOG");
+        command.env("RELEASES_URL", releases).env("STATE_KEY", key);
+        let mut process = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+        let url = loop {
+            let line = soon(log.next_line()).await.unwrap().unwrap();
+            if let Some((_, url)) = line.split_once("serving ") {
+                break url.to_owned();
+            }
+        };
+        let mut reading = JoinSet::new();
+        reading.spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+
+        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+        let lifecycle = ClientLifecycleMode::Discover { preferred_versions };
+        let transport = StreamableHttpClientTransport::from_uri(url);
+        let client = Human::default().serve_with_lifecycle(transport, lifecycle);
+        Self { process, _log: reading, client: soon(client).await.unwrap() }
+    }
+
+    /// Calls until a question comes; the state.
+    async fn ask(&self) -> String {
+        let response = soon(self.client.call_tool_once(call())).await.unwrap();
+        let CallToolResponse::InputRequired(asks) = response else { panic!("{response:?}") };
+        assert_eq!(asks.input_requests.unwrap().into_keys().collect::<Vec<_>>(), ["approval"]);
+        asks.request_state.unwrap()
+    }
+
+    /// Says yes.
+    async fn answer(&self, state: &str) -> Result<CallToolResult, ServiceError> {
+        let yes = json!({ "action": "accept", "content": { "environment": "staging" } });
+        let answers: InputResponses = BTreeMap::from([("approval".to_owned(), yes)]);
+        let call = call().with_input_responses(answers).with_request_state(state);
+        match soon(self.client.call_tool_once(call)).await? {
+            CallToolResponse::Complete(result) => Ok(result),
+            response => panic!("{response:?}"),
+        }
+    }
+}
+
+fn call() -> CallToolRequestParams {
+    let arguments = object(json!({ "service": "shop" }));
+    CallToolRequestParams::new("deploy_with_approval").with_arguments(arguments)
+}
+
+#[tokio::test]
+async fn a_run_goes_on_elsewhere_after_the_process_that_asked_was_killed() {
+    let releases = Releases::default();
+    let served = releases.serve().await.unwrap();
+    let mut first = Replica::start(&served.url, KEY).await;
+    let second = Replica::start(&served.url, KEY).await;
+
+    let state = first.ask().await;
+    first.process.kill().await.unwrap();
+    let result = second.answer(&state).await.unwrap();
+
+    assert_eq!(result.content[0].as_text().unwrap().text, "shop 1.4.0 is in staging");
+    assert_eq!(releases.calls(), ["get_release shop", "deploy_release shop"]);
+}
+
+#[tokio::test]
+async fn a_process_with_another_key_calls_nothing() {
+    let releases = Releases::default();
+    let served = releases.serve().await.unwrap();
+    let first = Replica::start(&served.url, KEY).await;
+    let second = Replica::start(&served.url, "another key of at least 32 bytes").await;
+
+    let state = first.ask().await;
+    let refused = second.answer(&state).await;
+
+    let Err(ServiceError::McpError(error)) = refused else { panic!("{refused:?}") };
+    assert_eq!((error.code.0, &*error.message), (-32602, "invalid `requestState`"));
+    assert_eq!(error.data, None);
+    assert_eq!(releases.calls(), ["get_release shop"]);
+}

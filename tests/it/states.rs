@@ -1,0 +1,443 @@
+//! What becomes of a run that waits for a person when its client comes back with
+//! something else than it was given.
+
+use std::{sync::Arc, time::Duration};
+
+use mcp_composite::{
+    composite::{Composite, CompositeLayer, CompositeTool, Limits, Step, Strategy},
+    message::{Context, ToolAnswer},
+    state::{SignedState, StateStore, StoredState},
+};
+use rmcp::model::{CallToolResult, InputRequiredResult};
+use serde_json::{Value, json};
+use tokio::time::advance;
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::{Answer, Server, call, can_be_asked};
+
+const KEY: &str = "a key of at least thirty-two bytes";
+
+/// Who calls, as a test says it.
+#[derive(Clone)]
+struct Name(&'static str);
+
+/// A call of a client that can be asked.
+#[derive(Clone)]
+struct Call {
+    tool: &'static str,
+    arguments: Value,
+    caller: &'static str,
+    state: Option<String>,
+    answers: Value,
+}
+
+type Service = Composite<Server>;
+
+// === impl Call ===
+
+impl Call {
+    fn new(tool: &'static str, arguments: Value) -> Self {
+        Self { tool, arguments, caller: "alice", state: None, answers: json!({}) }
+    }
+
+    /// The same call once more, with all that it has been asked accepted.
+    fn again(&self, state: impl Into<String>) -> Self {
+        let yes = json!({ "action": "accept", "content": {} });
+        let answers = json!({ "approve": yes, "inner:approve": yes });
+        Self { state: Some(state.into()), answers, ..self.clone() }
+    }
+
+    async fn make(self, service: &Service) -> ToolAnswer {
+        let mut request = call(self.tool, self.arguments);
+        *request.context_mut().meta_mut() = can_be_asked();
+        request.context_mut().extensions_mut().insert(Name(self.caller));
+        let params = request.tool_call_mut().unwrap();
+        params.request_state = self.state;
+        params.input_responses = Some(serde_json::from_value(self.answers).unwrap());
+        service.clone().oneshot(request).await.unwrap().into_tool_answer()
+    }
+
+    async fn asks(self, service: &Service) -> InputRequiredResult {
+        match self.make(service).await {
+            ToolAnswer::InputRequired(asks) => asks,
+            other => panic!("no question, but {other:?}"),
+        }
+    }
+
+    async fn state(self, service: &Service) -> String {
+        self.asks(service).await.request_state.unwrap()
+    }
+
+    async fn result(self, service: &Service) -> CallToolResult {
+        match self.make(service).await {
+            ToolAnswer::Result(result) => result,
+            other => panic!("no result, but {other:?}"),
+        }
+    }
+
+    /// Makes a call that is refused as each one with an invalid state is, and that
+    /// calls nothing.
+    async fn refused(self, service: &Service, server: &Server, why: &str) {
+        let before = server.called();
+        match self.make(service).await {
+            ToolAnswer::Error(error) => {
+                assert_eq!(error.code.0, -32602, "{why}");
+                assert_eq!(error.message, "invalid `requestState`", "{why}");
+                assert_eq!(error.data, None, "{why}");
+            }
+            other => panic!("{why}: not refused, but {other:?}"),
+        }
+        assert_eq!(server.called(), before, "{why}");
+    }
+}
+
+fn server() -> Server {
+    Server::new().gives("details", json!({ "version": "1.4.0" })).echoes("deploy")
+}
+
+/// A deployment that is asked about like this.
+fn approval(name: &str, question: &str) -> CompositeTool {
+    let steps = [
+        Step::new("details", "details"),
+        Step::elicitation("approve", question, json!({})).depends_on(["details"]),
+        Step::new("deploy", "deploy")
+            .arguments(json!({ "service": "$input.service?" }))
+            .depends_on(["approve"]),
+    ];
+    CompositeTool::workflow(name, "Deploys if a person says so", steps)
+}
+
+/// Composites that ask, one that asks through another, and one that never asks.
+fn composites() -> Vec<CompositeTool> {
+    vec![
+        approval("release", "Sure?"),
+        approval("other", "Sure?"),
+        approval("inner", "Sure?"),
+        CompositeTool::fan_out("outer", "Asks through another", ["inner"]),
+        CompositeTool::fan_out("quiet", "Never asks", ["details"]),
+    ]
+}
+
+fn service(
+    composites: impl IntoIterator<Item = CompositeTool>,
+    store: impl StateStore + 'static,
+    server: &Server,
+) -> Service {
+    let caller =
+        |context: &Context| context.extensions().get::<Name>().map(|Name(name)| (*name).to_owned());
+    let layer = CompositeLayer::new(composites).unwrap_or_else(|errors| panic!("{errors}"));
+    layer.state(store).caller(caller).layer(server.clone())
+}
+
+fn signed() -> SignedState {
+    SignedState::new(KEY).unwrap()
+}
+
+fn stores() -> [Arc<dyn StateStore>; 2] {
+    [Arc::new(signed()), Arc::new(StoredState::new())]
+}
+
+fn release() -> Call {
+    Call::new("release", json!({ "service": "shop" }))
+}
+
+fn outer() -> Call {
+    Call::new("outer", json!({ "service": "shop" }))
+}
+
+// === what is refused ===
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_is_no_state_is_refused() {
+    for store in stores() {
+        let server = server();
+        let service = service(composites(), store, &server);
+        for text in ["", " ", ".", "null", "{}", "rs2.default..", "\u{0}", "健🚀"] {
+            release().again(text).refused(&service, &server, text).await;
+        }
+        let huge = "A".repeat(16 << 20);
+        release().again(huge).refused(&service, &server, "huge").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_with_any_of_its_characters_changed_is_refused() {
+    for store in stores() {
+        let server = server();
+        let service = service(composites(), store, &server);
+        let state = release().state(&service).await;
+        for at in 0..state.len() {
+            let mut bytes = state.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'a' { b'b' } else { b'a' };
+            let changed = String::from_utf8(bytes).unwrap();
+            release().again(&changed).refused(&service, &server, &changed).await;
+            release().again(&state[..at]).refused(&service, &server, &state[..at]).await;
+        }
+        release().again(format!("{state}a")).refused(&service, &server, "longer").await;
+        release().again(&state).result(&service).await;
+        assert_eq!(server.called(), ["details", "deploy"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_of_another_call_is_refused() {
+    type Change = fn(&mut Call);
+    let rows: [(&str, Change); 8] = [
+        ("other arguments", |call| call.arguments = json!({ "service": "bank" })),
+        ("more arguments", |call| call.arguments = json!({ "service": "shop", "force": true })),
+        ("no arguments", |call| call.arguments = Value::Null),
+        ("another composite", |call| call.tool = "other"),
+        ("a composite that is made of it", |call| call.tool = "outer"),
+        ("one that never asks", |call| call.tool = "quiet"),
+        ("another caller", |call| call.caller = "bob"),
+        ("a caller with no name", |call| call.caller = ""),
+    ];
+    for store in stores() {
+        let server = server();
+        let service = service(composites(), store, &server);
+        let state = release().state(&service).await;
+        for (why, change) in rows {
+            let mut call = release().again(&state);
+            change(&mut call);
+            call.refused(&service, &server, why).await;
+        }
+        // What was refused has used nothing up.
+        release().again(&state).result(&service).await;
+        assert_eq!(server.called(), ["details", "deploy"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_is_refused_once_what_it_runs_is_defined_otherwise() {
+    let changed = |name: &str, question| {
+        let mut composites = composites();
+        composites.retain(|composite| composite.name() != name);
+        composites.insert(0, approval(name, question));
+        composites
+    };
+    for (call, definition, question, is_taken) in [
+        (release(), "release", "Really?", false),
+        (release(), "release", "Sure?", true),
+        (release(), "inner", "Really?", true),
+        (outer(), "inner", "Really?", false),
+        (outer(), "inner", "Sure?", true),
+        (outer(), "release", "Really?", true),
+    ] {
+        for store in stores() {
+            let server = server();
+            let before = service(composites(), store.clone(), &server);
+            let after = service(changed(definition, question), store, &server);
+            let again = call.again(call.clone().state(&before).await);
+            let why = format!("`{}` after `{definition}` asks {question:?}", call.tool);
+            if is_taken {
+                again.result(&after).await;
+                assert_eq!(server.called(), ["details", "deploy"], "{why}");
+            } else {
+                again.refused(&after, &server, &why).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_of_another_key_or_process_is_refused() {
+    let other = SignedState::new("another key of at least 32 bytes.").unwrap();
+    let new = SignedState::ring([("new", KEY)]).unwrap();
+    let rows: [(Arc<dyn StateStore>, Arc<dyn StateStore>); 5] = [
+        (Arc::new(signed()), Arc::new(other)),
+        (Arc::new(signed()), Arc::new(new)),
+        (Arc::new(signed()), Arc::new(StoredState::new())),
+        (Arc::new(StoredState::new()), Arc::new(StoredState::new())),
+        (Arc::new(StoredState::new()), Arc::new(signed())),
+    ];
+    for (here, there) in rows {
+        let why = format!("{here:?} at {there:?}");
+        let server = server();
+        let state = release().state(&service(composites(), here, &server)).await;
+        let elsewhere = service(composites(), there, &server);
+        release().again(state).refused(&elsewhere, &server, &why).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_state_that_has_expired_is_refused() {
+    let server = server();
+    let store = StoredState::new().ttl(Duration::from_secs(60));
+    let service = service(composites(), store, &server);
+    let [early, late] = [release().state(&service).await, release().state(&service).await];
+    advance(Duration::from_secs(59)).await;
+    release().again(early).result(&service).await;
+    advance(Duration::from_secs(1)).await;
+    release().again(late).refused(&service, &server, "expired").await;
+}
+
+#[tokio::test]
+async fn a_signed_state_that_has_expired_is_refused() {
+    let server = server();
+    let service = service(composites(), signed().ttl(Duration::ZERO), &server);
+    let state = release().state(&service).await;
+    // The time is that of the world, which a test can only wait for.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    release().again(state).refused(&service, &server, "expired").await;
+}
+
+// === what is used again ===
+
+#[tokio::test(start_paused = true)]
+async fn a_signed_state_can_be_answered_in_another_way() {
+    let server = server();
+    let service = service(composites(), signed(), &server);
+    let state = release().state(&service).await;
+    let mut no = release().again(&state);
+    no.answers = json!({ "approve": { "action": "decline" } });
+    assert_eq!(no.result(&service).await.is_error, Some(true));
+    for _ in 0..2 {
+        release().again(&state).result(&service).await;
+    }
+    assert_eq!(server.called(), ["details", "deploy", "deploy"], "what was done stays done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_state_is_answered_once() {
+    let server = server();
+    let service = service(composites(), StoredState::new(), &server);
+    let first = release().state(&service).await;
+    // Without an answer it is asked again, with a handle of its own.
+    let mut unanswered = release().again(&first);
+    unanswered.answers = json!({});
+    let second = unanswered.state(&service).await;
+    assert_ne!(first, second);
+    release().again(&first).refused(&service, &server, "taken").await;
+    release().again(&second).result(&service).await;
+    release().again(&second).refused(&service, &server, "taken").await;
+    assert_eq!(server.called(), ["details", "deploy"]);
+}
+
+// === what is too much ===
+
+#[tokio::test(start_paused = true)]
+async fn answers_without_a_state_begin_a_call() {
+    let server = server();
+    let service = service(composites(), signed(), &server);
+    let mut eager = release().again("");
+    eager.state = None;
+    let asks = eager.asks(&service).await;
+    assert!(asks.input_requests.unwrap().contains_key("approve"));
+    assert_eq!(server.called(), ["details"], "nobody was asked yet");
+
+    let mut quiet = Call::new("quiet", json!({})).again("");
+    quiet.state = None;
+    quiet.result(&service).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_to_what_nobody_has_asked_are_nobodys() {
+    let server = server();
+    let service = service(composites(), signed(), &server);
+    let yes = json!({ "action": "accept", "content": { "x": 1 } });
+    let mut stray = release().again(release().state(&service).await);
+    stray.answers =
+        json!({ "": yes, "deploy": yes, "approve:approve": yes, "details:approve": yes });
+    let asks = stray.asks(&service).await;
+    assert_eq!(asks.input_requests.unwrap().into_keys().collect::<Vec<_>>(), ["approve"]);
+    assert_eq!(server.called(), ["details"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_asks_no_more_often_than_it_may() {
+    let server = Server::new().tool("curious", Answer::asks("why", "Why?")).says("done", "done");
+    let all = CompositeTool::fan_out("all", "Asks on and on", ["curious", "done"]);
+    let layer = CompositeLayer::new([all]).unwrap().limits(Limits::default().max_rounds(3));
+    let service = layer.layer(server.clone());
+    let mut call = Call::new("all", json!({}));
+    for round in 1..=3 {
+        let asks = call.clone().asks(&service).await;
+        assert_eq!(server.called().len(), round + 1);
+        call.state = asks.request_state;
+        call.answers = json!({ "curious:why": { "action": "decline" } });
+    }
+    let result = call.result(&service).await;
+    assert_eq!(result.is_error, Some(true));
+    // The one that asks has failed, and nothing of the other is lost.
+    let texts: Vec<_> =
+        result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
+    let limit = "the run asks more often than `max_rounds` allows, which is 3";
+    assert_eq!(texts, [&*format!("branch `curious` (tool `curious`) failed: {limit}"), "done"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_could_not_be_read_back_is_told_before_anybody_is_asked() {
+    let mut deep = json!("bottom");
+    for _ in 0..126 {
+        deep = json!([deep]);
+    }
+    let server = Server::new().gives("details", json!({ "notes": deep })).echoes("deploy");
+    let steps = [
+        Step::new("details", "details"),
+        Step::elicitation("approve", "Sure?", json!({})).depends_on(["details"]),
+        Step::new("deploy", "deploy")
+            .arguments(json!({ "notes": "$steps.details.output.notes" }))
+            .depends_on(["approve"]),
+    ];
+    let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
+    let service = service([release], signed(), &server);
+    let result = Call::new("release", json!({})).result(&service).await;
+    let text = &result.content[0].as_text().unwrap().text;
+    let why = "the run cannot wait for an answer: a result is nested too deep";
+    assert_eq!(*text, format!("step `approve` failed: {why}"));
+    assert_eq!(server.called(), ["details"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fan_out_that_needs_an_approval_changes_nothing_if_nobody_can_be_asked() {
+    let server = Server::new().echoes("create").echoes("deploy");
+    let approve = CompositeTool::workflow(
+        "approve",
+        "Asks",
+        [Step::elicitation("sure", "Sure?", json!({})), Step::new("deploy", "deploy")],
+    );
+    let all = CompositeTool::fan_out("all", "Creates, and asks", ["create", "approve"]);
+    let service = service([all.strategy(Strategy::Sequential), approve], signed(), &server);
+    let result = mcp_composite::testing::call(&service, "all", json!({})).await;
+    assert_eq!(result.is_error, Some(true));
+    assert_eq!(server.called(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_too_large_fails_the_call() {
+    let large = "x".repeat(10_000);
+    let steps = [
+        Step::new("details", "details"),
+        Step::elicitation("approve", "Sure?", json!({})).depends_on(["details"]),
+        Step::new("deploy", "deploy")
+            .arguments(json!({ "notes": "$steps.details.output.notes" }))
+            .depends_on(["approve"]),
+    ];
+    let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
+    let rows: [(Arc<dyn StateStore>, &str); 3] = [
+        (Arc::new(signed().max_state_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
+        (Arc::new(StoredState::new().max_state_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
+        (Arc::new(StoredState::new().max_total_bytes(5_000)), "more than 5000 (`max_total_bytes`)"),
+    ];
+    for (store, told) in rows {
+        let server = Server::new().gives("details", json!({ "notes": large })).echoes("deploy");
+        let service = service([release.clone()], store, &server);
+        let result = Call::new("release", json!({})).result(&service).await;
+        assert_eq!(result.is_error, Some(true));
+        let text = &result.content[0].as_text().unwrap().text;
+        let begin = "step `approve` failed: the run cannot wait for an answer: ";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.ends_with(told), "{text}");
+        assert_eq!(server.called(), ["details"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_keeps_nothing_that_no_step_reads_any_more() {
+    let server = Server::new().gives("details", json!({ "secret": "x".repeat(10_000) }));
+    let server = server.echoes("deploy");
+    let store = signed().max_state_bytes(5_000);
+    let service = service(composites(), store, &server);
+    let state = release().state(&service).await;
+    release().again(state).result(&service).await;
+}
