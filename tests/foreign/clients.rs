@@ -56,7 +56,11 @@ impl Client {
             Self::Python => (installed().join("python/bin/python"), "client.py"),
         };
         installed();
-        if self == Self::TypeScript2 {
+        let era = match script["connect"]["mode"] == "legacy" {
+            true => Era::Legacy,
+            false => self.era(),
+        };
+        if self == Self::TypeScript2 && era == Era::Modern {
             // Only if it is told does it not fall back to what the first speaks.
             script["connect"]["mode"] = "2026-07-28".into();
         }
@@ -65,7 +69,7 @@ impl Client {
         let mut process = Process::start(command.stdin(Stdio::null()).stdout(Stdio::piped()));
         let lines = json_lines(process.child.stdout.take().unwrap());
         let connected = next(&lines);
-        let expected = match self.era() {
+        let expected = match era {
             Era::Legacy => "2025-11-25",
             Era::Modern => "2026-07-28",
         };

@@ -2,10 +2,11 @@
 //! their own, over real pipes and sockets.
 //!
 //! `cargo test --all-features --test foreign` installs them and shows it. It
-//! needs Node, npm and Python; see `README.md` here.
+//! needs Node, npm, Python and nginx; see `README.md` here.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
+mod asking;
 mod backends;
 mod changes;
 mod check;
@@ -19,5 +20,8 @@ mod processes;
 #[path = "../it/programs.rs"]
 mod programs;
 mod progress;
+#[path = "../../examples/replicas/releases.rs"]
+mod releases;
+mod replicas;
 mod servers;
 mod support;

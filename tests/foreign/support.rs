@@ -13,7 +13,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::{runtime::Runtime, time::Instant};
 
 use crate::programs;
 
@@ -50,11 +50,22 @@ pub(crate) fn example(name: &str) -> String {
     programs::example(name).into_os_string().into_string().unwrap()
 }
 
+/// A file of an example, by its path in `examples`.
+pub(crate) fn example_file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
+}
+
 /// Held by a test that starts many programs: a small machine would be too slow
 /// for two of them at once.
 pub(crate) fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test that starts many programs, while no other such test runs.
+pub(crate) fn alone(test: impl Future<Output = ()>) {
+    let _machine = machine();
+    Runtime::new().unwrap().block_on(test);
 }
 
 /// Waits for something that another process does.
