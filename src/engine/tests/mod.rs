@@ -158,6 +158,19 @@ fn parse_properties(ids: &[&str], properties: &Value) -> Vec<(String, Property)>
     properties.iter().map(parse).collect()
 }
 
+/// What each step needs of those that stand before it in an order made of `seed`:
+/// two bits of what it wants decide for each place.
+fn needs_in_some_order(wanted: &[u16], seed: u64) -> Vec<Vec<usize>> {
+    let mut order: Vec<_> = (0..wanted.len()).collect();
+    fastrand::Rng::with_seed(seed).shuffle(&mut order);
+    let needs = |(step, wanted): (usize, &u16)| {
+        let before = order.iter().take_while(|&&other| other != step).enumerate();
+        let is_needed = |(at, _): &(usize, &usize)| wanted & (3 << (2 * at)) == 3 << (2 * at);
+        before.filter(is_needed).map(|(_, &other)| other).collect()
+    };
+    wanted.iter().enumerate().map(needs).collect()
+}
+
 /// Tools that do what their names say, and what became of them.
 #[derive(Clone)]
 struct World {

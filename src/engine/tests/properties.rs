@@ -58,19 +58,8 @@ fn random_step() -> impl Strategy<Value = Random> {
 fn random_plan() -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
     let steps = proptest::collection::vec(random_step(), 1..8);
     (steps, any::<u64>(), 1_usize..5).prop_map(|(steps, seed, concurrency)| {
-        // The order in which steps may need those before.
-        let mut order: Vec<_> = (0..steps.len()).collect();
-        fastrand::Rng::with_seed(seed).shuffle(&mut order);
-        let needs: Vec<Vec<usize>> = (0..steps.len())
-            .map(|step| {
-                let place = order.iter().position(|&other| other == step).unwrap();
-                let before = order[..place].iter().enumerate();
-                before
-                    .filter(|(at, _)| steps[step].needs & (3 << (2 * at)) == 3 << (2 * at))
-                    .map(|(_, &other)| other)
-                    .collect()
-            })
-            .collect();
+        let wanted: Vec<_> = steps.iter().map(|step| step.needs).collect();
+        let needs = needs_in_some_order(&wanted, seed);
         let written = steps.iter().zip(&needs).enumerate();
         let written = written.map(|(at, (step, needs))| written_step(at, step, needs)).collect();
         (Value::Array(written), needs, concurrency)
