@@ -56,6 +56,7 @@ async fn deploy(
 
     let (near, far) = tokio::io::duplex(4096);
     // A client of 2026-07-28 begins with its first request, and so does its server.
+    #[expect(clippy::disallowed_methods, reason = "the server of the example")]
     let serving = tokio::spawn(async move {
         if let Ok(server) = server.serve(near).await {
             let _ = server.waiting().await;
