@@ -85,7 +85,7 @@ use crate::{
     intercept::{Informed, InterceptInformed},
     lookout::{Lookout, Missed, Page},
     message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
-    pattern::{Selection, Unmatched},
+    pattern::{Patterns, Selection, Unmatched},
 };
 
 /// Decides what clients of the service that it wraps may see and use.
@@ -95,6 +95,8 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct FilterLayer {
     settings: Settings,
+    /// What other layers say of tools by the same names, each with its setting.
+    mentioned: Vec<(&'static str, Patterns)>,
     complaints: Complaints,
     epoch: Epoch,
     vary_by: Option<VaryBy>,
@@ -113,7 +115,7 @@ pub struct FilterRule(
 #[derive(Debug)]
 struct Rule {
     settings: Settings,
-    lookouts: Vec<(ItemKind, Lookout<[Unmatched; 2]>)>,
+    lookouts: Vec<(ItemKind, Lookout<Vec<Unmatched>>)>,
     complaints: Complaints,
 }
 
@@ -223,6 +225,16 @@ impl FilterLayer {
         self
     }
 
+    /// Looks as well for what patterns of other layers match, which know tools by the
+    /// same names.
+    pub(crate) fn mentioned(
+        mut self,
+        patterns: impl IntoIterator<Item = (&'static str, Patterns)>,
+    ) -> Self {
+        self.mentioned.extend(patterns.into_iter().filter(|(_, patterns)| !patterns.is_empty()));
+        self
+    }
+
     /// Which patterns matched nothing, in words for whoever runs the server.
     ///
     /// It is found out when something was listed from the first page to the last, of
@@ -238,7 +250,8 @@ impl<S> Layer<S> for FilterLayer {
     type Service = Filter<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let rule = FilterRule::new(self.settings.clone(), self.complaints.clone());
+        let (settings, complaints) = (self.settings.clone(), self.complaints.clone());
+        let rule = FilterRule::new(settings, &self.mentioned, complaints);
         Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
     }
 }
@@ -252,8 +265,12 @@ impl fmt::Debug for FilterLayer {
 // === impl FilterRule ===
 
 impl FilterRule {
-    fn new(settings: Settings, complaints: Complaints) -> Self {
-        if settings.are_empty() {
+    fn new(
+        settings: Settings,
+        mentioned: &[(&'static str, Patterns)],
+        complaints: Complaints,
+    ) -> Self {
+        if settings.are_empty() && mentioned.is_empty() {
             return Self(None);
         }
         let kinds =
@@ -262,8 +279,13 @@ impl FilterRule {
             let (expose, hide) = keys(kind);
             let selection = settings.selection(kind);
             let allow = Unmatched::new(expose, selection.allowed().cloned().unwrap_or_default());
-            let deny = Unmatched::new(hide, selection.denied().clone());
-            (kind, Lookout::new([allow, deny]))
+            let mut sought = vec![allow, Unmatched::new(hide, selection.denied().clone())];
+            if kind == ItemKind::Tool {
+                let mentioned = mentioned.iter().cloned();
+                sought
+                    .extend(mentioned.map(|(setting, patterns)| Unmatched::new(setting, patterns)));
+            }
+            (kind, Lookout::new(sought))
         });
         let lookouts = lookouts.into_iter().filter(|(_, lookout)| !lookout.is_over()).collect();
         Self(Some(Arc::new(Rule { settings, lookouts, complaints })))
@@ -356,11 +378,11 @@ impl InterceptInformed for FilterRule {
 
 impl Rule {
     /// Who looks for what patterns match among things of a kind.
-    fn lookout(&self, kind: ItemKind) -> Option<&Lookout<[Unmatched; 2]>> {
+    fn lookout(&self, kind: ItemKind) -> Option<&Lookout<Vec<Unmatched>>> {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, lookout)| lookout)
     }
 
-    fn tell(&self, kind: ItemKind, missed: Option<Missed<[Unmatched; 2]>>) {
+    fn tell(&self, kind: ItemKind, missed: Option<Missed<Vec<Unmatched>>>) {
         if let Some(missed) = missed {
             missed.tell(&self.complaints, kind, self.settings.of.as_deref());
         }

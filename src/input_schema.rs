@@ -132,6 +132,12 @@ impl InputSchema {
         }
     }
 
+    /// Whether a value is found to fit; what does not compile lets everything.
+    pub(crate) fn allows(&self, value: &Value) -> bool {
+        !is_deeper(value, MAX_LEVELS)
+            && self.compiled(drop).map_or(true, |compiled| compiled.allows(value))
+    }
+
     /// Coerces evaluated arguments and checks them; with a schema that does not
     /// compile, they are coerced only, and not even that if it would take too long.
     ///

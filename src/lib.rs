@@ -99,6 +99,10 @@ pub mod limit;
 
 pub mod advertise;
 
+pub mod bound;
+
+pub mod observe;
+
 pub mod composite;
 
 pub mod alias;
@@ -107,9 +111,15 @@ pub mod filter;
 
 pub mod validate;
 
+pub mod redact;
+
+pub mod budget;
+
 pub mod expr;
 
 pub mod state;
+
+pub mod results;
 
 pub mod stack;
 
@@ -138,6 +148,12 @@ mod names;
 mod near;
 
 mod pages;
+
+mod room;
+
+mod shelf;
+
+mod tasks;
 
 #[cfg(all(doctest, feature = "config"))]
 #[doc = include_str!("../README.md")]

@@ -1,8 +1,10 @@
 //! The pages of a list, which come to an end.
 
-use std::{collections::HashSet, io};
+use std::collections::HashSet;
 
 use serde::Serialize;
+
+use crate::room::Room;
 
 /// How many pages a list may have.
 pub(crate) const MAX_PAGES: usize = 1_000;
@@ -31,15 +33,11 @@ pub(crate) enum NoEnd {
     Circular,
 }
 
-/// Counts what is written to it, and fails when there is no room for more.
-#[derive(Debug)]
-struct Room(usize);
-
 // === impl Pages ===
 
 impl Pages {
     pub(crate) fn new() -> Self {
-        Self { pages: 0, items: 0, cursors: HashSet::new(), room: Room(MAX_BYTES) }
+        Self { pages: 0, items: 0, cursors: HashSet::new(), room: Room::new(MAX_BYTES) }
     }
 
     /// Looks at a page, and returns where the next one is, if there is one.
@@ -48,14 +46,16 @@ impl Pages {
         items: &[I],
         next: Option<String>,
     ) -> Result<Option<String>, NoEnd> {
-        serde_json::to_writer(&mut self.room, items).map_err(|_| NoEnd::TooLarge)?;
+        if !self.room.holds(&items) {
+            return Err(NoEnd::TooLarge);
+        }
         self.pages += 1;
         self.items += items.len();
         if self.items > MAX_ITEMS {
             return Err(NoEnd::Endless);
         }
         let Some(next) = next else { return Ok(None) };
-        self.room.take(next.len()).map_err(|_| NoEnd::TooLarge)?;
+        self.room.take(next.len()).ok_or(NoEnd::TooLarge)?;
         if !self.cursors.insert(next.clone()) {
             return Err(NoEnd::Circular);
         }
@@ -63,25 +63,5 @@ impl Pages {
             return Err(NoEnd::Endless);
         }
         Ok(Some(next))
-    }
-}
-
-// === impl Room ===
-
-impl Room {
-    fn take(&mut self, bytes: usize) -> io::Result<()> {
-        self.0 = self.0.checked_sub(bytes).ok_or(io::ErrorKind::WriteZero)?;
-        Ok(())
-    }
-}
-
-impl io::Write for Room {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.take(bytes.len())?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

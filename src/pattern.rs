@@ -290,6 +290,11 @@ impl Selection {
     pub const fn denied(&self) -> &Patterns {
         &self.deny
     }
+
+    /// What is allowed, and what is denied.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Patterns> {
+        self.allow.iter().chain([&self.deny]).cloned()
+    }
 }
 
 // === impl PatternError ===

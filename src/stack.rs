@@ -53,7 +53,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use rmcp::model::{ErrorData, JsonObject};
+use rmcp::model::{ErrorData, JsonObject, ServerCapabilities};
 use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -61,17 +61,22 @@ use tower_service::Service;
 use crate::{
     advertise::{Advertise, AdvertiseLayer},
     alias::{Alias, AliasLayer},
+    bound::{Bound, BoundLayer},
+    budget::{BudgetLayer, Budgeted},
     catalog::{ListError, VaryBy},
     changes::Changes,
     composite::{Composite, CompositeLayer, Preview},
     filter::{Filter, FilterLayer},
     limit::{Limit, LimitLayer},
     message::{Context as RequestContext, Reply, Request},
+    observe::{Observer, Observers},
+    pattern::Patterns,
+    redact::{Redact, RedactLayer},
     validate::{Validate, ValidateLayer},
 };
 
 /// The order above a router, or a single server. It is told nowhere else.
-type Layers<S> = Limit<Advertise<Composite<BackendLayers<S>>>>;
+type Layers<S> = Limit<Advertise<Bound<Composite<BackendLayers<Redact<Budgeted<S>>>>>>>;
 
 /// The order below a router.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
@@ -83,7 +88,12 @@ type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 pub struct StackLayer {
     limit: LimitLayer,
     advertise: AdvertiseLayer,
+    bound: BoundLayer,
     composite: CompositeLayer,
+    redact: RedactLayer,
+    budget: BudgetLayer,
+    /// Who watches runs, besides those that the composite layer knows.
+    observers: Observers,
     /// With what all layers are told, its own and those above.
     backend: BackendLayer,
 }
@@ -149,6 +159,35 @@ impl StackLayer {
         self
     }
 
+    /// Lets somebody [watch](crate::observe) the runs of composites, besides those that
+    /// watch them already.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observers.push(observer);
+        self
+    }
+
+    /// Sets how large results may be.
+    #[must_use]
+    pub fn bound(mut self, bound: BoundLayer) -> Self {
+        self.bound = bound;
+        self
+    }
+
+    /// Sets what of results nobody sees.
+    #[must_use]
+    pub fn redact(mut self, redact: RedactLayer) -> Self {
+        self.redact = redact;
+        self
+    }
+
+    /// Sets what calls may use together.
+    #[must_use]
+    pub fn budget(mut self, budget: BudgetLayer) -> Self {
+        self.budget = budget;
+        self
+    }
+
     /// Sets what tools, prompts and resources are called.
     #[must_use]
     pub fn alias(mut self, alias: AliasLayer) -> Self {
@@ -199,6 +238,12 @@ impl StackLayer {
         self.backend.aliases()
     }
 
+    /// Adds to what a server says that it can do what the layers can; see
+    /// [`BoundLayer::declare`].
+    pub fn declare(&self, capabilities: &mut ServerCapabilities) {
+        self.bound.declare(capabilities);
+    }
+
     /// What was in the way of the layers with what there was, in words for whoever
     /// runs the server, from the top to the bottom.
     ///
@@ -216,16 +261,25 @@ impl<S> Layer<S> for StackLayer {
     fn layer(&self, inner: S) -> Self::Service {
         let Common { changes, vary_by } = &self.backend.common;
         let (mut advertise, mut composite) = (self.advertise.clone(), self.composite.clone());
+        composite.observers.add(&self.observers);
+        let mut bound = self.bound.clone();
         if let Some(changes) = changes {
             advertise = advertise.epoch(changes.tools().clone());
+            bound = bound.epoch(changes.tools().clone());
             composite = composite.epoch(changes.tools().clone());
         }
         if let Some(key) = vary_by {
             advertise = advertise.vary_by(shared(key));
+            bound = bound.vary_by(shared(key));
             composite = composite.vary_by(shared(key));
         }
         let advertise = advertise.composites(composite.names());
-        Stack(self.limit.layer(advertise.layer(composite.layer(self.backend.layer(inner).0))))
+        let inner = self.redact.layer(self.budget.layer(inner));
+        // They know tools by the same names, and do not list any.
+        let mentioned = self.redact.patterns().chain(self.budget.patterns());
+        let backend = self.backend.clone().mentioned(mentioned);
+        let inner = composite.layer(backend.layer(inner).0);
+        Stack(self.limit.layer(advertise.layer(bound.layer(inner))))
     }
 }
 
@@ -288,6 +342,12 @@ impl BackendLayer {
         self
     }
 
+    /// Looks as well for what patterns of layers below match.
+    fn mentioned(mut self, patterns: impl IntoIterator<Item = (&'static str, Patterns)>) -> Self {
+        self.filter = self.filter.mentioned(patterns);
+        self
+    }
+
     /// What was in the way of the layers, from the top to the bottom.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
@@ -324,10 +384,14 @@ impl fmt::Debug for StackLayer {
         f.debug_struct("StackLayer")
             .field("limit", &self.limit)
             .field("advertise", &self.advertise)
+            .field("bound", &self.bound)
             .field("composite", &self.composite)
             .field("alias", &self.backend.alias)
             .field("filter", &self.backend.filter)
             .field("validate", &self.backend.validate)
+            .field("redact", &self.redact)
+            .field("budget", &self.budget)
+            .field("observers", &self.observers)
             .finish_non_exhaustive()
     }
 }
@@ -360,7 +424,7 @@ where
     /// are needed.
     pub async fn warm(&self) -> Result<(), ListError> {
         let advertise = self.0.get_ref();
-        let composite = advertise.get_ref();
+        let composite = advertise.get_ref().get_ref();
         let filter = composite.get_ref().get_ref();
         filter.get_ref().warm().await?;
         filter.warm().await?;
@@ -387,7 +451,7 @@ where
         composite: &str,
         arguments: JsonObject,
     ) -> Result<Preview, ErrorData> {
-        self.0.get_ref().get_ref().preview(composite, arguments).await
+        self.0.get_ref().get_ref().get_ref().preview(composite, arguments).await
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Policy {
     pub(super) composites: HashSet<String>,
     pub(super) calls: Calls,
     pub(super) mode: Mode,
-    pub(super) lookout: Arc<Lookout<[Unmatched; 2]>>,
+    pub(super) lookout: Arc<Lookout<Vec<Unmatched>>>,
     pub(super) complaints: Complaints,
 }
 
@@ -48,9 +48,10 @@ enum Way {
 }
 
 /// Who looks for what the patterns match that say which tools are advertised.
-pub(super) fn lookout(tools: &Selection) -> Lookout<[Unmatched; 2]> {
+pub(super) fn lookout(tools: &Selection) -> Lookout<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
-    Lookout::new([Unmatched::new("deny", tools.denied().clone()), Unmatched::new("allow", allow)])
+    let denied = Unmatched::new("deny", tools.denied().clone());
+    Lookout::new(vec![denied, Unmatched::new("allow", allow)])
 }
 
 // === impl Policy ===
@@ -80,7 +81,7 @@ impl Policy {
         !tools::is_ours(name) && self.advertises(name)
     }
 
-    fn tell(&self, missed: Option<Missed<[Unmatched; 2]>>) {
+    fn tell(&self, missed: Option<Missed<Vec<Unmatched>>>) {
         if let Some(missed) = missed {
             missed.tell(&self.complaints, ItemKind::Tool, None);
         }

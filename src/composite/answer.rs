@@ -7,15 +7,17 @@ use serde_json::{Map, Value};
 
 use super::{
     compile::{Answer, Compiled},
-    definition::{Order, Success},
+    definition::{OnLimit, Order, Success},
 };
 use crate::{
     engine::{
-        limits::Scope,
+        meter::Reached,
         outcome::{Outcome, RunState, Status},
         plan::{self, Action, Step},
+        scope::Scope,
     },
     expr::Data,
+    input_schema::InputSchema,
 };
 
 /// Under which key of a content block's `_meta` the name of its branch stands.
@@ -32,27 +34,58 @@ pub const TOOL: &str = "mcp-composite/tool";
 /// and the branch's own `_meta` as `meta`.
 pub const TRACE: &str = "mcp-composite/trace";
 
+/// Under which key of a result's `_meta` stands which limit has ended the run, if one
+/// has.
+///
+/// It is an object: `setting`, such as `max_calls`; `limit`; `of`, if it is a limit of a
+/// composite that this one was called by; `skipped`, the names of the branches, steps and
+/// elements of loops (`step[3]`) that did not begin, and `refused`, of those that failed
+/// because of it.
+pub const LIMIT: &str = "mcp-composite/limit";
+
+/// How many of what a limit has kept from running is named in words.
+const MAX_NAMED: usize = 10;
+
 /// Makes the result of a finished run.
 pub(super) fn answer(compiled: &Compiled, mut state: RunState, scope: &Scope) -> CallToolResult {
+    let mut limit = LimitEnd::of(compiled, &state);
     let (mut result, trace) = match compiled.answer {
         Answer::Branches { success, order, report } => {
             let succeeded = judge(compiled, &state, success);
             let trace = report.then(|| trace(compiled, &state));
-            (branches(compiled, state, succeeded, order, report), trace)
+            let result = branches(compiled, state, succeeded, order, report);
+            (noted(result, limit.as_ref().map(LimitEnd::told)), trace)
         }
         Answer::Steps => {
             let trace = trace(compiled, &state);
-            (steps(compiled, state, scope), Some(trace))
+            if state.failed.is_some() || state.timed_out {
+                limit = None;
+            }
+            (steps(compiled, state, scope, limit.as_ref()), Some(trace))
         }
         Answer::Winner => {
             let winner = winner(&mut state);
             let trace = trace(compiled, &state);
-            let nobody = || branches(compiled, state, false, Order::Declared, false);
+            if winner.is_some() {
+                // It is all that there was to be.
+                limit = None;
+            }
+            let nobody = || {
+                let told = limit.as_ref().map(LimitEnd::told);
+                noted(branches(compiled, state, false, Order::Declared, false), told)
+            };
             (winner.unwrap_or_else(nobody), Some(trace))
         }
     };
+    if limit.is_some() {
+        result = checked(compiled, result);
+    }
     if let Some(trace) = trace {
         result.meta.get_or_insert_default().insert(TRACE.to_owned(), trace);
+    }
+    if let Some(limit) = limit {
+        let meta = result.meta.get_or_insert_default();
+        meta.insert(LIMIT.to_owned(), limit.into_value());
     }
     result
 }
@@ -62,6 +95,9 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let succeeded = |outcome: &Option<Box<Outcome>>| {
         outcome.as_ref().is_some_and(|outcome| outcome.is_success())
     };
+    if state.reached.is_some() {
+        return judge_partial(compiled, state, success);
+    }
     let successes = state.outcomes.iter().filter(|outcome| succeeded(outcome)).count();
     match success {
         Success::All => (state.outcomes.iter().enumerate())
@@ -69,6 +105,24 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
         Success::Any => successes >= 1,
         Success::Quorum(quorum) => successes >= quorum,
     }
+}
+
+/// Whether a run that a limit has ended has succeeded as far as it went.
+///
+/// What failed without the limit fails the run as ever.
+fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> bool {
+    let outcomes = || state.outcomes.iter().flatten();
+    let failed = |outcome: &Outcome| {
+        matches!(outcome.status, Status::Failed | Status::TimedOut) && !outcome.is_refused()
+    };
+    let mut targets = state.outcomes.iter().enumerate();
+    let has_failed = success == Success::All
+        && targets.any(|(target, outcome)| {
+            compiled.requires(target) && outcome.as_deref().is_some_and(failed)
+        });
+    compiled.on_limit == OnLimit::Partial
+        && outcomes().any(|outcome| outcome.is_success())
+        && !has_failed
 }
 
 /// Takes the result of the branch that succeeded first.
@@ -108,18 +162,33 @@ fn branches(
 }
 
 /// The result of a pipeline or workflow.
-fn steps(compiled: &Compiled, mut state: RunState, scope: &Scope) -> CallToolResult {
+fn steps(
+    compiled: &Compiled,
+    mut state: RunState,
+    scope: &Scope,
+    limit: Option<&LimitEnd>,
+) -> CallToolResult {
     let failed = |why: String| CallToolResult::error(vec![ContentBlock::text(why)]);
     if let Some(failure) = failure(compiled, &state) {
         return failed(failure);
     }
+    if let Some(limit) = limit {
+        let told = limit.told();
+        if state.last_completed().is_none() {
+            return failed(format!("{told}; no step has completed"));
+        }
+        if compiled.on_limit == OnLimit::Fail {
+            return failed(told);
+        }
+    }
     // What is made of what steps gave is counted once more: composites within
     // composites could make as much as they like of it.
-    let made = |output: Value| match scope.keep_made(&output) {
+    let made = |output: Value| match scope.keep_given(&output) {
         Ok(()) => CallToolResult::structured(output),
         Err(error) => failed(error.message),
     };
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
+    let ended = ended.or_else(|| limit.map(LimitEnd::told));
     if let plan::Answer::Output(output) = &compiled.plan.answer {
         let data: Arc<dyn Data> = Arc::new(state);
         return match (output.evaluate(&data), ended) {
@@ -135,6 +204,95 @@ fn steps(compiled: &Compiled, mut state: RunState, scope: &Scope) -> CallToolRes
     // What a loop gives is no result of a tool, nor what a person answered.
     let result = last.result.take();
     noted(result.unwrap_or_else(|| made(last.take_output().unwrap_or_default())), ended)
+}
+
+/// A partial result that is what the composite promises; another one is an error, and
+/// keeps only what people read.
+fn checked(compiled: &Compiled, mut result: CallToolResult) -> CallToolResult {
+    let promised = compiled.output_schema.as_ref().filter(|_| result.is_error == Some(false));
+    let Some(schema) = promised else { return result };
+    let content = result.structured_content.as_ref();
+    // Compiled here, since it is rare that a limit ends a run.
+    if content.is_some_and(|content| InputSchema::new(schema.clone()).allows(content)) {
+        return result;
+    }
+    result.structured_content = None;
+    result.is_error = Some(true);
+    let why = "what there is does not fit the `output_schema`";
+    match result.content.last_mut() {
+        Some(ContentBlock::Text(told)) => {
+            let _ = write!(told.text, "; {why}");
+        }
+        _ => result.content.push(ContentBlock::text(why)),
+    }
+    result
+}
+
+/// How a limit has ended a run.
+struct LimitEnd {
+    reached: Reached,
+    /// The run that was ended.
+    run: Arc<str>,
+    skipped: Vec<String>,
+    refused: Vec<String>,
+}
+
+// === impl LimitEnd ===
+
+impl LimitEnd {
+    /// How a limit has ended this run, if one has.
+    fn of(compiled: &Compiled, state: &RunState) -> Option<Self> {
+        let reached = state.reached.clone()?;
+        let steps = compiled.plan.steps();
+        let is = |place: usize, status: Status| {
+            let outcome = state.outcomes[place].as_deref();
+            outcome.is_some_and(|outcome| outcome.status == status && outcome.is_refused())
+        };
+        let all = |status: Status| {
+            let places = (0..steps.len()).filter(move |&place| is(place, status));
+            places.map(|place| steps[place].id.to_string())
+        };
+        let elements = state.skipped_elements.iter();
+        let elements = elements.map(|id| format!("{}[{}]", steps[id.step].id, id.element));
+        Some(Self {
+            reached,
+            run: compiled.name.clone(),
+            skipped: elements.chain(all(Status::Skipped)).collect(),
+            refused: all(Status::Failed).collect(),
+        })
+    }
+
+    /// It in words.
+    fn told(&self) -> String {
+        let mut text = format!("the run ended early: {}", self.reached.told(&self.run));
+        for (what, names) in [("refused", &self.refused), ("skipped", &self.skipped)] {
+            if names.is_empty() {
+                continue;
+            }
+            let named: Vec<_> =
+                names.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
+            let _ = write!(text, "; {what}: {}", named.join(", "));
+            if let Some(more @ 1..) = names.len().checked_sub(MAX_NAMED) {
+                let _ = write!(text, " and {more} more");
+            }
+        }
+        text
+    }
+
+    fn into_value(self) -> Value {
+        let Reached { setting, limit, of } = self.reached;
+        let mut value = Map::with_capacity(5);
+        value.insert("setting".to_owned(), setting.name().into());
+        value.insert("limit".to_owned(), limit.into());
+        if of != self.run {
+            value.insert("of".to_owned(), Value::from(&*of));
+        }
+        value.insert("skipped".to_owned(), self.skipped.into());
+        if !self.refused.is_empty() {
+            value.insert("refused".to_owned(), self.refused.into());
+        }
+        value.into()
+    }
 }
 
 /// Adds to a result what has to be said of it.
@@ -201,6 +359,7 @@ fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String {
     }
     text.push_str(match outcome.status {
         Status::TimedOut => "timed out",
+        Status::Skipped if outcome.error.is_some() => "was skipped",
         Status::Skipped => "was skipped: the run had ended",
         Status::Cancelled => "was cancelled",
         Status::Completed | Status::Failed => "failed",

@@ -17,14 +17,17 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 
 use self::mistakes::{Mistakes, Place};
 use super::{
-    definition::{CompositeTool, MAX_DEPTH, Order, RUN_TIMEOUT, Success},
+    definition::{CompositeTool, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
     input,
     step::ToolCall,
 };
 use crate::{
-    engine::plan::{Plan, Step, StepSet},
+    engine::{
+        limits::RunLimits,
+        plan::{Plan, Step, StepSet},
+    },
     fingerprint::{Fingerprint, Fingerprinter},
     names::{MAX_SEPARATOR, is_separator, is_tool_name},
 };
@@ -55,6 +58,10 @@ pub(super) struct Compiled {
     pub(super) output_schema: Option<Arc<JsonObject>>,
     pub(super) annotations: ToolAnnotations,
     pub(super) timeout: Duration,
+    pub(super) limits: RunLimits,
+    pub(super) on_limit: OnLimit,
+    /// Whether a limit may end a run, also one of a composite that calls it.
+    is_limited: bool,
     pub(super) plan: Plan,
     pub(super) answer: Answer,
     /// Beside each place of the plan where a tool is called, what the plan does
@@ -166,6 +173,7 @@ impl Program {
             return Err(DefinitionErrors::new(mistakes.errors));
         }
         note_asking(&mut compiled, &callees_first);
+        note_limits(&mut compiled, &callees_first);
         let fingerprints = definitions.iter().map(|_| OnceLock::new()).collect();
         Ok(Self { composites: compiled, places, callees_first, definitions, fingerprints })
     }
@@ -227,6 +235,20 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
         });
         let asking: StepSet = asking.map(|(step, _)| step).collect();
         composites[at].asking = composites[at].asking.union(asking);
+    }
+}
+
+/// Notes which plans a limit may end: of composites that have some, and of all that
+/// those call.
+fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
+    // Each before those that it calls.
+    for &at in callees_first.iter().rev() {
+        if composites[at].is_limited {
+            for callee in callees(&composites[at]).collect::<Vec<_>>() {
+                composites[callee].is_limited = true;
+            }
+            composites[at].plan.may_end_anywhere();
+        }
     }
 }
 
@@ -302,6 +324,14 @@ impl Compiled {
     ) -> Self {
         at.not_blank("description", &definition.description);
         at.not_zero("timeout", definition.timeout.is_some_and(|timeout| timeout.is_zero()));
+        let limits = RunLimits {
+            max_calls: definition.max_calls,
+            max_result_bytes: definition.max_result_bytes,
+            max_cost: definition.max_cost,
+        };
+        at.not_zero("max_calls", limits.max_calls == Some(0));
+        at.not_zero("max_result_bytes", limits.max_result_bytes == Some(0));
+        at.not_zero("max_cost", limits.max_cost == Some(0));
         for (key, schema) in [
             ("input_schema", &definition.input_schema),
             ("output_schema", &definition.output_schema),
@@ -324,6 +354,9 @@ impl Compiled {
             output_schema: definition.output_schema.map(input::with_object_type).map(Arc::new),
             annotations: definition.annotations.unwrap_or_default(),
             timeout: definition.timeout.unwrap_or(RUN_TIMEOUT),
+            limits,
+            on_limit: definition.on_limit.unwrap_or_default(),
+            is_limited: !limits.is_empty(),
             asking: {
                 let needed = |&step: &usize| !plan.steps()[step].may_fail();
                 plan.questions.filter(needed).collect()
@@ -345,6 +378,11 @@ impl Compiled {
                 self.targets.iter().filter(|target| !target.optional).count()
             }
         }
+    }
+
+    /// Whether a limit may leave the result of another step than the last.
+    pub(super) fn may_be_partial(&self) -> bool {
+        self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }
 
     /// Whether a particular target must succeed.

@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use rmcp::model::{JsonObject, ToolAnnotations};
 
-use super::{Output, Segment, Step, ToolCall};
+#[cfg(feature = "config")]
+use super::Segment;
+use super::{Output, Step, ToolCall};
 
 /// How many tools a fan-out may call.
 pub(crate) const MAX_TARGETS: usize = 64;
@@ -50,6 +52,10 @@ pub struct CompositeTool {
     pub(crate) output_schema: Option<JsonObject>,
     pub(crate) annotations: Option<ToolAnnotations>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) max_calls: Option<usize>,
+    pub(crate) max_result_bytes: Option<usize>,
+    pub(crate) max_cost: Option<u64>,
+    pub(crate) on_limit: Option<OnLimit>,
     pub(crate) strategy: Strategy,
     pub(crate) success: Option<Success>,
     pub(crate) order: Option<Order>,
@@ -100,6 +106,20 @@ pub enum Success {
     Any,
     /// At least so many targets succeeded, optional ones included.
     Quorum(usize),
+}
+
+/// What a run gives that a limit has ended.
+///
+/// See [what a run may use](crate::composite#what-a-run-may-use).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnLimit {
+    /// What there is by then, and which limit it was. It is an error only if nothing
+    /// has completed.
+    #[default]
+    Partial,
+    /// An error that names the limit.
+    Fail,
 }
 
 /// In which order the content of the branches stands in the result.
@@ -169,6 +189,10 @@ impl CompositeTool {
             output_schema: None,
             annotations: None,
             timeout: None,
+            max_calls: None,
+            max_result_bytes: None,
+            max_cost: None,
+            on_limit: None,
             strategy,
             success: None,
             order: None,
@@ -182,6 +206,7 @@ impl CompositeTool {
     }
 
     /// All tools that it calls, and where they stand in the definition.
+    #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
         let mut calls = Vec::new();
         for (place, target) in self.targets.iter_mut().flatten().enumerate() {
@@ -240,6 +265,43 @@ impl CompositeTool {
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Bounds how many tools a run calls; none but the [`Limits`](super::Limits) of all
+    /// runs by default.
+    ///
+    /// Each attempt counts, each element of a loop, and whatever composites within call.
+    /// See [what a run may use](crate::composite#what-a-run-may-use).
+    #[must_use]
+    pub const fn max_calls(mut self, calls: usize) -> Self {
+        self.max_calls = Some(calls);
+        self
+    }
+
+    /// Bounds how large the answers of the tools of a run may be together, in bytes of
+    /// their texts, data and values; none but the [`Limits`](super::Limits) of all runs
+    /// by default.
+    #[must_use]
+    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.max_result_bytes = Some(bytes);
+        self
+    }
+
+    /// Bounds what the calls of a run may cost together, as a
+    /// [`BudgetLayer`](crate::budget::BudgetLayer) below counts it; nothing does by
+    /// default. Where nothing counts costs, nothing costs anything.
+    #[must_use]
+    pub const fn max_cost(mut self, cost: u64) -> Self {
+        self.max_cost = Some(cost);
+        self
+    }
+
+    /// Sets what a run gives that one of these has ended, or one of a composite that it
+    /// is a part of; what there is by default.
+    #[must_use]
+    pub const fn on_limit(mut self, on_limit: OnLimit) -> Self {
+        self.on_limit = Some(on_limit);
         self
     }
 
@@ -356,6 +418,19 @@ impl From<&str> for Target {
 impl From<String> for Target {
     fn from(tool: String) -> Self {
         Self::new(tool)
+    }
+}
+
+// === impl OnLimit ===
+
+impl OnLimit {
+    /// What it is called in a file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Partial => "partial",
+            Self::Fail => "fail",
+        }
     }
 }
 

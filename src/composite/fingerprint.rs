@@ -31,6 +31,10 @@ fn tool(composite: &CompositeTool) -> Value {
         output_schema: _,
         input_schema,
         timeout,
+        max_calls,
+        max_result_bytes,
+        max_cost,
+        on_limit,
         strategy,
         success,
         order,
@@ -41,7 +45,7 @@ fn tool(composite: &CompositeTool) -> Value {
         output,
         strict,
     } = composite;
-    json!({
+    let mut value = json!({
         "name": name,
         "input_schema": input_schema,
         "timeout": timeout.map(duration),
@@ -68,7 +72,20 @@ fn tool(composite: &CompositeTool) -> Value {
         "steps": all(steps.as_deref(), step),
         "output": output.as_ref().map(self::output),
         "strict": strict,
-    })
+    });
+    // Absent and not null, so that the runs of those that have none, which wait since
+    // there were no limits, are gone on with.
+    for (key, limit) in [
+        ("max_calls", max_calls.map(Value::from)),
+        ("max_result_bytes", max_result_bytes.map(Value::from)),
+        ("max_cost", max_cost.map(Value::from)),
+        ("on_limit", on_limit.map(|on_limit| on_limit.name().into())),
+    ] {
+        if let Some(limit) = limit {
+            value[key] = limit;
+        }
+    }
+    value
 }
 
 fn target(target: &Target) -> Value {

@@ -9,6 +9,7 @@ use crate::{
     complaints::Complaints,
     engine::limits::{HEARTBEAT, Limits},
     message::Context,
+    observe::{Observer, Observers},
     state::{SignedState, StateStore},
 };
 
@@ -31,6 +32,7 @@ pub struct CompositeLayer {
     pub(super) vary_by: Option<VaryBy>,
     pub(super) state: Arc<dyn StateStore>,
     pub(super) caller: Option<Caller>,
+    pub(crate) observers: Observers,
 }
 
 /// Says who calls.
@@ -183,6 +185,17 @@ impl CompositeLayer {
         self.caller = Some(Arc::new(caller));
         self
     }
+
+    /// Lets somebody [watch](crate::observe) the runs, besides those that watch them
+    /// already.
+    ///
+    /// An `Arc` of an observer is an observer too, for those that are asked later what
+    /// they have seen.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observers.push(observer);
+        self
+    }
 }
 
 impl Default for CompositeLayer {
@@ -197,6 +210,7 @@ impl Default for CompositeLayer {
             vary_by: None,
             state: Arc::new(SignedState::ephemeral()),
             caller: None,
+            observers: Observers::default(),
         }
     }
 }
@@ -216,6 +230,7 @@ impl fmt::Debug for CompositeLayer {
             .field("limits", &self.limits)
             .field("heartbeat", &self.heartbeat)
             .field("state", &self.state)
+            .field("observers", &self.observers)
             .finish_non_exhaustive()
     }
 }

@@ -52,14 +52,75 @@
 //!
 //! The same outcomes give the same bytes, but for the times in the trace.
 //!
+//! # What a run may use
+//!
+//! [`Limits`] bound what any call of a composite uses, so that none takes a server down:
+//! what would go beyond fails, and nothing else. A composite can have limits of its own,
+//! which are part of what it does:
+//!
+//! | setting | bounds |
+//! |---|---|
+//! | [`max_calls`](CompositeTool::max_calls) | how many tools are called: each attempt, each element of a loop, and a tool that has asked once more |
+//! | [`max_result_bytes`](CompositeTool::max_result_bytes) | how large the answers of tools are together; what an output makes of them does not count |
+//! | [`max_cost`](CompositeTool::max_cost) | what the calls cost, as a [budget](crate::budget) below counts it |
+//!
+//! Reaching one ends the run. No further call begins once all is used up; a call that
+//! would cost more than is left is refused, and so is an answer that is larger: that
+//! branch has failed, with an error of the kind `limit`. What runs goes on to its end, but
+//! for what waits: for another attempt, or for a person. A step or element that waits for
+//! a person is `cancelled`, and a loop goes without it. What has not begun is `skipped`,
+//! with an error of the kind `limit` that names the setting. A run that needs no more than
+//! it may has not ended early, and neither has a race or fallback that has its winner.
+//!
+//! What there is by then is the answer, unless [`on_limit`](CompositeTool::on_limit) says
+//! otherwise: the branches of a fan-out, the result of the last step that completed, or the
+//! output, if it can be made, for which defaults count. Its last text says that the run
+//! ended early, at which setting and its value, and what was refused and skipped; the same
+//! is in `_meta` under [`LIMIT`]. It is an error (`isError`) if nothing has completed, if an
+//! output cannot be made, if what there is does not fit an
+//! [`output_schema`](CompositeTool::output_schema) of the definition, if something has
+//! failed without the limit that must not, and with [`OnLimit::Fail`].
+//!
+//! What a nested run uses counts in all runs around it. A limit of its own ends only the
+//! nested run, which gives its partial answer to the branch that called it; one of a run
+//! around it ends both, and the text says whose it was. What a run has used it keeps while
+//! it waits for a person.
+//!
+//! ```
+//! # #[cfg(feature = "testing")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use mcp_composite::{composite::{CompositeLayer, CompositeTool, LIMIT, Strategy}, testing::{self, Server}};
+//! use serde_json::json;
+//! use tower::Layer;
+//!
+//! let look = CompositeTool::fan_out("look", "Looks", ["near", "far", "away"])
+//!     .strategy(Strategy::Sequential)
+//!     .max_calls(2);
+//! let server = Server::new().says("near", "a ship").says("far", "a port").says("away", "a storm");
+//! let service = CompositeLayer::new([look]).unwrap().layer(server);
+//!
+//! let result = testing::call(&service, "look", json!({})).await;
+//!
+//! assert_eq!(result.is_error, Some(false));
+//! let last = &result.content.last().unwrap().as_text().unwrap().text;
+//! assert_eq!(last, "the run ended early: `max_calls`, which is 2, was reached; skipped: `away`");
+//! let expected = json!({ "setting": "max_calls", "limit": 2, "skipped": ["away"] });
+//! assert_eq!(result.meta.unwrap()[LIMIT], expected);
+//! # }
+//! # #[cfg(not(feature = "testing"))]
+//! # fn main() {}
+//! ```
+//!
 //! # Listing
 //!
 //! Composites stand at the end of the first page, in the order they were given;
 //! a tool of the same name disappears. What a definition leaves open is derived
 //! from the targets: the input schema is the union of theirs, and annotations
-//! say what any of them might do, where unknown counts as yes. A composite whose
-//! tools are not there is not listed, and the log names them; one that can do
-//! without is listed, and lacks a branch.
+//! say what any of them might do, where unknown counts as yes. The output schema is that
+//! of the last step, if no other can be the last, because of a limit neither. A
+//! composite whose tools are not there is not listed, and the log names them; one that
+//! can do without is listed, and lacks a branch.
 //!
 //! # Names
 //!
@@ -174,8 +235,8 @@ mod step;
 #[cfg(feature = "config")]
 pub(crate) use self::error::DisplayPath;
 pub use self::{
-    answer::{BRANCH, TOOL, TRACE},
-    definition::{CompositeTool, Order, Strategy, Success, Target},
+    answer::{BRANCH, LIMIT, TOOL, TRACE},
+    definition::{CompositeTool, OnLimit, Order, Strategy, Success, Target},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     form::FormError,
     layer::CompositeLayer,

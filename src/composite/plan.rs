@@ -10,11 +10,13 @@ use super::{
 use crate::{
     engine::{
         caller::{Call, ToolReply},
-        limits::{Limits, Scope},
+        limits::Limits,
         outcome::{RunState, StepError},
         run::Run,
+        scope::Scope,
     },
     message::Context,
+    observe::{Observer, Observers},
 };
 
 /// A composite by itself, which calls its tools through a function.
@@ -61,6 +63,7 @@ pub struct Plan {
     program: Arc<Program>,
     input: Arc<Input>,
     limits: Limits,
+    observers: Observers,
 }
 
 // === impl Plan ===
@@ -78,6 +81,7 @@ impl Plan {
             program: Arc::new(program),
             input: Arc::new(Input::new(schema)),
             limits: Limits::default(),
+            observers: Observers::default(),
         })
     }
 
@@ -85,6 +89,13 @@ impl Plan {
     #[must_use]
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Lets somebody watch the runs, besides those that watch them already.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observers.push(observer);
         self
     }
 
@@ -117,6 +128,8 @@ impl Plan {
         let asks = !compiled.plan.questions.is_empty();
         let closed = asks.then(|| "a plan that runs by itself asks nobody".into());
         let scope = Scope::new(self.limits, compiled.timeout).closed(closed);
+        let scope = scope.observers(self.observers.clone());
+        let scope = scope.of_run(&compiled.name, compiled.limits, context, None);
         let state = RunState::new(arguments, compiled.plan.steps().len());
         let caller = |Call { tool, arguments, context, scope, .. }: Call| {
             let mut params = CallToolRequestParams::new(tool.to_string());
@@ -129,7 +142,13 @@ impl Plan {
         };
         let mut run = Run::new(&compiled.plan, state, context, &scope, caller);
         run.drive().await;
-        Ok(answer(compiled, run.into_state(), &scope))
+        let (state, watching) = run.into_parts();
+        let reached = state.reached.as_ref().map(|reached| reached.setting.name());
+        let result = answer(compiled, state, &scope);
+        if let Some(mut watching) = watching {
+            watching.finish(result.is_error == Some(true), reached);
+        }
+        Ok(result)
     }
 
     /// What a run would do with these arguments, as far as that is known before

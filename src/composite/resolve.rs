@@ -272,7 +272,12 @@ fn tool(
         (None, Answer::Steps) => compiled.plan.steps().last().and_then(|last| {
             let tool = found.last().copied().flatten();
             match &last.action {
-                _ if last.may_be_skipped() || compiled.plan.may_end_early() => None,
+                _ if last.may_be_skipped()
+                    || compiled.plan.may_end_early()
+                    || compiled.may_be_partial() =>
+                {
+                    None
+                }
                 Action::Call(_) => tool?.output_schema.clone(),
                 Action::ForEach(_) => Some(Arc::new(schema::loop_schema())),
                 Action::Elicit(ask) => Some(Arc::new(schema::answer_schema(ask.schema.schema()))),

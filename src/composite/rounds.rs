@@ -21,11 +21,13 @@ use super::{
 use crate::{
     engine::{
         ask::{Question, Response, Responses, requests},
-        limits::{Limits, Scope, Used},
+        limits::Limits,
         outcome::RunState,
+        scope::{Scope, Used},
     },
     fingerprint::{Fingerprint, Fingerprinter},
     message::{Context, Reply, Request, client::LiveClient},
+    observe::Observers,
     state::{PutError, StateStore, TakeError},
 };
 
@@ -42,6 +44,8 @@ pub(super) struct Settings {
     /// Where runs wait for a person, and whose they are.
     pub(super) store: Arc<dyn StateStore>,
     pub(super) caller: Option<Caller>,
+    /// Who watches runs.
+    pub(super) observers: Observers,
 }
 
 /// A run that waits for a person.
@@ -89,7 +93,7 @@ where
     if state.is_none() && context.abilities().is_nothing() {
         // Nobody can be asked, so there is one round, and nothing to keep for others.
         let scope = Scope::new(settings.limits, compiled.timeout);
-        let scope = scope.heartbeat(settings.heartbeat);
+        let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
         let ended = runner.run(composite, arguments, None, context, scope).await;
         return ended.map_or_else(Reply::from, Reply::from);
     }
@@ -134,12 +138,13 @@ impl Called<'_> {
             let left = self.compiled.timeout.saturating_sub(active);
             let scope = Scope::resumed(self.settings.limits, left, used);
             let scope = scope.heartbeat(self.settings.heartbeat).closed(closed.clone());
+            let scope = scope.observers(self.settings.observers.clone());
             let arguments = self.arguments.clone();
             let ended =
                 runner.clone().run(self.at, arguments, run, self.context, scope.clone()).await;
             let mut asks = match ended {
                 Ok(Ended::Asks(asks)) => asks,
-                Ok(Ended::Result(result)) => return result.into(),
+                Ok(Ended::Result { result, .. }) => return result.into(),
                 Err(refusal) => return refusal.into(),
             };
             round += 1;
@@ -156,9 +161,12 @@ impl Called<'_> {
                     continue;
                 }
                 (Ok(()), None) => {
-                    let kept = Kept { round, used, run: *asks };
+                    let mut kept = Kept { round, used, run: *asks };
                     match self.put(&kept).await {
-                        Ok(asks) => return asks,
+                        Ok(asks) => {
+                            kept.run.hand_over();
+                            return asks;
+                        }
                         Err(why) => {
                             *asks = kept.run;
                             why
@@ -313,7 +321,7 @@ fn failed(why: String) -> Reply {
 impl From<Ended> for Reply {
     fn from(ended: Ended) -> Self {
         match ended {
-            Ended::Result(result) => result.into(),
+            Ended::Result { result, .. } => result.into(),
             // Of a run that nobody waits for.
             Ended::Asks(_) => failed("nobody can be asked".to_owned()),
         }

@@ -7,8 +7,8 @@ use futures::{
     future::{self, Either},
 };
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, CancelTaskParams, CancelTaskRequest,
-    InputRequiredResult, InputResponses, JsonObject,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ErrorData, InputRequiredResult,
+    InputResponses, JsonObject,
 };
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
@@ -24,15 +24,17 @@ use crate::{
     engine::{
         ask::{Answered, Question, Questions, Response, Resume},
         caller::{Call, Called, Caller, ToolReply},
-        limits::Scope,
+        meter::Setting,
         outcome::{ErrorKind, RunState, StepError},
         plan::StepSet,
         run::Run,
+        scope::Scope,
     },
     message::{
         BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer,
         client::Abilities,
     },
+    tasks::cancel_task,
 };
 
 /// How many questions a tool may ask at once.
@@ -60,7 +62,8 @@ struct Targets<S> {
 
 /// How a run ends.
 pub(super) enum Ended {
-    Result(CallToolResult),
+    /// With an answer, perhaps one that a limit has cut short.
+    Result { result: CallToolResult, reached: bool },
     /// It goes on when it is answered.
     Asks(Box<RunState>),
 }
@@ -95,13 +98,19 @@ where
         let Checked { arguments, defaulted } = available.check(&compiled.name, arguments)?;
         let new = || RunState::new(arguments, compiled.plan.steps().len());
         let state = state.unwrap_or_else(new);
+        let scope = scope.of_run(&compiled.name, compiled.limits, context, state.spent.as_deref());
         let abilities = context.abilities();
         let targets = Targets { runner: self, composite, defaulted, abilities };
         let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
         run.drive().await;
-        let state = run.into_state();
+        let (state, watching) = run.into_parts();
         if state.asked.is_empty() {
-            Ok(Ended::Result(answer(compiled, state, &scope)))
+            let reached = state.reached.as_ref().map(|reached| reached.setting.name());
+            let result = answer(compiled, state, &scope);
+            if let Some(mut watching) = watching {
+                watching.finish(result.is_error == Some(true), reached);
+            }
+            Ok(Ended::Result { result, reached: reached.is_some() })
         } else {
             Ok(Ended::Asks(Box::new(state)))
         }
@@ -201,9 +210,16 @@ where
         Some(_) => return Err(protocol("the tool cannot go on from where it was")),
     };
     let active = state.as_ref().map_or(Duration::ZERO, RunState::active);
-    let scope = scope.nested(timeout.saturating_sub(active));
-    match runner.run(composite, Some(arguments), state, &context, scope).await {
-        Ok(Ended::Result(result)) => Ok(ToolReply::Result(result)),
+    let around = scope.nested(timeout.saturating_sub(active));
+    match runner.run(composite, Some(arguments), state, &context, around.clone()).await {
+        // It is not this one that failed: it could not begin, or not end.
+        Ok(Ended::Result { result, reached: true })
+            if result.is_error == Some(true)
+                && let Some(reached) = around.reached() =>
+        {
+            Err(reached.refusal(""))
+        }
+        Ok(Ended::Result { result, .. }) => Ok(ToolReply::Result(result)),
         Ok(Ended::Asks(state)) => {
             let (asked, resume) = (state.questions(plan), Resume::Run(state));
             Ok(ToolReply::Asks(Box::new(Questions { asked, resume })))
@@ -255,18 +271,32 @@ where
         let result = match answer {
             ToolAnswer::Result(result) => Ok(ToolReply::Result(result)),
             ToolAnswer::Error(error) => Err(StepError::protocol(error)),
-            ToolAnswer::Refused(refusal) => Err(StepError::protocol(refusal.to_error())),
+            ToolAnswer::Refused(refusal) => Err(refused(&refusal)),
             ToolAnswer::InputRequired(asks) => {
                 asked(asks, &may_ask).map(|questions| ToolReply::Asks(Box::new(questions)))
             }
             ToolAnswer::Invalid => Err(protocol("the tool's answer is not the result of a tool")),
             ToolAnswer::Task(id) => {
                 let refused = protocol("the tool wants to go on as a task, which it cannot here");
-                return Either::Right(cancel_task(inner, id).map(|()| Err(refused)).boxed());
+                return Either::Right(
+                    cancel_task(inner, id, Context::default()).map(|()| Err(refused)).boxed(),
+                );
             }
         };
         Either::Left(future::ready(result))
     })
+}
+
+/// Why a call failed that was refused below.
+fn refused(refusal: &Refusal) -> StepError {
+    let Refusal::OverBudget { budget, .. } = refusal else {
+        return StepError::protocol(refusal.to_error());
+    };
+    // Its own run is at its end, if it is that of one, and not of any other budget.
+    let ends_run = *budget == Setting::Cost.name();
+    let ErrorData { code, message, data } = refusal.to_error();
+    let error = StepError::new(ErrorKind::Limit, message);
+    StepError { code: Some(code.0), data, ends_run, ..error }
 }
 
 /// What a tool may ask.
@@ -301,17 +331,6 @@ fn asked(asks: InputRequiredResult, may_ask: &MayAsk) -> Result<Questions, StepE
     Ok(Questions { asked, resume: Resume::Tool(asks.request_state) })
 }
 
-/// Cancels a task that nobody will ever ask for.
-async fn cancel_task<S>(inner: S, id: String)
-where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>>,
-{
-    let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));
-    if let Err(error) = inner.oneshot(Request::new(cancel, Context::default())).await {
-        tracing::debug!(error = %error.into(), "a task of a branch could not be cancelled");
-    }
-}
-
 fn protocol(message: &str) -> StepError {
     StepError::new(ErrorKind::Protocol, message)
 }
@@ -335,3 +354,6 @@ fn service_error(error: &BoxError) -> StepError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -205,7 +205,7 @@ pub(super) fn loop_schema() -> JsonObject {
         "properties": {
             "index": count,
             "item": {},
-            "status": { "enum": ["completed", "failed", "timed_out", "cancelled"] },
+            "status": { "enum": ["completed", "failed", "timed_out", "skipped", "cancelled"] },
             "output": {},
             "error": error_schema(),
         },
@@ -218,6 +218,7 @@ pub(super) fn loop_schema() -> JsonObject {
             "count": count,
             "completed": count,
             "failed": count,
+            "skipped": count,
         },
         "required": ["iterations", "count", "completed", "failed"],
     }))

@@ -70,6 +70,7 @@ impl<S> Composite<S> {
             heartbeat: layer.heartbeat,
             store: layer.state.clone(),
             caller: layer.caller.clone(),
+            observers: layer.observers.clone(),
         };
         Self { listing, settings: Arc::new(settings) }
     }
@@ -176,7 +177,9 @@ where
         + Send
         + 'static,
 {
-    fn run(&mut self, composite: usize, request: Request) -> BoxFuture<'static, Reply> {
+    fn run(&mut self, composite: usize, mut request: Request) -> BoxFuture<'static, Reply> {
+        // Its branches run in tasks of their own, and must know within what.
+        let entered = request.enter();
         // The branches acquire readiness of their own, so what this call
         // reserved is given back: a service that admits one request at a time
         // would otherwise wait for itself.
@@ -185,6 +188,9 @@ where
         let catalogs = self.listing.catalogs().clone();
         let settings = self.settings.clone();
         Box::pin(async move {
+            if let Err(refusal) = entered {
+                return refusal.into();
+            }
             if Handle::try_current().is_err() {
                 tracing::error!("composites need a Tokio runtime with its time enabled");
                 return ErrorData::internal_error("internal error", None).into();

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+#[cfg(feature = "config")]
 use super::Segment;
 use crate::engine::plan::OnRefusal;
 
@@ -167,6 +168,7 @@ impl Step {
     }
 
     /// All tools that it may call, and where they stand in the definition.
+    #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = (Vec<Segment>, &mut ToolCall)> {
         let call = self.call.as_mut().filter(|_| self.kind.calls_one());
         let cases = self.cases.iter_mut().flatten().enumerate();

@@ -279,6 +279,14 @@ impl Asked {
         Self { id, attempts, started_ms, site, questions, resume, responses }
     }
 
+    /// The run that waits, if it is a composite that asks.
+    pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
+        match &mut self.resume {
+            Some(Resume::Run(run)) => Some(run),
+            _ => None,
+        }
+    }
+
     /// Whether it can wait in a run of this plan with these loops.
     pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
         let BranchId { step, element } = self.id;

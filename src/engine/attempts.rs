@@ -145,6 +145,23 @@ impl<'p> Attempts<'p> {
         }
     }
 
+    /// Why it is not tried again, if a limit is in the way.
+    pub(super) fn not_again(&self, why: StepError) -> StepError {
+        match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
+            Some(last) => {
+                let message = format!("{}; before that: {}", why.message, last.message);
+                StepError { message, ..why }
+            }
+            None => why,
+        }
+    }
+
+    /// What kind of error the last attempt ended with.
+    pub(super) fn failed_before(&self) -> Option<&'static str> {
+        let error = self.retry.as_ref()?.error.as_ref()?;
+        Some(error.kind.name())
+    }
+
     /// The outcome of an attempt that is given up now.
     pub(super) fn late(&self, run: Instant, now: Instant) -> Outcome {
         self.times(run).outcome(Err(no_answer(now - self.since)), now)

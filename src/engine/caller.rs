@@ -5,9 +5,9 @@ use rmcp::model::{CallToolResult, JsonObject};
 
 use super::{
     ask::{Answered, Questions},
-    limits::Scope,
     outcome::StepError,
     plan::StepSet,
+    scope::Scope,
 };
 use crate::message::Context;
 

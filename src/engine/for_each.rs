@@ -1,6 +1,6 @@
 //! How far a loop is.
 
-use std::{mem, sync::Arc};
+use std::{mem, ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -149,6 +149,42 @@ impl<'p> Loop<'p> {
         })
     }
 
+    /// Takes it that nothing more begins, for this reason; returns the elements that
+    /// have not.
+    pub(super) fn cut(&mut self, why: &StepError) -> Range<usize> {
+        let left = self.next..self.items.len();
+        for element in left.clone() {
+            self.skip(element, why.clone());
+        }
+        self.next = self.items.len();
+        left
+    }
+
+    /// Takes it that an element does not begin after all.
+    pub(super) fn hold_back(&mut self, element: usize, why: StepError) {
+        self.running -= 1;
+        self.skip(element, why);
+    }
+
+    fn skip(&mut self, element: usize, why: StepError) {
+        let skipped = Iteration { status: Status::Skipped, output: None, error: Some(why) };
+        self.iterations[element] = Some(skipped);
+    }
+
+    /// Whether it is done and none of its elements has begun.
+    pub(super) fn is_skipped(&self) -> bool {
+        let is_skipped = |iteration: &Option<Iteration>| {
+            iteration.as_ref().is_some_and(|it| it.status == Status::Skipped)
+        };
+        !self.items.is_empty() && self.iterations.iter().all(is_skipped)
+    }
+
+    /// Whether any of its elements has ended that has begun.
+    pub(super) fn has_ended_any(&self) -> bool {
+        let mut iterations = self.iterations.iter().flatten();
+        iterations.any(|iteration| iteration.status != Status::Skipped)
+    }
+
     /// Notes how an element ended.
     pub(super) fn end(&mut self, index: usize, mut outcome: Outcome) {
         self.running -= 1;
@@ -174,7 +210,7 @@ impl<'p> Loop<'p> {
 
     /// What the loop gave, in the order of the elements.
     pub(super) fn into_output(mut self) -> Value {
-        let mut completed = 0;
+        let [mut completed, mut skipped] = [0; 2];
         let count = self.items.len();
         let items = mem::take(&mut self.items).into_iter().zip(self.iterations);
         let iterations: Vec<_> = items
@@ -182,6 +218,7 @@ impl<'p> Loop<'p> {
             .filter_map(|(index, (item, iteration))| {
                 let Iteration { status, output, error } = iteration?;
                 completed += usize::from(status == Status::Completed);
+                skipped += usize::from(status == Status::Skipped);
                 let mut member = Map::with_capacity(4);
                 member.insert("index".to_owned(), index.into());
                 member.insert("item".to_owned(), item);
@@ -194,11 +231,14 @@ impl<'p> Loop<'p> {
                 Some(Value::Object(member))
             })
             .collect();
-        let mut output = Map::with_capacity(4);
+        let mut output = Map::with_capacity(5);
         output.insert("iterations".to_owned(), iterations.into());
         output.insert("count".to_owned(), count.into());
         output.insert("completed".to_owned(), completed.into());
-        output.insert("failed".to_owned(), (count - completed).into());
+        output.insert("failed".to_owned(), (count - completed - skipped).into());
+        if skipped > 0 {
+            output.insert("skipped".to_owned(), skipped.into());
+        }
         Value::Object(output)
     }
 }

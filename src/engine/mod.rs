@@ -8,7 +8,7 @@
 //! Each uses what stands before it: `plan`, `outcome` (how steps ended), `record`
 //! (what is kept of their results), `data` (what expressions see of it), `ask` (what
 //! a person is asked, and answers), `attempts` (one call, however often it is tried),
-//! `telling` (of progress), `for_each` and `run`.
+//! `meter` and `scope` (what runs use, and may use), `telling` (of progress), `watching` (for whoever watches), `for_each` and `run`.
 //! `output` makes the value that a plan gives; `preview` tells what it would do.
 //!
 //! A run owns everything it starts. Dropping it aborts its branches; there is
@@ -21,12 +21,15 @@ pub(crate) mod caller;
 mod data;
 mod for_each;
 pub(crate) mod limits;
+pub(crate) mod meter;
 pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod plan;
 pub(crate) mod preview;
 mod record;
 pub(crate) mod run;
+pub(crate) mod scope;
 mod telling;
 #[cfg(test)]
 mod tests;
+pub(crate) mod watching;

@@ -4,9 +4,13 @@ use serde_json::{Map, Value};
 
 use super::{
     ask::Asked,
+    branches::BranchId,
     for_each::LoopState,
+    meter::Reached,
     plan::{Plan, StepSet},
     record::Record,
+    scope::Spent,
+    watching::Suspended,
 };
 
 /// More calls than any run makes for what it puts away, and few enough to count on.
@@ -35,6 +39,13 @@ pub(crate) struct RunState {
     /// The step at which a person ended the run before the other steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
+    /// The limit that ended the run before the other steps; what waits for a person
+    /// then waits no longer, so that it is never put away.
+    #[serde(skip)]
+    pub(crate) reached: Option<Reached>,
+    /// The elements of loops that did not begin because of that.
+    #[serde(skip)]
+    pub(crate) skipped_elements: Vec<BranchId>,
     /// What waits for a person, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) asked: Vec<Asked>,
@@ -45,6 +56,15 @@ pub(crate) struct RunState {
     /// a person.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) active_ms: u64,
+    /// What it has used of its own limits, while it waits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) spent: Option<Box<Spent>>,
+    /// What those call it who watch it, while it waits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) watched: Option<u64>,
+    /// What they are told if it never goes on, after those within it that wait too.
+    #[serde(skip)]
+    pub(super) suspended: Suspended,
     /// The id and the name of the run, if the plan refers to them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) id: Option<String>,
@@ -105,6 +125,9 @@ pub(crate) struct StepError {
     /// The data of a JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) data: Option<Value>,
+    /// Whether a limit of a run refused it: that ends the run, and does not fail it.
+    #[serde(skip)]
+    pub(crate) ends_run: bool,
 }
 
 /// What kind of thing went wrong.
@@ -169,6 +192,13 @@ impl RunState {
             && self.attempts() <= MAX_ATTEMPTS
     }
 
+    /// Takes it that somebody else goes on with the run, and with those within it that
+    /// wait too: nobody is told here that they have ended.
+    pub(crate) fn hand_over(&mut self) {
+        self.suspended.release();
+        self.asked.iter_mut().filter_map(Asked::run_mut).for_each(Self::hand_over);
+    }
+
     /// How many calls were made for what has not ended.
     fn attempts(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.attempts);
@@ -204,6 +234,11 @@ impl Outcome {
             duration_ms: 0,
         }
     }
+
+    /// Whether a limit of a run refused it.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.ends_run)
+    }
 }
 
 // === impl Status ===
@@ -224,7 +259,7 @@ impl Status {
 
 impl StepError {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), code: None, data: None }
+        Self { kind, message: message.into(), code: None, data: None, ends_run: false }
     }
 
     pub(crate) fn protocol(error: ErrorData) -> Self {
@@ -233,6 +268,7 @@ impl StepError {
             message: error.message.into_owned(),
             code: Some(error.code.0),
             data: error.data,
+            ends_run: false,
         }
     }
 

@@ -290,6 +290,15 @@ impl Plan {
         }
     }
 
+    /// Keeps the result of each step as long as it is the last, since a limit may end
+    /// a run anywhere.
+    pub(crate) fn may_end_anywhere(&mut self) {
+        let may_be_last = matches!(self.answer, Answer::Last);
+        for links in &mut self.links {
+            links.may_be_last = may_be_last;
+        }
+    }
+
     pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
     }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    limits::Scope,
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
     plan::{Answer, Fields, Plan, StepSet},
+    scope::Scope,
 };
 use crate::expr::{Field, json};
 

@@ -1,5 +1,6 @@
 mod asking;
 mod calling;
+mod ending;
 mod looping;
 
 use std::{
@@ -24,12 +25,11 @@ use super::{
     branches::{BranchId, Branches, Lost},
     caller::Caller,
     for_each::Loop,
-    limits::Scope,
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
-    plan::{
-        Action, Answer, Arguments, CallSite, Elicitation, ForEach, Plan, StepSet, Stop, Switch,
-    },
+    plan::{Action, Arguments, CallSite, Elicitation, ForEach, Plan, StepSet, Stop, Switch},
+    scope::Scope,
     telling::Telling,
+    watching::Watching,
 };
 use crate::{
     expr::Condition,
@@ -65,6 +65,8 @@ pub(crate) struct Run<'p, C> {
     last: Option<usize>,
     /// The progress of the steps, if anybody wants to know.
     progress: Option<Telling>,
+    /// What those are told who watch it, if anybody does.
+    watching: Option<Box<Watching<'p>>>,
     /// Whether tools may ask, and so be called a second time with the same.
     may_ask: bool,
     /// The steps that have to ask a person who cannot be asked.
@@ -128,7 +130,12 @@ impl<'p, C: Caller> Run<'p, C> {
             questions.union(caller.asking())
         };
         let now = Instant::now();
+        let begun = now.checked_sub(state.active()).unwrap_or(now);
+        let watching = Watching::new(plan, &state, scope, begun);
+        // From here on it is told by this one.
+        state.suspended.release();
         Self {
+            watching,
             plan,
             context,
             scope,
@@ -139,7 +146,7 @@ impl<'p, C: Caller> Run<'p, C> {
             calls: Vec::with_capacity(concurrency),
             loops: Vec::new(),
             branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop()),
-            begun: now.checked_sub(state.active()).unwrap_or(now),
+            begun,
             state,
             left: EVALUATIONS,
             last: None,
@@ -151,12 +158,17 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// The state of the run.
+    #[cfg(test)]
+    pub(crate) fn into_state(self) -> RunState {
+        self.state
+    }
+
+    /// The state of the run, and what is to be told of the answer that is made of it.
     ///
     /// A state in which nothing was running but questions can be taken up by
     /// another run.
-    pub(crate) fn into_state(self) -> RunState {
-        self.state
+    pub(crate) fn into_parts(self) -> (RunState, Option<Box<Watching<'p>>>) {
+        (self.state, self.watching)
     }
 
     /// Runs until all steps are finished: by their own end, by the deadline of
@@ -167,7 +179,11 @@ impl<'p, C: Caller> Run<'p, C> {
     ///
     /// Panics outside a Tokio runtime with its time enabled.
     pub(crate) async fn drive(&mut self) {
+        if let Some(watching) = &mut self.watching {
+            watching.begin(self.state.input.as_object());
+        }
         self.resume();
+        self.note_limit();
         self.start_ready();
         // One timer, for whatever is due first: most branches are never late.
         let mut timer = pin!(tokio::time::sleep_until(self.due()));
@@ -194,8 +210,9 @@ impl<'p, C: Caller> Run<'p, C> {
         let is_late = !self.calls.is_empty()
             || self.loops.iter().any(Loop::may_begin)
             || self.next_ready().is_some();
-        let was_ended = self.state.ended_by.is_some();
+        let was_ended = self.has_ended();
         if self.is_over() || (was_ended && !is_late) {
+            self.end_loops_that_wait();
             self.stop(Status::Cancelled);
         } else if is_late || self.state.asked.is_empty() {
             self.stop(Status::TimedOut);
@@ -218,6 +235,11 @@ impl<'p, C: Caller> Run<'p, C> {
     fn has_succeeded(&self) -> bool {
         let last = self.state.finished.last().and_then(|&step| self.state.outcomes[step].as_ref());
         last.is_some_and(|outcome| outcome.is_success())
+    }
+
+    /// Whether no other step starts: a person has ended it, or a limit.
+    const fn has_ended(&self) -> bool {
+        self.state.ended_by.is_some() || self.state.reached.is_some()
     }
 
     /// When the time of a call or of the run comes, or of a sign of life.
@@ -264,7 +286,7 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// The steps that there is room for.
     fn startable(&self) -> StepSet {
-        if self.state.ended_by.is_some() {
+        if self.has_ended() {
             return StepSet::default();
         }
         // A question takes no room, since nothing runs while it is open.
@@ -288,11 +310,19 @@ impl<'p, C: Caller> Run<'p, C> {
         let id = BranchId { step, element: 0 };
         let outcome = match self.begin(step) {
             Ok(Begin::Skip) => Outcome::skipped(),
+            Ok(Begin::Call(_)) if !self.may_call() => return self.hold_back(step),
+            Ok(Begin::Loop(_, items)) if !items.is_empty() && !self.may_call() => {
+                return self.hold_back(step);
+            }
             Ok(Begin::Call(site)) => {
                 self.tell_begin(step);
                 let arguments = self.arguments(site);
                 match arguments.and_then(|arguments| self.call(id, site, arguments, now)) {
                     Ok(()) => return,
+                    Err(error) if error.ends_run => {
+                        self.note_limit();
+                        return self.hold_back(step);
+                    }
                     Err(error) => {
                         let site = self.chosen(step, site);
                         Outcome { site, ..self.uncalled(error, now) }
@@ -301,6 +331,9 @@ impl<'p, C: Caller> Run<'p, C> {
             }
             Ok(Begin::Loop(each, items)) => {
                 self.tell_begin(step);
+                if let Some(watching) = self.watching.as_mut().filter(|_| !items.is_empty()) {
+                    watching.begin_step(step);
+                }
                 let progress = self.progress_of(step);
                 self.loops.push(Loop::new(step, each, items, now, progress.as_ref()));
                 return self.advance(step);
@@ -407,6 +440,8 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Notes how a step ended.
     fn finish(&mut self, step: usize, outcome: Box<Outcome>) {
         let failed = matches!(outcome.status, Status::Failed | Status::TimedOut);
+        // What a limit refused has ended the run already.
+        let failed = failed && !(outcome.is_refused() && self.state.reached.is_some());
         if failed && !self.plan.steps()[step].may_fail() {
             self.state.failed.get_or_insert(step);
         }
@@ -417,62 +452,13 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     fn note(&mut self, step: usize, outcome: Box<Outcome>) {
+        if let Some(watching) = &mut self.watching {
+            watching.end_step(&self.state, step, &outcome);
+        }
         self.running.remove(step);
         self.finished.insert(step);
         self.last = Some(step);
         self.state.finish(self.plan, step, outcome, self.finished);
-    }
-
-    /// Ends the run without waiting for what still runs.
-    fn stop(&mut self, status: Status) {
-        let now = Instant::now();
-        let is_late = status == Status::TimedOut;
-        if is_late && self.running.is_empty() {
-            self.end_late(now);
-        }
-        self.state.timed_out |= is_late && !(self.running.is_empty() && self.waiting.is_empty());
-        // In the order of the plan, whichever began last.
-        for step in self.running {
-            let each = self.loops.iter().position(|each| each.step == step);
-            let each = each.map(|place| self.loops.swap_remove(place));
-            let call = self.calls.iter().find(|call| call.id.step == step);
-            let site = call.and_then(|call| self.chosen(step, call.site));
-            let asked = || self.state.asked.iter().filter(|asked| asked.id.step == step);
-            let (since, error) = match (&each, call, asked().next()) {
-                (Some(each), ..) => (each.since, no_answer(now - each.since)),
-                (None, Some(call), _) => (call.begun, call.cut_off(now)),
-                (None, None, Some(asked)) => {
-                    let since = self.after(asked.started_ms);
-                    (since, no_answer(now.saturating_duration_since(since)))
-                }
-                (None, None, None) => continue,
-            };
-            let in_vain: u32 = asked().map(|asked| asked.attempts).sum();
-            let attempts = each.map_or(0, |each| each.attempts) + in_vain + self.drop_calls(step);
-            let times = Times { run: self.begun, step: since };
-            let outcome = times.ended(status, is_late.then_some(error), now);
-            self.note(step, Box::new(Outcome { attempts, site, ..outcome }));
-        }
-        self.state.asked.clear();
-        for step in mem::take(&mut self.waiting) {
-            self.note(step, Box::new(Outcome::skipped()));
-        }
-    }
-
-    /// Takes what was last for what took the run past its deadline, if it is past it.
-    ///
-    /// What a fan-out has counts whenever it came.
-    fn end_late(&mut self, now: Instant) {
-        if now > self.scope.deadline
-            && !matches!(self.plan.answer, Answer::Outcomes)
-            && let Some(last) = self.last
-            && let Some(outcome) = &mut self.state.outcomes[last]
-        {
-            self.state.timed_out = true;
-            outcome.status = Status::TimedOut;
-            let late = "the time of the run was over before it ended";
-            outcome.error = Some(StepError::new(ErrorKind::Timeout, late));
-        }
     }
 }
 

@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Progress,
+    Account, Progress,
     client::{ASKABLE, Abilities, LiveClient},
+    delegation::Delegation,
 };
 
 /// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
@@ -35,7 +36,8 @@ pub struct Context {
     pub(crate) peer: Option<Peer<RoleServer>>,
     pub(crate) progress: Option<Progress>,
     /// The client, if it was found that it can be asked meanwhile.
-    live_client: Option<LiveClient>,
+    pub(super) live_client: Option<LiveClient>,
+    pub(super) delegation: Delegation,
 }
 
 // === impl Context ===
@@ -183,7 +185,18 @@ impl Context {
             peer: None,
             progress,
             live_client: self.live_client.clone(),
+            delegation: self.delegation.clone(),
         }
+    }
+
+    /// What the run is charged that the request is of, if it is of one.
+    pub(crate) const fn account(&self) -> Option<&Arc<Account>> {
+        self.delegation.account.as_ref()
+    }
+
+    /// Sets what is charged for the request and all that it leads to.
+    pub(crate) fn set_account(&mut self, account: Arc<Account>) {
+        self.delegation.account = Some(account);
     }
 }
 
@@ -206,6 +219,7 @@ impl Default for Context {
             peer: None,
             progress: None,
             live_client: None,
+            delegation: Delegation::default(),
         }
     }
 }
@@ -221,6 +235,7 @@ impl From<RequestContext<RoleServer>> for Context {
             peer: Some(context.peer),
             progress: None,
             live_client: None,
+            delegation: Delegation::default(),
         }
     }
 }

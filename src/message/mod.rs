@@ -41,10 +41,12 @@
 //! # }
 //! ```
 
+mod account;
 mod backend_error;
 mod cause;
 pub(crate) mod client;
 mod context;
+mod delegation;
 #[cfg(feature = "remote")]
 mod expected;
 mod items;
@@ -55,12 +57,21 @@ mod reply;
 mod request;
 pub(crate) mod size;
 mod subject;
+mod tally;
 mod uris;
 
 #[cfg(any(feature = "remote", feature = "testing"))]
 pub(crate) use self::context::CLIENT_CAPABILITIES;
 #[cfg(feature = "remote")]
 pub(crate) use self::expected::expected;
+pub(crate) use self::{
+    account::{Account, Charged, Hold},
+    cause::Cause,
+    measure::{Bounds, MAX_LEVELS, is_deeper},
+    progress::{Labels, Parts},
+    request::is_of_protocol,
+    tally::Tally,
+};
 pub use self::{
     backend_error::{BackendError, BackendErrorKind},
     context::Context,
@@ -70,10 +81,4 @@ pub use self::{
     reply::{Reply, ToolAnswer},
     request::Request,
     subject::{ItemKind, Subject},
-};
-pub(crate) use self::{
-    cause::Cause,
-    measure::{Bounds, MAX_LEVELS, is_deeper},
-    progress::{Labels, Parts},
-    request::is_of_protocol,
 };

@@ -1,12 +1,15 @@
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, time::Duration};
 
-use rmcp::model::ErrorData;
+use rmcp::model::{ErrorCode, ErrorData};
 use serde_json::json;
 
 use super::ItemKind;
 
 /// How many violations of a schema an answer tells.
 const VIOLATIONS_TOLD: usize = 8;
+/// The code of a call that a budget has not enough left for: one of those that
+/// JSON-RPC leaves to servers.
+const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 
 /// A request that was refused before it reached what it asks for.
 ///
@@ -14,7 +17,8 @@ const VIOLATIONS_TOLD: usize = 8;
 /// or arguments can put them into the words of its client; they become JSON-RPC
 /// errors at the edge. All of them are `-32602`, as the [specification] wants it
 /// for unknown tools and malformed calls, but for an unknown resource, which is
-/// `-32002`.
+/// `-32002`, and for a budget that is used up, which is `-32000`: there is nothing
+/// wrong with the call.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +54,22 @@ pub enum Refusal {
         /// The name of the setting.
         setting: &'static str,
     },
+    /// A [budget](crate::budget) has not enough left for the call.
+    OverBudget {
+        /// The name of the budget, or of the setting that limits a run.
+        budget: Cow<'static, str>,
+        /// When there will be enough, if it is known.
+        retry_after: Option<Duration>,
+    },
+    /// The call was made by a tool that a tool called, and so on, without an end.
+    Endless {
+        /// The name of the tool that was called.
+        tool: Cow<'static, str>,
+        /// What there is too much of, such as `calls within each other`.
+        unit: &'static str,
+        /// How much is allowed.
+        limit: usize,
+    },
 }
 
 /// One place where arguments do not fit a schema.
@@ -77,8 +97,8 @@ impl Refusal {
     pub const fn kind(&self) -> Option<ItemKind> {
         match self {
             Self::Unknown { kind, .. } | Self::Unavailable { kind, .. } => Some(*kind),
-            Self::InvalidArguments { .. } => Some(ItemKind::Tool),
-            Self::OverLimit { .. } => None,
+            Self::InvalidArguments { .. } | Self::Endless { .. } => Some(ItemKind::Tool),
+            Self::OverLimit { .. } | Self::OverBudget { .. } => None,
         }
     }
 
@@ -88,8 +108,9 @@ impl Refusal {
         match self {
             Self::Unknown { name, .. }
             | Self::Unavailable { name, .. }
-            | Self::InvalidArguments { tool: name, .. } => Some(name),
-            Self::OverLimit { .. } => None,
+            | Self::InvalidArguments { tool: name, .. }
+            | Self::Endless { tool: name, .. } => Some(name),
+            Self::OverLimit { .. } | Self::OverBudget { .. } => None,
         }
     }
 
@@ -99,8 +120,9 @@ impl Refusal {
         match self {
             Self::Unknown { name, .. }
             | Self::Unavailable { name, .. }
-            | Self::InvalidArguments { tool: name, .. } => Some(name),
-            Self::OverLimit { .. } => None,
+            | Self::InvalidArguments { tool: name, .. }
+            | Self::Endless { tool: name, .. } => Some(name),
+            Self::OverLimit { .. } | Self::OverBudget { .. } => None,
         }
     }
 
@@ -119,7 +141,17 @@ impl Refusal {
                 let data = json!({ "uri": name });
                 return ErrorData::resource_not_found("resource not found", Some(data));
             }
-            Self::Unknown { .. } | Self::Unavailable { .. } | Self::OverLimit { .. } => None,
+            Self::OverBudget { budget, retry_after } => {
+                let mut data = json!({ "budget": budget });
+                if let Some(after) = retry_after {
+                    data["retryAfterMs"] = json!(rounded_up(*after, Duration::from_millis(1)));
+                }
+                return ErrorData::new(OVER_BUDGET, self.to_string(), Some(data));
+            }
+            Self::Unknown { .. }
+            | Self::Unavailable { .. }
+            | Self::OverLimit { .. }
+            | Self::Endless { .. } => None,
         };
         ErrorData::invalid_params(self.to_string(), data)
     }
@@ -146,8 +178,24 @@ impl fmt::Display for Refusal {
             Self::OverLimit { unit, limit, setting } => {
                 write!(f, "the request has more than {limit} {unit} (`{setting}`)")
             }
+            Self::OverBudget { budget, retry_after: None } => {
+                write!(f, "the budget `{budget}` is used up")
+            }
+            Self::OverBudget { budget, retry_after: Some(after) } => {
+                let seconds = rounded_up(*after, Duration::from_secs(1));
+                write!(f, "the budget `{budget}` is used up; try again in {seconds} s")
+            }
+            Self::Endless { tool, unit, limit } => {
+                write!(f, "tool `{tool}` seems to call itself: there are more than {limit} {unit}")
+            }
         }
     }
+}
+
+/// How many such units a time has: rounded up, so that whoever waits as long finds
+/// something.
+fn rounded_up(time: Duration, unit: Duration) -> u64 {
+    time.as_nanos().div_ceil(unit.as_nanos()).try_into().unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for Violation {
@@ -156,5 +204,29 @@ impl fmt::Display for Violation {
             write!(f, "at `{}`: ", self.path)?;
         }
         f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_as_long_as_told_finds_something() {
+        let cases = [
+            (Duration::ZERO, 0, 0),
+            (Duration::from_nanos(1), 1, 1),
+            (Duration::from_micros(1_999_500), 2, 2000),
+            (Duration::from_secs(3), 3, 3000),
+            (Duration::from_nanos(3_000_000_001), 4, 3001),
+            (Duration::MAX, u64::MAX, u64::MAX),
+        ];
+        for (after, seconds, millis) in cases {
+            let refusal = Refusal::OverBudget { budget: "calls".into(), retry_after: Some(after) };
+            let text = format!("the budget `calls` is used up; try again in {seconds} s");
+            assert_eq!(refusal.to_string(), text);
+            let data = refusal.to_error().data.unwrap();
+            assert_eq!(data, json!({ "budget": "calls", "retryAfterMs": millis }));
+        }
     }
 }

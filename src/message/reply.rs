@@ -5,7 +5,7 @@ use rmcp::model::{
     ServerResult,
 };
 
-use super::{ItemKind, Refusal};
+use super::{ItemKind, Refusal, size};
 
 /// What a server answers: a result, a JSON-RPC error or a typed refusal.
 #[derive(Clone, Debug)]
@@ -146,6 +146,24 @@ impl Reply {
         match self.result_mut()? {
             ServerResult::CallToolResult(result) => Some(result),
             _ => None,
+        }
+    }
+
+    /// Whether the tool wants input from the client before it goes on.
+    pub(crate) fn asks(&self) -> bool {
+        matches!(&*self.0, Answer::Result(ServerResult::InputRequiredResult(_)))
+    }
+
+    /// How large what a tool has answered is, as all messages are measured.
+    pub(crate) fn size(&self) -> usize {
+        match &*self.0 {
+            Answer::Result(ServerResult::CallToolResult(result)) => size::of_result(result),
+            // What rmcp could not read came all the same.
+            Answer::Result(ServerResult::CustomResult(result)) => size::of_value(&result.0),
+            Answer::Error(error) => {
+                error.message.len() + error.data.as_ref().map_or(0, size::of_value)
+            }
+            Answer::Result(_) | Answer::Refused(_) => 0,
         }
     }
 

@@ -49,7 +49,7 @@ impl Unmatched {
     }
 }
 
-impl Sought for [Unmatched; 2] {
+impl Sought for Vec<Unmatched> {
     fn see(&mut self, name: &str) {
         for unmatched in self {
             for place in unmatched.patterns.which(name) {
@@ -65,7 +65,7 @@ impl Sought for [Unmatched; 2] {
 
 // === impl Missed ===
 
-impl Missed<[Unmatched; 2]> {
+impl Missed<Vec<Unmatched>> {
     /// Tells what has matched nothing in a list of things of this kind; `of` says
     /// whose settings they are.
     pub(crate) fn tell(

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// Why a state cannot be kept.
+/// Why a state cannot be kept, or a [result](crate::results).
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
@@ -30,7 +30,7 @@ pub enum PutError {
     Unavailable(Cow<'static, str>),
 }
 
-/// Why a text gives no state. What it says is for a log, and not for clients.
+/// Why a text gives no state, or no [result](crate::results). What it says is for a log, and not for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TakeError {

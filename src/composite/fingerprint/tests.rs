@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use rmcp::model::{JsonObject, ToolAnnotations};
 
 use super::*;
-use crate::composite::{OutputType, StepKind, compile::Program};
+use crate::composite::{OnLimit, OutputType, StepKind, compile::Program};
 
 /// Has something of everything.
 fn whole() -> CompositeTool {
@@ -69,11 +69,16 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A field, and another value of it.
 type Change = (&'static str, fn(&mut CompositeTool));
 
-const CHANGES: [Change; 75] = [
+const CHANGES: [Change; 80] = [
     ("name", |tool| tool.name = "other".into()),
     ("input_schema", |tool| tool.input_schema = Some(JsonObject::new())),
     ("timeout", |tool| tool.timeout = Some(SECOND)),
     ("timeout, by a nanosecond", |tool| tool.timeout = Some(SECOND + Duration::from_nanos(1))),
+    ("max_calls", |tool| tool.max_calls = Some(1)),
+    ("max_result_bytes", |tool| tool.max_result_bytes = Some(1)),
+    ("max_cost", |tool| tool.max_cost = Some(1)),
+    ("on_limit partial", |tool| tool.on_limit = Some(OnLimit::Partial)),
+    ("on_limit fail", |tool| tool.on_limit = Some(OnLimit::Fail)),
     ("strategy parallel", |tool| tool.strategy = Strategy::Parallel),
     ("strategy sequential", |tool| tool.strategy = Strategy::Sequential),
     ("strategy race", |tool| tool.strategy = Strategy::Race),

@@ -45,6 +45,11 @@ impl<'p, C: Caller> Run<'p, C> {
     pub(super) fn put_away(&mut self) {
         let now = Instant::now();
         self.state.asked.sort_unstable_by_key(|asked| asked.id);
+        self.state.spent = self.scope.spent();
+        if let Some(watching) = &mut self.watching {
+            let (watched, suspended) = watching.put_away();
+            (self.state.watched, self.state.suspended) = (Some(watched), suspended);
+        }
         self.state.active_ms = milliseconds(now.saturating_duration_since(self.begun));
         let begun = self.begun;
         self.state.loops = self.loops.drain(..).map(|each| each.into_state(begun)).collect();
@@ -63,6 +68,10 @@ impl<'p, C: Caller> Run<'p, C> {
         let timeout = self.plan.steps()[step].timeout;
         let question = elicitation.question(&mut self.state, timeout)?;
         self.tell_begin(step);
+        if let Some(watching) = &mut self.watching {
+            watching.begin_step(step);
+            watching.wait(BranchId { step, element: 0 });
+        }
         let since = milliseconds(Instant::now().saturating_duration_since(self.begun));
         self.state.asked.push(Asked::step(step, since, question));
         Ok(())
@@ -89,7 +98,9 @@ impl<'p, C: Caller> Run<'p, C> {
             Said::Refused(why) => Err(StepError::new(ErrorKind::Dismissed, why)),
             Said::Accept(content) => {
                 let output = json!({ "action": "accept", "content": content });
-                self.scope.keep_made(&output).map(|()| output)
+                let kept = self.scope.keep_made(&output).map(|()| output);
+                self.note_limit();
+                kept
             }
             Said::Decline | Said::Cancel | Said::Late => {
                 let on = elicitation.on(&said);
@@ -141,6 +152,7 @@ impl<'p, C: Caller> Run<'p, C> {
             Ok(())
         });
         if let Err(error) = called {
+            self.note_limit();
             let times = Times { run: self.begun, step: begun };
             let outcome = times.outcome(Err(error), now);
             let outcome = Outcome { attempts: asked.attempts, ..outcome };
@@ -161,6 +173,9 @@ impl<'p, C: Caller> Run<'p, C> {
     pub(super) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
         let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
         let call = self.calls.swap_remove(place);
+        if let Some(watching) = &self.watching {
+            watching.wait(id);
+        }
         let since = milliseconds(call.begun.saturating_duration_since(self.begun));
         let chosen = self.chosen(id.step, call.site);
         self.state.asked.push(Asked::call(id, call.count, since, chosen, questions));

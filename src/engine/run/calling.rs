@@ -46,12 +46,15 @@ impl<'p, C: Caller> Run<'p, C> {
         call: &mut Attempts<'p>,
         now: Instant,
     ) -> Result<(), StepError> {
-        let counted = self.scope.count_call();
-        counted.map_err(|limit| StepError::new(ErrorKind::Limit, limit))?;
+        self.scope.count_call()?;
         let (arguments, answered) = call.begin(now);
         let context = self.branch_context(call.id);
         let (site, tool) = (call.site.site, call.site.tool.clone());
-        let scope = self.scope.clone();
+        let mut scope = self.scope.clone();
+        if let Some(watching) = &mut self.watching {
+            let (attempt, after) = (call.count, call.failed_before());
+            scope.place = Some(watching.attempt(call.id, &tool, attempt, after, &arguments));
+        }
         let made = Call { site, tool, arguments, context, scope, answered };
         let times = call.times(self.begun);
         // Its future is made here, and not in the task of the branch.
@@ -78,14 +81,19 @@ impl<'p, C: Caller> Run<'p, C> {
 
     fn branch_context(&self, BranchId { step, element }: BranchId) -> Context {
         let id = &self.plan.steps()[step].id;
-        match self.loops.iter().find(|each| each.step == step) {
+        let mut context = match self.loops.iter().find(|each| each.step == step) {
             Some(each) => each.context(id, element, self.context),
             None => self.context.branch(id.clone(), self.progress_of(step)),
+        };
+        if let Some(account) = self.scope.account() {
+            context.set_account(account.clone());
         }
+        context
     }
 
     /// Takes up what a branch came back with.
     pub(super) fn take_up(&mut self, id: BranchId, end: Result<Ended, Lost>) {
+        self.note_limit();
         let outcome = match end {
             Ok(Ended::Outcome(outcome)) => outcome,
             Ok(Ended::Asks(questions)) => return self.wait_for_answers(id, *questions),
@@ -105,6 +113,7 @@ impl<'p, C: Caller> Run<'p, C> {
     /// one, without waiting for it.
     pub(super) fn act(&mut self, due: Instant) {
         let now = Instant::now();
+        self.note_limit();
         if let Some(progress) = &mut self.progress {
             progress.beat(self.running, now);
         }
@@ -123,8 +132,8 @@ impl<'p, C: Caller> Run<'p, C> {
                 match self.attempt(&mut call, now) {
                     Ok(()) => self.calls.push(call),
                     Err(error) => {
-                        let outcome = call.times(self.begun).outcome(Err(error), now);
-                        self.end_call(&call, Box::new(outcome));
+                        self.note_limit();
+                        self.give_up(&call, error, now);
                     }
                 }
             }
@@ -138,11 +147,22 @@ impl<'p, C: Caller> Run<'p, C> {
         if step.parse_json {
             outcome.parse(self.scope);
         }
-        if step.retry.is_some() && self.calls[place].wait(&mut outcome, Instant::now()) {
+        let now = Instant::now();
+        let waits = step.retry.is_some() && self.calls[place].wait(&mut outcome, now);
+        if waits && self.state.reached.is_none() {
             return;
         }
         let call = self.calls.swap_remove(place);
+        if waits && let Some(why) = self.why_ended() {
+            return self.give_up(&call, why, now);
+        }
         self.end_call(&call, outcome);
+    }
+
+    /// Ends a call that waits for its next attempt, which there will not be.
+    pub(super) fn give_up(&mut self, call: &Attempts<'p>, why: StepError, now: Instant) {
+        let outcome = call.times(self.begun).outcome(Err(call.not_again(why)), now);
+        self.end_call(call, Box::new(outcome));
     }
 
     /// Takes up how a call ended: so has the step, unless it is a loop.

@@ -28,21 +28,35 @@ impl<'p, C: Caller> Run<'p, C> {
             && let now = Instant::now()
             && now < self.scope.deadline
             && let Some(place) = find(self)
+            && self.loops[place].may_begin()
+            && self.may_call()
             && let Some(element) = self.loops[place].begin_next()
         {
             let id = BranchId { step, element };
             let begun = self.element_arguments(place, element).and_then(|arguments| {
                 self.call(id, &self.loops[place].definition.call, arguments, now)
             });
-            if let Err(error) = begun {
-                let outcome = self.uncalled(error, now);
-                self.end_element(id, outcome);
+            match begun {
+                Ok(()) => (),
+                Err(error) if error.ends_run => {
+                    self.loops[place].hold_back(element, error);
+                    self.skip_element(id);
+                }
+                Err(error) => {
+                    let outcome = self.uncalled(error, now);
+                    self.end_element(id, outcome);
+                }
             }
         }
         if let Some(place) = find(self)
             && self.loops[place].is_done()
         {
             let each = self.loops.swap_remove(place);
+            if each.is_skipped() {
+                self.state.skipped_elements.retain(|element| element.step != step);
+                let skipped = Outcome { error: self.why_ended(), ..Outcome::skipped() };
+                return self.finish(step, Box::new(skipped));
+            }
             let times = Times { run: self.begun, step: each.since };
             let outcome = times.ended(Status::Completed, None, Instant::now());
             let mut outcome = Outcome { attempts: each.attempts, ..outcome };
@@ -72,7 +86,13 @@ impl<'p, C: Caller> Run<'p, C> {
     /// loop and the other elements with it.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: Outcome) {
         let Some(place) = self.loops.iter().position(|each| each.step == id.step) else { return };
-        if outcome.is_success() || self.plan.steps()[id.step].on_failure == OnFailure::Continue {
+        if let Some(watching) = &mut self.watching {
+            watching.end_element(&self.state, id, &outcome);
+        }
+        let goes_on = self.plan.steps()[id.step].on_failure == OnFailure::Continue
+            // What a limit refused ends the run with what there is.
+            || (outcome.is_refused() && self.state.reached.is_some());
+        if outcome.is_success() || goes_on {
             return self.loops[place].end(id.element, outcome);
         }
         let each = self.loops.swap_remove(place);

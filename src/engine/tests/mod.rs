@@ -10,6 +10,7 @@ mod previews;
 mod properties;
 mod records;
 mod rounds;
+mod watched;
 
 use std::{
     sync::{Arc, Mutex},
@@ -24,7 +25,7 @@ use tokio::time::{Instant, sleep};
 use self::asks::asks;
 use super::{
     caller::{Call, Called, Caller, ToolReply},
-    limits::{Limits, Scope},
+    limits::Limits,
     outcome::{ErrorKind, Outcome, RunState, Status, StepError},
     output::{Output, OutputType, Property, Source},
     plan::{
@@ -32,6 +33,7 @@ use super::{
         Retry, Step, Stop, Switch,
     },
     run::Run,
+    scope::Scope,
 };
 use crate::{
     expr::{Collection, Condition, Expression, Names},

@@ -55,7 +55,7 @@ fn random_step() -> impl Strategy<Value = Random> {
 
 /// A plan in which steps need others in any direction, but in no circle, and
 /// what each step needs.
-fn random_plan() -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
+pub(super) fn random_plan() -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
     let steps = proptest::collection::vec(random_step(), 1..8);
     (steps, any::<u64>(), 1_usize..5).prop_map(|(steps, seed, concurrency)| {
         let wanted: Vec<_> = steps.iter().map(|step| step.needs).collect();

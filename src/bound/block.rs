@@ -1,0 +1,235 @@
+//! Content blocks, whole, cut or replaced by a note.
+
+use std::borrow::Cow;
+
+use rmcp::model::{ContentBlock, EmbeddedResource, MetaObject, ResourceContents, TextContent};
+use serde_json::{Map, Value};
+
+use super::{
+    cost::{Cost, MARK},
+    told::{Place, Reason, Told, Unit},
+};
+use crate::{
+    composite::{BRANCH, TOOL},
+    room::json_bytes,
+};
+
+/// How much of a block that can be cut may be something else than its text.
+const MAX_BESIDE: usize = 2 * 1024;
+/// How long a label may be that is kept when other metadata goes.
+const MAX_LABEL: usize = 256;
+/// How many characters of a MIME type are told.
+const MAX_MIME: usize = 64;
+/// How much text there must be, where metadata is not for the text's sake left out.
+const ENOUGH_TEXT: usize = 64;
+
+/// A block and what it takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block<'r> {
+    block: &'r ContentBlock,
+    kind: Kind,
+    /// As JSON; without the text, if that repeats the structured content.
+    pub(super) whole: usize,
+    pub(super) least: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A text that can be cut, or the text of a resource.
+    Text,
+    /// A text that is made again of the structured content.
+    Repeats,
+    /// It is whole, or gone: a part of an image is none.
+    Undivided,
+}
+
+/// The name of the branch that a block is of, if it says so.
+pub(super) fn branch_of(block: &ContentBlock) -> Option<&str> {
+    meta_of(block)?.get(BRANCH)?.as_str()
+}
+
+// === impl Block ===
+
+impl<'r> Block<'r> {
+    /// Measures a block, whose text `repeats` the structured content or does not.
+    pub(super) fn new(block: &'r ContentBlock, repeats: bool) -> Self {
+        let undivided = |whole| {
+            let least = json_bytes(&note_of(block)).min(whole);
+            Self { block, kind: Kind::Undivided, whole, least }
+        };
+        let Some(text) = text_of(block) else { return undivided(json_bytes(block)) };
+        let beside = json_bytes(&with_text(block, String::new(), true));
+        if repeats {
+            // What is left of it is counted with what it repeats, but for the mark.
+            let whole = beside + MARK.len();
+            return Self { block, kind: Kind::Repeats, whole, least: whole };
+        }
+        // Writing the text to find it out would take longer.
+        let whole = beside + Cost::STANDING.text(text) - Cost::STANDING.text("");
+        let bare = json_bytes(&with_text(block, String::new(), false));
+        if bare > MAX_BESIDE {
+            return undivided(whole);
+        }
+        Self { block, kind: Kind::Text, whole, least: whole.min(bare + MARK.len()) }
+    }
+
+    pub(super) fn is_undivided(&self) -> bool {
+        self.kind == Kind::Undivided
+    }
+
+    /// The block in what it may take, which is its least or more; `repeated` is what a
+    /// text now says that repeats the structured content.
+    pub(super) fn cut(
+        &self,
+        share: usize,
+        repeated: impl FnOnce() -> String,
+        place: &Place<'_>,
+        told: &mut Told,
+    ) -> ContentBlock {
+        match (self.kind, text_of(self.block)) {
+            (Kind::Repeats, _) => with_text(self.block, repeated(), true),
+            _ if self.whole <= share => self.block.clone(),
+            (Kind::Text, Some(text)) => self.cut_text(text, share, place, told),
+            _ => {
+                let bytes = data_of(self.block).map_or(self.whole, str::len);
+                told.add(place, Reason::Size, 0, bytes, Unit::Bytes);
+                note_of(self.block)
+            }
+        }
+    }
+
+    fn cut_text(
+        &self,
+        text: &str,
+        share: usize,
+        place: &Place<'_>,
+        told: &mut Told,
+    ) -> ContentBlock {
+        let beside = |has_meta| json_bytes(&with_text(self.block, String::new(), has_meta));
+        let (full, bare) = (beside(true), beside(false));
+        // Metadata stays where there is room for it and for some text.
+        let has_meta = full == bare || share >= full + (full - bare).max(ENOUGH_TEXT);
+        let left = share.saturating_sub(if has_meta { full } else { bare });
+        let quotes = Cost::STANDING.text("");
+        // What the text takes is known.
+        let text = if self.whole - full <= left {
+            Cow::Borrowed(text)
+        } else {
+            let (cut, kept) = Cost::STANDING.cut(text, left + quotes);
+            told.add(place, Reason::Size, kept, text.len(), Unit::Bytes);
+            Cow::Owned(cut)
+        };
+        if !has_meta {
+            told.add(&place.member("_meta"), Reason::Size, 0, full - bare, Unit::Bytes);
+        }
+        with_text(self.block, text.into_owned(), has_meta)
+    }
+}
+
+/// The text that can be cut, if the block has one.
+pub(super) fn text_of(block: &ContentBlock) -> Option<&str> {
+    match block {
+        ContentBlock::Text(text) => Some(&text.text),
+        ContentBlock::Resource(EmbeddedResource {
+            resource: ResourceContents::TextResourceContents { text, .. },
+            ..
+        }) => Some(text),
+        _ => None,
+    }
+}
+
+/// What of a block is encoded data.
+fn data_of(block: &ContentBlock) -> Option<&str> {
+    match block {
+        ContentBlock::Image(image) => Some(&image.data),
+        ContentBlock::Audio(audio) => Some(&audio.data),
+        ContentBlock::Resource(resource) => match &resource.resource {
+            ResourceContents::BlobResourceContents { blob, .. } => Some(blob),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The same block with another text; without metadata, only what says whose it is
+/// stays.
+fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock {
+    let meta_of = |meta: &Option<MetaObject>| {
+        if has_meta { meta.clone() } else { labels(meta.as_ref()) }
+    };
+    match block {
+        ContentBlock::Resource(EmbeddedResource {
+            resource: ResourceContents::TextResourceContents { uri, mime_type, meta, .. },
+            meta: outer,
+            annotations,
+            ..
+        }) => {
+            let mut embedded = EmbeddedResource::new(ResourceContents::TextResourceContents {
+                uri: uri.clone(),
+                mime_type: mime_type.clone(),
+                text,
+                meta: meta_of(meta),
+            });
+            embedded.meta = meta_of(outer);
+            embedded.annotations.clone_from(annotations);
+            ContentBlock::Resource(embedded)
+        }
+        ContentBlock::Text(TextContent { meta, annotations, .. }) => {
+            let mut content = TextContent::new(text);
+            content.meta = meta_of(meta);
+            content.annotations.clone_from(annotations);
+            ContentBlock::Text(content)
+        }
+        _ => ContentBlock::text(text),
+    }
+}
+
+/// What stands for a block that is left out.
+fn note_of(block: &ContentBlock) -> ContentBlock {
+    let (kind, mime) = match block {
+        ContentBlock::Text(_) => ("text", None),
+        ContentBlock::Image(image) => ("image", Some(&image.mime_type)),
+        ContentBlock::Audio(audio) => ("audio", Some(&audio.mime_type)),
+        ContentBlock::Resource(resource) => match &resource.resource {
+            ResourceContents::TextResourceContents { mime_type, .. }
+            | ResourceContents::BlobResourceContents { mime_type, .. } => {
+                ("resource", mime_type.as_ref())
+            }
+            _ => ("resource", None),
+        },
+        ContentBlock::ResourceLink(link) => ("link to a resource", link.mime_type.as_ref()),
+        _ => ("content", None),
+    };
+    let mime = mime.map(|mime| mime.chars().take(MAX_MIME).collect::<String>());
+    let mime = mime.map(|mime| format!(" of type {mime}")).unwrap_or_default();
+    let size = match data_of(block) {
+        // Four characters are three bytes.
+        Some(data) => format!(", {} bytes", data.len() / 4 * 3),
+        None => String::new(),
+    };
+    let mut note = TextContent::new(format!("[left out: {kind}{mime}{size}]"));
+    note.meta = labels(meta_of(block));
+    ContentBlock::Text(note)
+}
+
+fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
+    match block {
+        ContentBlock::Text(text) => text.meta.as_ref(),
+        ContentBlock::Image(image) => image.meta.as_ref(),
+        ContentBlock::Audio(audio) => audio.meta.as_ref(),
+        ContentBlock::Resource(resource) => resource.meta.as_ref(),
+        ContentBlock::ResourceLink(link) => link.meta.as_ref(),
+        _ => None,
+    }
+}
+
+/// What of metadata says of which branch and tool a block is.
+fn labels(meta: Option<&MetaObject>) -> Option<MetaObject> {
+    let meta = meta?;
+    let is_label = |value: &&Value| value.as_str().is_some_and(|text| text.len() <= MAX_LABEL);
+    let labels: Map<_, _> = [BRANCH, TOOL]
+        .into_iter()
+        .filter_map(|key| Some((key.to_owned(), meta.get(key).filter(is_label)?.clone())))
+        .collect();
+    (!labels.is_empty()).then_some(MetaObject(labels))
+}

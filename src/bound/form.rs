@@ -1,0 +1,204 @@
+//! What a schema wants to stay as it is.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use serde_json::{Map, Value};
+
+/// How many forms are made of one schema; what is beyond is not minded.
+const MAX_FORMS: usize = 4_096;
+/// How many schemas may speak of one place.
+const MAX_SCHEMAS: usize = 32;
+
+/// What all schemas want that may speak of one place in a value.
+///
+/// It is more than they want if only one of them speaks, and less if they say it in
+/// other words: what is cut by it is checked afterwards.
+#[derive(Debug, Default)]
+pub(super) struct Form<'s> {
+    /// Nothing is cut here.
+    pub(super) is_fixed: bool,
+    pub(super) min_length: usize,
+    pub(super) min_items: usize,
+    required: BTreeSet<&'s str>,
+    members: HashMap<&'s str, FormId>,
+    /// Of the members that are not named.
+    others: FormId,
+    first_elements: Vec<FormId>,
+    /// Of the elements behind them.
+    elements: FormId,
+}
+
+/// The forms of the places of a value.
+#[derive(Debug)]
+pub(super) struct Forms<'s> {
+    schema: &'s Value,
+    forms: Vec<Form<'s>>,
+    /// By the schemas that they are of.
+    made: HashMap<Vec<*const Value>, FormId>,
+    /// Those that are still free, and the schemas that they are to be of.
+    waiting: VecDeque<(FormId, Vec<&'s Value>)>,
+}
+
+/// Which of the forms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FormId(usize);
+
+/// Keywords whose schemas speak of the same place.
+const SAME_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "if", "then", "else", "$ref"];
+/// Keywords of texts that are no longer what they were if they are cut.
+const FIXING: [&str; 6] =
+    ["const", "enum", "pattern", "format", "contentEncoding", "contentMediaType"];
+
+// === impl Forms ===
+
+impl<'s> Forms<'s> {
+    /// Nothing is known: everything may be cut.
+    pub(super) fn free() -> Forms<'static> {
+        Forms {
+            schema: &Value::Null,
+            forms: vec![Form::default()],
+            made: HashMap::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Those of the values of a schema.
+    pub(super) fn of(schema: &'s Value) -> Self {
+        // The first wants nothing, and the second is that of the value as a whole.
+        let mut forms = Self { schema, ..Forms::free() };
+        forms.id_of(vec![schema]);
+        // Not within each other: references may lead deeper than a stack is.
+        while let Some((id, schemas)) = forms.waiting.pop_front() {
+            let schemas: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();
+            forms.forms[id.0] = forms.form(&schemas);
+        }
+        forms
+    }
+
+    pub(super) fn root(&self) -> FormId {
+        FormId(1.min(self.forms.len() - 1))
+    }
+
+    pub(super) fn get(&self, form: FormId) -> &Form<'s> {
+        &self.forms[form.0]
+    }
+
+    pub(super) fn member(&self, form: FormId, name: &str) -> FormId {
+        // Not looked up where nothing is known.
+        if form == FormId::default() { form } else { self.get(form).member(name) }
+    }
+
+    pub(super) fn element(&self, form: FormId, place: usize) -> FormId {
+        if form == FormId::default() { form } else { self.get(form).element(place) }
+    }
+
+    /// The form of these schemas, which may still have to be made.
+    fn id_of(&mut self, schemas: Vec<&'s Value>) -> FormId {
+        let schemas = self.speaking(schemas);
+        let key: Vec<_> = schemas.iter().map(|schema| std::ptr::from_ref(*schema)).collect();
+        if schemas.is_empty() {
+            return FormId::default();
+        }
+        if let Some(form) = self.made.get(&key) {
+            return *form;
+        }
+        if self.forms.len() == MAX_FORMS {
+            return FormId::default();
+        }
+        let id = FormId(self.forms.len());
+        self.made.insert(key, id);
+        self.forms.push(Form::default());
+        self.waiting.push_back((id, schemas));
+        id
+    }
+
+    fn form(&mut self, schemas: &[&'s Map<String, Value>]) -> Form<'s> {
+        let all = |keyword: &'static str| schemas.iter().filter_map(move |it| it.get(keyword));
+        let most = |keyword| {
+            let counts = all(keyword).filter_map(Value::as_u64);
+            counts.max().map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX))
+        };
+        let objects = |keyword| all(keyword).filter_map(Value::as_object).flatten();
+        let is_fixed = FIXING.iter().any(|keyword| all(keyword).next().is_some())
+            || all("contains").next().is_some();
+
+        let mut named: HashMap<&'s str, Vec<&'s Value>> = HashMap::new();
+        for (name, schema) in objects("properties") {
+            named.entry(name).or_default().push(schema);
+        }
+        let mut others: Vec<_> = objects("patternProperties").map(|(_, schema)| schema).collect();
+        named.values_mut().for_each(|schemas| schemas.extend(&others));
+        others.extend(all("additionalProperties").chain(all("unevaluatedProperties")));
+
+        let mut first: Vec<Vec<&'s Value>> = Vec::new();
+        for schemas in all("prefixItems").filter_map(Value::as_array) {
+            for (place, schema) in schemas.iter().enumerate() {
+                if first.len() == place {
+                    first.push(Vec::new());
+                }
+                first[place].push(schema);
+            }
+        }
+        let behind: Vec<_> = all("items").chain(all("unevaluatedItems")).collect();
+        let required = all("required").filter_map(Value::as_array).flatten();
+
+        Form {
+            is_fixed,
+            min_length: most("minLength"),
+            min_items: most("minItems"),
+            required: required.filter_map(Value::as_str).collect(),
+            members: named.into_iter().map(|(name, of)| (name, self.id_of(of))).collect(),
+            others: self.id_of(others),
+            first_elements: first.into_iter().map(|of| self.id_of(of)).collect(),
+            elements: self.id_of(behind),
+        }
+    }
+
+    /// These schemas and all that they make speak of the same place, each once.
+    fn speaking(&self, schemas: Vec<&'s Value>) -> Vec<&'s Value> {
+        let mut speaking: Vec<&'s Value> = Vec::new();
+        let mut waiting = schemas;
+        while let Some(schema) = waiting.pop() {
+            let is_new = !speaking.iter().any(|other| std::ptr::eq(*other, schema));
+            let Some(keywords) = schema.as_object().filter(|_| is_new) else { continue };
+            if speaking.len() == MAX_SCHEMAS {
+                break;
+            }
+            speaking.push(schema);
+            for keyword in SAME_PLACE {
+                match keywords.get(keyword) {
+                    Some(Value::Array(schemas)) => waiting.extend(schemas),
+                    Some(Value::String(reference)) => waiting.extend(self.target(reference)),
+                    Some(schema) => waiting.push(schema),
+                    None => (),
+                }
+            }
+        }
+        speaking
+    }
+
+    /// What a reference to a place in the same schema means.
+    fn target(&self, reference: &str) -> Option<&'s Value> {
+        self.schema.pointer(reference.strip_prefix('#')?)
+    }
+}
+
+// === impl Form ===
+
+impl Form<'_> {
+    pub(super) fn requires(&self, member: &str) -> bool {
+        self.required.contains(member)
+    }
+
+    pub(super) fn requires_any(&self) -> bool {
+        !self.required.is_empty()
+    }
+
+    fn member(&self, name: &str) -> FormId {
+        self.members.get(name).copied().unwrap_or(self.others)
+    }
+
+    fn element(&self, place: usize) -> FormId {
+        self.first_elements.get(place).copied().unwrap_or(self.elements)
+    }
+}

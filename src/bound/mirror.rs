@@ -1,0 +1,125 @@
+//! Whether a text is the JSON of a value, found out without building another value.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
+
+use crate::room::look_at;
+
+/// Whether a text is the JSON of this array or object, in whatever order its members
+/// stand.
+pub(super) fn repeats(text: &str, value: &Value) -> bool {
+    let begins = |with: char| text.trim_start().starts_with(with);
+    let may_be = match value {
+        Value::Array(_) => begins('['),
+        Value::Object(_) => begins('{'),
+        _ => false,
+    };
+    if !may_be {
+        return false;
+    }
+    look_at(text.len());
+    let mut json = serde_json::Deserializer::from_str(text);
+    Same(value).deserialize(&mut json).is_ok() && json.end().is_ok()
+}
+
+/// Reads nothing but this value.
+struct Same<'v>(&'v Value);
+
+/// The key of a member, looked up without keeping it.
+struct Key<'v>(&'v serde_json::Map<String, Value>);
+
+// === impl Same ===
+
+impl<'de> DeserializeSeed<'de> for Same<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl Same<'_> {
+    fn when<E: Error>(is_same: bool) -> Result<(), E> {
+        if is_same { Ok(()) } else { Err(E::custom("something else")) }
+    }
+}
+
+impl<'de> Visitor<'de> for Same<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the same value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Self::when(self.0.is_null())
+    }
+
+    fn visit_bool<E: Error>(self, truth: bool) -> Result<(), E> {
+        Self::when(self.0.as_bool() == Some(truth))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
+        Self::when(matches!(self.0, Value::Number(it) if *it == Number::from(number)))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
+        Self::when(matches!(self.0, Value::Number(it) if *it == Number::from(number)))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
+        let number = Number::from_f64(number);
+        Self::when(matches!(self.0, Value::Number(it) if Some(it) == number.as_ref()))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        Self::when(self.0.as_str() == Some(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        let Value::Array(expected) = self.0 else { return Self::when(false) };
+        for element in expected {
+            if elements.next_element_seed(Same(element))?.is_none() {
+                return Self::when(false);
+            }
+        }
+        // Read to its end, or the end is not where the next value is looked for.
+        Self::when(elements.next_element::<serde::de::IgnoredAny>()?.is_none())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let Value::Object(expected) = self.0 else { return Self::when(false) };
+        let mut seen = 0;
+        while let Some(member) = members.next_key_seed(Key(expected))? {
+            members.next_value_seed(Same(member))?;
+            seen += 1;
+        }
+        // A key that stands twice could hide one that is missing: what is then said to
+        // be repeated is made again of the value, so that nothing wrong is told.
+        Self::when(seen == expected.len())
+    }
+}
+
+// === impl Key ===
+
+impl<'de, 'v> DeserializeSeed<'de> for Key<'v> {
+    type Value = &'v Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<&'v Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl<'v> Visitor<'_> for Key<'v> {
+    type Value = &'v Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key of the value")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<&'v Value, E> {
+        self.0.get(key).ok_or_else(|| E::custom("another key"))
+    }
+}

@@ -1,0 +1,131 @@
+//! What each part gets of what there is for all.
+
+/// What a part needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// As little as it can be.
+    pub(super) least: usize,
+    /// As much as it has.
+    pub(super) whole: usize,
+    /// Whether there is nothing between the two.
+    pub(super) all_or_least: bool,
+}
+
+/// A part of a list, which may also be left out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Need {
+    /// What it needs besides, such as its key and a comma.
+    pub(super) beside: usize,
+    pub(super) part: Part,
+    pub(super) is_required: bool,
+}
+
+/// Which parts of a list are kept, and what each gets.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    /// Their places in the list, in its order.
+    pub(super) places: Vec<usize>,
+    pub(super) shares: Vec<usize>,
+}
+
+/// A part of so many bytes or fewer is whole or left out, if there are many: better a
+/// few whole than many of which nothing much is left.
+const WORTH: usize = 1024;
+/// As few as this share evenly.
+const FEW: usize = 8;
+/// So do more, if each would get so much.
+const EVEN: usize = 256;
+
+/// Chooses the first parts of a list of `count` that there is enough for, and those
+/// that are required, which need `reserved` at least.
+pub(super) fn choose(
+    budget: usize,
+    count: usize,
+    reserved: usize,
+    needs: impl IntoIterator<Item = Need>,
+) -> Chosen {
+    let even = budget / count.max(1);
+    let worth = if count <= FEW || even >= EVEN { even.min(WORTH) } else { WORTH };
+    let mut left = budget.saturating_sub(reserved);
+    let mut is_full = false;
+    let mut beside = 0;
+    let (mut places, mut parts) = (Vec::new(), Vec::new());
+    for (place, need) in needs.into_iter().enumerate() {
+        let Need { part, is_required, .. } = need;
+        let worth = match worth.saturating_sub(need.beside) {
+            worth if part.all_or_least && worth < part.whole => part.least,
+            worth => worth.min(part.whole).max(part.least),
+        };
+        let least = if is_required {
+            let more = worth - part.least;
+            let has_more = more <= left;
+            left -= if has_more { more } else { 0 };
+            if has_more { worth } else { part.least }
+        } else if is_full {
+            continue;
+        } else if let Some(rest) = left.checked_sub(need.beside + worth) {
+            left = rest;
+            worth
+        } else {
+            is_full = true;
+            // The first is not left out because it is large.
+            if !places.is_empty() || need.beside + part.least > left {
+                if reserved == 0 {
+                    break;
+                }
+                continue;
+            }
+            left -= need.beside + part.least;
+            part.least
+        };
+        beside += need.beside;
+        places.push(place);
+        parts.push(Part { least, ..part });
+    }
+    Chosen { places, shares: shares(budget.saturating_sub(beside), parts) }
+}
+
+/// Shares `budget` among the parts so that nobody has more while another, who could
+/// use it, has less: small parts are whole, and the largest are cut first.
+///
+/// If there is not enough for the least of all, everybody has their least.
+pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
+    let level = level(budget, &parts);
+    let mut gave_up = false;
+    for part in parts.iter_mut().filter(|part| part.all_or_least && part.at(level) < part.whole) {
+        part.whole = part.least;
+        gave_up = true;
+    }
+    // What these do not use is for the others.
+    let level = if gave_up { self::level(budget, &parts) } else { level };
+    parts.iter().map(|part| part.at(level)).collect()
+}
+
+/// The most that nobody has more of, but for their least.
+fn level(budget: usize, parts: &[Part]) -> usize {
+    let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
+    let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();
+    if used(most) <= budget {
+        return most;
+    }
+    // `used` grows with the level.
+    let (mut low, mut high) = (0, most);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if used(middle) <= budget { low = middle } else { high = middle }
+    }
+    low
+}
+
+// === impl Part ===
+
+impl Part {
+    /// One that can be cut anywhere.
+    pub(super) const fn new(least: usize, whole: usize) -> Self {
+        Self { least, whole, all_or_least: false }
+    }
+
+    fn at(&self, level: usize) -> usize {
+        level.min(self.whole).max(self.least)
+    }
+}

@@ -1,0 +1,221 @@
+//! What is told of what was left out.
+
+use std::fmt::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::cost::MARK;
+
+/// How many places are told, at most.
+const MAX_PLACES: usize = 32;
+/// How long a pointer may be that is told; of a longer one, its beginning is.
+const MAX_POINTER: usize = 120;
+/// How long the note may be, in bytes.
+const MAX_NOTE: usize = 480;
+
+/// A place in a result, by those that it is within.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p> {
+    within: Option<&'p Self>,
+    step: Step<'p>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'p> {
+    Member(&'p str),
+    Element(usize),
+}
+
+/// What was left out of a result.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    places: Vec<Omission>,
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Omission {
+    pointer: String,
+    reason: Reason,
+    kept: usize,
+    of: usize,
+    unit: Unit,
+}
+
+/// Why something was left out.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reason {
+    /// It is too large.
+    Size,
+    /// Shortened, it would not be what the tool promises.
+    Schema,
+}
+
+/// What there is less of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unit {
+    Bytes,
+    Elements,
+    Members,
+    Blocks,
+}
+
+// === impl Place ===
+
+impl<'p> Place<'p> {
+    pub(super) const fn root(member: &'p str) -> Self {
+        Self { within: None, step: Step::Member(member) }
+    }
+
+    pub(super) const fn member<'q>(&'q self, name: &'q str) -> Place<'q>
+    where
+        'p: 'q,
+    {
+        Place { within: Some(self), step: Step::Member(name) }
+    }
+
+    pub(super) const fn element<'q>(&'q self, place: usize) -> Place<'q>
+    where
+        'p: 'q,
+    {
+        Place { within: Some(self), step: Step::Element(place) }
+    }
+
+    /// Its JSON Pointer; that of something around it, if it would be too long.
+    fn pointer(&self) -> String {
+        let mut steps = Vec::new();
+        let mut place = Some(self);
+        while let Some(here) = place {
+            steps.push(here.step);
+            place = here.within;
+        }
+        let mut pointer = String::new();
+        for step in steps.into_iter().rev() {
+            let before = pointer.len();
+            pointer.push('/');
+            match step {
+                Step::Element(place) => {
+                    // Writing to a string does not fail.
+                    let _ = write!(pointer, "{place}");
+                }
+                Step::Member(name) if name.len() > MAX_POINTER => pointer.push_str(name),
+                Step::Member(name) => {
+                    pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                }
+            }
+            if pointer.len() > MAX_POINTER {
+                pointer.truncate(before);
+                break;
+            }
+        }
+        pointer
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    pub(super) fn add(
+        &mut self,
+        place: &Place<'_>,
+        reason: Reason,
+        kept: usize,
+        of: usize,
+        unit: Unit,
+    ) {
+        self.count += 1;
+        if self.places.len() < MAX_PLACES {
+            let pointer = place.pointer();
+            self.places.push(Omission { pointer, reason, kept, of, unit });
+        }
+    }
+
+    /// Whether nothing was left out.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds what was left out elsewhere.
+    pub(super) fn append(&mut self, other: Self) {
+        self.count += other.count;
+        self.places.extend(other.places);
+        self.places.truncate(MAX_PLACES);
+    }
+
+    /// In words, for whoever reads the content.
+    pub(super) fn note(&self) -> String {
+        let mut note = "this result was shortened: ".to_owned();
+        let mut told = 0;
+        for omission in &self.places {
+            let separator = if told == 0 { "" } else { "; " };
+            let added = format!("{separator}{omission}");
+            if note.len() + added.len() > MAX_NOTE {
+                break;
+            }
+            note.push_str(&added);
+            told += 1;
+        }
+        match self.count - told {
+            0 => (),
+            more => {
+                let _ = write!(note, "{MARK} and {more} more");
+            }
+        }
+        note
+    }
+
+    /// The same for programs.
+    pub(super) fn value(&self) -> Value {
+        let omissions: Vec<_> = self.places.iter().map(Omission::value).collect();
+        json!({ "omissions": omissions, "count": self.count })
+    }
+}
+
+// === impl Omission ===
+
+impl Omission {
+    fn value(&self) -> Value {
+        json!({
+            "pointer": self.pointer,
+            "reason": self.reason.name(),
+            "kept": self.kept,
+            "of": self.of,
+            "unit": self.unit.name(),
+        })
+    }
+}
+
+impl fmt::Display for Omission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pointer, kept, of, unit, .. } = self;
+        write!(f, "`{pointer}` has {kept} of {of} {}", unit.name())?;
+        match self.reason {
+            Reason::Size => Ok(()),
+            Reason::Schema => f.write_str(", as shorter it would not fit the tool's schema"),
+        }
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Size => "size",
+            Self::Schema => "schema",
+        }
+    }
+}
+
+// === impl Unit ===
+
+impl Unit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Elements => "elements",
+            Self::Members => "members",
+            Self::Blocks => "blocks",
+        }
+    }
+}

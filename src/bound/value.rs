@@ -1,0 +1,329 @@
+//! A JSON value, shortened.
+//!
+//! One pass measures every part, another cuts; neither looks at anything twice that
+//! the other has looked at.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::{
+    cost::Cost,
+    form::{FormId, Forms},
+    share::{Chosen, Need, Part, choose, shares},
+    told::{Place, Reason, Told, Unit},
+};
+
+/// How many bytes a text has that is not measured twice.
+const LONG: usize = 256;
+
+/// How values are measured and cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guide<'g> {
+    pub(super) forms: &'g Forms<'g>,
+    /// What parts of the value cost.
+    pub(super) cost: Cost,
+    /// How many texts repeat the output of a branch, by its name, if the value is the
+    /// report of a fan-out.
+    pub(super) branches: &'g HashMap<&'g str, usize>,
+}
+
+/// Where in the value something is, and what follows from it.
+#[derive(Clone, Copy)]
+struct Here {
+    form: FormId,
+    cost: Cost,
+    spot: Spot,
+}
+
+/// Where in the report of a fan-out.
+#[derive(Clone, Copy)]
+enum Spot {
+    Report,
+    Branches,
+    /// A branch, whose output so many texts repeat.
+    Branch(usize),
+    Elsewhere,
+}
+
+/// What a part costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Size {
+    /// With as little as its form allows.
+    pub(super) least: usize,
+    /// With all members that it has, each as little as can be.
+    lean: usize,
+    pub(super) whole: usize,
+}
+
+/// A value whose parts are measured.
+pub(super) struct Measured<'g> {
+    value: &'g Value,
+    guide: Guide<'g>,
+    root: Here,
+    pub(super) size: Size,
+    /// The parts in it that are not measured twice, each before those in it.
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    size: Size,
+    /// Where those begin that are behind it.
+    next: usize,
+}
+
+// === impl Measured ===
+
+impl<'g> Measured<'g> {
+    pub(super) fn new(value: &'g Value, guide: Guide<'g>) -> Self {
+        let spot = if guide.branches.is_empty() { Spot::Elsewhere } else { Spot::Report };
+        let root = Here { form: guide.forms.root(), cost: guide.cost, spot };
+        let mut measured = Self { value, guide, root, size: Size::default(), nodes: Vec::new() };
+        measured.size = measured.measure(value, root);
+        measured
+    }
+
+    /// The value cut to what it may cost, which must be its least or more.
+    pub(super) fn cut(&self, budget: usize, place: &Place<'_>, told: &mut Told) -> Value {
+        self.cut_at(self.value, 0, budget, self.root, place, told)
+    }
+
+    fn measure(&mut self, value: &Value, here: Here) -> Size {
+        match value {
+            Value::Array(elements) => self.measure_array(elements, here),
+            Value::Object(members) => self.measure_object(members, here),
+            leaf if is_node(leaf) => {
+                let size = self.leaf(leaf, here);
+                self.nodes.push(Node { size, next: self.nodes.len() + 1 });
+                size
+            }
+            leaf => self.leaf(leaf, here),
+        }
+    }
+
+    fn measure_array(&mut self, elements: &[Value], here: Here) -> Size {
+        let node = self.begin();
+        let min_items = self.guide.forms.get(here.form).min_items;
+        let mark = here.cost.mark();
+        let mut size = Size { least: here.cost.brackets(), lean: 0, whole: here.cost.brackets() };
+        for (place, element) in elements.iter().enumerate() {
+            let of = self.measure(element, self.guide.element(here, place));
+            let comma = if place == 0 { 0 } else { mark };
+            size.whole += comma + of.whole;
+            if place < min_items {
+                size.least += comma + of.least;
+            }
+        }
+        size.lean = size.least;
+        self.end(node, size, here)
+    }
+
+    fn measure_object(&mut self, members: &Map<String, Value>, here: Here) -> Size {
+        let node = self.begin();
+        let form = self.guide.forms.get(here.form);
+        let (brackets, mark) = (here.cost.brackets(), here.cost.mark());
+        let mut size = Size { least: brackets, lean: brackets, whole: brackets };
+        let mut required = 0;
+        for (place, (name, member)) in members.iter().enumerate() {
+            let of = self.measure(member, self.guide.member(here, name));
+            let key = here.cost.key(name);
+            let comma = if place == 0 { 0 } else { mark };
+            size.whole += comma + key + of.whole;
+            size.lean += comma + key + of.lean;
+            if form.requires(name) {
+                size.least += if required == 0 { 0 } else { mark } + key + of.least;
+                required += 1;
+            }
+        }
+        self.end(node, size, here)
+    }
+
+    fn leaf(&self, value: &Value, here: Here) -> Size {
+        let Value::String(text) = value else {
+            let cost = here.cost.scalar(value);
+            return Size { least: cost, lean: cost, whole: cost };
+        };
+        let form = self.guide.forms.get(here.form);
+        let whole = here.cost.text(text);
+        let least = if form.is_fixed {
+            whole
+        } else {
+            // The mark is one of the characters.
+            let kept = form.min_length.saturating_sub(1);
+            let end = match kept {
+                0 => 0,
+                kept => text.char_indices().nth(kept).map_or(text.len(), |(at, _)| at),
+            };
+            let beginning = here.cost.text(&text[..end]) - here.cost.text("");
+            whole.min(here.cost.cut_text() + beginning)
+        };
+        Size { least, lean: least, whole }
+    }
+
+    fn begin(&mut self) -> usize {
+        self.nodes.push(Node::default());
+        self.nodes.len() - 1
+    }
+
+    fn end(&mut self, node: usize, mut size: Size, here: Here) -> Size {
+        if self.guide.forms.get(here.form).is_fixed {
+            size = Size { least: size.whole, lean: size.whole, whole: size.whole };
+        }
+        self.nodes[node] = Node { size, next: self.nodes.len() };
+        size
+    }
+
+    /// Cuts a part; if it is one that was noted, it is this node.
+    fn cut_at(
+        &self,
+        value: &Value,
+        node: usize,
+        budget: usize,
+        here: Here,
+        place: &Place<'_>,
+        told: &mut Told,
+    ) -> Value {
+        match value {
+            Value::Array(elements) if self.nodes[node].size.whole > budget => {
+                self.cut_array(elements, node, budget, here, place, told)
+            }
+            Value::Object(members) if self.nodes[node].size.whole > budget => {
+                self.cut_object(members, node, budget, here, place, told)
+            }
+            Value::String(text) if self.size_of(value, &mut { node }, here).whole > budget => {
+                let (cut, kept) = here.cost.cut(text, budget);
+                told.add(place, Reason::Size, kept, text.len(), Unit::Bytes);
+                cut.into()
+            }
+            whole => whole.clone(),
+        }
+    }
+
+    fn cut_array(
+        &self,
+        elements: &[Value],
+        node: usize,
+        budget: usize,
+        here: Here,
+        place: &Place<'_>,
+        told: &mut Told,
+    ) -> Value {
+        let (brackets, mark) = (here.cost.brackets(), here.cost.mark());
+        let min_items = self.guide.forms.get(here.form).min_items;
+        let reserved =
+            if min_items == 0 { 0 } else { self.nodes[node].size.least - brackets + mark };
+        // The first has no comma.
+        let budget = (budget + mark).saturating_sub(brackets);
+        let mut nodes = Vec::new();
+        let mut next = node + 1;
+        let needs = elements.iter().enumerate().map(|(place, element)| {
+            nodes.push(next);
+            let size = self.size_of(element, &mut next, self.guide.element(here, place));
+            Need {
+                beside: mark,
+                part: Part::new(size.least, size.whole),
+                is_required: place < min_items,
+            }
+        });
+        let Chosen { places, shares } = choose(budget, elements.len(), reserved, needs);
+        if places.len() < elements.len() {
+            told.add(place, Reason::Size, places.len(), elements.len(), Unit::Elements);
+        }
+        let cut = places.into_iter().zip(shares).map(|(at, share)| {
+            let here = self.guide.element(here, at);
+            self.cut_at(&elements[at], nodes[at], share, here, &place.element(at), told)
+        });
+        Value::Array(cut.collect())
+    }
+
+    fn cut_object(
+        &self,
+        members: &Map<String, Value>,
+        node: usize,
+        budget: usize,
+        here: Here,
+        place: &Place<'_>,
+        told: &mut Told,
+    ) -> Value {
+        let size = self.nodes[node].size;
+        let (brackets, mark) = (here.cost.brackets(), here.cost.mark());
+        let form = self.guide.forms.get(here.form);
+        let keeps_all = size.lean <= budget;
+        let reserved = if form.requires_any() { size.least - brackets + mark } else { 0 };
+        let budget = (budget + mark).saturating_sub(brackets);
+        let mut nodes = Vec::new();
+        let mut next = node + 1;
+        let needs = members.iter().map(|(name, member)| {
+            nodes.push(next);
+            let size = self.size_of(member, &mut next, self.guide.member(here, name));
+            Need {
+                beside: here.cost.key(name) + mark,
+                part: Part::new(if keeps_all { size.lean } else { size.least }, size.whole),
+                is_required: form.requires(name),
+            }
+        });
+        let Chosen { places, shares } = if keeps_all {
+            let needs: Vec<_> = needs.collect();
+            let beside: usize = needs.iter().map(|need| need.beside).sum();
+            let parts = needs.into_iter().map(|need| need.part).collect();
+            let shares = shares(budget.saturating_sub(beside), parts);
+            Chosen { places: (0..members.len()).collect(), shares }
+        } else {
+            choose(budget, members.len(), reserved, needs)
+        };
+        if places.len() < members.len() {
+            told.add(place, Reason::Size, places.len(), members.len(), Unit::Members);
+        }
+        let end = places.last().map_or(0, |last| last + 1);
+        let mut chosen = places.into_iter().zip(shares).peekable();
+        let cut = members.iter().take(end).enumerate().filter_map(|(at, (name, member))| {
+            let (_, share) = chosen.next_if(|(place, _)| *place == at)?;
+            let here = self.guide.member(here, name);
+            let place = place.member(name);
+            Some((name.clone(), self.cut_at(member, nodes[at], share, here, &place, told)))
+        });
+        // Collected, as that is faster than to insert one after the other.
+        Value::Object(cut.collect())
+    }
+
+    /// The size of a part that was measured, and the place of the part behind it.
+    fn size_of(&self, value: &Value, next: &mut usize, here: Here) -> Size {
+        if !is_node(value) {
+            return self.leaf(value, here);
+        }
+        let node = &self.nodes[*next];
+        *next = node.next;
+        node.size
+    }
+}
+
+/// Whether a part is worth noting what it costs; to measure others again costs less.
+fn is_node(value: &Value) -> bool {
+    match value {
+        Value::Array(_) | Value::Object(_) => true,
+        Value::String(text) => text.len() >= LONG,
+        _ => false,
+    }
+}
+
+// === impl Guide ===
+
+impl Guide<'_> {
+    fn member(&self, here: Here, name: &str) -> Here {
+        let form = self.forms.member(here.form, name);
+        let (spot, texts) = match here.spot {
+            Spot::Report if name == "branches" => (Spot::Branches, 0),
+            Spot::Branches => {
+                (Spot::Branch(self.branches.get(name).copied().unwrap_or_default()), 0)
+            }
+            Spot::Branch(texts) if name == "output" => (Spot::Elsewhere, texts),
+            _ => (Spot::Elsewhere, 0),
+        };
+        Here { form, cost: here.cost.and_texts(texts), spot }
+    }
+
+    fn element(&self, here: Here, place: usize) -> Here {
+        Here { form: self.forms.element(here.form, place), spot: Spot::Elsewhere, ..here }
+    }
+}

@@ -1,0 +1,183 @@
+use std::{fmt, sync::Arc};
+
+use rmcp::model::CallToolResult;
+use serde_json::Value;
+
+use crate::pattern::Selection;
+
+/// Reads from a result what the call really cost.
+type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
+
+/// What a call of some tools costs, in units of your own: cents, tokens, rows.
+///
+/// ```
+/// use mcp_composite::{budget::Cost, pattern::Selection};
+///
+/// // 2000 tokens, unless the tool says how many there were.
+/// let models = Selection::default().allow(["ask_*"])?;
+/// let tokens = Cost::new(models, 2000).actual_at("/_meta/usage/total_tokens");
+/// # Ok::<(), mcp_composite::pattern::PatternError>(())
+/// ```
+#[derive(Clone)]
+pub struct Cost {
+    tools: Selection,
+    price: Price,
+}
+
+/// What one call costs, as far as it is known before.
+#[derive(Clone)]
+pub(super) struct Price {
+    estimate: u64,
+    actual: Option<Actual>,
+}
+
+// === impl Cost ===
+
+impl Cost {
+    /// Calls of these tools cost this much.
+    ///
+    /// With zero they cost nothing, and no budget of costs has to do with them,
+    /// unless their [actual](Self::actual) cost is read from the result.
+    #[must_use]
+    pub const fn new(tools: Selection, units: u64) -> Self {
+        Self { tools, price: Price { estimate: units, actual: None } }
+    }
+
+    /// Sets how to read from a result what the call really cost; if it says nothing,
+    /// it cost what was reserved.
+    #[must_use]
+    pub fn actual<F>(mut self, actual: F) -> Self
+    where
+        F: Fn(&CallToolResult) -> Option<u64> + Send + Sync + 'static,
+    {
+        self.price.actual = Some(Arc::new(actual));
+        self
+    }
+
+    /// Reads from where a JSON Pointer ([RFC 6901]) points to in the result
+    /// (`/_meta/usage/total`) what the call really cost.
+    ///
+    /// If there is no integer from zero up, it cost what was reserved.
+    ///
+    /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
+    #[must_use]
+    pub fn actual_at(self, pointer: &str) -> Self {
+        let pointer = pointer.to_owned();
+        self.actual(move |result| amount_at(result, &pointer))
+    }
+
+    /// What a call of this tool costs, if it is one of these.
+    pub(super) fn of(&self, tool: &str) -> Option<&Price> {
+        self.tools.selects(tool).then_some(&self.price)
+    }
+
+    /// Which tools' calls cost it.
+    pub(super) const fn tools_of(&self) -> &Selection {
+        &self.tools
+    }
+}
+
+fn amount_at(result: &CallToolResult, pointer: &str) -> Option<u64> {
+    let within = |part: &str| {
+        let rest = pointer.strip_prefix(part)?;
+        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+    };
+    // What servers report is in one of two parts, of which there is a JSON value.
+    if let Some(rest) = within("/structuredContent") {
+        return result.structured_content.as_ref()?.pointer(rest)?.as_u64();
+    }
+    if let Some(rest) = within("/_meta") {
+        let (key, rest) = match rest.strip_prefix('/')?.split_once('/') {
+            Some((key, _)) => (key, &rest[1 + key.len()..]),
+            None => (&rest[1..], ""),
+        };
+        let key = key.replace("~1", "/").replace("~0", "~");
+        return result.meta.as_ref()?.get(&key)?.pointer(rest)?.as_u64();
+    }
+    serde_json::to_value(result).ok()?.pointer(pointer).and_then(Value::as_u64)
+}
+
+impl fmt::Debug for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cost")
+            .field("tools", &self.tools)
+            .field("estimate", &self.price.estimate)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Price ===
+
+impl Price {
+    /// What a call of a tool costs that nobody gave a cost.
+    pub(super) const ONE: Self = Self { estimate: 1, actual: None };
+
+    /// What is reserved before it is known better.
+    pub(super) const fn estimate(&self) -> u64 {
+        self.estimate
+    }
+
+    /// Whether it is known that it is nothing.
+    pub(super) const fn is_nothing(&self) -> bool {
+        self.estimate == 0 && self.actual.is_none()
+    }
+
+    /// What a call with this result cost.
+    pub(super) fn actual(&self, result: Option<&CallToolResult>) -> u64 {
+        let actual = self.actual.as_ref().zip(result).and_then(|(actual, result)| actual(result));
+        actual.unwrap_or(self.estimate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{ContentBlock, MetaObject};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_actual_cost_is_an_integer_where_the_pointer_points_to() {
+        let mut result = CallToolResult::success(vec![ContentBlock::text("done")]);
+        let meta = json!({ "usage": { "total": 7 }, "a/b~c": 8, "cents": -1, "share": 1.5 });
+        result.meta = meta.as_object().cloned().map(MetaObject);
+        result.structured_content = Some(json!({ "rows": [3, "4", null] }));
+        let cases = [
+            ("/_meta/usage/total", Some(7)),
+            ("/_meta/a~1b~0c", Some(8)),
+            ("/_meta/usage", None),
+            ("/_meta", None),
+            ("/_meta/cents", None),
+            ("/_meta/share", None),
+            ("/_metadata", None),
+            ("/structuredContent/rows/0", Some(3)),
+            ("/structuredContent/rows/1", None),
+            ("/structuredContent/rows/2", None),
+            ("/structuredContent/rows/3", None),
+            ("/structuredContentless", None),
+            ("/content/0/text", None),
+            ("_meta/usage/total", None),
+            ("", None),
+        ];
+        for (pointer, expected) in cases {
+            assert_eq!(amount_at(&result, pointer), expected, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_finds_what_a_block_of_content_says() {
+        let mut block = ContentBlock::text("done");
+        if let ContentBlock::Text(text) = &mut block {
+            text.meta = json!({ "cost": 5 }).as_object().cloned().map(MetaObject);
+        }
+        let result = CallToolResult::success(vec![block]);
+        assert_eq!(amount_at(&result, "/content/0/_meta/cost"), Some(5));
+    }
+
+    #[test]
+    fn what_a_result_does_not_say_is_what_was_reserved() {
+        let Cost { price, .. } = Cost::new(Selection::default(), 5).actual_at("/_meta/cost");
+        assert_eq!(price.actual(Some(&CallToolResult::success(Vec::new()))), 5);
+        assert_eq!(price.actual(None), 5);
+    }
+}

@@ -1,0 +1,44 @@
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// How long it is not told again.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// When it was last told that a store cannot say what is left.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
+    told: Mutex<Option<Instant>>,
+}
+
+// === impl Outage ===
+
+impl Outage {
+    /// Whether it is to be told now: each call that is refused would say the same.
+    pub(super) fn is_to_tell(&self) -> bool {
+        let now = Instant::now();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= QUIET);
+        if is_due {
+            *told = Some(now);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_told_once_in_a_while() {
+        let outage = Outage::default();
+        for expected in [true, false, false, true, false] {
+            assert_eq!(outage.is_to_tell(), expected);
+            tokio::time::advance(QUIET * 2 / 5).await;
+        }
+    }
+}

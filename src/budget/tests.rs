@@ -1,0 +1,176 @@
+//! What runs are charged, which only a composite can begin.
+
+use std::{convert::Infallible, sync::Arc};
+
+use rmcp::model::{CallToolResult, ListToolsResult, MetaObject, Tool};
+use serde_json::json;
+use tower::{Layer, ServiceExt, service_fn};
+
+use super::*;
+use crate::{
+    composite::{CompositeLayer, CompositeTool},
+    message::{Account, Charged, Refusal, Reply, Request},
+    pattern::Selection,
+};
+
+/// Every tool answers that it has cost 5.
+async fn server(request: Request) -> Result<Reply, Infallible> {
+    let tool = |name| Tool::new(name, "A tool", Arc::default());
+    if request.lists_tools() {
+        return Ok(ListToolsResult::with_all_items(vec![tool("a"), tool("b")]).into());
+    }
+    let mut result = CallToolResult::success(Vec::new());
+    result.meta = json!({ "cost": 5 }).as_object().cloned().map(MetaObject);
+    Ok(result.into())
+}
+
+fn account(max_cost: Option<u64>, outer: Option<&Arc<Account>>) -> Arc<Account> {
+    Arc::new(Account::new(max_cost, outer.cloned(), Charged::default()))
+}
+
+/// Calls a tool in a run.
+async fn call(layer: &BudgetLayer, account: &Arc<Account>, tool: &'static str) -> Reply {
+    let composites = CompositeLayer::new([CompositeTool::fan_out("both", "Both", ["a", "b"])]);
+    let service = composites.unwrap().layer(layer.layer(service_fn(server)));
+    let mut request = Request::call_tool(tool);
+    request.context_mut().set_account(account.clone());
+    let Ok(reply) = service.oneshot(request).await;
+    reply
+}
+
+fn refused_by(reply: &Reply) -> Option<&str> {
+    match reply.refusal()? {
+        Refusal::OverBudget { budget, .. } => Some(budget),
+        other => panic!("it is refused otherwise: {other:?}"),
+    }
+}
+
+/// The cost that a run was charged.
+fn cost(account: &Account) -> serde_json::Value {
+    serde_json::to_value(account.amounts()).unwrap()["cost"].clone()
+}
+
+#[tokio::test]
+async fn a_layer_without_budgets_charges_a_run_one_unit_for_each_call() {
+    let (layer, run) = (BudgetLayer::new(), account(Some(2), None));
+    for refused in [None, None, Some("max_cost")] {
+        assert_eq!(refused_by(&call(&layer, &run, "a").await), refused);
+    }
+    assert!(run.is_over());
+    assert_eq!(cost(&run), 2);
+}
+
+#[tokio::test]
+async fn a_run_is_charged_what_its_calls_really_cost() {
+    let layer =
+        BudgetLayer::new().cost(Cost::new(Selection::default(), 1).actual_at("/_meta/cost"));
+    let run = account(Some(7), None);
+    for refused in [None, None, Some("max_cost")] {
+        assert_eq!(refused_by(&call(&layer, &run, "a").await), refused);
+    }
+    assert_eq!(cost(&run), 10);
+}
+
+#[tokio::test]
+async fn a_call_that_costs_nothing_is_admitted_by_what_is_used_up() {
+    let tools = Selection::default().allow(["a"]).unwrap();
+    let layer =
+        BudgetLayer::new().budget(Budget::new("cost", Unit::Cost, 0)).cost(Cost::new(tools, 0));
+    let run = account(Some(0), None);
+    assert_eq!(refused_by(&call(&layer, &run, "a").await), None);
+    assert_eq!(refused_by(&call(&layer, &run, "b").await), Some("max_cost"));
+}
+
+#[tokio::test]
+async fn a_cost_of_nothing_that_is_read_from_the_result_must_find_something_left() {
+    let cost = Cost::new(Selection::default(), 0).actual_at("/_meta/cost");
+    let budget = Budget::new("cost", Unit::Cost, 5);
+    let (layer, run) = (BudgetLayer::new().budget(budget).cost(cost), account(None, None));
+    assert_eq!(refused_by(&call(&layer, &run, "a").await), None);
+    assert_eq!(refused_by(&call(&layer, &run, "a").await), Some("cost"));
+}
+
+#[tokio::test]
+async fn each_branch_of_a_run_is_charged_to_the_budgets_of_the_run() {
+    let layer = BudgetLayer::new().budget(Budget::new("calls", Unit::Calls, 3).per(Per::Run));
+    let run = account(None, None);
+    let reply = call(&layer, &run, "both").await;
+    assert_eq!(reply.tool_result().unwrap().is_error, Some(false));
+    let reply = call(&layer, &run, "both").await;
+    assert_eq!(reply.tool_result().unwrap().is_error, Some(true));
+    assert_eq!(refused_by(&call(&layer, &run, "a").await), Some("calls"));
+    // Another run has the whole of it.
+    let other = account(None, None);
+    assert_eq!(refused_by(&call(&layer, &other, "a").await), None);
+}
+
+#[tokio::test]
+async fn what_nested_runs_use_is_used_of_the_outermost() {
+    let layer = BudgetLayer::new().budget(Budget::new("calls", Unit::Calls, 3).per(Per::Run));
+    let outer = account(Some(3), None);
+    let [one, other] = [account(None, Some(&outer)), account(Some(1), Some(&outer))];
+    assert_eq!(refused_by(&call(&layer, &one, "a").await), None);
+    assert_eq!(refused_by(&call(&layer, &other, "a").await), None);
+    assert_eq!(refused_by(&call(&layer, &other, "a").await), Some("max_cost"));
+    assert!(other.is_over() && !outer.is_over());
+    assert_eq!(refused_by(&call(&layer, &one, "a").await), None);
+    assert_eq!(refused_by(&call(&layer, &one, "a").await), Some("max_cost"));
+    assert!(outer.is_over() && !one.is_over());
+}
+
+#[tokio::test]
+async fn a_refusal_gives_back_what_was_reserved_before_it() {
+    let store = MemoryBudgets::new();
+    let [mine, all] = [("mine", 9, Per::Caller), ("all", 0, Per::Global)]
+        .map(|(name, limit, per)| Budget::new(name, Unit::Calls, limit).per(per));
+    let run_budget = Budget::new("run", Unit::Calls, 9).per(Per::Run);
+    // They are asked in another order than they are added in.
+    let layer = BudgetLayer::new()
+        .budget(all)
+        .budget(mine.clone())
+        .budget(run_budget)
+        .caller(|_| Some("ann".to_owned()))
+        .store(store.clone());
+    let run = account(Some(9), None);
+    assert_eq!(refused_by(&call(&layer, &run, "a").await), Some("all"));
+    assert_eq!(store.remaining(&mine, Some("ann")), 9);
+    assert_eq!(run.amounts(), Charged::default());
+    assert!(run.reserve_cost(9).is_some());
+    assert!(run.reserve(&"run".into(), 9, 9).is_some());
+}
+
+#[test]
+fn a_budget_that_cannot_be_meant_as_it_is_is_no_budget() {
+    use std::time::Duration;
+
+    let budget = |name: &str| Budget::new(name, Unit::Calls, 1);
+    let second = Duration::from_secs(1);
+    let cases = [
+        (budget(" "), "expected a name, found blanks"),
+        (budget("taken"), "there are two budgets `taken`"),
+        (
+            budget("max_cost"),
+            "the name `max_cost` is that of a setting of composites, expected another",
+        ),
+        (
+            budget("b").refill(Refill::new(0, second)),
+            "the refill of budget `b` is 0, expected at least 1",
+        ),
+        (
+            budget("b").refill(Refill::new(1, Duration::ZERO)),
+            "the budget `b` is refilled every 0 s, expected a time",
+        ),
+    ];
+    let layer = BudgetLayer::new().try_budget(budget("taken")).unwrap();
+    for (budget, expected) in cases {
+        assert_eq!(layer.clone().try_budget(budget).unwrap_err().to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_budget_takes_the_place_of_one_of_the_same_name() {
+    let layer = BudgetLayer::new()
+        .budget(Budget::new("calls", Unit::Calls, 0))
+        .budget(Budget::new("calls", Unit::Calls, 1).per(Per::Run));
+    assert_eq!(refused_by(&call(&layer, &account(None, None), "a").await), None);
+}

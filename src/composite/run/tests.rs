@@ -1,0 +1,186 @@
+//! What runs are charged for, and what becomes of them when it is too much.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::{Arc, Mutex},
+    task,
+    time::Duration,
+};
+
+use rmcp::model::{CallToolResult, ContentBlock, ListToolsResult, Tool};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use tower_layer::Layer;
+
+use super::*;
+use crate::composite::{
+    CompositeLayer, CompositeTool, LIMIT, OnError, OnLimit, Retry, Step, Strategy, TRACE,
+};
+
+/// Tools that cost as much as their names say, as a budget layer below would charge it,
+/// and one whose calls another budget refuses.
+#[derive(Clone, Default)]
+struct Shop(Arc<Mutex<Vec<String>>>);
+
+const TOOLS: [&str; 5] = ["0", "1", "2", "5", "rationed"];
+
+impl Service<Request> for Shop {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Ready<Result<Reply, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> task::Poll<Result<(), Infallible>> {
+        task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let Some(call) = request.tool_call() else {
+            let tools = TOOLS.map(|name| Tool::new(name, "Sells", JsonObject::new()));
+            return ready(Ok(ListToolsResult::with_all_items(tools.to_vec()).into()));
+        };
+        self.0.lock().unwrap().push(call.name.to_string());
+        let refused = |budget: &'static str| {
+            let retry_after = Some(Duration::from_secs(9)).filter(|_| budget == "daily");
+            Reply::from(Refusal::OverBudget { budget: budget.into(), retry_after })
+        };
+        let Ok(cost) = call.name.parse() else { return ready(Ok(refused("daily"))) };
+        let account = request.context().account().expect("a run has an account");
+        ready(Ok(match account.reserve_cost(cost) {
+            None => refused("max_cost"),
+            Some(hold) => {
+                hold.settle(cost);
+                CallToolResult::success(vec![ContentBlock::text(call.name.clone())]).into()
+            }
+        }))
+    }
+}
+
+impl Shop {
+    async fn run(&self, composites: Vec<CompositeTool>) -> CallToolResult {
+        let called = composites.last().unwrap().name().to_owned();
+        let service = CompositeLayer::new(composites).unwrap().layer(self.clone());
+        let request = Request::new(
+            CallToolRequest::new(CallToolRequestParams::new(called)),
+            Context::default(),
+        );
+        service.oneshot(request).await.unwrap().tool_result().unwrap().clone()
+    }
+
+    fn called(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn buy(name: &str, tools: &[&str]) -> CompositeTool {
+    let tools = tools.iter().copied();
+    CompositeTool::fan_out(name, "Buys", tools).strategy(Strategy::Sequential)
+}
+
+fn steps(tools: &[&str]) -> [Step; 3] {
+    [0, 1, 2].map(|at| Step::new(format!("s{at}"), tools[at]))
+}
+
+fn statuses(result: &CallToolResult) -> Vec<&str> {
+    let trace = result.meta.as_ref().unwrap()[TRACE].as_array().unwrap();
+    trace.iter().map(|entry| entry["status"].as_str().unwrap()).collect()
+}
+
+fn limit(result: &CallToolResult) -> Option<&Value> {
+    result.meta.as_ref()?.get(LIMIT)
+}
+
+fn last_text(result: &CallToolResult) -> &str {
+    &result.content.last().unwrap().as_text().unwrap().text
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_would_cost_too_much_is_refused_and_ends_the_run() {
+    let tools = ["2", "5", "1"];
+    let composites = [
+        buy("buy", &tools),
+        CompositeTool::fan_out("buy", "Buys", tools).max_parallel(1),
+        CompositeTool::pipeline("buy", "Buys", steps(&tools)),
+        CompositeTool::workflow("buy", "Buys", steps(&tools)).max_parallel(1),
+    ];
+    for composite in composites {
+        let what = format!("{composite:?}");
+        let shop = Shop::default();
+        let result = shop.run(vec![composite.clone().max_cost(6)]).await;
+        assert_eq!(shop.called(), ["2", "5"], "{what}");
+        assert_eq!(statuses(&result), ["completed", "failed", "skipped"], "{what}");
+        let error = &result.meta.as_ref().unwrap()[TRACE][1]["error"];
+        assert_eq!(
+            (&error["kind"], &error["data"]["budget"]),
+            (&json!("limit"), &json!("max_cost"))
+        );
+        let limit = limit(&result).unwrap();
+        assert_eq!((&limit["setting"], &limit["limit"]), (&json!("max_cost"), &json!(6)), "{what}");
+        assert_eq!(result.is_error, Some(false), "{what}");
+
+        let failed = shop.run(vec![composite.max_cost(6).on_limit(OnLimit::Fail)]).await;
+        assert_eq!(failed.is_error, Some(true), "{what}");
+        let told = "the run ended early: `max_cost`, which is 6, was reached; refused: ";
+        assert!(last_text(&failed).starts_with(told), "{}", last_text(&failed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_starts_any_more_when_all_is_spent() {
+    let shop = Shop::default();
+    let result = shop.run(vec![buy("buy", &["1", "2", "0"]).max_cost(3)]).await;
+    assert_eq!(shop.called(), ["1", "2"]);
+    assert_eq!(statuses(&result), ["completed", "completed", "skipped"]);
+    assert_eq!(limit(&result).unwrap()["skipped"], json!(["0"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_winner_may_have_cost_everything() {
+    let shop = Shop::default();
+    for strategy in [Strategy::Race, Strategy::Fallback] {
+        let composite = CompositeTool::fan_out("buy", "Buys", ["5", "2", "1"]).strategy(strategy);
+        let result = shop.run(vec![composite.clone().max_cost(2)]).await;
+        let error = statuses(&result).contains(&"completed");
+        assert_eq!(result.is_error, Some(!error), "{strategy:?}: {result:?}");
+        let result = shop.run(vec![composite.max_cost(5)]).await;
+        assert_eq!((last_text(&result), limit(&result)), ("5", None), "{strategy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nested_runs_cost_is_charged_to_those_around_them() {
+    let shop = Shop::default();
+    let inner = || buy("inner", &["2", "5", "1"]);
+    let around = |max| buy("outer", &["1", "inner", "0"]).max_cost(max);
+
+    // The limit of the inner run ends only that.
+    let result = shop.run(vec![inner().max_cost(3), around(9)]).await;
+    assert_eq!(statuses(&result), ["completed", "completed", "completed"]);
+    assert_eq!(limit(&result), None);
+
+    // That of the outer one ends both.
+    for inner in [inner(), inner().max_cost(9)] {
+        let result = shop.run(vec![inner, around(4)]).await;
+        assert_eq!(statuses(&result), ["completed", "completed", "skipped"]);
+        assert_eq!(limit(&result).unwrap()["skipped"], json!(["0"]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_budget_fails_only_what_it_refuses() {
+    let shop = Shop::default();
+    let step = Step::new("rationed", "rationed").on_error(OnError::Retry(Retry::times(3)));
+    let composite = CompositeTool::pipeline("buy", "Buys", [step]).max_cost(9);
+    let result = shop.run(vec![composite]).await;
+    assert_eq!(shop.called(), ["rationed"], "it is not tried again");
+    let expected =
+        "step `rationed` (tool `rationed`) failed: the budget `daily` is used up; try again in 9 s";
+    assert_eq!((result.is_error, last_text(&result)), (Some(true), expected));
+
+    let result = shop.run(vec![buy("buy", &["rationed", "1"]).max_cost(9)]).await;
+    assert_eq!((statuses(&result), limit(&result)), (vec!["failed", "completed"], None));
+    let error = &result.meta.as_ref().unwrap()[TRACE][0]["error"];
+    let expected = json!({ "kind": "limit", "message": "the budget `daily` is used up; try again in 9 s",
+        "code": -32000, "data": { "budget": "daily", "retryAfterMs": 9000 } });
+    assert_eq!(*error, expected);
+}

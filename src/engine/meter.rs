@@ -1,0 +1,183 @@
+//! What the calls of runs use, counted for each run that has a limit.
+
+use std::{
+    iter,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use super::outcome::{ErrorKind, StepError};
+use crate::message::Account;
+
+/// A limit of a run that was reached: something was not done because of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) setting: Setting,
+    pub(crate) limit: u64,
+    /// The run whose limit it is.
+    pub(crate) of: Arc<str>,
+}
+
+/// Which limit of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    Calls,
+    ResultBytes,
+    Cost,
+}
+
+/// Counts what calls use: all of one call of a client, and within it all of each
+/// run that has limits of its own.
+#[derive(Debug)]
+pub(super) struct Meter {
+    pub(super) max_calls: usize,
+    pub(super) max_result_bytes: usize,
+    pub(super) calls: AtomicUsize,
+    pub(super) result_bytes: AtomicUsize,
+    /// Counted for all of a call only.
+    pub(super) parsed_bytes: AtomicUsize,
+    /// Held, of the outermost, while something is counted: nobody sees what is counted
+    /// in one and then refused by another.
+    pub(super) counting: Mutex<()>,
+    /// The run that ends when it is reached; without one, whatever would go beyond it
+    /// fails, and nothing else.
+    pub(super) run: Option<Metered>,
+    pub(super) outer: Option<Arc<Self>>,
+}
+
+/// The run that a meter is for.
+#[derive(Debug)]
+pub(super) struct Metered {
+    pub(super) name: Arc<str>,
+    /// What it may be charged, and the account that knows what it was.
+    pub(super) cost: Option<(u64, Arc<Account>)>,
+    /// What was reached first.
+    pub(super) reached: OnceLock<Setting>,
+}
+
+/// What a meter counts.
+#[derive(Clone, Copy)]
+pub(super) enum Counter {
+    Calls,
+    ResultBytes,
+}
+
+// === impl Reached ===
+
+impl Reached {
+    /// That it was reached, in the words of the run of this name.
+    pub(crate) fn told(&self, to: &str) -> String {
+        let Self { setting, limit, of } = self;
+        let setting = setting.name();
+        if **of == *to {
+            format!("`{setting}`, which is {limit}, was reached")
+        } else {
+            format!("`{setting}` of `{of}`, which is {limit}, was reached")
+        }
+    }
+
+    /// Why something is refused because of it, in the words of the run of this name.
+    pub(crate) fn refusal(&self, to: &str) -> StepError {
+        StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.told(to)) }
+    }
+}
+
+// === impl Setting ===
+
+impl Setting {
+    /// What it is called in a file.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Calls => "max_calls",
+            Self::ResultBytes => "max_result_bytes",
+            Self::Cost => "max_cost",
+        }
+    }
+}
+
+// === impl Meter ===
+
+impl Meter {
+    /// This one and those around it.
+    pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |meter| meter.outer.as_deref())
+    }
+
+    pub(super) fn outermost(&self) -> &Self {
+        self.chain().last().unwrap_or(self)
+    }
+
+    /// Counts an amount here and further out, unless it is too much for one of them:
+    /// then it returns that one, for whose run this was the end.
+    pub(super) fn count(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
+        let counting = &self.outermost().counting;
+        let _counting = counting.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_too_much = |meter: &&Self| {
+            let (used, max) = meter.counter(counter);
+            let sum = used.load(Ordering::Relaxed).checked_add(amount);
+            sum.is_none_or(|sum| sum > max)
+        };
+        if let Some(meter) = self.chain().find(is_too_much) {
+            if let Some(run) = &meter.run {
+                run.reached.get_or_init(|| counter.setting());
+            }
+            return Err(meter);
+        }
+        for meter in self.chain() {
+            meter.counter(counter).0.fetch_add(amount, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    const fn counter(&self, counter: Counter) -> (&AtomicUsize, usize) {
+        match counter {
+            Counter::Calls => (&self.calls, self.max_calls),
+            Counter::ResultBytes => (&self.result_bytes, self.max_result_bytes),
+        }
+    }
+
+    /// What of the run of this meter was reached.
+    pub(super) fn reached(&self) -> Option<Reached> {
+        let run = self.run.as_ref()?;
+        let is_over = |(_, account): &&(u64, Arc<Account>)| account.is_over();
+        let by_cost = || run.cost.as_ref().filter(is_over).map(|_| Setting::Cost);
+        let setting = run.reached.get().copied().or_else(by_cost)?;
+        let limit = match (setting, &run.cost) {
+            (Setting::Cost, Some((max, _))) => *max,
+            (Setting::ResultBytes, _) => amount(self.max_result_bytes),
+            (Setting::Calls | Setting::Cost, _) => amount(self.max_calls),
+        };
+        Some(Reached { setting, limit, of: run.name.clone() })
+    }
+
+    /// Of what there is nothing left.
+    pub(super) fn used_up(&self) -> Option<Setting> {
+        let is_used_up = |counter: &Counter| {
+            let (used, max) = self.counter(*counter);
+            used.load(Ordering::Relaxed) >= max
+        };
+        let counters = [Counter::Calls, Counter::ResultBytes];
+        let by_cost = || {
+            let (_, account) = self.run.as_ref()?.cost.as_ref()?;
+            account.is_used_up().then_some(Setting::Cost)
+        };
+        counters.into_iter().find(is_used_up).map(Counter::setting).or_else(by_cost)
+    }
+}
+
+// === impl Counter ===
+
+impl Counter {
+    const fn setting(self) -> Setting {
+        match self {
+            Self::Calls => Setting::Calls,
+            Self::ResultBytes => Setting::ResultBytes,
+        }
+    }
+}
+
+fn amount(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,447 @@
+//! What a run and those nested in it share: time, and what their calls may use.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    caller::{Called, ToolReply},
+    limits::{HEARTBEAT, Limits, RunLimits, after},
+    meter::{Counter, Meter, Metered, Reached},
+    outcome::{ErrorKind, StepError},
+    watching::Place,
+};
+use crate::{
+    message::{Account, Charged, Context, size},
+    observe::Observers,
+};
+
+/// How much more memory than their texts the values may take together that are
+/// read from results.
+const PARSED_TIMES: usize = 16;
+
+/// What a run and the runs nested in it share.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    meter: Arc<Meter>,
+    /// What is charged for the run; there is one once it is known which run it is.
+    account: Option<Arc<Account>>,
+    /// Whether meter and account are of this run alone, and not of one around it.
+    owns: Owns,
+    /// When the outermost run ends.
+    pub(crate) deadline: Instant,
+    /// How long nothing moves before it says that it still goes on; never, if zero.
+    pub(super) heartbeat: Duration,
+    /// Why nothing more may be asked, if nothing may.
+    pub(crate) closed: Option<Arc<str>>,
+    /// Who watches, and where the run is called, if it is nested in one that is watched.
+    pub(super) observers: Observers,
+    pub(super) place: Option<Arc<Place>>,
+}
+
+/// What all runs of a call have used, when the outermost is put away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Used {
+    calls: usize,
+    result_bytes: usize,
+    parsed_bytes: usize,
+}
+
+/// What one run has used that has limits or an account of its own, when it is put
+/// away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Spent {
+    #[serde(skip_serializing_if = "is_zero", default)]
+    calls: usize,
+    #[serde(skip_serializing_if = "is_zero", default)]
+    result_bytes: usize,
+    #[serde(skip_serializing_if = "is_default", default)]
+    charged: Charged,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Owns {
+    meter: bool,
+    account: bool,
+}
+
+// === impl Scope ===
+
+impl Scope {
+    /// The scope of an outermost run that starts now.
+    pub(crate) fn new(limits: Limits, timeout: Duration) -> Self {
+        Self::resumed(limits, timeout, Used::default())
+    }
+
+    /// The scope of an outermost run that goes on now, has used this much and may
+    /// take this long.
+    pub(crate) fn resumed(limits: Limits, timeout: Duration, used: Used) -> Self {
+        let meter = Meter {
+            max_calls: limits.max_calls,
+            max_result_bytes: limits.max_result_bytes,
+            calls: used.calls.into(),
+            result_bytes: used.result_bytes.into(),
+            parsed_bytes: used.parsed_bytes.into(),
+            counting: Mutex::default(),
+            run: None,
+            outer: None,
+        };
+        Self {
+            meter: Arc::new(meter),
+            account: None,
+            owns: Owns::default(),
+            deadline: after(Instant::now(), timeout),
+            heartbeat: HEARTBEAT,
+            closed: None,
+            observers: Observers::default(),
+            place: None,
+        }
+    }
+
+    /// Says why nothing more may be asked.
+    pub(crate) fn closed(self, why: Option<Arc<str>>) -> Self {
+        Self { closed: why, ..self }
+    }
+
+    pub(crate) const fn heartbeat(mut self, every: Duration) -> Self {
+        self.heartbeat = every;
+        self
+    }
+
+    /// Says who watches.
+    pub(crate) fn observers(mut self, observers: Observers) -> Self {
+        self.observers = observers;
+        self
+    }
+
+    /// What has been used.
+    pub(crate) fn used(&self) -> Used {
+        let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+        let meter = self.meter.outermost();
+        Used {
+            calls: count(&meter.calls),
+            result_bytes: count(&meter.result_bytes),
+            parsed_bytes: count(&meter.parsed_bytes),
+        }
+    }
+
+    /// The scope of a run nested in this one that starts now; it may end sooner
+    /// but not later.
+    pub(crate) fn nested(&self, timeout: Duration) -> Self {
+        let deadline = after(Instant::now(), timeout);
+        Self { deadline: self.deadline.min(deadline), ..self.clone() }
+    }
+
+    /// The scope for the run of this name, with its own limits, which was called in
+    /// this context and has spent this much before it was put away.
+    pub(crate) fn of_run(
+        mut self,
+        name: &Arc<str>,
+        limits: RunLimits,
+        context: &Context,
+        spent: Option<&Spent>,
+    ) -> Self {
+        let Spent { calls, result_bytes, charged } = spent.cloned().unwrap_or_default();
+        let outer = self.account.take().or_else(|| context.account().cloned());
+        self.owns = Owns {
+            meter: !limits.is_empty(),
+            account: limits.max_cost.is_some() || outer.is_none(),
+        };
+        let account = match outer {
+            Some(outer) if !self.owns.account => outer,
+            outer => Arc::new(Account::new(limits.max_cost, outer, charged)),
+        };
+        if self.owns.meter {
+            let run = Metered {
+                name: name.clone(),
+                cost: limits.max_cost.map(|max| (max, account.clone())),
+                reached: OnceLock::new(),
+            };
+            self.meter = Arc::new(Meter {
+                max_calls: limits.max_calls.unwrap_or(usize::MAX),
+                max_result_bytes: limits.max_result_bytes.unwrap_or(usize::MAX),
+                calls: calls.into(),
+                result_bytes: result_bytes.into(),
+                parsed_bytes: AtomicUsize::default(),
+                counting: Mutex::default(),
+                run: Some(run),
+                outer: Some(self.meter),
+            });
+        }
+        self.account = Some(account);
+        self
+    }
+
+    /// What the run itself has spent, if somebody else does not know it too.
+    pub(super) fn spent(&self) -> Option<Box<Spent>> {
+        let mut spent = Spent::default();
+        if self.owns.meter {
+            spent.calls = self.meter.calls.load(Ordering::Relaxed);
+            spent.result_bytes = self.meter.result_bytes.load(Ordering::Relaxed);
+        }
+        if let Some(account) = self.account.as_ref().filter(|_| self.owns.account) {
+            spent.charged = account.amounts();
+        }
+        (spent != Spent::default()).then(|| Box::new(spent))
+    }
+
+    /// What is charged for the branches of the run.
+    pub(super) const fn account(&self) -> Option<&Arc<Account>> {
+        self.account.as_ref()
+    }
+
+    /// The limit of this run, or of one around it, that was reached.
+    ///
+    /// Of several that of the outermost, since it ends all others too.
+    pub(crate) fn reached(&self) -> Option<Reached> {
+        self.meter.chain().filter_map(Meter::reached).last()
+    }
+
+    /// The same, if also what has nothing left counts: a call that is to begin has
+    /// reached it.
+    pub(super) fn reached_by_call(&self) -> Option<Reached> {
+        for meter in self.meter.chain() {
+            if let Some(run) = &meter.run
+                && let Some(setting) = meter.used_up()
+            {
+                run.reached.get_or_init(|| setting);
+            }
+        }
+        self.reached()
+    }
+
+    /// Counts a call.
+    ///
+    /// # Errors
+    ///
+    /// Returns that it may not be made.
+    pub(super) fn count_call(&self) -> Result<(), StepError> {
+        if let Some(reached) = self.reached_by_call() {
+            return Err(self.refusal(&reached));
+        }
+        self.meter.count(Counter::Calls, 1).map_err(|meter| match meter.reached() {
+            Some(reached) => self.refusal(&reached),
+            None => {
+                let max = meter.max_calls;
+                let told =
+                    format!("the run made more calls than `max_calls` allows, which is {max}");
+                StepError::new(ErrorKind::Limit, told)
+            }
+        })
+    }
+
+    /// The answer of a tool, if the run may keep one so large.
+    pub(crate) fn keep(&self, answer: Called) -> Called {
+        let bytes = match &answer {
+            Ok(ToolReply::Result(result)) => size::of_result(result),
+            Ok(ToolReply::Asks(questions)) => questions.size(),
+            Err(error) => error.message.len() + error.data.as_ref().map_or(0, size::of_value),
+        };
+        self.count_bytes(&self.meter, "an answer", bytes)?;
+        answer
+    }
+
+    /// Counts a value that the run makes itself, and which stays until it ends, like
+    /// the answer of a tool.
+    ///
+    /// # Errors
+    ///
+    /// Returns that nothing so large may be kept.
+    pub(crate) fn keep_made(&self, value: &Value) -> Result<(), StepError> {
+        self.count_bytes(&self.meter, "a value", size::of_value(value))
+    }
+
+    /// Counts the value that the run makes of what its calls gave: for all of a call, and
+    /// for no run, since it is no answer of a tool.
+    ///
+    /// # Errors
+    ///
+    /// Returns that nothing so large may be kept.
+    pub(crate) fn keep_given(&self, value: &Value) -> Result<(), StepError> {
+        self.count_bytes(self.meter.outermost(), "a value", size::of_value(value))
+    }
+
+    /// Counts the memory of a value that is read from the text of an answer.
+    pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
+        let meter = self.meter.outermost();
+        let max = meter.max_result_bytes;
+        let most = max.saturating_mul(PARSED_TIMES);
+        let fits = |sum: usize| Some(sum.saturating_add(bytes)).filter(|&sum| sum <= most);
+        match meter.parsed_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StepError::new(
+                ErrorKind::Limit,
+                format!(
+                    "the values of texts would take more than {PARSED_TIMES} times `max_result_bytes`, which is {max}"
+                ),
+            )),
+        }
+    }
+
+    fn count_bytes(&self, meter: &Meter, what: &str, bytes: usize) -> Result<(), StepError> {
+        let Err(meter) = meter.count(Counter::ResultBytes, bytes) else { return Ok(()) };
+        let reached = meter.reached();
+        let of = match &reached {
+            Some(reached) if *reached.of != *self.name() => format!(" of `{}`", reached.of),
+            _ => String::new(),
+        };
+        let max = meter.max_result_bytes;
+        let why = format!(
+            "{what} of {bytes} bytes is more than is left of `max_result_bytes`{of}, which is {max}"
+        );
+        let error = StepError::new(ErrorKind::Limit, why);
+        Err(StepError { ends_run: reached.is_some(), ..error })
+    }
+
+    /// Why something is refused because of this.
+    fn refusal(&self, reached: &Reached) -> StepError {
+        reached.refusal(self.name())
+    }
+
+    /// The name of the run, if it has limits of its own.
+    fn name(&self) -> &str {
+        let run = self.meter.run.as_ref().filter(|_| self.owns.meter);
+        run.map_or("", |run| &run.name)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{CallToolResult, ContentBlock};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn answers_and_values_that_are_made_count_together() {
+        let scope = Scope::new(Limits::default().max_result_bytes(20), Duration::from_secs(1));
+        let answer = CallToolResult::success(vec![ContentBlock::text("0123456789")]);
+        assert!(scope.keep(Ok(answer.into())).is_ok());
+        let expected =
+            "a value of 11 bytes is more than is left of `max_result_bytes`, which is 20";
+        let refused = scope.keep_made(&json!("01234567890"));
+        assert_eq!(refused, Err(StepError::new(ErrorKind::Limit, expected)));
+        assert_eq!(scope.nested(Duration::from_secs(1)).keep_made(&json!("0123456789")), Ok(()));
+        assert!(scope.keep_made(&json!(null)).is_err());
+    }
+
+    /// A scope of a run within another one, of which each may make so many calls.
+    fn nested(outer: usize, inner: usize) -> (Scope, Scope) {
+        let of = |scope: Scope, name: &str, max_calls: usize| {
+            let limits = RunLimits { max_calls: Some(max_calls), ..RunLimits::default() };
+            scope.of_run(&name.into(), limits, &Context::default(), None)
+        };
+        let outer = of(Scope::new(Limits::default(), Duration::from_secs(1)), "outer", outer);
+        let inner = of(outer.nested(Duration::from_secs(1)), "inner", inner);
+        (outer, inner)
+    }
+
+    #[test]
+    fn calls_of_a_nested_run_count_in_all_around_it() {
+        let (outer, inner) = nested(3, 2);
+        assert_eq!(
+            [inner.count_call(), outer.count_call(), inner.count_call()],
+            [const { Ok(()) }; 3]
+        );
+        let reached = outer.reached_by_call().unwrap();
+        assert_eq!(reached.told("outer"), "`max_calls`, which is 3, was reached");
+        assert_eq!(reached.told("inner"), "`max_calls` of `outer`, which is 3, was reached");
+    }
+
+    #[test]
+    fn what_a_nested_run_reaches_ends_only_that() {
+        let (outer, inner) = nested(3, 1);
+        assert_eq!((inner.count_call(), inner.reached()), (Ok(()), None));
+        assert!(inner.count_call().unwrap_err().ends_run);
+        assert_eq!(&*inner.reached().unwrap().of, "inner");
+        assert_eq!((outer.reached(), outer.count_call()), (None, Ok(())));
+    }
+
+    #[test]
+    fn what_is_refused_further_out_is_given_back_further_in() {
+        let limits = Limits::default().max_result_bytes(10);
+        let scope = Scope::new(limits, Duration::from_secs(1));
+        let own = RunLimits { max_result_bytes: Some(15), ..RunLimits::default() };
+        let scope = scope.of_run(&"run".into(), own, &Context::default(), None);
+        assert!(!scope.keep_made(&json!("0123456789ab")).unwrap_err().ends_run);
+        assert_eq!(scope.spent(), None);
+        assert_eq!((scope.keep_made(&json!("0123456789")), scope.reached()), (Ok(()), None));
+    }
+
+    #[test]
+    fn what_a_run_gives_counts_in_no_run() {
+        let limits = Limits::default().max_result_bytes(15);
+        let scope = Scope::new(limits, Duration::from_secs(1));
+        let own = RunLimits { max_result_bytes: Some(10), ..RunLimits::default() };
+        let scope = scope.of_run(&"run".into(), own, &Context::default(), None);
+        let within = scope.nested(Duration::from_secs(1));
+        assert_eq!(within.keep_given(&json!("0123456789ab")), Ok(()));
+        assert_eq!((scope.reached(), scope.spent()), (None, None));
+        assert!(!within.keep_given(&json!("0123456789ab")).unwrap_err().ends_run);
+    }
+
+    #[test]
+    fn what_is_refused_further_out_does_not_end_what_counts_beside_it() {
+        let limits = Limits::default().max_result_bytes(100);
+        let scope = Scope::new(limits, Duration::from_secs(1));
+        let own = RunLimits { max_result_bytes: Some(200), ..RunLimits::default() };
+        let scope = scope.of_run(&"run".into(), own, &Context::default(), None);
+        assert_eq!(scope.keep_made(&json!("x".repeat(50))), Ok(()));
+        // Each is too much for all calls together; only both at once are for the run.
+        std::thread::scope(|threads| {
+            for bytes in [101, 51] {
+                let (value, scope) = (json!("x".repeat(bytes)), &scope);
+                threads.spawn(move || {
+                    for _ in 0..20_000 {
+                        assert!(scope.keep_made(&value).is_err());
+                    }
+                });
+            }
+        });
+        assert_eq!(scope.reached(), None);
+    }
+
+    #[test]
+    fn a_run_costs_one_allocation_more_and_one_within_it_none() {
+        let (name, context) = ("run".into(), Context::default());
+        let of_run = |scope: Scope| scope.of_run(&name, RunLimits::default(), &context, None);
+        let scope = Scope::new(Limits::default(), Duration::from_secs(1));
+        let mut outer = None;
+        let count = allocation_counter::measure(|| outer = Some(of_run(scope))).count_total;
+        assert_eq!(count, 1);
+        let inner = outer.unwrap().nested(Duration::from_secs(1));
+        let count = allocation_counter::measure(|| drop(of_run(inner))).count_total;
+        assert_eq!(count, 0);
+    }
+
+    #[test]
+    fn what_a_run_has_spent_it_has_spent_also_after_it_was_put_away() {
+        let (outer, inner) = nested(9, 2);
+        assert_eq!((inner.count_call(), outer.spent().unwrap().calls), (Ok(()), 1));
+        let limits = RunLimits { max_calls: Some(2), ..RunLimits::default() };
+        let spent = serde_json::to_value(inner.spent()).unwrap();
+        let spent: Option<Box<Spent>> = serde_json::from_value(spent).unwrap();
+        let resumed = outer.nested(Duration::from_secs(1));
+        let resumed =
+            resumed.of_run(&"inner".into(), limits, &Context::default(), spent.as_deref());
+        assert_eq!(resumed.count_call(), Ok(()));
+        assert!(resumed.count_call().is_err());
+    }
+}

@@ -1,0 +1,347 @@
+//! What those are told who watch a run.
+
+use std::{fmt, mem, sync::Arc, time::Duration};
+
+use rmcp::model::JsonObject;
+use tokio::time::Instant;
+
+use super::{
+    branches::BranchId,
+    outcome::{Outcome, RunState, Status},
+    plan::Plan,
+    scope::Scope,
+};
+use crate::observe::{Branch, Event, Observers, Parent, RunId, What};
+
+/// A run that somebody watches.
+///
+/// Dropped before its run has ended or was put away, it tells that all is over.
+pub(crate) struct Watching<'p> {
+    plan: &'p Plan,
+    told: Told,
+    phase: Phase,
+    /// Whether it ends, and what has not begun never will.
+    is_ending: bool,
+}
+
+/// What was told of a run, and to whom.
+struct Told {
+    observers: Observers,
+    run: RunId,
+    /// What the composite is called.
+    name: Arc<str>,
+    /// Where the run is called.
+    place: Option<Arc<Place>>,
+    begun: Instant,
+    /// The branches that have begun and not ended.
+    open: Vec<Open>,
+}
+
+/// A watched run that waits in this process until somebody has answered.
+///
+/// Dropped before another run goes on with it or it is put away for others, it tells
+/// that all is over. A copy of it, or what somebody else has of it, tells nothing.
+#[derive(Default)]
+pub(super) struct Suspended(Option<Box<(Told, Duration)>>);
+
+/// A branch that has begun.
+struct Open {
+    place: Place,
+    /// When, after the run.
+    started: Duration,
+    /// How often its tool was called.
+    attempts: u32,
+}
+
+/// A branch, by its step and the element of that, of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Place {
+    run: RunId,
+    id: Arc<str>,
+    element: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It has not begun, and goes on from where it stood if it was put away.
+    Before {
+        was_put_away: bool,
+    },
+    Running,
+    Over,
+}
+
+// === impl Watching ===
+
+impl<'p> Watching<'p> {
+    /// What is told of a run in this state, if anybody wants to know.
+    pub(super) fn new(
+        plan: &'p Plan,
+        state: &RunState,
+        scope: &Scope,
+        begun: Instant,
+    ) -> Option<Box<Self>> {
+        if !scope.observers.are_there() {
+            return None;
+        }
+        let run = RunId(state.watched.unwrap_or_else(|| fastrand::u64(..)));
+        let told = Told {
+            observers: scope.observers.clone(),
+            run,
+            name: plan.name.clone(),
+            place: scope.place.clone(),
+            begun,
+            open: Vec::new(),
+        };
+        let phase = Phase::Before { was_put_away: !state.asked.is_empty() };
+        let mut watching = Self { plan, told, phase, is_ending: false };
+        let loops = state.loops.iter();
+        let loops = loops.map(|each| ((each.step, None), each.started_ms, each.attempts));
+        let asked = state.asked.iter();
+        let asked =
+            asked.map(|asked| (watching.element(asked.id), asked.started_ms, asked.attempts));
+        let open = |((step, element), started_ms, attempts): ((usize, Option<usize>), u64, u32)| {
+            let started = Duration::from_millis(started_ms);
+            Open { place: watching.place(step, element), started, attempts }
+        };
+        watching.told.open = loops.chain(asked).map(open).collect();
+        Some(Box::new(watching))
+    }
+
+    /// It begins, or goes on.
+    pub(super) fn begin(&mut self, arguments: Option<&JsonObject>) {
+        let Phase::Before { was_put_away } = mem::replace(&mut self.phase, Phase::Running) else {
+            return;
+        };
+        self.tell(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
+    }
+
+    /// A step begins that is not a call.
+    pub(super) fn begin_step(&mut self, step: usize) {
+        self.open(step, None);
+    }
+
+    /// A tool is called; the branch begins with the first time.
+    pub(super) fn attempt(
+        &mut self,
+        id: BranchId,
+        tool: &str,
+        attempt: u32,
+        after: Option<&'static str>,
+        arguments: &JsonObject,
+    ) -> Arc<Place> {
+        let (step, element) = self.element(id);
+        let place = self.open(step, element);
+        if let Some(open) = self.told.open.iter_mut().find(|open| open.place == place) {
+            open.attempts = attempt;
+        }
+        let branch = place.branch();
+        self.tell(What::Attempt { branch, tool, attempt, after, arguments: Some(arguments) });
+        Arc::new(place)
+    }
+
+    /// A branch waits for a person.
+    pub(super) fn wait(&self, id: BranchId) {
+        let (step, element) = self.element(id);
+        let place = self.place(step, element);
+        self.tell(What::BranchWaiting { branch: place.branch() });
+    }
+
+    /// A step has ended.
+    pub(super) fn end_step(&mut self, state: &RunState, step: usize, outcome: &Outcome) {
+        // What a loop gave up with it.
+        let id = &self.plan.steps()[step].id;
+        let is_element = |open: &mut Open| open.place.id == *id && open.place.element.is_some();
+        for open in self.told.open.extract_if(.., is_element).collect::<Vec<_>>() {
+            self.told.cancelled(&open);
+        }
+        self.end(state, step, None, outcome);
+    }
+
+    /// An element of a loop has ended.
+    pub(super) fn end_element(&mut self, state: &RunState, id: BranchId, outcome: &Outcome) {
+        self.end(state, id.step, Some(id.element), outcome);
+    }
+
+    /// An element of a loop does not begin.
+    pub(super) fn skip_element(&self, state: &RunState, id: BranchId) {
+        let place = self.place(id.step, Some(id.element));
+        let reason = self.reason(state, true);
+        self.tell(What::BranchSkipped { branch: place.branch(), reason });
+    }
+
+    /// The run ends: what has not begun never will.
+    pub(super) const fn end_run(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// The run stops until somebody has answered; returns what it is known by then, and
+    /// what is to be kept beside its state.
+    pub(super) fn put_away(&mut self) -> (u64, Suspended) {
+        self.phase = Phase::Over;
+        self.tell(What::RunSuspended);
+        let Told { observers, run, name, place, begun, open } = &mut self.told;
+        let told = Told {
+            observers: observers.clone(),
+            run: *run,
+            name: name.clone(),
+            place: place.clone(),
+            begun: *begun,
+            open: mem::take(open),
+        };
+        let took = told.took();
+        (told.run.0, Suspended(Some(Box::new((told, took)))))
+    }
+
+    /// The run has given an answer.
+    pub(crate) fn finish(&mut self, is_error: bool, limit: Option<&'static str>) {
+        if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
+            let took = self.told.took();
+            self.tell(What::RunFinished { is_error, limit, took });
+        }
+    }
+
+    fn end(&mut self, state: &RunState, step: usize, element: Option<usize>, outcome: &Outcome) {
+        let place = self.place(step, element);
+        let branch = place.branch();
+        let is_open = self.told.open.iter().any(|open| open.place == place);
+        if !is_open && outcome.status == Status::Skipped {
+            let reason = self.reason(state, outcome.is_refused());
+            return self.tell(What::BranchSkipped { branch, reason });
+        }
+        // What fails before it can call anything begins and ends at once.
+        if !is_open {
+            self.tell(What::BranchStarted { branch });
+        }
+        self.told.open.retain(|open| open.place != place);
+        self.tell(What::BranchFinished {
+            branch,
+            status: outcome.status.name(),
+            error: outcome.error.as_ref().map(|error| error.kind.name()),
+            attempts: outcome.attempts,
+            started: Duration::from_millis(outcome.started_ms),
+            took: Duration::from_millis(outcome.duration_ms),
+        });
+    }
+
+    /// Tells that a branch begins, unless it has.
+    fn open(&mut self, step: usize, element: Option<usize>) -> Place {
+        let place = self.place(step, element);
+        if !self.told.open.iter().any(|open| open.place == place) {
+            let open = Open { place: place.clone(), started: self.told.took(), attempts: 0 };
+            self.told.open.push(open);
+            self.tell(What::BranchStarted { branch: place.branch() });
+        }
+        place
+    }
+
+    /// Why something does not begin.
+    fn reason(&self, state: &RunState, by_limit: bool) -> &'static str {
+        match &state.reached {
+            Some(reached) if by_limit => reached.setting.name(),
+            _ if self.is_ending => "ended",
+            _ => "condition",
+        }
+    }
+
+    /// The step of a branch, and its element if that is a loop.
+    fn element(&self, BranchId { step, element }: BranchId) -> (usize, Option<usize>) {
+        (step, self.plan.steps()[step].is_loop().then_some(element))
+    }
+
+    fn place(&self, step: usize, element: Option<usize>) -> Place {
+        Place { run: self.told.run, id: self.plan.steps()[step].id.clone(), element }
+    }
+
+    fn tell(&self, what: What<'_>) {
+        self.told.tell(what);
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        if self.phase == Phase::Running {
+            self.told.end_all();
+        }
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    /// The run is given up, with all of its branches.
+    fn end_all(&mut self) {
+        // Those that began last first, so that elements end before their loops.
+        for open in mem::take(&mut self.open).iter().rev() {
+            self.cancelled(open);
+        }
+        self.tell(What::RunDropped { took: self.took() });
+    }
+
+    fn cancelled(&self, &Open { ref place, started, attempts }: &Open) {
+        self.tell(What::BranchFinished {
+            branch: place.branch(),
+            status: Status::Cancelled.name(),
+            error: None,
+            attempts,
+            started,
+            took: self.took().saturating_sub(started),
+        });
+    }
+
+    fn took(&self) -> Duration {
+        Instant::now().saturating_duration_since(self.begun)
+    }
+
+    fn tell(&self, what: What<'_>) {
+        let parent = self.place.as_deref();
+        let parent = parent.map(|place| Parent { run: place.run, branch: place.branch() });
+        self.observers.tell(&Event { run: self.run, parent, composite: &self.name, what });
+    }
+}
+
+// === impl Suspended ===
+
+impl Suspended {
+    /// Somebody else goes on with the run.
+    pub(super) fn release(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        if let Some((mut told, took)) = self.0.take().map(|suspended| *suspended) {
+            // A person takes no time of the run.
+            let now = Instant::now();
+            told.begun = now.checked_sub(took).unwrap_or(now);
+            told.end_all();
+        }
+    }
+}
+
+impl Clone for Suspended {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Suspended {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Suspended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Suspended").field(&self.0.is_some()).finish()
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn branch(&self) -> Branch<'_> {
+        Branch { id: &self.id, element: self.element }
+    }
+}

@@ -1,0 +1,321 @@
+use std::{
+    collections::BTreeMap,
+    iter,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::tally::Tally;
+
+/// What a run is charged by the layers below it, and how much it may be.
+///
+/// A run that is nested in another is charged there, too. It travels with the
+/// context of each branch. By default it is an outermost one that may cost anything.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    max_cost: Option<u64>,
+    outer: Option<Arc<Self>>,
+    sums: Mutex<Sums>,
+    /// How many calls tools have made that were called in the run. Only the outermost
+    /// account counts any.
+    delegated: AtomicUsize,
+}
+
+/// What a run has been charged, when it is put away.
+///
+/// What is still held then is not: it is for calls that end with the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Charged {
+    /// In cost units.
+    cost: u64,
+    /// By the name of each budget that is kept per run.
+    budgets: BTreeMap<String, u64>,
+    /// Whether something was refused since it would cost more than the run may.
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    cost: Tally,
+    /// By the name of each budget that is kept per run. Only the outermost account
+    /// has any.
+    budgets: BTreeMap<Arc<str>, Tally>,
+    is_over: bool,
+}
+
+/// An amount that is held before it is known what it really is: given back unless
+/// it is [settled](Self::settle).
+#[derive(Debug)]
+#[must_use = "dropped, it is given back"]
+pub(crate) struct Hold {
+    account: Arc<Account>,
+    of: HeldOf,
+    amount: u64,
+    /// What it turned out to be.
+    actual: u64,
+}
+
+#[derive(Debug)]
+enum HeldOf {
+    /// Of the account and of all outer ones.
+    Cost,
+    /// Of a budget, which the outermost account keeps.
+    Budget(Arc<str>),
+}
+
+// === impl Account ===
+
+impl Account {
+    /// The account of a run that may cost this much, within another or outermost.
+    pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
+        let sums = Mutex::new(charged.into());
+        Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
+    }
+
+    /// Holds a cost of this run and of those that it is nested in, unless one of
+    /// them would cost more than it may.
+    ///
+    /// A cost of which it is not known what it will be is zero: then there must be
+    /// something left.
+    pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
+        let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
+        self.hold_cost(cost).then(hold)
+    }
+
+    /// Holds an amount of a budget that is kept per run, unless there would be more
+    /// than its limit.
+    ///
+    /// Whatever it was charged beyond its limit when it was settled counts as well.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        budget: &Arc<str>,
+        amount: u64,
+        limit: u64,
+    ) -> Option<Hold> {
+        let outermost = self.outermost();
+        let mut sums = outermost.sums();
+        let tally = sums.budgets.entry(budget.clone()).or_default();
+        let fits = tally.missing(amount, limit) == 0;
+        if fits {
+            tally.hold(amount);
+        }
+        drop(sums);
+        // Not made before it is known: dropped, it gives back.
+        fits.then(|| {
+            let of = HeldOf::Budget(budget.clone());
+            Hold { account: outermost, of, amount, actual: 0 }
+        })
+    }
+
+    /// Whether something was refused since this run would have cost too much.
+    pub(crate) fn is_over(&self) -> bool {
+        self.sums().is_over
+    }
+
+    /// Whether this run has been charged all that it may cost.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.max_cost.is_some_and(|max| self.sums().cost.spent() >= max)
+    }
+
+    /// What this run has been charged.
+    pub(crate) fn amounts(&self) -> Charged {
+        let sums = self.sums();
+        let budgets = sums.budgets.iter().filter(|(_, tally)| tally.spent() > 0);
+        Charged {
+            cost: sums.cost.spent(),
+            budgets: budgets.map(|(name, tally)| (name.to_string(), tally.spent())).collect(),
+            is_over: sums.is_over,
+        }
+    }
+
+    /// Holds a cost here and further out, or nowhere.
+    fn hold_cost(&self, cost: u64) -> bool {
+        // What is held for nothing would be missing to others meanwhile. So this one stays
+        // locked until those further out have answered; they are never locked before it.
+        let mut sums = self.sums();
+        let fits = self.max_cost.is_none_or(|max| sums.cost.missing(cost, max) == 0);
+        sums.is_over |= !fits;
+        let is_held = fits && self.outer.as_ref().is_none_or(|outer| outer.hold_cost(cost));
+        if is_held {
+            sums.cost.hold(cost);
+        }
+        is_held
+    }
+
+    /// Counts a call that a tool has made, and says how many there were before.
+    pub(super) fn count_delegated(&self) -> usize {
+        match &self.outer {
+            Some(outer) => outer.count_delegated(),
+            None => self.delegated.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    fn with_outer(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |account| account.outer.as_deref())
+    }
+
+    fn outermost(self: &Arc<Self>) -> Arc<Self> {
+        let mut account = self;
+        while let Some(outer) = &account.outer {
+            account = outer;
+        }
+        account.clone()
+    }
+
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        // Nothing panics while it is held.
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<Charged> for Sums {
+    fn from(Charged { cost, budgets, is_over }: Charged) -> Self {
+        let budgets = budgets.into_iter().map(|(name, spent)| (name.into(), Tally::of(spent)));
+        Self { cost: Tally::of(cost), budgets: budgets.collect(), is_over }
+    }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// Charges what it really was, also if that is more than was left.
+    pub(crate) fn settle(mut self, actual: u64) {
+        self.actual = actual;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        match &self.of {
+            HeldOf::Cost => {
+                for account in self.account.with_outer() {
+                    account.sums().cost.close(self.amount, self.actual);
+                }
+            }
+            HeldOf::Budget(name) => {
+                if let Some(tally) = self.account.sums().budgets.get_mut(name) {
+                    tally.close(self.amount, self.actual);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(max_cost: u64) -> Arc<Account> {
+        Arc::new(Account::new(Some(max_cost), None, Charged::default()))
+    }
+
+    fn nested(max_cost: Option<u64>, outer: &Arc<Account>) -> Arc<Account> {
+        Arc::new(Account::new(max_cost, Some(outer.clone()), Charged::default()))
+    }
+
+    #[test]
+    fn what_is_held_cannot_be_held_again() {
+        let account = account(10);
+        let held = account.reserve_cost(6);
+        assert!(account.reserve_cost(5).is_none());
+        drop(held);
+        assert!(account.reserve_cost(5).is_some());
+    }
+
+    #[test]
+    fn what_is_settled_stays_charged() {
+        let account = account(10);
+        account.reserve_cost(6).unwrap().settle(7);
+        assert_eq!(account.amounts().cost, 7);
+        assert!(account.reserve_cost(4).is_none());
+        assert!(account.reserve_cost(3).is_some());
+    }
+
+    #[test]
+    fn what_turns_out_to_be_more_than_is_left_is_owed() {
+        let account = account(10);
+        account.reserve_cost(0).unwrap().settle(1000);
+        assert_eq!(account.amounts().cost, 1000);
+        assert!(account.reserve_cost(0).is_none());
+    }
+
+    #[test]
+    fn an_amount_that_is_not_known_finds_nothing_in_what_is_used_up() {
+        let account = account(1);
+        account.reserve_cost(1).unwrap().settle(1);
+        assert!(account.reserve_cost(0).is_none());
+    }
+
+    #[test]
+    fn a_nested_run_is_charged_where_it_is_nested() {
+        let outer = account(10);
+        let inner = nested(None, &outer);
+        inner.reserve_cost(4).unwrap().settle(4);
+        assert_eq!((inner.amounts().cost, outer.amounts().cost), (4, 4));
+    }
+
+    #[test]
+    fn a_denial_further_out_leaves_nothing_held_further_in() {
+        let outer = account(3);
+        let inner = nested(Some(10), &outer);
+        assert!(inner.reserve_cost(4).is_none());
+        assert!(outer.is_over());
+        assert!(!inner.is_over());
+        assert_eq!(inner.sums().cost, Tally::default());
+    }
+
+    #[test]
+    fn what_is_refused_further_out_is_missing_to_nobody_meanwhile() {
+        let outer = account(3);
+        let inner = nested(Some(4), &outer);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..10_000).for_each(|_| assert!(inner.reserve_cost(4).is_none())));
+            scope.spawn(|| (0..10_000).for_each(|_| assert!(inner.reserve_cost(1).is_some())));
+        });
+        assert!(!inner.is_over());
+    }
+
+    #[test]
+    fn a_budget_of_a_run_is_kept_by_the_outermost() {
+        let outer = account(10);
+        let inner = nested(None, &outer);
+        let name: Arc<str> = "calls".into();
+        inner.reserve(&name, 1, 2).unwrap().settle(1);
+        let held = outer.reserve(&name, 1, 2);
+        assert!(held.is_some() && inner.reserve(&name, 1, 2).is_none());
+        assert_eq!(inner.amounts(), Charged::default());
+        assert_eq!(outer.amounts().budgets["calls"], 1);
+    }
+
+    #[test]
+    fn sums_beyond_all_limits_come_back_to_what_they_were() {
+        let account = Arc::new(Account::new(None, None, Charged::default()));
+        account.reserve_cost(7).unwrap().settle(7);
+        let held: Vec<_> = (0..3).map(|_| account.reserve_cost(u64::MAX).unwrap()).collect();
+        drop(held);
+        assert_eq!(account.sums().cost, Tally::of(7));
+        account.reserve_cost(u64::MAX).unwrap().settle(u64::MAX);
+        assert_eq!(account.amounts().cost, u64::MAX);
+    }
+
+    #[test]
+    fn a_run_goes_on_with_what_it_was_charged() {
+        let before = account(10);
+        let name: Arc<str> = "bytes".into();
+        before.reserve_cost(6).unwrap().settle(6);
+        before.reserve(&name, 0, 100).unwrap().settle(250);
+        let in_flight = before.reserve_cost(4);
+        let charged = serde_json::to_string(&before.amounts()).unwrap();
+        drop(in_flight);
+
+        let charged = serde_json::from_str(&charged).unwrap();
+        let after = Arc::new(Account::new(Some(10), None, charged));
+        assert_eq!(after.amounts(), before.amounts());
+        assert!(after.reserve(&name, 0, 250).is_none());
+        assert!(after.reserve_cost(4).is_some());
+    }
+}

@@ -1,0 +1,192 @@
+use std::{borrow::Cow, ops::ControlFlow, sync::Arc};
+
+use rmcp::model::{
+    CallToolResult, ContentBlock, ErrorCode, ErrorData, ResourceContents, ServerResult, TextContent,
+};
+use serde_json::Value;
+
+use super::{Keeping, Redaction, pointer::MARK};
+use crate::{
+    intercept::Intercept,
+    message::{MAX_LEVELS, Reply, Request, is_deeper},
+};
+
+/// The rule of a [`RedactLayer`](super::RedactLayer).
+#[derive(Clone, Debug)]
+pub struct RedactRule(pub(super) Arc<[Redaction]>);
+
+/// Which redactions the result of a call is subject to.
+#[derive(Clone, Debug)]
+pub struct Selected(Vec<usize>);
+
+/// What the redactions of one call do together.
+struct Together<'r> {
+    redactions: Vec<&'r Redaction>,
+}
+
+/// What a text is.
+enum Text {
+    /// The JSON of this array or object.
+    Json(Value),
+    /// It begins like one, and cannot be read; others may read it.
+    Unreadable,
+    Words,
+}
+
+impl Intercept for RedactRule {
+    type Memo = Option<Selected>;
+
+    fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo> {
+        let subject = request.tool_call().and_then(|call| {
+            let selects = |place: &usize| self.0[*place].tools.selects(&call.name);
+            let redactions: Vec<_> = (0..self.0.len()).filter(selects).collect();
+            (!redactions.is_empty()).then_some(Selected(redactions))
+        });
+        ControlFlow::Continue(subject)
+    }
+
+    fn on_reply(&self, subject: Self::Memo, reply: &mut Reply) {
+        let Some(Selected(redactions)) = subject else { return };
+        let redactions = redactions.into_iter().map(|place| &self.0[place]).collect();
+        Together { redactions }.reply(reply);
+    }
+}
+
+// === impl Together ===
+
+impl Together<'_> {
+    fn reply(&self, reply: &mut Reply) {
+        // A refusal is one of this crate's: it says nothing of what a tool gave.
+        if reply.refusal().is_some() {
+            return;
+        }
+        if let Some(error) = reply.error() {
+            let error = self.error(&error);
+            *reply = error.into();
+            return;
+        }
+        match reply.result_mut() {
+            Some(ServerResult::CallToolResult(result)) => self.result(result),
+            Some(ServerResult::InputRequiredResult(question)) if self.keeps_texts() => {
+                question.meta = question.meta.take().filter(|_| self.keeps_meta());
+            }
+            // A question, a task whose result comes by another way, or what nobody can
+            // read. The task goes on: a rule calls nobody who could cancel it.
+            _ => *reply = neutral("what the tool answered cannot be shown").into(),
+        }
+    }
+
+    fn error(&self, error: &ErrorData) -> ErrorData {
+        let message: Cow<'static, str> = match Text::of(&error.message) {
+            Text::Words if self.keeps_texts() => error.message.clone(),
+            _ => "the tool failed".into(),
+        };
+        ErrorData::new(error.code, message, None)
+    }
+
+    fn result(&self, result: &mut CallToolResult) {
+        let whole = result.structured_content.clone();
+        if let Some(structured) = &mut result.structured_content {
+            self.value(structured);
+        }
+        let redacted = result.structured_content.as_ref();
+        for block in &mut result.content {
+            self.block(block, whole.as_ref(), redacted);
+        }
+        if !self.keeps_meta() {
+            result.meta = None;
+        }
+    }
+
+    fn value(&self, value: &mut Value) {
+        // No way leads deeper, and nothing that comes over a wire is.
+        if is_deeper(value, MAX_LEVELS) {
+            *value = MARK.into();
+            return;
+        }
+        for redaction in &self.redactions {
+            match redaction.keeping {
+                Keeping::Others => redaction.pointers.redact(value),
+                Keeping::These => redaction.pointers.keep_only(value),
+            }
+        }
+    }
+
+    fn block(&self, block: &mut ContentBlock, whole: Option<&Value>, redacted: Option<&Value>) {
+        let text = match &*block {
+            ContentBlock::Text(text) => Text::of(&text.text),
+            _ => Text::Words,
+        };
+        let text = match (text, whole, redacted) {
+            (Text::Json(json), Some(whole), Some(redacted)) if json == *whole => {
+                redacted.to_string()
+            }
+            // Its places are not those of the structured content.
+            (Text::Json(_), Some(_), _) if !self.keeps_texts() => MARK.to_owned(),
+            (Text::Json(mut json), _, _) => {
+                self.value(&mut json);
+                json.to_string()
+            }
+            (Text::Words, _, _) if self.keeps_texts() => {
+                if !self.keeps_meta() {
+                    drop_meta(block);
+                }
+                return;
+            }
+            (Text::Words | Text::Unreadable, _, _) => MARK.to_owned(),
+        };
+        let mut content = TextContent::new(text);
+        if let ContentBlock::Text(text) = block {
+            content.annotations = text.annotations.take();
+            content.meta = text.meta.take().filter(|_| self.keeps_meta());
+        }
+        *block = ContentBlock::Text(content);
+    }
+
+    fn keeps_texts(&self) -> bool {
+        self.redactions.iter().all(|redaction| redaction.keeps_texts)
+    }
+
+    /// Nothing can point into it, so it is never what only is left.
+    fn keeps_meta(&self) -> bool {
+        let keeps = |redaction: &Redaction| redaction.keeping == Keeping::Others;
+        self.keeps_texts() && self.redactions.iter().all(|redaction| keeps(redaction))
+    }
+}
+
+// === impl Text ===
+
+impl Text {
+    fn of(text: &str) -> Self {
+        // Some readers skip a byte order mark.
+        let begins = text.trim_start_matches(|it: char| it.is_whitespace() || it == '\u{feff}');
+        if !begins.starts_with(['{', '[']) {
+            return Self::Words;
+        }
+        serde_json::from_str(text).map_or(Self::Unreadable, Self::Json)
+    }
+}
+
+/// Drops the metadata of a block, and of a resource in it.
+fn drop_meta(block: &mut ContentBlock) {
+    match block {
+        ContentBlock::Text(text) => text.meta = None,
+        ContentBlock::Image(image) => image.meta = None,
+        ContentBlock::Audio(audio) => audio.meta = None,
+        ContentBlock::Resource(resource) => {
+            resource.meta = None;
+            match &mut resource.resource {
+                ResourceContents::TextResourceContents { meta, .. }
+                | ResourceContents::BlobResourceContents { meta, .. } => *meta = None,
+                // One that the SDK adds: nobody knows what it says.
+                _ => *block = ContentBlock::text(MARK),
+            }
+        }
+        ContentBlock::ResourceLink(link) => link.meta = None,
+        _ => *block = ContentBlock::text(MARK),
+    }
+}
+
+fn neutral(message: &'static str) -> ErrorData {
+    ErrorData::new(ErrorCode::INTERNAL_ERROR, message, None)
+}

@@ -1,0 +1,110 @@
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use super::{PutError, ResultStore, TakeError};
+use crate::shelf::{Refused, Shelf, WhenFull};
+
+/// How long a result is kept, unless it is said otherwise.
+const TTL: Duration = Duration::from_secs(10 * 60);
+/// How large a result may be, unless it is said otherwise.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// How large all may be together, unless it is said otherwise.
+const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
+
+/// Results that this process keeps.
+///
+/// Clients get handles that nobody can guess. A result is gone when it expires, when
+/// the process ends, and when there is no room for a new one and it is the oldest: it
+/// is a convenience, and nobody was promised that it stays. Another process does not
+/// have it: this is for one process, or behind a load balancer that sends a client
+/// always to the same.
+///
+/// See the [module docs](super) for an example.
+#[derive(Debug)]
+pub struct StoredResults {
+    ttl: Duration,
+    max_result_bytes: usize,
+    max_total_bytes: usize,
+    shelf: Shelf,
+}
+
+// === impl StoredResults ===
+
+impl StoredResults {
+    /// Keeps results for 10 minutes, of up to 16 MiB, and of 64 MiB together.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            ttl: TTL,
+            max_result_bytes: MAX_RESULT_BYTES,
+            max_total_bytes: MAX_TOTAL_BYTES,
+            shelf: Shelf::default(),
+        }
+    }
+
+    /// Sets how long a result is kept; 10 minutes by default.
+    #[must_use]
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets how large a result may be, as JSON; 16 MiB by default.
+    #[must_use]
+    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.max_result_bytes = bytes;
+        self
+    }
+
+    /// Sets how large all results may be together; 64 MiB by default. Each counts half
+    /// a KiB besides itself.
+    #[must_use]
+    pub const fn max_total_bytes(mut self, bytes: usize) -> Self {
+        self.max_total_bytes = bytes;
+        self
+    }
+
+    fn keep(&self, result: Vec<u8>, caller: &[u8]) -> Result<String, PutError> {
+        let (bytes, max) = (result.len(), self.max_result_bytes);
+        if bytes > max {
+            return Err(PutError::TooLarge { bytes, max });
+        }
+        let max = self.max_total_bytes;
+        self.shelf.put(result, caller, self.ttl, max, WhenFull::DropOldest).map_err(|refused| {
+            match refused {
+                Refused::Full(bytes) => PutError::Full { bytes, max },
+                Refused::NoHandle(error) => {
+                    PutError::Unavailable(format!("no random numbers: {error}").into())
+                }
+            }
+        })
+    }
+}
+
+impl Default for StoredResults {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ResultStore for StoredResults {
+    fn put<'a>(
+        &'a self,
+        result: Vec<u8>,
+        caller: &'a [u8],
+    ) -> BoxFuture<'a, Result<String, PutError>> {
+        Box::pin(async move { self.keep(result, caller) })
+    }
+
+    fn get<'a>(
+        &'a self,
+        handle: &'a str,
+        caller: &'a [u8],
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        Box::pin(async move {
+            let invalid = |why: &'static str| TakeError::Invalid(why.into());
+            self.shelf.get(handle, caller).map_err(|missing| invalid(missing.told()))
+        })
+    }
+}

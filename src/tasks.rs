@@ -1,0 +1,18 @@
+//! Tasks that tools go on as, which nobody here can follow.
+
+use rmcp::model::{CancelTaskParams, CancelTaskRequest};
+use tower::{BoxError, ServiceExt};
+use tower_service::Service;
+
+use crate::message::{Context, Reply, Request};
+
+/// Cancels a task that nobody will ever ask for.
+pub(crate) async fn cancel_task<S>(service: S, id: String, context: Context)
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>>,
+{
+    let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));
+    if let Err(error) = service.oneshot(Request::new(cancel, context)).await {
+        tracing::debug!(error = %error.into(), "a task could not be cancelled");
+    }
+}
