@@ -115,6 +115,8 @@ pub mod redact;
 
 pub mod budget;
 
+pub mod functions;
+
 pub mod expr;
 
 pub mod state;

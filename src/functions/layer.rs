@@ -1,0 +1,237 @@
+use std::{
+    fmt, mem,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+use rmcp::model::{ClientRequest, ErrorCode, ListToolsResult, ServerResult};
+use tower::BoxError;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{ToolSet, set::Running};
+use crate::message::{Reply, Request};
+
+/// Puts functions beside the tools of the service it wraps.
+///
+/// They are listed once, at the end of the first page, in their order. One that has the
+/// name of a tool of the service stands for it: that tool is not listed, on no page, and
+/// not called. All that is not about the functions passes as if the layer were not there.
+///
+/// A service may have no tools at all: where it says that it knows no `tools/list`, the
+/// functions are listed instead, and where `initialize` and `server/discover` pass through
+/// the layer, it adds that there are tools.
+///
+/// # Examples
+///
+/// ```
+/// use mcp_composite::{functions::{FunctionsLayer, ToolSet, tool_fn}, message::Request};
+/// use rmcp::model::{JsonObject, Tool};
+/// use tower::{BoxError, Layer, ServiceExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let tool = |name| Tool::new(name, "A tool", JsonObject::new());
+/// let server = ToolSet::new([
+///     tool_fn(tool("now"), async |_: JsonObject, _| "of the server"),
+///     tool_fn(tool("search"), async |_: JsonObject, _| "of the server"),
+/// ])?; // or any other service
+/// let now = tool_fn(tool("now"), async |_: JsonObject, _| "half past nine");
+/// let service = FunctionsLayer::new(ToolSet::new([now])?).layer(server);
+///
+/// let reply = service.clone().oneshot(Request::list_tools()).await?;
+/// let tools = &reply.tools().unwrap().tools;
+/// assert_eq!(tools.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["search", "now"]);
+/// let reply = service.oneshot(Request::call_tool("now")).await?;
+/// assert_eq!(reply.tool_result().unwrap().content[0].as_text().unwrap().text, "half past nine");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct FunctionsLayer {
+    functions: ToolSet,
+}
+
+/// Middleware that [`FunctionsLayer`] puts in front of a service.
+///
+/// It is ready when the service is. A call of a function gives that readiness back before
+/// it begins: a service that admits one request at a time would else wait for itself. So
+/// does a request that is malformed, which is answered without the service.
+#[derive(Clone, Debug)]
+pub struct Functions<S> {
+    functions: ToolSet,
+    inner: S,
+}
+
+pin_project! {
+    /// Response future of [`Functions`].
+    pub struct ResponseFuture<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F> {
+        Passed {
+            #[pin]
+            reply: F,
+        },
+        Listed {
+            functions: ToolSet,
+            is_first: bool,
+            #[pin]
+            reply: F,
+        },
+        Declared {
+            #[pin]
+            reply: F,
+        },
+        Running { reply: Running },
+        Answered { reply: Option<Reply> },
+    }
+}
+
+// === impl FunctionsLayer ===
+
+impl FunctionsLayer {
+    /// Puts these functions beside the tools of a service.
+    #[must_use]
+    pub const fn new(functions: ToolSet) -> Self {
+        Self { functions }
+    }
+}
+
+impl<S> Layer<S> for FunctionsLayer {
+    type Service = Functions<S>;
+
+    fn layer(&self, inner: S) -> Functions<S> {
+        Functions { functions: self.functions.clone(), inner }
+    }
+}
+
+// === impl Functions ===
+
+impl<S> Functions<S> {
+    /// The service beside whose tools the functions are.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S> Service<Request> for Functions<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    type Response = Reply;
+    type Error = BoxError;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        if request.is_malformed() {
+            self.give_back_readiness();
+            let reply = Some(Reply::malformed(request.method()));
+            return ResponseFuture { state: State::Answered { reply } };
+        }
+        let state = match self.functions.begin(request) {
+            Ok(reply) => {
+                self.give_back_readiness();
+                State::Running { reply }
+            }
+            Err(request) if request.lists_tools() => State::Listed {
+                functions: self.functions.clone(),
+                is_first: request.lists_first_tools(),
+                reply: self.inner.call(request),
+            },
+            Err(request) if asks_for_capabilities(&request) && !self.functions.is_empty() => {
+                State::Declared { reply: self.inner.call(request) }
+            }
+            Err(request) => State::Passed { reply: self.inner.call(request) },
+        };
+        ResponseFuture { state }
+    }
+}
+
+impl<S: Clone> Functions<S> {
+    /// Whoever answers alone does not keep a slot of a service that admits few.
+    fn give_back_readiness(&mut self) {
+        let inner = self.inner.clone();
+        drop(mem::replace(&mut self.inner, inner));
+    }
+}
+
+fn asks_for_capabilities(request: &Request) -> bool {
+    matches!(
+        request.message(),
+        ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
+    )
+}
+
+/// Says that there are tools, in the answer to whoever asks what the server can do.
+fn declare_in(reply: &mut Reply) {
+    let capabilities = match reply.result_mut() {
+        Some(ServerResult::InitializeResult(result)) => &mut result.capabilities,
+        Some(ServerResult::DiscoverResult(result)) => &mut result.capabilities,
+        _ => return,
+    };
+    capabilities.tools.get_or_insert_default();
+}
+
+/// Puts the functions on a page of tools; on the first one of a service that has none, too.
+fn list(functions: &ToolSet, is_first: bool, reply: &mut Reply) {
+    if functions.is_empty() {
+        return;
+    }
+    let knows_no_tools =
+        reply.error().is_some_and(|error| error.code == ErrorCode::METHOD_NOT_FOUND);
+    if is_first && knows_no_tools {
+        *reply = ListToolsResult::with_all_items(Vec::new()).into();
+    }
+    let Some(page) = reply.tools_mut() else { return };
+    page.tools.retain(|tool| !functions.has(&tool.name));
+    if is_first {
+        page.tools.extend(functions.tools().cloned());
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl<F, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Reply, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<Reply, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Passed { reply } => reply.poll(cx).map_err(Into::into),
+            StateProj::Listed { functions, is_first, reply } => {
+                let mut reply = ready!(reply.poll(cx)).map_err(Into::into)?;
+                list(functions, *is_first, &mut reply);
+                Poll::Ready(Ok(reply))
+            }
+            StateProj::Declared { reply } => {
+                let mut reply = ready!(reply.poll(cx)).map_err(Into::into)?;
+                declare_in(&mut reply);
+                Poll::Ready(Ok(reply))
+            }
+            StateProj::Running { reply } => reply.as_mut().poll(cx),
+            StateProj::Answered { reply } => {
+                Poll::Ready(Ok(reply.take().expect("polled after completion")))
+            }
+        }
+    }
+}
+
+impl<F> fmt::Debug for ResponseFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

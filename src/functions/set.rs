@@ -1,0 +1,178 @@
+use std::{
+    collections::HashMap,
+    fmt, mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::future::{BoxFuture, FutureExt, ready};
+use rmcp::model::{ClientRequest, ErrorData, ListToolsResult, Tool};
+use tower::{BoxError, ServiceExt};
+use tower_service::Service;
+
+use super::{Call, Function};
+use crate::message::{ItemKind, Reply, Request, Subject};
+
+/// A server of functions.
+///
+/// It lists all of them on one page, in the order they were given, and calls them; to a
+/// name that it does not have it says that the tool is unknown, and of anything else but
+/// tools it knows nothing. Who [serves](crate::adapter::ServeService::new) it says what
+/// else a client wants to know of a server.
+///
+/// It is always ready, and clones are the same server. It fails with what a
+/// [service](super::tool_service) fails with that is one of its functions.
+///
+/// See the [module docs](super) for an example.
+#[derive(Clone, Default)]
+pub struct ToolSet(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    functions: Vec<Function>,
+    places: HashMap<String, usize>,
+}
+
+/// Several functions have one name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than one tool is called {}", .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
+pub struct DuplicateTools(Vec<String>);
+
+/// The reply of a [`ToolSet`] that is on its way.
+#[must_use = "futures do nothing unless polled"]
+pub struct ResponseFuture(State);
+
+enum State {
+    Answered(Option<Reply>),
+    Running(Running),
+}
+
+/// The reply of a function.
+pub(super) type Running = BoxFuture<'static, Result<Reply, BoxError>>;
+
+// === impl ToolSet ===
+
+impl ToolSet {
+    /// Makes a server of functions.
+    ///
+    /// # Errors
+    ///
+    /// Returns all names that several of them have.
+    pub fn new(functions: impl IntoIterator<Item = Function>) -> Result<Self, DuplicateTools> {
+        let mut shared = Shared::default();
+        let mut twice = Vec::new();
+        for function in functions {
+            let name = function.tool.name.to_string();
+            if shared.places.contains_key(&name) {
+                twice.push(name);
+                continue;
+            }
+            shared.places.insert(name, shared.functions.len());
+            shared.functions.push(function);
+        }
+        twice.sort_unstable();
+        twice.dedup();
+        if twice.is_empty() { Ok(Self(Arc::new(shared))) } else { Err(DuplicateTools(twice)) }
+    }
+
+    /// How the functions are listed, in their order.
+    pub fn tools(&self) -> impl ExactSizeIterator<Item = &Tool> {
+        self.0.functions.iter().map(Function::tool)
+    }
+
+    /// Whether one of the functions has this name.
+    #[must_use]
+    pub fn has(&self, tool: &str) -> bool {
+        self.0.places.contains_key(tool)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.functions.is_empty()
+    }
+
+    /// Calls the function that a request is for, or gives back the request.
+    pub(super) fn begin(&self, mut request: Request) -> Result<Running, Request> {
+        let place = request.tool_call().and_then(|call| self.0.places.get(&*call.name));
+        let Some(&place) = place else { return Err(request) };
+        if let Err(refusal) = request.enter() {
+            return Ok(ready(Ok(refusal.into())).boxed());
+        }
+        let (message, mut context) = request.into_parts();
+        let ClientRequest::CallToolRequest(message) = message else {
+            unreachable!("it is a call, or would have no place")
+        };
+        let delegation = context.delegation();
+        let arguments = message.params.arguments.unwrap_or_default();
+        let call = Call { tool: message.params.name, arguments, context };
+        let service = self.0.functions[place].service.clone();
+        Ok(delegation.answer(service.oneshot(call)).boxed())
+    }
+}
+
+impl Service<Request> for ToolSet {
+    type Response = Reply;
+    type Error = BoxError;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> ResponseFuture {
+        let request = match self.begin(request) {
+            Ok(running) => return ResponseFuture(State::Running(running)),
+            Err(request) => request,
+        };
+        let reply = match request.subject() {
+            _ if request.is_malformed() => Reply::malformed(request.method()),
+            Subject::List(ItemKind::Tool, None) => {
+                ListToolsResult::with_all_items(self.tools().cloned().collect()).into()
+            }
+            Subject::List(ItemKind::Tool, Some(_)) => {
+                ErrorData::invalid_params("unknown cursor", None).into()
+            }
+            Subject::Item(ItemKind::Tool, name) => Reply::unknown_tool(name.to_owned()),
+            _ => Reply::method_not_found(request.method().to_owned()),
+        };
+        ResponseFuture(State::Answered(Some(reply)))
+    }
+}
+
+impl fmt::Debug for ToolSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.tools().map(|tool| &*tool.name).collect();
+        f.debug_tuple("ToolSet").field(&names).finish()
+    }
+}
+
+// === impl DuplicateTools ===
+
+impl DuplicateTools {
+    /// The names, in alphabetical order.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl Future for ResponseFuture {
+    type Output = Result<Reply, BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            State::Answered(reply) => {
+                Poll::Ready(Ok(mem::take(reply).expect("polled after completion")))
+            }
+            State::Running(running) => running.as_mut().poll(cx),
+        }
+    }
+}
+
+impl fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
