@@ -132,6 +132,9 @@ pub mod adapter;
 #[cfg(feature = "config")]
 pub mod config;
 
+#[cfg(feature = "normalize")]
+pub mod normalize;
+
 #[cfg(feature = "testing")]
 pub mod testing;
 

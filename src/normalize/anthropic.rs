@@ -1,0 +1,47 @@
+//! The Messages API of Anthropic: a message of blocks, each a text, a thought or a call.
+
+use std::slice;
+
+use serde_json::Value;
+
+use super::{call::Problem, error::OutputError, found::Found};
+
+const EXPECTED: OutputError = OutputError::UnknownShape {
+    expected: "a message with `content`, its blocks, or one of them with a `type`",
+};
+
+pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+    let blocks = blocks(output)?;
+    if !blocks.is_empty() && !blocks.iter().any(|block| block["type"].is_string()) {
+        return Err(EXPECTED);
+    }
+    let mut found: Vec<_> = blocks.iter().filter_map(call).collect();
+    // The calls before were written to their ends.
+    if matches!(
+        output.get("stop_reason").and_then(Value::as_str),
+        Some("max_tokens" | "model_context_window_exceeded")
+    ) && blocks.last().is_some_and(is_call)
+        && let Some(last) = found.last_mut()
+    {
+        last.spoil(Problem::incomplete("the model was stopped in the middle of it"));
+    }
+    Ok(found)
+}
+
+fn blocks(output: &Value) -> Result<&[Value], OutputError> {
+    match (output, output.get("content")) {
+        (_, Some(Value::Array(blocks))) | (Value::Array(blocks), _) => Ok(blocks),
+        (_, Some(Value::String(_))) => Ok(&[]),
+        (Value::Object(_), None) if output["type"].is_string() => Ok(slice::from_ref(output)),
+        _ => Err(EXPECTED),
+    }
+}
+
+fn call(block: &Value) -> Option<Found<'_>> {
+    // `server_tool_use` and `mcp_tool_use` are calls that the provider makes itself.
+    is_call(block).then(|| Found::new(block.get("id"), block.get("name"), block.get("input")))
+}
+
+fn is_call(block: &Value) -> bool {
+    block["type"] == "tool_use"
+}

@@ -1,0 +1,69 @@
+//! The arguments of a call, wherever a provider puts them.
+
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use super::{
+    call::{MalformedKind, Problem},
+    limits::Limits,
+};
+use crate::message::{is_deeper, size};
+
+/// Reads arguments: an object, a text of one, or nothing for an empty one.
+pub(super) fn read(arguments: Option<&Value>, limits: &Limits) -> Result<JsonObject, Problem> {
+    match arguments {
+        None | Some(Value::Null) => Ok(JsonObject::new()),
+        Some(Value::String(text)) => parse(text, limits),
+        Some(arguments) => {
+            // The depth first: what measures the size goes as deep as the value is.
+            if is_deeper(arguments, limits.max_depth) {
+                return Err(limits.too_deep());
+            }
+            if size::of_value(arguments) > limits.max_bytes {
+                return Err(limits.too_large());
+            }
+            arguments.as_object().cloned().ok_or_else(|| no_object(arguments))
+        }
+    }
+}
+
+fn parse(text: &str, limits: &Limits) -> Result<JsonObject, Problem> {
+    if text.len() > limits.max_bytes {
+        return Err(limits.too_large());
+    }
+    if text.trim().is_empty() {
+        return Ok(JsonObject::new());
+    }
+    match serde_json::from_str(text) {
+        Ok(arguments) if is_deeper(&arguments, limits.max_depth) => Err(limits.too_deep()),
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(other) => Err(no_object(&other)),
+        Err(error) => Err(no_json(&error)),
+    }
+}
+
+/// What is wrong with a text that is no JSON.
+pub(super) fn no_json(error: &serde_json::Error) -> Problem {
+    // There is no other way to tell it; serde_json stops at 128 levels.
+    if error.to_string().starts_with("recursion limit") {
+        let message = "the arguments are nested deeper than can be read";
+        return Problem::new(MalformedKind::OverLimit, message);
+    }
+    if error.is_eof() {
+        return Problem::incomplete("the arguments end in the middle");
+    }
+    Problem::new(MalformedKind::Arguments, format!("the arguments are no JSON: {error}"))
+}
+
+fn no_object(value: &Value) -> Problem {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    let message = format!("the arguments have to be an object, found {found}");
+    Problem::new(MalformedKind::Arguments, message)
+}

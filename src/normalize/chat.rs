@@ -1,0 +1,96 @@
+//! The Chat Completions API of OpenAI, which many servers speak: choices, each with a
+//! message that has calls.
+
+use std::slice;
+
+use serde_json::Value;
+
+use super::{
+    call::{Form, MalformedKind, Problem},
+    error::OutputError,
+    found::Found,
+};
+
+const EXPECTED: OutputError = OutputError::UnknownShape {
+    expected: "a completion with `choices`, a message, or its `tool_calls`",
+};
+
+pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+    match output {
+        Value::Array(calls) if calls.is_empty() || calls.iter().any(is_call) => {
+            Ok(calls.iter().map(call).collect())
+        }
+        Value::Object(members) => match members.get("choices") {
+            Some(Value::Array(choices)) => in_choices(choices),
+            Some(_) => Err(EXPECTED),
+            None if is_message(output) => in_message(output),
+            None if is_call(output) => Ok(vec![call(output)]),
+            None => Err(EXPECTED),
+        },
+        _ => Err(EXPECTED),
+    }
+}
+
+/// Only the first choice becomes a part of the conversation.
+fn in_choices(choices: &[Value]) -> Result<Vec<Found<'_>>, OutputError> {
+    let mut found = Vec::new();
+    for (place, choice) in choices.iter().enumerate() {
+        let message = choice.get("message").filter(|message| message.is_object());
+        let message = message.ok_or_else(|| match choice.get("delta") {
+            Some(_) => OutputError::Stream,
+            None => EXPECTED,
+        })?;
+        let mut calls = in_message(message)?;
+        if matches!(choice["finish_reason"].as_str(), Some("length" | "content_filter"))
+            && let Some(last) = calls.last_mut()
+        {
+            last.spoil(Problem::incomplete("the model was stopped in the middle of it"));
+        }
+        if place > 0 {
+            let other = "it belongs to another choice than the first";
+            for call in &mut calls {
+                call.spoil(Problem::new(MalformedKind::OtherChoice, other));
+            }
+        }
+        found.append(&mut calls);
+    }
+    Ok(found)
+}
+
+fn in_message(message: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+    let calls = match message.get("tool_calls") {
+        None | Some(Value::Null) => &[],
+        Some(Value::Array(calls)) => calls.as_slice(),
+        Some(_) => return Err(EXPECTED),
+    };
+    // Some servers write the same call in the old way and in the new.
+    let legacy = match message.get("function_call") {
+        Some(call @ Value::Object(_)) if calls.is_empty() => slice::from_ref(call),
+        _ => &[],
+    };
+    let legacy = legacy.iter().map(|call| of_function(None, call).in_form(Form::Legacy));
+    Ok(calls.iter().map(call).chain(legacy).collect())
+}
+
+fn call(item: &Value) -> Found<'_> {
+    let id = item.get("id");
+    match (item["type"].as_str(), item.get("function")) {
+        (None | Some("function"), Some(function)) => of_function(id, function),
+        (Some(kind @ "custom"), _) => of_function(id, &item[kind]).spoiled(Problem::unsupported(
+            "it is a custom tool's, with a text in the place of arguments",
+        )),
+        _ => of_function(id, item).spoiled(Problem::unsupported("it is no call of a function")),
+    }
+}
+
+fn of_function<'o>(id: Option<&Value>, function: &'o Value) -> Found<'o> {
+    Found::new(id, function.get("name"), function.get("arguments"))
+}
+
+fn is_message(value: &Value) -> bool {
+    ["role", "tool_calls", "function_call"].iter().any(|key| value.get(key).is_some())
+}
+
+fn is_call(value: &Value) -> bool {
+    value.get("function").is_some() || value["type"] == "custom"
+}

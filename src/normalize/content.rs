@@ -1,0 +1,106 @@
+//! What a result says, for models.
+
+use std::borrow::Cow;
+
+use rmcp::model::{CallToolResult, ContentBlock, ImageContent, ResourceContents};
+use serde_json::Value;
+
+use super::outcome::{Dispatched, Outcome};
+
+/// What a model may be given.
+pub(super) enum Piece<'r> {
+    Text(Cow<'r, str>),
+    Image(&'r ImageContent),
+}
+
+/// What became of a call, as a text that says itself if it is an error.
+pub(super) fn text(call: &Dispatched) -> String {
+    let text = bare_text(call);
+    if call.is_error() { format!("error: {text}") } else { text }
+}
+
+/// What became of a call, as a text beside which it stands whether it is an error.
+pub(super) fn bare_text(call: &Dispatched) -> String {
+    match &call.outcome {
+        Outcome::Completed(result) => texts(pieces(result)),
+        Outcome::Failed(failure) => failure.message.clone(),
+        Outcome::Malformed(malformed) => malformed.to_string(),
+        Outcome::Skipped => "not called, since a call before it failed".to_owned(),
+    }
+}
+
+/// The content of a result, and its structured content, each said once.
+pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
+    let structured = result.structured_content.as_ref();
+    match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {
+        None => result.content.iter().map(piece).collect(),
+        Some(structured) => {
+            let besides = result.content.iter().filter(|block| !repeats(block, structured));
+            let structured = Piece::Text(structured.to_string().into());
+            besides.map(piece).chain([structured]).collect()
+        }
+    }
+}
+
+/// What a result says as a text besides its structured content.
+pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
+    let besides = result.content.iter().filter(|block| !repeats(block, structured));
+    texts(besides.map(piece))
+}
+
+/// Whether a block says what the structured content says: all of it, or what a branch of
+/// a composite gave, which the report says with whose it is.
+fn repeats(block: &ContentBlock, structured: &Value) -> bool {
+    let branches = structured.get("branches").and_then(Value::as_object);
+    let mut outputs = branches.into_iter().flatten().filter_map(|(_, branch)| branch.get("output"));
+    mirrors(block, structured)
+        || outputs.any(|output| match output {
+            Value::String(output) => block.as_text().is_some_and(|text| text.text == *output),
+            output => mirrors(block, output),
+        })
+}
+
+/// Whether a block is a text with the JSON of the structured content.
+fn mirrors(block: &ContentBlock, structured: &Value) -> bool {
+    let text = block.as_text().map(|text| serde_json::from_str::<Value>(&text.text));
+    text.is_some_and(|value| value.is_ok_and(|value| value == *structured))
+}
+
+fn texts<'r>(pieces: impl IntoIterator<Item = Piece<'r>>) -> String {
+    let texts: Vec<_> = pieces.into_iter().map(Piece::into_text).collect();
+    texts.join("\n")
+}
+
+fn piece(block: &ContentBlock) -> Piece<'_> {
+    let text = match block {
+        ContentBlock::Text(text) => Cow::Borrowed(&*text.text),
+        ContentBlock::Image(image) => return Piece::Image(image),
+        ContentBlock::Audio(audio) => named("a recording", &audio.mime_type).into(),
+        ContentBlock::Resource(resource) => match &resource.resource {
+            ResourceContents::TextResourceContents { text, .. } => Cow::Borrowed(&**text),
+            ResourceContents::BlobResourceContents { uri, .. } => named("data", uri).into(),
+            _ => Cow::Borrowed("[a resource, which is left out]"),
+        },
+        ContentBlock::ResourceLink(link) => {
+            format!("[a link to the resource {}: {}]", link.name, link.uri).into()
+        }
+        _ => Cow::Borrowed("[something that is left out]"),
+    };
+    Piece::Text(text)
+}
+
+/// What is said in the place of content that a model is not given.
+pub(super) fn named(what: &str, of: &str) -> String {
+    format!("[{what} ({of}), which is left out]")
+}
+
+// === impl Piece ===
+
+impl Piece<'_> {
+    fn into_text(self) -> String {
+        match self {
+            Self::Text(text) => text.into_owned(),
+            Self::Image(image) => named("an image", &image.mime_type),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+use std::{
+    error::Error as _,
+    num::NonZeroUsize,
+    panic::AssertUnwindSafe,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use futures::{FutureExt, StreamExt, stream};
+use rmcp::model::CallToolRequestParams;
+use tower::{BoxError, ServiceExt};
+use tower_service::Service;
+
+use super::{
+    call::{MalformedCall, ToolCall},
+    names::ToolNames,
+    outcome::{Dispatched, Failure, FailureKind, Outcome},
+};
+use crate::{
+    message::{BackendErrorKind, Cause, Context, Reply, Request, ToolAnswer},
+    tasks::cancel_task,
+};
+
+/// How calls are made.
+///
+/// By default one after another, all of them, and by the names that the model wrote.
+#[derive(Clone, Debug, Default)]
+pub struct DispatchOptions {
+    order: Order,
+    stop_on_error: bool,
+    names: Option<ToolNames>,
+    context: Context,
+    outer: Option<Context>,
+}
+
+/// How many calls of an answer are made at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// One after another, as the model wrote them.
+    #[default]
+    InOrder,
+    /// So many at the same time, begun as the model wrote them.
+    Parallel {
+        /// How many at most.
+        max: NonZeroUsize,
+    },
+}
+
+/// Makes calls, and tells what became of each, in the order of the calls.
+///
+/// Each call ends for itself: what one before it gave is not lost if one fails, is
+/// malformed or panics. All of them run in the task that waits for this; dropping the
+/// future cancels those that are running, and no other is made.
+///
+/// Each call goes to a clone of the service, when that is ready. A tool that nobody
+/// knows and one that nobody may use fail alike if they do in the service. A tool that
+/// wants to ask somebody fails, and so does one that goes on as a task, which is
+/// cancelled.
+///
+/// See the [module docs](super) for an example.
+pub async fn dispatch<S>(
+    service: S,
+    calls: impl IntoIterator<Item = Result<ToolCall, MalformedCall>>,
+    options: &DispatchOptions,
+) -> Vec<Dispatched>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    let at_once = match options.order {
+        Order::InOrder => 1,
+        Order::Parallel { max } => max.get(),
+    };
+    let has_failed = AtomicBool::new(false);
+    let has_failed = &has_failed;
+    // The service moves along: not every one can be shared between threads.
+    let work = calls.into_iter().enumerate().map(move |(place, call)| {
+        let service = service.clone();
+        async move {
+            let is_skipped = options.stop_on_error && has_failed.load(Ordering::Relaxed);
+            let dispatched = one(service, call, options, is_skipped).await;
+            has_failed.fetch_or(dispatched.is_error(), Ordering::Relaxed);
+            (place, dispatched)
+        }
+    });
+    let mut ended: Vec<_> = stream::iter(work).buffer_unordered(at_once).collect().await;
+    ended.sort_unstable_by_key(|(place, _)| *place);
+    ended.into_iter().map(|(_, dispatched)| dispatched).collect()
+}
+
+async fn one<S>(
+    service: S,
+    call: Result<ToolCall, MalformedCall>,
+    options: &DispatchOptions,
+    is_skipped: bool,
+) -> Dispatched
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    match call {
+        Err(malformed) => Dispatched {
+            id: malformed.id.clone(),
+            name: malformed.name.clone(),
+            form: malformed.form,
+            outcome: Outcome::Malformed(malformed),
+        },
+        Ok(ToolCall { id, name, arguments, form }) => {
+            let outcome = if is_skipped {
+                Outcome::Skipped
+            } else {
+                let tool = options.names.as_ref().and_then(|names| names.original(&name));
+                let params = CallToolRequestParams::new(tool.unwrap_or(&name).to_owned())
+                    .with_arguments(arguments);
+                let answer = AssertUnwindSafe(answer(service, params, &name, options));
+                answer.catch_unwind().await.unwrap_or_else(|_| {
+                    // The panic hook has printed what with.
+                    tracing::error!(tool = name, "a tool panicked");
+                    Outcome::Failed(Failure::new(FailureKind::Panic, "the tool panicked"))
+                })
+            };
+            Dispatched { id: Some(id), name: Some(name), outcome, form }
+        }
+    }
+}
+
+async fn answer<S>(
+    service: S,
+    params: CallToolRequestParams,
+    name: &str,
+    options: &DispatchOptions,
+) -> Outcome
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    let tool = params.name.clone();
+    let request = options.request(Request::call_tool_with(params));
+    let context = request.context().clone();
+    let mut reply = match service.clone().oneshot(request).await {
+        Ok(reply) => reply,
+        Err(error) => return Outcome::Failed(service_failure(&error.into())),
+    };
+    // The model is told of the tool by the name that it knows.
+    if let Some(refused) = reply.refusal_mut().and_then(|refusal| refusal.name_mut())
+        && *refused == tool
+    {
+        *refused = name.to_owned().into();
+    }
+    let failed = |kind, message| Outcome::Failed(Failure::new(kind, message));
+    match reply.into_tool_answer() {
+        ToolAnswer::Result(result) => Outcome::Completed(Box::new(result)),
+        ToolAnswer::Error(error) => Outcome::Failed(error.into()),
+        ToolAnswer::Refused(refusal) => Outcome::Failed(refusal.to_error().into()),
+        ToolAnswer::InputRequired(_) => {
+            failed(FailureKind::InputRequired, "the tool wants to ask somebody, and nobody is here")
+        }
+        ToolAnswer::Task(id) => {
+            cancel_task(service, id, context).await;
+            failed(FailureKind::Task, "the tool goes on as a task, which nobody can wait for")
+        }
+        ToolAnswer::Invalid => failed(FailureKind::Protocol, "the tool gave an invalid result"),
+    }
+}
+
+/// Why a service could not answer, in words that say nothing about it.
+fn service_failure(error: &BoxError) -> Failure {
+    match Cause::of(&**error) {
+        Cause::TimedOut => Failure::new(FailureKind::Timeout, "no answer in time"),
+        Cause::Overloaded => Failure::new(FailureKind::Service, "the tool's server is overloaded"),
+        Cause::Backend(backend) => {
+            tracing::warn!(%error, source = backend.source(), "a backend could not answer");
+            let kind = match backend.kind() {
+                BackendErrorKind::TimedOut => FailureKind::Timeout,
+                _ => FailureKind::Service,
+            };
+            Failure::new(kind, backend.to_string())
+        }
+        Cause::Unknown => {
+            tracing::warn!(%error, "a tool's server could not answer");
+            Failure::new(FailureKind::Service, "the tool's server could not answer")
+        }
+    }
+}
+
+// === impl DispatchOptions ===
+
+impl DispatchOptions {
+    /// One call after another, all of them, and by the names that the model wrote.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how many calls are made at the same time; by default one.
+    #[must_use]
+    pub const fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets whether no other call is begun after one that failed, was malformed, or of
+    /// which the tool says that it failed; not by default. The others are
+    /// [skipped](Outcome::Skipped).
+    #[must_use]
+    pub const fn stop_on_error(mut self, stop: bool) -> Self {
+        self.stop_on_error = stop;
+        self
+    }
+
+    /// Sets by which names the model knows the tools. A name that is none of them is
+    /// left as it is.
+    #[must_use]
+    pub fn names(mut self, names: ToolNames) -> Self {
+        self.names = Some(names);
+        self
+    }
+
+    /// Sets the context of all calls: who calls, and what budgets go by. For a tool that
+    /// makes calls while it is called itself, see [`within`](Self::within).
+    #[must_use]
+    pub fn context(mut self, context: impl Into<Context>) -> Self {
+        self.context = context.into();
+        self
+    }
+
+    /// Makes all calls a part of the request that has this context: for a tool that asks a
+    /// model, and calls what the model wants.
+    ///
+    /// See [`Request::within`] for what they carry on. They come to an end if they lead to
+    /// the same tool again, which those that have the outer [`context`](Self::context) as
+    /// their own need not. What is in their own stands above what they are given.
+    ///
+    /// ```
+    /// use mcp_composite::{
+    ///     message::Request,
+    ///     normalize::{CallId, DispatchOptions, ToolCall, dispatch},
+    /// };
+    /// use rmcp::model::{CallToolResult, JsonObject};
+    /// use serde_json::json;
+    /// use tower::{BoxError, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let depth = service_fn(async |request: Request| {
+    ///     Ok::<_, BoxError>(CallToolResult::structured(json!(request.context().depth())).into())
+    /// });
+    /// // What a tool is called with.
+    /// let outer = Request::call_tool("agent");
+    ///
+    /// let call = ToolCall::new(CallId::new("a"), "depth", JsonObject::new());
+    /// let options = DispatchOptions::new().within(outer.context());
+    /// let ended = dispatch(depth, [Ok(call)], &options).await;
+    /// let result = ended[0].result().unwrap();
+    /// assert_eq!(result.structured_content, Some(json!(1)));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn within(mut self, outer: &Context) -> Self {
+        self.outer = Some(outer.clone());
+        self
+    }
+
+    fn request(&self, request: Request) -> Request {
+        let request = request.with_context(self.context.clone());
+        match &self.outer {
+            Some(outer) => request.within(outer),
+            None => request,
+        }
+    }
+}

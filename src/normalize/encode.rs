@@ -1,0 +1,165 @@
+//! Results as providers want them back.
+
+use rmcp::model::ImageContent;
+use serde_json::{Value, json};
+
+use super::{
+    call::{CallId, Form, MalformedKind},
+    content::{self, Piece},
+    outcome::{Dispatched, Outcome},
+    provider::Provider,
+};
+
+/// The kinds of images that Anthropic takes.
+const ANTHROPIC_IMAGES: [&str; 4] = ["image/gif", "image/jpeg", "image/png", "image/webp"];
+
+impl Provider {
+    /// Makes of what became of calls what goes back to the model, one answer per call:
+    /// what to append to the conversation, after the model's own turn.
+    ///
+    /// | of | what |
+    /// |---|---|
+    /// | `OpenAiResponses` | an item `function_call_output` for each call |
+    /// | `OpenAiChat` | a message of the role `tool` for each call |
+    /// | `Anthropic` | one message of the user, with a `tool_result` for each call |
+    /// | `Gemini` | one content of the user, with a `functionResponse` for each call |
+    /// | `Lfm` | a text `<\|tool_response_start\|>…<\|tool_response_end\|>` for each call |
+    /// | `Hermes` | a text `<tool_response>…</tool_response>` for each call |
+    ///
+    /// A call that was not made is answered with the reason. Left out are calls that
+    /// the conversation does not have: those without an id where the provider goes by
+    /// it, without a name where it goes by that, and those of another choice.
+    ///
+    /// Texts go back as they are, and images where the provider takes them from tools;
+    /// of other content only what it is. `structuredContent` goes back as another text,
+    /// unless one is its JSON already. To Gemini it goes back as it is, in the place of
+    /// that text; what else the result says stands beside it, as `content` beside
+    /// `structuredContent`. Within the texts for `Lfm` and `Hermes`, results are
+    /// JSON in which no marker can stand.
+    #[must_use]
+    pub fn encode(self, calls: &[Dispatched]) -> Vec<Value> {
+        let in_conversation = calls.iter().filter(|call| match &call.outcome {
+            Outcome::Malformed(malformed) => malformed.kind() != MalformedKind::OtherChoice,
+            _ => true,
+        });
+        let answers: Vec<_> = in_conversation.filter_map(|call| self.answer(call)).collect();
+        match self {
+            _ if answers.is_empty() => answers,
+            Self::Anthropic => vec![json!({ "role": "user", "content": answers })],
+            Self::Gemini => vec![json!({ "role": "user", "parts": answers })],
+            _ => answers,
+        }
+    }
+
+    fn answer(self, call: &Dispatched) -> Option<Value> {
+        match self {
+            Self::OpenAiResponses => responses(call),
+            Self::OpenAiChat => chat(call),
+            Self::Anthropic => anthropic(call),
+            Self::Gemini => gemini(call),
+            Self::Lfm => Some(tagged(call, "<|tool_response_start|>", "<|tool_response_end|>")),
+            Self::Hermes => Some(tagged(call, "<tool_response>\n", "\n</tool_response>")),
+        }
+    }
+}
+
+fn responses(call: &Dispatched) -> Option<Value> {
+    let kind = match call.form {
+        Form::Custom => "custom_tool_call_output",
+        Form::Function | Form::Legacy => "function_call_output",
+    };
+    let pieces = call.result().filter(|_| !call.is_error()).map(content::pieces);
+    let images =
+        pieces.filter(|pieces| pieces.iter().any(|piece| matches!(piece, Piece::Image(_))));
+    let output = match images {
+        None => json!(content::text(call)),
+        Some(pieces) => pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Text(text) => json!({ "type": "input_text", "text": text }),
+                Piece::Image(image) => {
+                    let url = format!("data:{};base64,{}", image.mime_type, image.data);
+                    json!({ "type": "input_image", "image_url": url })
+                }
+            })
+            .collect(),
+    };
+    Some(json!({ "type": kind, "call_id": call.id.as_ref()?.as_str(), "output": output }))
+}
+
+fn chat(call: &Dispatched) -> Option<Value> {
+    let content = content::text(call);
+    match call.form {
+        Form::Legacy => {
+            Some(json!({ "role": "function", "name": call.name.as_ref()?, "content": content }))
+        }
+        Form::Function | Form::Custom => {
+            let id = call.id.as_ref()?.as_str();
+            Some(json!({ "role": "tool", "tool_call_id": id, "content": content }))
+        }
+    }
+}
+
+fn anthropic(call: &Dispatched) -> Option<Value> {
+    let pieces = match call.result() {
+        Some(result) => content::pieces(result),
+        None => vec![Piece::Text(content::bare_text(call).into())],
+    };
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let is_image = |image: &ImageContent| ANTHROPIC_IMAGES.contains(&&*image.mime_type);
+    let blocks: Vec<_> = pieces
+        .iter()
+        .filter_map(|piece| match piece {
+            // A blank text is an error there.
+            Piece::Text(blank) if blank.trim().is_empty() => None,
+            Piece::Text(piece) => Some(text(piece)),
+            // So is an image beside what says that it failed.
+            Piece::Image(image) if !call.is_error() && is_image(image) => Some(json!({
+                "type": "image",
+                "source": { "type": "base64", "media_type": image.mime_type, "data": image.data },
+            })),
+            Piece::Image(image) => Some(text(&content::named("an image", &image.mime_type))),
+        })
+        .collect();
+    let mut answer = json!({
+        "type": "tool_result",
+        "tool_use_id": call.id.as_ref()?.as_str(),
+        "content": blocks,
+    });
+    if call.is_error() {
+        answer["is_error"] = json!(true);
+    }
+    Some(answer)
+}
+
+fn gemini(call: &Dispatched) -> Option<Value> {
+    let structured = call.result().and_then(|result| {
+        let structured = result.structured_content.as_ref()?;
+        Some((structured, content::besides(structured, result)))
+    });
+    // What stands beside `output` itself may be passed over there.
+    let response = match structured {
+        _ if call.is_error() => json!({ "error": content::bare_text(call) }),
+        Some((structured, besides)) if besides.is_empty() => json!({ "output": structured }),
+        Some((structured, besides)) => {
+            json!({ "output": { "structuredContent": structured, "content": besides } })
+        }
+        None => json!({ "output": content::bare_text(call) }),
+    };
+    let mut answer = json!({ "name": call.name.as_ref()?, "response": response });
+    // It does not know an id that was made here.
+    if let Some(id) = call.id.as_ref().filter(|id| !CallId::is_made(id)) {
+        answer["id"] = json!(id.as_str());
+    }
+    Some(json!({ "functionResponse": answer }))
+}
+
+/// An answer for a model that reads text.
+fn tagged(call: &Dispatched, start: &str, end: &str) -> Value {
+    let key = if call.is_error() { "error" } else { "content" };
+    let mut answer = json!({ "name": call.name });
+    answer[key] = json!(content::bare_text(call));
+    // Within JSON this is the same character, and a tool cannot end its answer early.
+    let answer = answer.to_string().replace('<', "\\u003c");
+    json!(format!("{start}{answer}{end}"))
+}

@@ -1,0 +1,163 @@
+use std::collections::HashSet;
+
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use super::{
+    arguments,
+    call::{CallId, Form, MalformedCall, MalformedKind, Problem, ToolCall},
+    limits::Limits,
+};
+
+/// How long the name of a tool may be: twice what MCP recommends.
+const MAX_NAME: usize = 256;
+
+/// What looks like a call, before it is known whether it can be made.
+#[derive(Debug)]
+pub(super) struct Found<'o> {
+    id: Option<String>,
+    name: Option<String>,
+    form: Form,
+    arguments: Arguments<'o>,
+}
+
+/// The arguments of a call, if it is one.
+#[derive(Debug)]
+enum Arguments<'o> {
+    /// As the provider gives them. Those of calls that are too many never are read.
+    Unread(Option<&'o Value>),
+    Read(Result<JsonObject, Problem>),
+}
+
+/// Makes calls of what was found, in the same order: with an id each, and none under
+/// the id of another.
+pub(super) fn calls(
+    found: Vec<Found<'_>>,
+    limits: &Limits,
+) -> Vec<Result<ToolCall, MalformedCall>> {
+    let mut taken: HashSet<String> = found.iter().filter_map(|found| found.id.clone()).collect();
+    let mut seen = HashSet::new();
+    let call = |(place, found): (usize, Found<'_>)| {
+        let is_first = found.id.as_ref().is_none_or(|id| seen.insert(id.clone()));
+        let id = found.id.map(CallId::new);
+        let arguments = match found.arguments {
+            _ if place >= limits.max_calls => Err(limits.too_many()),
+            arguments => match arguments.read(limits) {
+                Err(problem) => Err(problem),
+                Ok(_) if !is_first => Err(Problem::new(
+                    MalformedKind::DuplicateId,
+                    "a call before it has the same id, so it was not made",
+                )),
+                Ok(arguments) => Ok(arguments),
+            },
+        };
+        let arguments = arguments.and_then(|arguments| {
+            let name = found.name.as_deref().filter(|name| is_name(name));
+            let name = name.ok_or_else(|| no_name(found.name.as_deref()))?;
+            Ok((name.to_owned(), arguments))
+        });
+        match arguments {
+            Ok((name, arguments)) => {
+                let id = id.unwrap_or_else(|| make_id(place, &mut taken));
+                Ok(ToolCall { id, name, arguments, form: found.form })
+            }
+            Err(problem) => {
+                let name = found.name.filter(|name| is_name(name));
+                Err(MalformedCall { id, name, form: found.form, problem })
+            }
+        }
+    };
+    found.into_iter().enumerate().map(call).collect()
+}
+
+// === impl Found ===
+
+impl<'o> Found<'o> {
+    /// A call, of the parts that a provider gives it.
+    pub(super) fn new(
+        id: Option<&Value>,
+        name: Option<&Value>,
+        arguments: Option<&'o Value>,
+    ) -> Self {
+        let text = |value: Option<&Value>| {
+            let text = value.and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+            text.map(str::to_owned)
+        };
+        Self {
+            id: text(id),
+            name: text(name),
+            form: Form::default(),
+            arguments: Arguments::Unread(arguments),
+        }
+    }
+
+    /// The call with its arguments read, which need not be kept any longer.
+    pub(super) fn read(self, limits: &Limits) -> Found<'static> {
+        let arguments = Arguments::Read(self.arguments.read(limits));
+        Found { id: self.id, name: self.name, form: self.form, arguments }
+    }
+
+    /// A call that a text has.
+    pub(super) fn named(name: String, arguments: JsonObject) -> Self {
+        let arguments = Arguments::Read(Ok(arguments));
+        Self { id: None, name: Some(name), form: Form::default(), arguments }
+    }
+
+    /// Something that is no call.
+    pub(super) fn malformed(name: Option<String>, problem: Problem) -> Self {
+        let arguments = Arguments::Read(Err(problem));
+        Self { id: None, name, form: Form::default(), arguments }
+    }
+
+    /// The call in another form.
+    pub(super) fn in_form(self, form: Form) -> Self {
+        Self { form, ..self }
+    }
+
+    /// Makes it malformed, whatever else is wrong with it.
+    pub(super) fn spoil(&mut self, problem: Problem) {
+        self.arguments = Arguments::Read(Err(problem));
+    }
+
+    /// The call made malformed.
+    pub(super) fn spoiled(mut self, problem: Problem) -> Self {
+        self.spoil(problem);
+        self
+    }
+}
+
+// === impl Arguments ===
+
+impl Arguments<'_> {
+    fn read(self, limits: &Limits) -> Result<JsonObject, Problem> {
+        match self {
+            Self::Unread(arguments) => arguments::read(arguments, limits),
+            Self::Read(arguments) => arguments,
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.trim().is_empty() && name.len() <= MAX_NAME && !name.contains(char::is_control)
+}
+
+fn no_name(name: Option<&str>) -> Problem {
+    let message = match name {
+        None => "it has no name".to_owned(),
+        Some(name) if name.len() > MAX_NAME => {
+            format!("its name has more than {MAX_NAME} bytes")
+        }
+        Some(_) => "its name has characters that no name has".to_owned(),
+    };
+    Problem::new(MalformedKind::Name, message)
+}
+
+/// An id that no other call has.
+fn make_id(place: usize, taken: &mut HashSet<String>) -> CallId {
+    let mut id = format!("call_{place}");
+    while taken.contains(&id) {
+        id.push('_');
+    }
+    taken.insert(id.clone());
+    CallId::made(id)
+}

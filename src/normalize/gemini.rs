@@ -1,0 +1,77 @@
+//! The Gemini API: candidates, each with a content of parts, some of which are calls.
+
+use std::slice;
+
+use serde_json::Value;
+
+use super::{
+    call::{MalformedKind, Problem},
+    error::OutputError,
+    found::Found,
+};
+
+const EXPECTED: OutputError = OutputError::UnknownShape {
+    expected: "a response with `candidates`, a content with `parts`, or its parts",
+};
+
+pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+    match output {
+        Value::Array(parts) if parts.iter().any(|part| part.get("candidates").is_some()) => {
+            Err(OutputError::Stream)
+        }
+        Value::Array(parts) if parts.is_empty() || parts.iter().any(is_part) => Ok(in_parts(parts)),
+        Value::Object(members) => match (members.get("candidates"), members.get("parts")) {
+            (Some(Value::Array(candidates)), _) => Ok(in_candidates(candidates)),
+            (None, Some(Value::Array(parts))) => Ok(in_parts(parts)),
+            (None, None) if is_part(output) => Ok(in_parts(slice::from_ref(output))),
+            // All of the prompt was blocked.
+            (None, None) if members.contains_key("promptFeedback") => Ok(Vec::new()),
+            _ => Err(EXPECTED),
+        },
+        _ => Err(EXPECTED),
+    }
+}
+
+/// Only the first candidate becomes a part of the conversation.
+fn in_candidates(candidates: &[Value]) -> Vec<Found<'_>> {
+    let mut found = Vec::new();
+    for (place, candidate) in candidates.iter().enumerate() {
+        let parts = candidate["content"]["parts"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut calls = in_parts(parts);
+        match candidate["finishReason"].as_str() {
+            Some("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL") => {
+                let problem = Problem::syntax("the provider could not read what the model wrote");
+                calls.push(Found::malformed(None, problem));
+            }
+            Some("MAX_TOKENS") if parts.last().is_some_and(|part| call(part).is_some()) => {
+                if let Some(last) = calls.last_mut() {
+                    last.spoil(Problem::incomplete("the model was stopped in the middle of it"));
+                }
+            }
+            _ => (),
+        }
+        if place > 0 {
+            let other = "it belongs to another candidate than the first";
+            for call in &mut calls {
+                call.spoil(Problem::new(MalformedKind::OtherChoice, other));
+            }
+        }
+        found.append(&mut calls);
+    }
+    found
+}
+
+fn in_parts(parts: &[Value]) -> Vec<Found<'_>> {
+    let calls = parts.iter().filter_map(call);
+    calls.map(|call| Found::new(call.get("id"), call.get("name"), call.get("args"))).collect()
+}
+
+/// The call of a part, as the API writes it and as its libraries for Python do.
+fn call(part: &Value) -> Option<&Value> {
+    part.get("functionCall").or_else(|| part.get("function_call"))
+}
+
+fn is_part(value: &Value) -> bool {
+    let is_of_others = value.get("type").is_some() || value.get("role").is_some();
+    !is_of_others && (call(value).is_some() || value.get("text").is_some())
+}

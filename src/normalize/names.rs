@@ -1,0 +1,122 @@
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::Write as _,
+    sync::Arc,
+};
+
+use rmcp::model::Tool;
+use sha2::{Digest, Sha256};
+
+/// How long a name may be, with every provider.
+const MAX_NAME: usize = 64;
+/// How many bytes of a hash tell names apart.
+const HASH: usize = 4;
+
+/// The names by which models know tools.
+///
+/// MCP allows names that providers refuse, such as `github/search`. Each tool gets a
+/// name that all providers take: 1 to 64 ASCII letters, digits, `_` and `-`, of which
+/// the first is a letter or `_`. A name that is one stays as it is; in others, what is
+/// not allowed becomes `_`. Where that would make two tools one, or a name is too
+/// long, it ends with a hash of the tool's name. The order of the tools makes no
+/// difference.
+///
+/// ```
+/// use mcp_composite::normalize::ToolNames;
+///
+/// let names = ToolNames::new(["github/search", "jira.search", "jira_search"]);
+/// assert_eq!(names.exposed("github/search"), Some("github_search"));
+/// assert_eq!(names.exposed("jira_search"), Some("jira_search"));
+/// assert_eq!(names.exposed("jira.search"), Some("jira_search_d879d4ba"));
+/// assert_eq!(names.original("github_search"), Some("github/search"));
+/// assert_eq!(names.original("github/search"), None);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ToolNames(Arc<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    exposed: HashMap<String, String>,
+    originals: HashMap<String, String>,
+}
+
+// === impl ToolNames ===
+
+impl ToolNames {
+    /// Makes names for the tools of these names.
+    pub fn new<N: Into<String>>(tools: impl IntoIterator<Item = N>) -> Self {
+        let tools: BTreeSet<String> = tools.into_iter().map(Into::into).collect();
+        let mut claims: BTreeMap<String, usize> = BTreeMap::new();
+        for tool in tools.iter().filter(|tool| !is_allowed(tool)) {
+            *claims.entry(plain(tool)).or_default() += 1;
+        }
+        let is_free = |name: &str| name.len() <= MAX_NAME && !tools.contains(name);
+        let mut names = Names::default();
+        for tool in &tools {
+            let plain = plain(tool);
+            let exposed = if is_allowed(tool) || (is_free(&plain) && claims[&plain] == 1) {
+                plain
+            } else {
+                // A name that another tool has in any case is not taken from it.
+                let taken = |name: &String| {
+                    tools.contains(name)
+                        || claims.contains_key(name)
+                        || names.originals.contains_key(name)
+                };
+                let mut hashes = (0..).map(|attempt| hashed(&plain, tool, attempt));
+                let free = hashes.find(|name| !taken(name));
+                free.unwrap_or(plain)
+            };
+            names.originals.insert(exposed.clone(), tool.clone());
+            names.exposed.insert(tool.clone(), exposed);
+        }
+        Self(Arc::new(names))
+    }
+
+    /// Makes names for these tools.
+    #[must_use]
+    pub fn of(tools: &[Tool]) -> Self {
+        Self::new(tools.iter().map(|tool| &*tool.name))
+    }
+
+    /// The name by which models know a tool.
+    #[must_use]
+    pub fn exposed(&self, tool: &str) -> Option<&str> {
+        self.0.exposed.get(tool).map(String::as_str)
+    }
+
+    /// The name of the tool that models know by this one.
+    #[must_use]
+    pub fn original(&self, exposed: &str) -> Option<&str> {
+        self.0.originals.get(exposed).map(String::as_str)
+    }
+}
+
+fn is_allowed(name: &str) -> bool {
+    name.len() <= MAX_NAME && !name.is_empty() && plain(name) == name
+}
+
+/// A name with nothing in it that a provider does not take, however long.
+fn plain(name: &str) -> String {
+    let begins_well = name.starts_with(|first: char| !first.is_ascii_digit() && first != '-');
+    let spelled = name.chars().map(|character| match character {
+        '-' => '-',
+        character if character.is_ascii_alphanumeric() => character,
+        _ => '_',
+    });
+    let before = if begins_well { "" } else { "_" };
+    before.chars().chain(spelled).collect()
+}
+
+/// A name that ends with a hash of the tool's name, another one with each attempt, and
+/// is short enough.
+fn hashed(plain: &str, tool: &str, attempt: usize) -> String {
+    let hash = Sha256::digest([tool.as_bytes(), &vec![0; attempt]].concat());
+    let mut suffix = "_".to_owned();
+    for byte in &hash[..HASH] {
+        // A string takes everything.
+        write!(suffix, "{byte:02x}").unwrap_or_default();
+    }
+    // It is ASCII, so it can be cut anywhere.
+    format!("{}{suffix}", &plain[..plain.len().min(MAX_NAME - suffix.len())])
+}

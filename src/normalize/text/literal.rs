@@ -1,0 +1,286 @@
+//! Literals of Python, and those of JSON where a model mixes them up.
+
+use rmcp::model::JsonObject;
+use serde_json::{Number, Value};
+
+use super::lfm::told;
+use crate::normalize::{
+    call::{MalformedKind, Problem},
+    limits::Limits,
+};
+
+/// Reads names and literals one after another.
+pub(super) struct Reader<'t> {
+    rest: &'t str,
+    limits: Limits,
+}
+
+/// A list or a dictionary that is not yet closed.
+enum Open {
+    List(Vec<Value>),
+    /// With the key of the value that comes next.
+    Dict(JsonObject, String),
+}
+
+// === impl Reader ===
+
+impl<'t> Reader<'t> {
+    pub(super) const fn new(text: &'t str, limits: Limits) -> Self {
+        Self { rest: text, limits }
+    }
+
+    /// Goes on after this character, if it comes next.
+    pub(super) fn takes(&mut self, character: char) -> bool {
+        self.rest = self.rest.trim_start();
+        let after = self.rest.strip_prefix(character);
+        self.rest = after.unwrap_or(self.rest);
+        after.is_some()
+    }
+
+    pub(super) fn is_at_end(&mut self) -> bool {
+        self.rest = self.rest.trim_start();
+        self.rest.is_empty()
+    }
+
+    /// What is wrong if this does not come next.
+    pub(super) fn expected(&self, expected: &str) -> Problem {
+        let found = told(self.rest.trim_start());
+        Problem::new(MalformedKind::Arguments, format!("expected {expected}, found {found}"))
+    }
+
+    /// The name of an argument.
+    pub(super) fn name(&mut self) -> Result<String, Problem> {
+        self.rest = self.rest.trim_start();
+        let before = self.rest;
+        let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$');
+        let name = self.while_is(is_of_name);
+        if name.starts_with(|first: char| first.is_alphabetic() || matches!(first, '_' | '$')) {
+            return Ok(name.to_owned());
+        }
+        self.rest = before;
+        Err(self.expected("the name of an argument"))
+    }
+
+    /// The value of an argument.
+    ///
+    /// It is read without recursion: how deep it is nested costs no stack.
+    pub(super) fn value(&mut self, of: &str) -> Result<Value, Problem> {
+        let mut open: Vec<Open> = Vec::new();
+        loop {
+            let mut value = match (self.takes('['), open.last()) {
+                (true, _) => {
+                    self.enter(&mut open, Open::List(Vec::new()))?;
+                    continue;
+                }
+                (false, Some(Open::List(_))) if self.takes(']') => close(&mut open),
+                _ if self.takes('{') => {
+                    self.enter(&mut open, Open::Dict(JsonObject::new(), String::new()))?;
+                    match self.takes('}') {
+                        true => close(&mut open),
+                        false => {
+                            self.key(&mut open)?;
+                            continue;
+                        }
+                    }
+                }
+                _ => self.scalar(of)?,
+            };
+            // What it is the last of is a value, too.
+            loop {
+                match open.last_mut() {
+                    None => return Ok(value),
+                    Some(Open::List(elements)) => {
+                        elements.push(value);
+                        if self.takes(',') {
+                            break;
+                        }
+                        if !self.takes(']') {
+                            return Err(self.expected("`,` or `]` in a list"));
+                        }
+                    }
+                    Some(Open::Dict(members, key)) => {
+                        members.insert(std::mem::take(key), value);
+                        let goes_on = self.takes(',');
+                        if !self.takes('}') {
+                            if goes_on {
+                                self.key(&mut open)?;
+                                break;
+                            }
+                            return Err(self.expected("`,` or `}` in a dictionary"));
+                        }
+                    }
+                }
+                value = close(&mut open);
+            }
+        }
+    }
+
+    fn enter(&self, open: &mut Vec<Open>, container: Open) -> Result<(), Problem> {
+        // The arguments themselves are the first level.
+        if open.len() + 2 > self.limits.max_depth {
+            return Err(self.limits.too_deep());
+        }
+        open.push(container);
+        Ok(())
+    }
+
+    /// The key of the next member of the innermost dictionary.
+    fn key(&mut self, open: &mut [Open]) -> Result<(), Problem> {
+        self.rest = self.rest.trim_start();
+        if !self.rest.starts_with(['"', '\'']) {
+            return Err(self.expected("a text as a key"));
+        }
+        let key = self.text()?;
+        if !self.takes(':') {
+            return Err(self.expected("`:` after a key"));
+        }
+        if let Some(Open::Dict(members, next)) = open.last_mut() {
+            if members.contains_key(&key) {
+                let message = format!("the key {} is there twice", told(&key));
+                return Err(Problem::new(MalformedKind::Arguments, message));
+            }
+            *next = key;
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, of: &str) -> Result<Value, Problem> {
+        self.rest = self.rest.trim_start();
+        if self.rest.starts_with(['"', '\'']) {
+            return self.text().map(Value::String);
+        }
+        let before = self.rest;
+        let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '+' | '-');
+        let word = self.while_is(is_of_word);
+        Ok(match word {
+            "True" | "true" => Value::Bool(true),
+            "False" | "false" => Value::Bool(false),
+            "None" | "null" => Value::Null,
+            _ => match number(word) {
+                Some(Some(number)) => Value::Number(number),
+                Some(None) => {
+                    let message = format!("the number {} cannot be kept exactly", told(word));
+                    return Err(Problem::new(MalformedKind::Arguments, message));
+                }
+                None => {
+                    self.rest = before;
+                    let expected = format!("a text, a number or another value for `{of}`");
+                    return Err(self.expected(&expected));
+                }
+            },
+        })
+    }
+
+    /// A text in quotes.
+    fn text(&mut self) -> Result<String, Problem> {
+        let mut characters = self.rest.chars();
+        let quote = characters.next();
+        let mut text = String::new();
+        loop {
+            let Some(character) = characters.next() else {
+                self.rest = "";
+                return Err(self.expected("the end of a text"));
+            };
+            match character {
+                _ if Some(character) == quote => break,
+                '\\' => {
+                    let escaped = characters.as_str();
+                    self.rest = unescape(escaped, &mut text).ok_or_else(|| bad_escape(escaped))?;
+                    characters = self.rest.chars();
+                }
+                _ => text.push(character),
+            }
+        }
+        self.rest = characters.as_str();
+        Ok(text)
+    }
+
+    fn while_is(&mut self, is: impl Fn(char) -> bool) -> &'t str {
+        let end = self.rest.find(|character| !is(character)).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        taken
+    }
+}
+
+/// Takes the innermost container, which is a value now.
+fn close(open: &mut Vec<Open>) -> Value {
+    match open.pop() {
+        Some(Open::List(elements)) => Value::Array(elements),
+        Some(Open::Dict(members, _)) => Value::Object(members),
+        None => Value::Null,
+    }
+}
+
+/// A number as JSON writes it; nothing in it if it cannot be kept exactly.
+fn number(word: &str) -> Option<Option<Number>> {
+    // What JSON allows is what Python and JSON agree on: no `1_000`, `0x10`, `007`, `nan`.
+    serde_json::from_str::<Number>(word).ok()?;
+    if word.contains(['.', 'e', 'E']) {
+        // Parsed anew, since serde_json may be off by the last bit.
+        return Some(word.parse().ok().and_then(Number::from_f64));
+    }
+    let signed = word.parse::<i64>().map(Number::from);
+    Some(signed.or_else(|_| word.parse::<u64>().map(Number::from)).ok())
+}
+
+/// Writes what stands after a backslash, and goes on after it.
+fn unescape<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
+    let mut characters = escaped.chars();
+    let character = match characters.next()? {
+        'n' => '\n',
+        't' => '\t',
+        'r' => '\r',
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'v' => '\u{b}',
+        'a' => '\u{7}',
+        // A line that goes on.
+        '\n' => return Some(characters.as_str()),
+        same @ ('\\' | '\'' | '"' | '/') => same,
+        '0'..='7' => return octal(escaped, text),
+        'x' => return of_code(characters.as_str(), 2, text),
+        'u' => return of_code(characters.as_str(), 4, text),
+        'U' => return of_code(characters.as_str(), 8, text),
+        'N' => return None,
+        // As Python has it: `\d` in a regular expression is two characters.
+        other => {
+            text.push('\\');
+            other
+        }
+    };
+    text.push(character);
+    Some(characters.as_str())
+}
+
+fn octal<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
+    let is_octal = |byte: &u8| (b'0'..=b'7').contains(byte);
+    let length = escaped.bytes().take(3).take_while(is_octal).count();
+    let (digits, rest) = escaped.split_at(length);
+    text.push(char::from_u32(u32::from_str_radix(digits, 8).ok()?)?);
+    Some(rest)
+}
+
+/// A character by its number in so many hexadecimal digits, or one of JSON's pairs.
+fn of_code<'t>(escaped: &'t str, digits: usize, text: &mut String) -> Option<&'t str> {
+    let (code, rest) = hexadecimal(escaped, digits)?;
+    if let Some(character) = char::from_u32(code) {
+        text.push(character);
+        return Some(rest);
+    }
+    let (low, rest) = hexadecimal(rest.strip_prefix("\\u")?, 4)?;
+    let units = [u16::try_from(code).ok()?, u16::try_from(low).ok()?];
+    text.push_str(&String::from_utf16(&units).ok()?);
+    Some(rest)
+}
+
+fn hexadecimal(escaped: &str, digits: usize) -> Option<(u32, &str)> {
+    let (code, rest) = escaped.split_at_checked(digits)?;
+    let is_hexadecimal = code.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hexadecimal.then(|| u32::from_str_radix(code, 16).ok())?.map(|code| (code, rest))
+}
+
+fn bad_escape(escaped: &str) -> Problem {
+    let message = format!("no text has an escape like {}", told(&format!("\\{escaped}")));
+    Problem::new(MalformedKind::Arguments, message)
+}
