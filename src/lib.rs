@@ -135,6 +135,9 @@ pub mod config;
 #[cfg(feature = "normalize")]
 pub mod normalize;
 
+#[cfg(feature = "redis")]
+pub mod redis;
+
 #[cfg(feature = "testing")]
 pub mod testing;
 

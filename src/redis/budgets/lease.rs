@@ -1,0 +1,80 @@
+use std::sync::Arc;
+
+use super::{
+    account::Account,
+    settling::{Settlement, Settling},
+};
+use crate::budget::Held;
+
+/// An amount that is, or may be, reserved at the server; dropped, it is given back.
+pub(super) struct Lease {
+    settling: Arc<Settling>,
+    account: Account,
+    name: String,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The server was asked, and has not answered.
+    Asked,
+    /// The server keeps it, and may be asked for it once more.
+    Held { was_repeated: bool },
+    /// Nothing is left to tell.
+    Ended,
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// What is about to be asked for.
+    pub(super) const fn asked(settling: Arc<Settling>, account: Account, name: String) -> Self {
+        Self { settling, account, name, state: State::Asked }
+    }
+
+    /// The server keeps it, and was perhaps asked for it again.
+    pub(super) fn held(mut self, was_repeated: bool) -> Self {
+        self.state = State::Held { was_repeated };
+        self
+    }
+
+    /// The server has refused it.
+    pub(super) fn refused(mut self) {
+        self.state = State::Ended;
+    }
+
+    pub(super) const fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn tell(&mut self, actual: u64) {
+        let is_unsure = self.state == State::Asked;
+        let was_repeated = self.state == State::Held { was_repeated: true };
+        self.state = State::Ended;
+        self.settling.tell(Settlement {
+            account: self.account.clone(),
+            lease: std::mem::take(&mut self.name),
+            actual,
+            is_unsure,
+            may_arrive: is_unsure || was_repeated,
+        });
+    }
+}
+
+impl Held for Lease {
+    fn settle(mut self: Box<Self>, actual: u64) {
+        self.tell(actual);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.state != State::Ended {
+            self.tell(0);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use ::redis::{
+    Client, ErrorKind, RedisError, RedisResult, ServerErrorKind,
+    aio::{ConnectionManager, ConnectionManagerConfig},
+};
+use futures::future::BoxFuture;
+use tokio::time::timeout;
+
+/// A connection that is made when it is first needed, and again after it was lost.
+///
+/// Whoever asks is told at once if nobody is there, and not after many attempts: the
+/// next one who asks tries again.
+#[derive(Clone)]
+pub(super) struct Connection {
+    client: Client,
+    timeout: Duration,
+    current: Arc<Mutex<Option<Arc<ConnectionManager>>>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Away {
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    #[error(transparent)]
+    Failed(#[from] RedisError),
+}
+
+// === impl Away ===
+
+impl Away {
+    /// Whether the server has answered, and will answer the same later.
+    pub(super) fn is_final(&self) -> bool {
+        // It has no room, or somebody else is to be waited for.
+        const LATER: [&str; 6] =
+            ["OOM", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS"];
+
+        match self {
+            Self::Late(_) => false,
+            Self::Failed(error) => {
+                is_answer(error) && error.code().is_none_or(|code| !LATER.contains(&code))
+            }
+        }
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    pub(super) fn new(client: Client, timeout: Duration) -> Self {
+        Self { client, timeout, current: Arc::default() }
+    }
+
+    /// Asks the server something that does no harm if it is asked twice.
+    pub(super) async fn ask<'a, T, F>(&self, ask: F) -> Result<T, Away>
+    where
+        F: Fn(ConnectionManager) -> BoxFuture<'a, RedisResult<T>>,
+    {
+        let mut used = None;
+        let asking = async {
+            let current = used.insert(self.current()?).clone();
+            match ask((*current).clone()).await {
+                // Nobody saw that it was lost until now.
+                Err(error) if !is_answer(&error) => {
+                    self.forget(&current);
+                    let next = used.insert(self.current()?).clone();
+                    ask((*next).clone()).await
+                }
+                answered => answered,
+            }
+        };
+        let answered = match timeout(self.timeout, asking).await {
+            Ok(answered) => answered.map_err(Away::Failed),
+            Err(_) => Err(Away::Late(self.timeout)),
+        };
+        if let (Err(away), Some(used)) = (&answered, &used)
+            && !matches!(away, Away::Failed(error) if is_answer(error))
+        {
+            self.forget(used);
+        }
+        answered
+    }
+
+    fn current(&self) -> RedisResult<Arc<ConnectionManager>> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = &*current {
+            return Ok(Arc::clone(current));
+        }
+        // Attempts and waiting are in the hands of whoever asks.
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(0)
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(None);
+        let new = ConnectionManager::new_lazy_with_config(self.client.clone(), config)?;
+        Ok(Arc::clone(current.insert(Arc::new(new))))
+    }
+
+    /// Lets the next one who asks connect anew, unless another has.
+    fn forget(&self, used: &Arc<ConnectionManager>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, used)) {
+            *current = None;
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // There can be a password in the client.
+        f.debug_struct("Connection").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// Whether the server has answered, and would answer the same on another connection.
+fn is_answer(error: &RedisError) -> bool {
+    match error.kind() {
+        // Another server may have taken its place.
+        ErrorKind::Server(
+            ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading,
+        ) => false,
+        ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::UnexpectedReturnType => true,
+        _ => false,
+    }
+}
