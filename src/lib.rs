@@ -138,6 +138,9 @@ pub mod normalize;
 #[cfg(feature = "redis")]
 pub mod redis;
 
+#[cfg(feature = "rig-compose")]
+pub mod rig_compose;
+
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -1,0 +1,303 @@
+use std::{
+    error::Error,
+    fmt::{self, Write},
+    sync::Arc,
+};
+
+use ::rig_compose::{KernelError, Tool as RigTool, ToolSchema};
+use futures::future::BoxFuture;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ContentBlock, ErrorCode, ErrorData, JsonObject,
+    MetaObject, ResourceContents, Tool,
+};
+use serde_json::Value;
+use tower::{BoxError, ServiceExt};
+use tower_service::Service;
+
+use super::REQUEST;
+use crate::{
+    bound::SHORTENED,
+    catalog::{self, ListError},
+    composite::{BRANCH, LIMIT},
+    message::{Cause, Context, Refusal, Reply, Request, ToolAnswer},
+    tasks::cancel_task,
+};
+
+/// Under which member of a result the texts stand that say that not all of it is there.
+///
+/// It is an array of texts, and only there if one of the layers of this crate has
+/// [shortened](SHORTENED) the result or a [limit](LIMIT) has ended the run.
+pub const NOTES: &str = "_notes";
+
+/// A tool of ours, as one of theirs.
+struct OurTool<S> {
+    schema: ToolSchema,
+    service: S,
+    context: Context,
+}
+
+/// How many bytes some base64 is.
+struct Size<'b>(&'b str);
+
+/// Makes tools of theirs out of all that a service lists now, in its order.
+///
+/// What is invoked is called through the service, with no caller but that of a [request
+/// within which](super#tools-of-theirs) it happens. What the service lists later is not
+/// among them. Of two tools with one name it is the first.
+///
+/// See the [module docs](super#tools-of-ours) for what becomes of results.
+///
+/// # Errors
+///
+/// Returns an error if the tools cannot be listed.
+pub async fn tools<S>(service: S) -> Result<Vec<Arc<dyn RigTool>>, ListError>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    tools_as(service, Context::default()).await
+}
+
+/// Makes tools of theirs as [`tools`] does, that are listed and called in this context: for
+/// this caller, with this token that cancels, unless they are called within a request.
+///
+/// # Errors
+///
+/// Returns an error if the tools cannot be listed.
+pub async fn tools_as<S>(service: S, context: Context) -> Result<Vec<Arc<dyn RigTool>>, ListError>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let listed = catalog::list_all(service.clone(), context.clone()).await?;
+    let tool = |tool: &Tool| -> Arc<dyn RigTool> {
+        let (service, context) = (service.clone(), context.clone());
+        Arc::new(OurTool { schema: told(tool), service, context })
+    };
+    Ok(listed.iter().map(tool).collect())
+}
+
+/// How a tool of ours is told to them.
+fn told(tool: &Tool) -> ToolSchema {
+    let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+    let output = tool.output_schema.as_deref().cloned().unwrap_or_default();
+    ToolSchema {
+        name: tool.name.to_string(),
+        description: description.to_owned(),
+        args_schema: Value::Object(JsonObject::clone(&tool.input_schema)),
+        result_schema: Value::Object(output),
+    }
+}
+
+// === impl OurTool ===
+
+impl<S> OurTool<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    async fn call(&self, arguments: Value) -> Result<Value, KernelError> {
+        let name = &self.schema.name;
+        let mut call = CallToolRequestParams::new(name.clone());
+        call.arguments = match arguments {
+            Value::Object(arguments) => Some(arguments),
+            Value::Null => None,
+            _ => {
+                let text = format!("`{name}` takes an object");
+                return Err(KernelError::InvalidArgument(text));
+            }
+        };
+        let request = Request::call_tool_with(call);
+        let request = match REQUEST.try_with(Context::clone) {
+            Ok(outer) => request.within(&outer),
+            Err(_) => request.with_context(self.context.clone()),
+        };
+        let context = request.context().clone();
+        let answer = match self.service.clone().oneshot(request).await {
+            Ok(reply) => reply.into_tool_answer(),
+            Err(error) => {
+                return Err(KernelError::ToolFailed(service_error(name, &error.into())));
+            }
+        };
+        if let ToolAnswer::Task(id) = &answer {
+            cancel_task(self.service.clone(), id.clone(), context).await;
+        }
+        value(name, answer)
+    }
+}
+
+impl<S> RigTool for OurTool<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    fn schema(&self) -> ToolSchema {
+        self.schema.clone()
+    }
+
+    fn name(&self) -> String {
+        self.schema.name.clone()
+    }
+
+    // As `async_trait` would have it.
+    fn invoke<'tool, 'future>(
+        &'tool self,
+        arguments: Value,
+    ) -> BoxFuture<'future, Result<Value, KernelError>>
+    where
+        'tool: 'future,
+        Self: 'future,
+    {
+        Box::pin(self.call(arguments))
+    }
+}
+
+fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
+    let failed = |text: &str| Err(KernelError::ToolFailed(text.to_owned()));
+    match answer {
+        ToolAnswer::Result(result) if result.is_error == Some(true) => {
+            Err(KernelError::ToolFailed(failure(&result)))
+        }
+        ToolAnswer::Result(mut result) => Ok(match result.structured_content.take() {
+            Some(structured) => noted(tool, structured, &result),
+            None => Value::String(text(&result.content)),
+        }),
+        ToolAnswer::InputRequired(_) => {
+            failed("the tool has to ask a person, and nobody can be asked here")
+        }
+        ToolAnswer::Task(_) => failed("the tool goes on as a task, which cannot be followed here"),
+        ToolAnswer::Error(ErrorData { code: ErrorCode::INVALID_PARAMS, message, .. }) => {
+            Err(KernelError::InvalidArgument(message.into_owned()))
+        }
+        ToolAnswer::Error(error) => failed(&error.message),
+        ToolAnswer::Refused(refusal) => Err(match refusal {
+            Refusal::Unknown { name, .. } => KernelError::ToolNotFound(name.into_owned()),
+            Refusal::InvalidArguments { .. } | Refusal::OverLimit { .. } => {
+                KernelError::InvalidArgument(refusal.to_string())
+            }
+            // As one of their hooks does it. It is not to be tried again at once.
+            Refusal::OverBudget { .. } | Refusal::Endless { .. } => {
+                KernelError::ToolDispatchTerminated(refusal.to_string())
+            }
+            Refusal::Unavailable { .. } => KernelError::ToolFailed(refusal.to_string()),
+        }),
+        ToolAnswer::Invalid => failed("the server gave an invalid result"),
+    }
+}
+
+/// The structured content of a result, with what is said of it.
+fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
+    let notes = notes(result);
+    let has_place = match &mut structured {
+        _ if notes.is_empty() => true,
+        Value::Object(members) if !members.contains_key(NOTES) => {
+            members.insert(NOTES.to_owned(), notes.into());
+            true
+        }
+        _ => false,
+    };
+    if !has_place || result.content.iter().any(|block| block.as_text().is_none()) {
+        tracing::warn!(tool, "all of a result is left out but its structured content");
+    }
+    structured
+}
+
+/// What is said of a result of which not all is there, beside what it says itself.
+fn notes(result: &CallToolResult) -> Vec<&str> {
+    let is_marked = |meta: &MetaObject| meta.contains_key(SHORTENED) || meta.contains_key(LIMIT);
+    if !result.meta.as_ref().is_some_and(is_marked) {
+        return Vec::new();
+    }
+    let of_branch = |meta: &MetaObject| meta.contains_key(BRANCH);
+    let texts = result.content.iter().filter_map(ContentBlock::as_text);
+    texts
+        .filter(|text| !text.meta.as_ref().is_some_and(of_branch))
+        .map(|text| text.text.as_str())
+        .filter(|text| !is_container(text))
+        .collect()
+}
+
+/// Whether a text is the JSON of an array or object, as those are that mirror something.
+fn is_container(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '['])
+        && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// What a result says that is an error.
+fn failure(result: &CallToolResult) -> String {
+    match (&*result.content, &result.structured_content) {
+        ([], Some(structured)) => structured.to_string(),
+        ([], None) => "the tool failed and did not say why".to_owned(),
+        (content, _) => text(content),
+    }
+}
+
+/// The text of all blocks; what is no text is described.
+fn text(content: &[ContentBlock]) -> String {
+    let mut text = String::new();
+    for (place, block) in content.iter().enumerate() {
+        if place > 0 {
+            text.push_str("\n\n");
+        }
+        let _ = match block {
+            ContentBlock::Text(block) => write!(text, "{}", block.text),
+            ContentBlock::Image(image) => {
+                write!(text, "[image of type {}, {}]", image.mime_type, Size(&image.data))
+            }
+            ContentBlock::Audio(audio) => {
+                write!(text, "[audio of type {}, {}]", audio.mime_type, Size(&audio.data))
+            }
+            ContentBlock::ResourceLink(link) => {
+                write!(text, "[resource {} at {}]", link.name, link.uri)
+            }
+            ContentBlock::Resource(resource) => match &resource.resource {
+                ResourceContents::TextResourceContents { uri, text: contents, .. } => {
+                    write!(text, "[resource {uri}]\n{contents}")
+                }
+                ResourceContents::BlobResourceContents { uri, blob, .. } => {
+                    write!(text, "[resource {uri}, {}]", Size(blob))
+                }
+                _ => write!(text, "[resource]"),
+            },
+            _ => write!(text, "[something that is no text]"),
+        };
+    }
+    text
+}
+
+/// Why a service could not answer, in words that say nothing about it.
+fn service_error(tool: &str, error: &BoxError) -> String {
+    match Cause::of(&**error) {
+        Cause::TimedOut => "no answer in time".to_owned(),
+        Cause::Overloaded => "the tool's server is overloaded".to_owned(),
+        Cause::Backend(backend) => {
+            tracing::warn!(tool, %error, source = backend.source(), "a backend could not answer");
+            backend.to_string()
+        }
+        Cause::Unknown => {
+            tracing::warn!(tool, %error, "a tool's server could not answer");
+            "the tool's server could not answer".to_owned()
+        }
+    }
+}
+
+// === impl Size ===
+
+impl fmt::Display for Size<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.trim_end_matches('=').len();
+        write!(f, "{} bytes", digits * 3 / 4)
+    }
+}
