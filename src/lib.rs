@@ -53,16 +53,25 @@
 //!   steps that use what others gave, through [`expr`]essions, and may ask the
 //!   person behind the client. A run owns its branches: dropping the call stops
 //!   them all. One that waits for a person is a [`state`].
+//!   Whoever wants to know what runs do can [`observe`] them.
 //! - [`AdvertiseLayer`](advertise::AdvertiseLayer) says which tools clients are
 //!   shown: some, or two to search and call the others by.
 //! - A [`filter`] decides what clients may see and use, an [`alias`] what it is
 //!   called, a [`limit`] how large a request may be, and [`validate`] what arguments
-//!   must be like. A [`stack`] is all layers in their fixed order.
+//!   must be like. A [`budget`] is what calls may use together, a [`bound`] how large a
+//!   result may be that clients get, with the whole kept in [`results`], and what
+//!   [`redact`] takes out of results nobody sees. A [`stack`] is all layers in their
+//!   fixed order.
+//! - [`observe`] tells what becomes of runs and their branches while they go on.
 //! - The [`adapter`]s make a Tower service of an rmcp server, here or at the other
 //!   end of a [connection](adapter::remote), one service of [several](adapter::router),
 //!   and an rmcp server of a Tower service.
+//! - [`functions`] are tools without a server: closures and Tower services, which may
+//!   call the stack that they are a part of.
 //! - [`config`] reads all of it from one TOML file, tells every mistake at its line,
 //!   and puts a changed file in the place of the old one while clients are served.
+//! - [`normalize`] finds calls in what language models write, and makes of the results
+//!   what they read: for the programs that ask them.
 //! - [`testing`] has scripted servers, to test files, stacks and rules of your own.
 //!
 //! # Features
@@ -71,6 +80,10 @@
 //! - `remote`: servers at the other end of any transport that you set up.
 //! - `stdio`: servers that are child processes.
 //! - `http`: servers over streamable HTTP; `tls`: and over `https`.
+//! - `normalize`: calls in the output of models, for hosts.
+//! - `redis`: budgets, waiting runs and kept results that replicas share.
+//! - `rig-compose`: tools of the crate [`rig-compose`](rig_compose) as targets, and ours as
+//!   its tools.
 //! - `testing`: scripted servers, for your tests.
 //!
 //! # Runtime
@@ -81,7 +94,15 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(all(feature = "config", feature = "stdio", feature = "http", feature = "testing")),
+    not(all(
+        feature = "config",
+        feature = "stdio",
+        feature = "http",
+        feature = "normalize",
+        feature = "redis",
+        feature = "rig-compose",
+        feature = "testing"
+    )),
     allow(rustdoc::broken_intra_doc_links, reason = "the docs speak of all features")
 )]
 

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::alias::AliasLayer;
 use crate::composite::{
-    CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Order, Output, Segment,
-    Strategy, Success, Target,
+    CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, OnLimit, Order, Output,
+    Segment, Strategy, Success, Target,
 };
 
 /// The key of the section.
@@ -44,6 +44,17 @@ pub(super) struct CompositeToolTable {
     annotations: Option<AnnotationsTable>,
     /// How long a whole run may take; 30 minutes, if not set.
     timeout: Option<Duration>,
+    /// How many tools a run may call, everything nested in it included.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_calls: Option<usize>,
+    /// How many bytes the answers of the tools may have together.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_result_bytes: Option<usize>,
+    /// What the calls of a run may cost together, as `[[budget.costs]]` tells.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_cost: Option<u64>,
+    /// What becomes of a run that reaches one of these; it gives what there is, if not set.
+    on_limit: Option<OnLimitName>,
     /// How tools are called; all targets at once, if not set.
     strategy: Option<StrategyName>,
     /// How many targets must succeed; all, if not set.
@@ -126,6 +137,17 @@ enum OrderName {
     Declared,
     /// As they came.
     Completion,
+}
+
+/// What becomes of a run that reaches one of its limits.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum OnLimitName {
+    /// It ends with what there is, and says so.
+    Partial,
+    /// It fails.
+    Fail,
 }
 
 /// How the keys of a composite are spelled that have two spellings.
@@ -289,6 +311,18 @@ impl CompositeToolTable {
         if let Some(Duration(timeout)) = self.timeout {
             tool = tool.timeout(timeout);
         }
+        if let Some(calls) = self.max_calls {
+            tool = tool.max_calls(calls);
+        }
+        if let Some(bytes) = self.max_result_bytes {
+            tool = tool.max_result_bytes(bytes);
+        }
+        if let Some(cost) = self.max_cost {
+            tool = tool.max_cost(cost);
+        }
+        if let Some(on_limit) = self.on_limit {
+            tool = tool.on_limit(on_limit.into());
+        }
         if let Some(success) = self.success {
             tool = tool.success(success.into());
         }
@@ -375,6 +409,15 @@ impl From<SuccessRule> for Success {
             SuccessRule::All => Self::All,
             SuccessRule::Any => Self::Any,
             SuccessRule::Quorum(quorum) => Self::Quorum(quorum),
+        }
+    }
+}
+
+impl From<OnLimitName> for OnLimit {
+    fn from(name: OnLimitName) -> Self {
+        match name {
+            OnLimitName::Partial => Self::Partial,
+            OnLimitName::Fail => Self::Fail,
         }
     }
 }

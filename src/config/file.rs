@@ -5,20 +5,27 @@ use super::{
     advertise::{self, AdvertiseTable},
     aliases::{self, AliasTable},
     backends::{self, BackendTable},
+    bound::{self, BoundTable, ResultsTable},
+    budget::{self, BudgetTable},
+    caller::{self, CallerTable},
     composite_tools::{self, CompositeToolTable},
     filter::{self, FilterTable},
     include::{self, Parsed, Sources, Texts},
     limits::{self, LimitsTable},
     progress::{self, ProgressTable},
     read::Reader,
+    redactions::{self, RedactionTable},
+    redis::{self, RedisTable},
     router::{self, RouterTable},
     source::Source,
-    state::{self, StateConfig, StateTable},
+    state::{self, StateTable},
+    stores::Stores,
     validate::{self, ValidateTable},
     variables::Environment,
 };
 use crate::{
     composite::{CompositeLayer, CompositeTool},
+    observe::Observer,
     stack::StackLayer,
 };
 use serde::Deserialize;
@@ -38,7 +45,7 @@ pub struct Config {
         not(any(feature = "stdio", feature = "http", test)),
         expect(dead_code, reason = "only a gateway puts one file in the place of another")
     )]
-    pub(super) state: StateConfig,
+    pub(super) stores: Stores,
 }
 
 /// Servers, what clients see of them, and tools that are made of their tools.
@@ -56,12 +63,24 @@ pub(super) struct FileTable {
     limits: LimitsTable,
     /// Where runs are kept that wait for a person.
     state: StateTable,
+    /// Who calls.
+    caller: CallerTable,
+    /// A server of Redis or Valkey, which replicas share.
+    redis: Option<RedisTable>,
     /// What clients are told while a composite runs.
     progress: ProgressTable,
     /// What clients may send.
     validate: ValidateTable,
     /// What clients may see and use.
     filter: FilterTable,
+    /// What of results nobody sees.
+    redactions: Vec<RedactionTable>,
+    /// What calls may use together.
+    budget: BudgetTable,
+    /// How large results may be that clients get.
+    bound: BoundTable,
+    /// Where whole results are kept that were shortened; nowhere, if not set.
+    results: Option<ResultsTable>,
     /// What clients see instead of what the servers say.
     aliases: Vec<AliasTable>,
     /// Which tools clients are shown.
@@ -189,16 +208,25 @@ impl Config {
         let (composite_tools, layer) =
             composite_tools::build(file.composite_tools, &backends, &router, &alias, reader);
         let limits = limits::build(&file.limits, reader);
-        let state = state::build(file.state, environment, reader);
-        let composite_layer = state.apply(layer?.limits(limits));
-        let composite_layer = progress::apply(&file.progress, composite_layer);
+        let redact = redactions::build(file.redactions, reader);
+        let redis = redis::build(file.redis, environment, reader);
+        let caller = caller::build(file.caller, reader);
+        let stores = Stores {
+            state: state::build(file.state, &redis, environment, reader),
+            budget: budget::build(file.budget, &redis, &caller, reader),
+            bound: bound::build(&file.bound, file.results, &redis, reader),
+            caller,
+        };
+        let composite_layer = progress::apply(&file.progress, layer?.limits(limits));
+        let composite_layer = stores.composite(composite_layer);
         let stack_layer = StackLayer::new()
             .limit(limit)
             .advertise(advertise)
-            .composite(composite_layer.clone())
             .alias(alias)
             .filter(filter)
-            .validate(validate);
+            .validate(validate)
+            .redact(redact);
+        let stack_layer = stores.apply(stack_layer, composite_layer.clone());
         Some(Self {
             sources: texts.sources.clone(),
             backends,
@@ -206,8 +234,21 @@ impl Config {
             composite_tools,
             composite_layer,
             stack_layer,
-            state,
+            stores,
         })
+    }
+
+    /// Lets somebody [watch](crate::observe) the runs of composites, besides those that
+    /// watch them already.
+    ///
+    /// It is not of the file: one that takes the place of this in a
+    /// [`Gateway`](super::Gateway) needs to be told it as well, or from then on nobody
+    /// watches.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.composite_layer = self.composite_layer.observer(observer);
+        self.stack_layer = self.stack_layer.composite(self.composite_layer.clone());
+        self
     }
 
     /// Which files it was read from.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::{Backends, Config, ConnectError, state::StateConfig};
+use super::{Backends, Config, ConnectError, stores::Stores};
 use crate::{
     adapter::{RemoteService, Router, ServeService, remote::Ending},
     changes::Changes,
@@ -69,7 +69,7 @@ struct Shared {
 struct Running {
     backends: Backends,
     layer: StackLayer,
-    state: StateConfig,
+    stores: Stores,
 }
 
 /// What a reload did to the backends, by their names.
@@ -87,7 +87,8 @@ pub struct Reloaded {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Starts to connect the backends of a file, and puts its stack over them.
+    /// Starts to connect the backends of a file, and puts its stack over them. Who is to
+    /// watch runs is given to [`Config::observer`] before.
     ///
     /// Returns at once. A backend that cannot be reached is tried again and again
     /// in the background, and the log says what is in its way.
@@ -101,7 +102,7 @@ impl Gateway {
     ///
     /// Panics outside a Tokio runtime with its time and I/O enabled.
     pub fn connect(config: &Config) -> Result<Self, ConnectError> {
-        let running = Running::new(config, config.connect()?, config.state.clone());
+        let running = Running::new(config, config.connect()?, config.stores.clone());
         let changes = running.backends.changes().clone();
         let (_, reloader) = Reload::new(running.stack());
         let shared = Shared {
@@ -131,11 +132,14 @@ impl Gateway {
             .changes(self.changes())
     }
 
-    /// Adds to a server's description what the backends say of themselves; see
-    /// [`Router::describe`].
+    /// Adds to a server's description what the backends say of themselves, and that
+    /// there are resources if results are kept; see [`Router::describe`].
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
-        self.backends().router().describe(base)
+        let Running { backends, layer, .. } = self.0.running();
+        let mut description = backends.router().describe(base);
+        layer.declare(&mut description.capabilities);
+        description
     }
 
     /// The backends as they are now.
@@ -191,8 +195,10 @@ impl Gateway {
     ///   composites that are made of them, do not come and go. All of this takes
     ///   no longer than six seconds; later backends are connected in the
     ///   background.
-    /// - *Runs* that wait for a person are kept where they were, unless `[state]` says
-    ///   otherwise now.
+    /// - *Runs* that wait for a person, what is left of *budgets*, and whole *results*
+    ///   are kept where they were, unless the file says otherwise now.
+    /// - *Observers* of runs are those of the new one: they are not of the file, so it
+    ///   is [given](Config::observer) them as the one before was.
     /// - *Clients* are told that tools, prompts and resources have changed. They
     ///   stay subscribed to resources of backends whose names are in the new file;
     ///   one that was connected again is asked to tell of them. To resources of
@@ -214,9 +220,9 @@ impl Gateway {
         let before = self.backends();
         let (backends, reloaded) = before.reconnect(config)?;
         shared.note(&backends);
-        let mut state = config.state.clone();
-        state.take_over(&shared.lock().state);
-        let running = Running::new(config, backends, state);
+        let mut stores = config.stores.clone();
+        stores.take_over(&shared.lock().stores);
+        let running = Running::new(config, backends, stores);
         let stack = running.stack();
         // Whoever closes the gateway does not wait for new backends.
         let ready = shared.closed.run_until_cancelled(running.warm(&stack));
@@ -274,10 +280,10 @@ impl Shared {
 // === impl Running ===
 
 impl Running {
-    fn new(config: &Config, backends: Backends, state: StateConfig) -> Self {
-        let composite = state.apply(config.composite_layer());
-        let layer = config.stack_layer().composite(composite).changes(backends.changes());
-        Self { backends, layer, state }
+    fn new(config: &Config, backends: Backends, stores: Stores) -> Self {
+        let layer = stores.apply(config.stack_layer(), config.composite_layer());
+        let layer = layer.changes(backends.changes());
+        Self { backends, layer, stores }
     }
 
     fn stack(&self) -> Stack<Router> {
@@ -309,30 +315,94 @@ impl fmt::Display for Reloaded {
 
 #[cfg(all(test, feature = "http"))]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use futures::FutureExt;
+    use tower::ServiceExt;
 
     use super::*;
+    use crate::{
+        message::Request,
+        observe::{Event, Observer},
+    };
 
     fn file(state: &str) -> Config {
         // Nobody listens there.
         let backend = "[[backends]]\nname = 'away'\nurl = 'http://127.0.0.1:1'\n";
-        Config::from_toml_str(&format!("{backend}[state]\n{state}")).expect("it has no mistakes")
+        Config::from_toml_str(&format!("{backend}{state}")).expect("it has no mistakes")
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_waits_in_memory_survives_a_reload() {
-        let gateway = Gateway::connect(&file("store = 'memory'")).unwrap();
-        let store = gateway.0.running().state.store();
+        let gateway = Gateway::connect(&file("[state]\nstore = 'memory'")).unwrap();
+        let store = gateway.0.running().stores.state.store();
         let put = store.put(b"state".to_vec(), b"").now_or_never();
-        let kept = || format!("{:?}", gateway.0.running().layer).contains("states: 1");
+        let kept = || format!("{:?}", gateway.0.running().layer).contains("items: 1");
         assert!(matches!(put, Some(Ok(_))) && kept());
 
-        gateway.reload(&file("store = 'memory'\ncaller_header = 'x-user'")).await.unwrap();
+        gateway
+            .reload(&file("[state]\nstore = 'memory'\n[caller]\nheader = 'x-user'"))
+            .await
+            .unwrap();
         assert!(kept());
-        gateway.reload(&file("store = 'memory'")).await.unwrap();
+        gateway.reload(&file("[state]\nstore = 'memory'")).await.unwrap();
         assert!(kept());
 
-        gateway.reload(&file("store = 'memory'\nttl = '2h'")).await.unwrap();
+        gateway.reload(&file("[state]\nstore = 'memory'\nttl = '2h'")).await.unwrap();
         assert!(!kept());
+    }
+
+    /// Counts what it is told.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Observer for Count {
+        fn on_event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_watches_is_told_of_the_runs_of_the_files_that_were_given_it() {
+        let composite = "[[composite_tools]]\nname = 'ask'\ndescription = 'Asks'\n\
+            strategy = 'pipeline'\n[[composite_tools.steps]]\nid = 'sure'\n\
+            type = 'elicitation'\nmessage = 'Sure?'\nschema = {}\n";
+        let count = Arc::new(Count::default());
+        let counted = || count.0.swap(0, Ordering::Relaxed);
+        let config = file(composite).observer(count.clone());
+        let gateway = Gateway::connect(&config).unwrap();
+        let call = async || {
+            let reply = gateway.service().oneshot(Request::call_tool("ask")).await.unwrap();
+            assert!(reply.tool_result().is_some(), "{reply:?}");
+        };
+        call().await;
+        let told = counted();
+        assert!(told > 0);
+        gateway.reload(&config).await.unwrap();
+        call().await;
+        assert_eq!(counted(), told, "each is told once");
+        gateway.reload(&file(composite)).await.unwrap();
+        call().await;
+        assert_eq!(counted(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_of_budgets_and_whole_results_survive_a_reload() {
+        let budget = "[[budget.limits]]\nname = 'calls'\nlimit = 9\n";
+        let bound = "[bound]\nmax_result_bytes = 100\n[results]\n";
+        let gateway = Gateway::connect(&file(&format!("{budget}{bound}"))).unwrap();
+        let before = gateway.0.running().stores;
+        for (file_after, budgets_stay, results_stay) in [
+            (format!("{budget}refill = {{ every = '1m' }}\n{bound}"), true, true),
+            (format!("{budget}{bound}ttl = '1h'"), true, false),
+        ] {
+            gateway.reload(&file(&file_after)).await.unwrap();
+            let after = gateway.0.running().stores;
+            let [before, after] =
+                [&before, &after].map(|stores| (stores.budget.store(), stores.bound.store()));
+            assert_eq!(Arc::ptr_eq(before.0, after.0), budgets_stay, "{file_after}");
+            let (Some(before), Some(after)) = (before.1, after.1) else { panic!("{file_after}") };
+            assert_eq!(Arc::ptr_eq(before, after), results_stay, "{file_after}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! What is never shown of a file.
 //!
 //! The line of a mistake is shown, and the values of `env` and `headers` are
-//! secret, and so are the defaults of arguments and the keys of states. Where the parser understood the
-//! file it says where they are. Where it did not, all is hidden that could be
+//! secret, and so are the defaults of arguments, the keys of states and the address of `[redis]`. Where the parser
+//! understood the file it says where they are. Where it did not, all is hidden that could be
 //! one. A key that does not exist may be one in the wrong place, unless it is a
 //! plain word.
 
@@ -17,13 +17,18 @@ use crate::composite::Segment;
 const MAX_WORD: usize = 64;
 
 /// The sections that hold no secrets.
-const OPEN_SECTIONS: [&str; 8] = [
+const OPEN_SECTIONS: [&str; 13] = [
     "advertise",
+    "bound",
+    "budget",
+    "caller",
     "composite_tools",
     "filter",
     "include",
     "limits",
     "progress",
+    "redactions",
+    "results",
     "router",
     "validate",
 ];
@@ -51,6 +56,7 @@ const VALIDATE: &str = "validate";
 const ALIASES: &str = "aliases";
 const STATE: &str = "state";
 const KEYS: &str = "keys";
+const REDIS: &str = "redis";
 const ANNOTATIONS: &str = "annotations";
 const ARGUMENTS: &str = "arguments";
 
@@ -63,9 +69,9 @@ const ANNOTATION_KEYS: [&str; 5] =
     ["title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 const ARGUMENT_KEYS: [&str; 3] = ["hide", "rename", "description"];
 
-const STATE_KEYS: [&str; 5] =
-    ["store", "ttl", "max_state_bytes", "max_total_bytes", "caller_header"];
+const STATE_KEYS: [&str; 4] = ["store", "ttl", "max_state_bytes", "max_total_bytes"];
 const KEY_KEYS: [&str; 1] = ["id"];
+const REDIS_KEYS: [&str; 2] = ["prefix", "timeout"];
 
 /// The key of what a server gets if a client does not set an argument.
 const DEFAULT: &str = "default";
@@ -138,6 +144,7 @@ fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
                 KEYS => others(&KEY_KEYS, node, masks),
                 key => other(&STATE_KEYS, key, node, masks),
             }),
+            REDIS => others(&REDIS_KEYS, node, masks),
             section if OPEN_SECTIONS.contains(&section) => {
                 tables(node, masks, &mut |key, node, masks| {
                     // The latter two are of an alias whose header was lost.
@@ -384,6 +391,14 @@ mod tests {
                 "[[state.keys]]\nid = [***]\nkey.a = ***\n[state]\nttl = [***]",
             ),
             ("[state]\nkeys = ['s', 1]", "[state]\nkeys = [***, ***]"),
+            (
+                "[redis]\nurl = 's'\nprefix = 'a'\npassword = 's'",
+                "[redis]\nurl = ***\nprefix = 'a'\npassword = ***",
+            ),
+            (
+                "[[budget.limits]]\nname = 'a'\n[[redactions]]\nremove = ['/a']\nurl = 's'",
+                "[[budget.limits]]\nname = 'a'\n[[redactions]]\nremove = ['/a']\nurl = ***",
+            ),
             (
                 "[limits]\nmax_calls = 1\nkeys = [{ id = 'a', key = 's' }]",
                 "[limits]\nmax_calls = 1\nkeys = [{ id = ***, key = *** }]",

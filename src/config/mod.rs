@@ -60,6 +60,9 @@
 //! name = "research"
 //! description = "Research a topic"
 //! strategy = "workflow"                        # "pipeline"
+//! max_calls = 50                               # of a run; also `max_result_bytes`
+//! max_cost = 1000                              # of all calls of a run
+//! on_limit = "partial"                         # "fail"
 //! strict = true                                # what looks like a reference is one
 //! max_parallel = 10                            # of a workflow
 //!
@@ -121,25 +124,87 @@
 //!
 //! ```toml
 //! [state]                                      # of runs that wait for a person
-//! store = "signed"                             # their clients keep them; "memory": this process
+//! store = "signed"                             # their clients; "memory": this process; "redis"
 //! keys = [{ id = "2026-11", key = "${STATE_KEY}" }] # the first signs; else one of this process
 //! ttl = "1h"                                   # how long they may wait
 //! max_state_bytes = 65536                      # of one; in memory 4194304, if left out
-//! caller_header = "x-forwarded-user"           # who calls; no other goes on with a run
+//!
+//! [caller]
+//! header = "x-forwarded-user"                  # who calls; no other goes on with a run
 //! ```
 //!
 //! What the stores are for, and how a key is replaced, is told in
 //! [`state`](crate::state). With `store = "memory"` there are no `keys`, but
-//! `max_total_bytes`, of all states together, 67108864 if left out.
+//! `max_total_bytes`, of all states together, 67108864 if left out. With
+//! `store = "redis"` there are neither: they are at the server of
+//! [`[redis]`](#what-replicas-share).
 //!
 //! The text of a `key` is the key, of at least 32 bytes: neither base64 nor hex is
 //! read. As in [backends](#backends), `${VAR}` is a variable of the environment, and
 //! neither mistakes nor `Debug` output tell it. Without `keys` nothing that waits
 //! survives a restart, and no other process can go on with it.
 //!
-//! `caller_header` is a header of HTTP that whoever is in front of this process sets,
-//! and *takes out of what clients send*. It needs the feature `http`. Without it, or
-//! for a request that has none, everybody is the same caller.
+//! The `header` of `[caller]` is one of HTTP that whoever is in front of this process
+//! sets, and *takes out of what clients send*. It needs the feature `http`. Without it,
+//! or for a request that has none, everybody is the same caller.
+//!
+//! # Budgets and results
+//!
+//! ```toml
+//! [[budget.limits]]
+//! name = "searches"                            # required; told to who is refused
+//! count = "calls"                              # "bytes" of results, "cost"
+//! limit = 1000                                 # required
+//! tools = ["github_*"]                         # all, if left out
+//! per = "caller"                               # "run", "global"
+//! refill = { amount = 100, every = "1m" }      # all of it, without an `amount`
+//!
+//! [[budget.costs]]                             # else 1; the first that names a tool counts
+//! tools = ["ask_*"]                            # required
+//! cost = 500                                   # required; what is reserved
+//! actual = "/_meta/usage/total_tokens"         # where a result tells what it was
+//!
+//! [bound]
+//! max_result_bytes = 65536                     # what is larger is shortened
+//!
+//! [results]                                    # keeps whole what is shortened
+//! store = "memory"                             # "redis"
+//! ttl = "10m"
+//! max_result_bytes = 16777216                  # of one
+//! max_total_bytes = 67108864                   # of all, in memory
+//!
+//! [[redactions]]
+//! tools = ["users_*"]                          # required
+//! remove = ["/users/*/email"]                  # or `only`: what alone is left
+//! keep_texts = false                           # that are no JSON
+//! ```
+//!
+//! What these do is told in [`budget`](crate::budget), [`bound`](crate::bound) and
+//! [`redact`](crate::redact). Budgets and redactions name tools as the router does, with
+//! the prefix of their backend and as its own aliases call them, like `[filter]`; they
+//! are below `[[aliases]]`, so that they hold under every name that those give. A pattern
+//! that matches no tool is told in the log, and by `gateway --check`.
+//!
+//! In memory, `[budget]` may have `max_callers`: of how many what is left of a budget is
+//! kept, 100000 if left out.
+//!
+//! # What replicas share
+//!
+//! ```toml
+//! [redis]                                      # or Valkey
+//! url = "redis://:${REDIS_PASSWORD}@cache:6379" # required
+//! prefix = "mcp-composite"                     # of all keys
+//! timeout = "1s"                               # of one command
+//!
+//! [budget]
+//! store = "redis"                              # "memory": each process has its own
+//! when_away = "refuse"                         # "admit": nothing is counted then
+//! lease = "10m"                                # what a replica that dies gives back; longer than calls
+//! ```
+//!
+//! It needs the feature `redis`, whose [docs](crate::redis) say what the server must be
+//! like. `[state]` and `[results]` can be there, too. As with
+//! `keys`, `${VAR}` is a variable of the environment, and nothing tells the `url`.
 //!
 //! # Backends
 //!
@@ -388,6 +453,9 @@ mod aliases;
 mod annotations;
 mod backend;
 mod backends;
+mod bound;
+mod budget;
+mod caller;
 mod composite_tools;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod connect;
@@ -407,12 +475,15 @@ mod memory;
 mod output;
 mod progress;
 mod read;
+mod redactions;
+mod redis;
 mod router;
 #[cfg(test)]
 mod schema;
 mod source;
 mod state;
 mod steps;
+mod stores;
 mod targets;
 mod url;
 mod validate;

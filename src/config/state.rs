@@ -6,14 +6,13 @@ use serde::Deserialize;
 
 use super::{
     duration::Duration,
-    header,
     read::Reader,
+    redis::{RedisConfig, RedisSettings},
     source::shown,
     variables::{Environment, Text},
 };
 use crate::{
     composite::{CompositeLayer, Segment},
-    message::Context,
     state::{MAX_ID, MIN_KEY, SignedState, StateStore, StoredState},
 };
 
@@ -37,8 +36,6 @@ pub(super) struct StateTable {
     /// How large all may be together in memory; 67108864, if not set.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
-    /// The header of HTTP that says who calls; no other caller can go on with a run.
-    caller_header: Option<String>,
 }
 
 /// Who keeps the states of runs.
@@ -51,6 +48,8 @@ enum StoreName {
     Signed,
     /// This process.
     Memory,
+    /// The server of `[redis]`.
+    Redis,
 }
 
 /// A key that states are signed with.
@@ -65,7 +64,7 @@ struct KeyTable {
     key: Option<String>,
 }
 
-/// Where runs are kept that wait for a person, and who may go on with them.
+/// Where runs are kept that wait for a person.
 #[derive(Clone, Debug)]
 pub(super) struct StateConfig {
     #[cfg_attr(
@@ -74,13 +73,13 @@ pub(super) struct StateConfig {
     )]
     settings: Settings,
     store: Arc<dyn StateStore>,
-    caller_header: Option<String>,
 }
 
 /// What makes one store another.
 #[derive(Clone, PartialEq, Eq)]
 struct Settings {
     store: StoreName,
+    redis: Option<RedisSettings>,
     keys: Vec<(String, String)>,
     ttl: Option<Duration>,
     max_state_bytes: Option<usize>,
@@ -92,6 +91,7 @@ struct Settings {
 /// What it returns is only of use if nothing was.
 pub(super) fn build(
     table: StateTable,
+    redis: &RedisConfig,
     environment: Environment<'_>,
     reader: &mut Reader<'_, '_>,
 ) -> StateConfig {
@@ -110,25 +110,18 @@ pub(super) fn build(
         let message = "`ttl` is zero: expected more, or leave the key out";
         reader.report(&at("ttl"), message.to_owned());
     }
+    if store == StoreName::Redis {
+        redis.required(&at("store"), reader);
+    }
     let settings = Settings {
         store,
+        redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
         keys: keys(table.keys, environment, reader),
         ttl: table.ttl,
         max_state_bytes: reader.at_least_one(&path, "max_state_bytes", table.max_state_bytes),
         max_total_bytes: reader.at_least_one(&path, "max_total_bytes", table.max_total_bytes),
     };
-    let caller_header = table.caller_header.filter(|name| {
-        let mistake = if !header::is_name(name) {
-            format!("illegal name of a header {:?}: expected letters, digits and `-`", shown(name))
-        } else if cfg!(not(feature = "http")) {
-            "`caller_header` needs a build with the feature `http`".to_owned()
-        } else {
-            return true;
-        };
-        reader.report(&at("caller_header"), mistake);
-        false
-    });
-    StateConfig { store: settings.build(), settings, caller_header }
+    StateConfig { store: settings.build(redis), settings }
 }
 
 fn keys(
@@ -192,34 +185,14 @@ impl StateConfig {
 
     /// Tells composites where their runs are kept.
     pub(super) fn apply(&self, layer: CompositeLayer) -> CompositeLayer {
-        let layer = layer.state(self.store.clone());
-        match self.caller_header.clone() {
-            Some(header) => layer.caller(move |context| caller(context, &header)),
-            None => layer,
-        }
+        layer.state(self.store.clone())
     }
-}
-
-/// Who calls, by a header of the request.
-#[cfg(feature = "http")]
-fn caller(context: &Context, header: &str) -> Option<String> {
-    let parts = context.extensions().get::<http::request::Parts>()?;
-    // All there are, as they are: a caller whose name is no text is one nevertheless,
-    // and one who adds a name is another.
-    let values = parts.headers.get_all(header).iter();
-    let values = values.map(|value| value.as_bytes().iter().copied().map(char::from).collect());
-    values.reduce(|all: String, value: String| format!("{all}\n{value}"))
-}
-
-#[cfg(not(feature = "http"))]
-const fn caller(_: &Context, _: &str) -> Option<String> {
-    None
 }
 
 // === impl Settings ===
 
 impl Settings {
-    fn build(&self) -> Arc<dyn StateStore> {
+    fn build(&self, redis: &RedisConfig) -> Arc<dyn StateStore> {
         let ttl = self.ttl.map(|Duration(ttl)| ttl);
         match self.store {
             StoreName::Signed => {
@@ -248,6 +221,7 @@ impl Settings {
                 }
                 Arc::new(store)
             }
+            StoreName::Redis => redis.state(ttl, self.max_state_bytes),
         }
     }
 }
@@ -269,6 +243,7 @@ impl StoreName {
         match self {
             Self::Signed => "signed",
             Self::Memory => "memory",
+            Self::Redis => "redis",
         }
     }
 }
@@ -284,7 +259,10 @@ mod tests {
         let text = format!("[state]\n{section}");
         let key =
             |name: &str| (name == "KEY").then(|| "s3cret of at least thirty-two bytes".into());
-        Config::from_toml_str_with_env(&text, key).unwrap_or_else(|error| panic!("{error}")).state
+        Config::from_toml_str_with_env(&text, key)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .stores
+            .state
     }
 
     /// Whether what one keeps can be taken with the other.
@@ -323,52 +301,15 @@ mod tests {
         let memory = "store = \"memory\"";
         for (after, is_kept) in [
             (memory.to_owned(), true),
-            (format!("{memory}\ncaller_header = \"x-user\""), cfg!(feature = "http")),
             (format!("{memory}\nttl = \"2h\""), false),
             (format!("{memory}\nmax_state_bytes = 10"), false),
             (format!("{memory}\nmax_total_bytes = 1000"), false),
             (String::new(), false),
         ] {
-            if after.contains("caller_header") && !is_kept {
-                continue;
-            }
             let before = state(memory);
             let mut after_it = state(&after);
             after_it.take_over(&before);
             assert_eq!(goes_on(&before, &after_it), is_kept, "{after}");
         }
-    }
-
-    #[cfg(feature = "http")]
-    #[test]
-    fn the_header_says_who_calls() {
-        let of = |headers: &[(&str, &[u8])]| {
-            let mut request = http::Request::new(());
-            for (name, value) in headers {
-                let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
-                request.headers_mut().append(name, http::HeaderValue::from_bytes(value).unwrap());
-            }
-            let mut context = Context::default();
-            context.extensions_mut().insert(request.into_parts().0);
-            caller(&context, "X-Forwarded-User")
-        };
-        let alice = of(&[("x-forwarded-user", b"alice"), ("other", b"x")]);
-        assert_eq!(alice.as_deref(), Some("alice"));
-        assert_eq!(caller(&Context::default(), "X-Forwarded-User"), None);
-        assert_eq!(of(&[("other", b"alice")]), None);
-
-        // No two of them are the same, and none is nobody.
-        let values: [&[(&str, &[u8])]; 6] = [
-            &[("x-forwarded-user", b"alice")],
-            &[("x-forwarded-user", b"")],
-            &[("x-forwarded-user", b"\xc3\xa9")],
-            &[("x-forwarded-user", b"\xe9")],
-            &[("x-forwarded-user", b"alice"), ("x-forwarded-user", b"bob")],
-            &[("x-forwarded-user", b"alice, bob")],
-        ];
-        let mut callers: Vec<_> = values.into_iter().map(|headers| of(headers).unwrap()).collect();
-        callers.sort();
-        callers.dedup();
-        assert_eq!(callers.len(), values.len());
     }
 }

@@ -1,0 +1,178 @@
+//! The sections `[bound]` and `[results]`.
+
+use std::{sync::Arc, time};
+
+use serde::Deserialize;
+
+use super::{
+    duration::Duration,
+    read::Reader,
+    redis::{RedisConfig, RedisSettings},
+};
+use crate::{
+    bound::BoundLayer,
+    composite::Segment,
+    results::{ResultStore, StoredResults},
+};
+
+/// The key of the section on what is kept.
+const RESULTS: &str = "results";
+
+/// How large results may be that clients get.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct BoundTable {
+    /// How many bytes a result may have; what is larger is shortened.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_result_bytes: Option<usize>,
+}
+
+/// Where whole results are kept that were shortened.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ResultsTable {
+    /// Who keeps them; this process, if not set.
+    store: Option<StoreName>,
+    /// How long they are kept; 10 minutes, if not set.
+    ttl: Option<Duration>,
+    /// How large one may be; 16777216, if not set.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_result_bytes: Option<usize>,
+    /// How large all may be together in memory; 67108864, if not set.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_total_bytes: Option<usize>,
+}
+
+/// Who keeps whole results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum StoreName {
+    /// This process.
+    #[default]
+    Memory,
+    /// The server of `[redis]`.
+    Redis,
+}
+
+/// How large results may be, and where whole ones are kept.
+#[derive(Clone, Debug)]
+pub(super) struct BoundConfig {
+    layer: BoundLayer,
+    /// Where they are kept, if they are, and what makes one such place another.
+    results: Option<(Settings, Arc<dyn ResultStore>)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
+    redis: Option<RedisSettings>,
+    ttl: Option<time::Duration>,
+    max_result_bytes: Option<usize>,
+    max_total_bytes: Option<usize>,
+}
+
+/// Builds the sections and reports what is wrong with them.
+///
+/// What it returns is only of use if nothing was.
+pub(super) fn build(
+    bound: &BoundTable,
+    results: Option<ResultsTable>,
+    redis: &RedisConfig,
+    reader: &mut Reader<'_, '_>,
+) -> BoundConfig {
+    let path = [Segment::from("bound")];
+    let max = reader.at_least_one(&path, "max_result_bytes", bound.max_result_bytes);
+    let results = results.map(|table| {
+        if max.is_none() && !reader.has_fault_in(&path) {
+            let message = "nothing is kept: expected a `max_result_bytes` in `[bound]`, beyond \
+                 which results are shortened";
+            reader.report(&[RESULTS.into()], message.to_owned());
+        }
+        let settings = table.build(redis, reader);
+        let store = settings.build(redis);
+        (settings, store)
+    });
+    let layer = match max {
+        Some(bytes) => BoundLayer::new().max_result_bytes(bytes),
+        None => BoundLayer::new(),
+    };
+    BoundConfig { layer, results }
+}
+
+// === impl BoundConfig ===
+
+impl BoundConfig {
+    /// Keeps results where they are kept now, unless they are to be kept otherwise.
+    #[cfg(any(feature = "stdio", feature = "http", test))]
+    pub(super) fn take_over(&mut self, before: &Self) {
+        if let (Some((settings, store)), Some((before, kept))) =
+            (&mut self.results, &before.results)
+            && settings == before
+        {
+            *store = kept.clone();
+        }
+    }
+
+    #[cfg(all(test, feature = "http"))]
+    pub(super) fn store(&self) -> Option<&Arc<dyn ResultStore>> {
+        self.results.as_ref().map(|(_, store)| store)
+    }
+
+    /// The layer, with where it keeps whole results.
+    pub(super) fn layer(&self) -> BoundLayer {
+        match &self.results {
+            Some((_, store)) => self.layer.clone().keep(store.clone()),
+            None => self.layer.clone(),
+        }
+    }
+}
+
+// === impl ResultsTable ===
+
+impl ResultsTable {
+    fn build(self, redis: &RedisConfig, reader: &mut Reader<'_, '_>) -> Settings {
+        let path = [Segment::from(RESULTS)];
+        let at = |key: &str| [RESULTS.into(), Segment::from(key)];
+        let store = self.store.unwrap_or_default();
+        if store == StoreName::Redis {
+            redis.required(&at("store"), reader);
+            if self.max_total_bytes.is_some() {
+                let message = "`max_total_bytes` belongs to `store = \"memory\"`";
+                reader.report(&at("max_total_bytes"), message.to_owned());
+            }
+        }
+        if self.ttl.is_some_and(|Duration(ttl)| ttl.is_zero()) {
+            let message = "`ttl` is zero: expected more, or leave the key out";
+            reader.report(&at("ttl"), message.to_owned());
+        }
+        Settings {
+            redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
+            ttl: self.ttl.map(|Duration(ttl)| ttl),
+            max_result_bytes: reader.at_least_one(&path, "max_result_bytes", self.max_result_bytes),
+            max_total_bytes: reader.at_least_one(&path, "max_total_bytes", self.max_total_bytes),
+        }
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn build(&self, redis: &RedisConfig) -> Arc<dyn ResultStore> {
+        if self.redis.is_some() {
+            return redis.results(self.ttl, self.max_result_bytes);
+        }
+        let mut store = StoredResults::new();
+        if let Some(ttl) = self.ttl {
+            store = store.ttl(ttl);
+        }
+        if let Some(bytes) = self.max_result_bytes {
+            store = store.max_result_bytes(bytes);
+        }
+        if let Some(bytes) = self.max_total_bytes {
+            store = store.max_total_bytes(bytes);
+        }
+        Arc::new(store)
+    }
+}

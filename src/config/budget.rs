@@ -1,0 +1,392 @@
+//! The section `[budget]`.
+
+use std::{collections::HashSet, sync::Arc, time};
+
+use serde::Deserialize;
+
+use super::{
+    caller::CallerConfig,
+    duration::Duration,
+    filter::selection,
+    read::Reader,
+    redis::{RedisConfig, RedisSettings},
+    source::shown,
+};
+use crate::{
+    budget::{Budget, BudgetLayer, BudgetStore, Cost, MemoryBudgets, Per, Refill, Unit},
+    composite::Segment,
+};
+
+/// The key of the section.
+const SECTION: &str = "budget";
+/// The name that is none of a budget.
+const MAX_COST: &str = "max_cost";
+
+/// What calls may use together.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct BudgetTable {
+    /// Who keeps what is left; this process, if not set.
+    store: Option<StoreName>,
+    /// What becomes of calls while the store is away; they are refused, if not set.
+    when_away: Option<AwayName>,
+    /// How long a call may hold what it has reserved, so that a replica that dies holds
+    /// nothing for good; longer than any call takes. 10 minutes, if not set.
+    lease: Option<Duration>,
+    /// Of how many callers this process keeps what is left of a budget; 100000, if not
+    /// set.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_callers: Option<usize>,
+    /// The budgets.
+    limits: Vec<LimitTable>,
+    /// What calls cost; one each, if nothing is set for a tool.
+    costs: Vec<CostTable>,
+}
+
+/// How much of something calls may use together.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["name", "limit"])))]
+#[serde(default, deny_unknown_fields)]
+struct LimitTable {
+    /// What clients are told that it is called.
+    name: Option<String>,
+    /// What is counted; calls, if not set.
+    count: Option<UnitName>,
+    /// How much there is.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    limit: Option<u64>,
+    /// The tools whose calls are counted, by the names that the router has, below
+    /// `[[aliases]]`; all, if not set.
+    tools: Option<Vec<String>>,
+    /// Whose calls share it; all, if not set.
+    per: Option<PerName>,
+    /// How it comes back; not at all, if not set.
+    refill: Option<RefillTable>,
+}
+
+/// How a budget comes back.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["every"])))]
+#[serde(default, deny_unknown_fields)]
+struct RefillTable {
+    /// How much comes back each time; all, if not set.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    amount: Option<u64>,
+    /// How long that takes.
+    every: Option<Duration>,
+}
+
+/// What calls of some tools cost.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["tools", "cost"])))]
+#[serde(default, deny_unknown_fields)]
+struct CostTable {
+    /// The tools, by the names that the router has, below `[[aliases]]`; the first entry
+    /// that names one counts.
+    tools: Option<Vec<String>>,
+    /// What a call costs; nothing, if `0`.
+    cost: Option<u64>,
+    /// Where the result says what it really cost, as a JSON Pointer such as
+    /// `/_meta/usage/total_tokens`.
+    actual: Option<String>,
+}
+
+/// Who keeps what is left of budgets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum StoreName {
+    /// This process.
+    #[default]
+    Memory,
+    /// The server of `[redis]`.
+    Redis,
+}
+
+/// What becomes of calls while the store is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum AwayName {
+    /// They are refused.
+    Refuse,
+    /// They are not counted.
+    Admit,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum UnitName {
+    /// Calls.
+    #[default]
+    Calls,
+    /// Bytes of results.
+    Bytes,
+    /// What calls cost.
+    Cost,
+}
+
+/// Whose calls share a budget.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum PerName {
+    /// Those that one call of a client leads to.
+    Run,
+    /// Those of one caller, as `[caller]` tells.
+    Caller,
+    /// All.
+    #[default]
+    Global,
+}
+
+/// What calls may use together, and where it is kept what is left.
+#[derive(Clone, Debug)]
+pub(super) struct BudgetConfig {
+    layer: BudgetLayer,
+    #[cfg_attr(
+        not(any(feature = "stdio", feature = "http", test)),
+        expect(dead_code, reason = "only a gateway puts one file in the place of another")
+    )]
+    settings: Settings,
+    store: Arc<dyn BudgetStore>,
+}
+
+/// What makes one store another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
+    redis: Option<RedisSettings>,
+    admit: bool,
+    lease: Option<time::Duration>,
+    max_callers: Option<usize>,
+}
+
+/// Builds the section and reports what is wrong with it.
+///
+/// What it returns is only of use if nothing was.
+pub(super) fn build(
+    table: BudgetTable,
+    redis: &RedisConfig,
+    caller: &CallerConfig,
+    reader: &mut Reader<'_, '_>,
+) -> BudgetConfig {
+    let at = |key: &str| [SECTION.into(), Segment::from(key)];
+    let store = table.store.unwrap_or_default();
+    match store {
+        StoreName::Redis => redis.required(&at("store"), reader),
+        StoreName::Memory => (),
+    }
+    for (key, is_given, of) in [
+        ("when_away", table.when_away.is_some(), StoreName::Redis),
+        ("lease", table.lease.is_some(), StoreName::Redis),
+        ("max_callers", table.max_callers.is_some(), StoreName::Memory),
+    ] {
+        if is_given && store != of {
+            let name = of.name();
+            reader.report(&at(key), format!("`{key}` belongs to `store = \"{name}\"`"));
+        }
+    }
+    if table.lease.is_some_and(|Duration(lease)| lease.is_zero()) {
+        let message = "`lease` is zero: expected more, or leave the key out";
+        reader.report(&at("lease"), message.to_owned());
+    }
+    let settings = Settings {
+        lease: table.lease.map(|Duration(lease)| lease),
+        max_callers: reader.at_least_one(&[SECTION.into()], "max_callers", table.max_callers),
+        redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
+        admit: table.when_away == Some(AwayName::Admit),
+    };
+    let mut layer = BudgetLayer::new();
+    let mut names = HashSet::new();
+    for (place, limit) in table.limits.into_iter().enumerate() {
+        let path = [SECTION.into(), "limits".into(), place.into()];
+        if let Some(name) = &limit.name
+            && !names.insert(name.clone())
+        {
+            let message = format!("duplicate name {:?}", shown(name));
+            reader.report(&[&path[..], &["name".into()]].concat(), message);
+            continue;
+        }
+        if matches!(limit.per, Some(PerName::Caller))
+            && !caller.is_known()
+            && !reader.has_fault_in(&["caller".into()])
+        {
+            let message = "there is no `[caller]`: expected a section with the `header` that says \
+                 who calls, or `per = \"global\"`";
+            reader.report(&[&path[..], &["per".into()]].concat(), message.to_owned());
+        }
+        if let Some(budget) = limit.build(&path, reader) {
+            layer = layer.budget(budget);
+        }
+    }
+    for (place, cost) in table.costs.into_iter().enumerate() {
+        let path = [SECTION.into(), "costs".into(), place.into()];
+        if let Some(cost) = cost.build(&path, reader) {
+            layer = layer.cost(cost);
+        }
+    }
+    let store: Arc<dyn BudgetStore> = match store {
+        StoreName::Redis => redis.budgets(settings.admit, settings.lease),
+        StoreName::Memory => {
+            let budgets = MemoryBudgets::new();
+            match settings.max_callers {
+                Some(callers) => Arc::new(budgets.max_callers(callers)),
+                None => Arc::new(budgets),
+            }
+        }
+    };
+    BudgetConfig { layer, settings, store }
+}
+
+// === impl BudgetConfig ===
+
+impl BudgetConfig {
+    /// Keeps what is left where it is kept now, unless it is to be kept otherwise.
+    #[cfg(any(feature = "stdio", feature = "http", test))]
+    pub(super) fn take_over(&mut self, before: &Self) {
+        if self.settings == before.settings {
+            self.store = before.store.clone();
+        }
+    }
+
+    #[cfg(all(test, feature = "http"))]
+    pub(super) fn store(&self) -> &Arc<dyn BudgetStore> {
+        &self.store
+    }
+
+    /// The layer, with where it keeps what is left.
+    pub(super) fn layer(&self) -> BudgetLayer {
+        self.layer.clone().store(self.store.clone())
+    }
+}
+
+// === impl LimitTable ===
+
+impl LimitTable {
+    fn build(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<Budget> {
+        let at = |key: &str| [path, &[key.into()]].concat();
+        let name = reader.required(self.name, "name", path);
+        if name.trim().is_empty() {
+            reader.report(&at("name"), "blank name".to_owned());
+        } else if name == MAX_COST {
+            // What clients are told of a run that has cost all it may.
+            let message = format!("`{MAX_COST}` is a key of composites: expected another name");
+            reader.report(&at("name"), message);
+        }
+        let limit = match self.limit {
+            Some(0) => Err("`limit` is zero: expected more, or hide the tools"),
+            Some(limit) => Ok(limit),
+            None => Err("missing key `limit`"),
+        };
+        let limit =
+            limit.map_err(|message| reader.report(&at("limit"), message.to_owned())).ok()?;
+        let tools = selection(self.tools, None, ["tools", ""], path, reader);
+        let mut budget = Budget::new(name, self.count.unwrap_or_default().into(), limit)
+            .tools(tools)
+            .per(self.per.unwrap_or_default().into());
+        if let Some(refill) = self.refill {
+            if matches!(self.per, Some(PerName::Run)) {
+                let message = "a run has an end: expected no `refill` with `per = \"run\"`";
+                reader.report(&at("refill"), message.to_owned());
+            }
+            budget = budget.refill(refill.build(limit, &at("refill"), reader)?);
+        }
+        Some(budget)
+    }
+}
+
+// === impl RefillTable ===
+
+impl RefillTable {
+    fn build(self, limit: u64, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<Refill> {
+        let mut report = |key: &str, message: &str| {
+            reader.report(&[path, &[key.into()]].concat(), message.to_owned());
+        };
+        if self.amount == Some(0) {
+            report("amount", "`amount` is zero: expected more, or leave the key out");
+            return None;
+        }
+        match self.every {
+            None => report("every", "missing key `every`"),
+            Some(Duration(every)) if every.is_zero() => {
+                report("every", "`every` is zero: expected more, or leave `refill` out");
+            }
+            Some(Duration(every)) => return Some(Refill::new(self.amount.unwrap_or(limit), every)),
+        }
+        None
+    }
+}
+
+// === impl CostTable ===
+
+impl CostTable {
+    fn build(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<Cost> {
+        let at = |key: &str| [path, &[key.into()]].concat();
+        if self.tools.is_none() {
+            reader.report(&at("tools"), "missing key `tools`".to_owned());
+        }
+        let tools = selection(self.tools, None, ["tools", ""], path, reader);
+        if self.cost.is_none() {
+            reader.report(&at("cost"), "missing key `cost`".to_owned());
+        }
+        if let Some(pointer) = &self.actual
+            && !is_pointer(pointer)
+        {
+            let message = format!(
+                "no JSON Pointer {:?}: expected such as `/_meta/usage/total_tokens`",
+                shown(pointer)
+            );
+            reader.report(&at("actual"), message);
+        }
+        let cost = Cost::new(tools, self.cost?);
+        Some(match self.actual {
+            Some(pointer) => cost.actual_at(&pointer),
+            None => cost,
+        })
+    }
+}
+
+/// Whether it points to a part of something.
+fn is_pointer(text: &str) -> bool {
+    let escapes = text.match_indices('~').all(|(at, _)| text[at + 1..].starts_with(['0', '1']));
+    text.starts_with('/') && escapes
+}
+
+// === impl StoreName ===
+
+impl StoreName {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Redis => "redis",
+        }
+    }
+}
+
+// === impl conversions ===
+
+impl From<UnitName> for Unit {
+    fn from(name: UnitName) -> Self {
+        match name {
+            UnitName::Calls => Self::Calls,
+            UnitName::Bytes => Self::Bytes,
+            UnitName::Cost => Self::Cost,
+        }
+    }
+}
+
+impl From<PerName> for Per {
+    fn from(name: PerName) -> Self {
+        match name {
+            PerName::Run => Self::Run,
+            PerName::Caller => Self::Caller,
+            PerName::Global => Self::Global,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The section `[caller]`.
+
+use serde::Deserialize;
+
+use super::{header, read::Reader, source::shown};
+use crate::{composite::Segment, message::Context};
+
+/// The key of the section.
+const SECTION: &str = "caller";
+
+/// Who calls.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct CallerTable {
+    /// The header of HTTP that says who calls.
+    header: Option<String>,
+}
+
+/// How it is known who calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CallerConfig {
+    header: Option<String>,
+}
+
+/// Builds the section and reports what is wrong with it.
+pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerConfig {
+    let header = table.header.filter(|name| {
+        let mistake = if !header::is_name(name) {
+            format!("illegal name of a header {:?}: expected letters, digits and `-`", shown(name))
+        } else if cfg!(not(feature = "http")) {
+            "`header` needs a build with the feature `http`".to_owned()
+        } else {
+            return true;
+        };
+        reader.report(&[SECTION.into(), Segment::from("header")], mistake);
+        false
+    });
+    CallerConfig { header }
+}
+
+// === impl CallerConfig ===
+
+impl CallerConfig {
+    /// Whether it is known of any request who calls.
+    pub(super) const fn is_known(&self) -> bool {
+        self.header.is_some()
+    }
+
+    /// Who calls, of a request's context; nobody knows, if it is `None`.
+    pub(super) fn key(
+        &self,
+    ) -> Option<impl Fn(&Context) -> Option<String> + Clone + Send + Sync + 'static> {
+        let header = self.header.clone()?;
+        Some(move |context: &Context| caller(context, &header))
+    }
+}
+
+/// Who calls, by a header of the request.
+#[cfg(feature = "http")]
+fn caller(context: &Context, header: &str) -> Option<String> {
+    let parts = context.extensions().get::<http::request::Parts>()?;
+    // All there are, as they are: a caller whose name is no text is one nevertheless,
+    // and one who adds a name is another.
+    let values = parts.headers.get_all(header).iter();
+    let values = values.map(|value| value.as_bytes().iter().copied().map(char::from).collect());
+    values.reduce(|all: String, value: String| format!("{all}\n{value}"))
+}
+
+#[cfg(not(feature = "http"))]
+const fn caller(_: &Context, _: &str) -> Option<String> {
+    None
+}
+
+#[cfg(all(test, feature = "http"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_says_who_calls() {
+        let of = |headers: &[(&str, &[u8])]| {
+            let mut request = http::Request::new(());
+            for (name, value) in headers {
+                let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+                request.headers_mut().append(name, http::HeaderValue::from_bytes(value).unwrap());
+            }
+            let mut context = Context::default();
+            context.extensions_mut().insert(request.into_parts().0);
+            caller(&context, "X-Forwarded-User")
+        };
+        let alice = of(&[("x-forwarded-user", b"alice"), ("other", b"x")]);
+        assert_eq!(alice.as_deref(), Some("alice"));
+        assert_eq!(caller(&Context::default(), "X-Forwarded-User"), None);
+        assert_eq!(of(&[("other", b"alice")]), None);
+
+        // No two of them are the same, and none is nobody.
+        let values: [&[(&str, &[u8])]; 6] = [
+            &[("x-forwarded-user", b"alice")],
+            &[("x-forwarded-user", b"")],
+            &[("x-forwarded-user", b"\xc3\xa9")],
+            &[("x-forwarded-user", b"\xe9")],
+            &[("x-forwarded-user", b"alice"), ("x-forwarded-user", b"bob")],
+            &[("x-forwarded-user", b"alice, bob")],
+        ];
+        let mut callers: Vec<_> = values.into_iter().map(|headers| of(headers).unwrap()).collect();
+        callers.sort();
+        callers.dedup();
+        assert_eq!(callers.len(), values.len());
+    }
+}

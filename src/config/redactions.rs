@@ -1,0 +1,82 @@
+//! The section `[[redactions]]`.
+
+use serde::Deserialize;
+
+use super::{filter::selection, read::Reader};
+use crate::{
+    composite::Segment,
+    redact::{RedactLayer, Redaction},
+};
+
+/// The key of the section.
+const SECTION: &str = "redactions";
+
+/// What is taken out of the results of some tools.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["tools"])))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RedactionTable {
+    /// The tools, by the names that the router has, below `[[aliases]]`.
+    tools: Option<Vec<String>>,
+    /// What is taken out: JSON Pointers into the structured result, in which `*` is
+    /// every member or element.
+    remove: Option<Vec<String>>,
+    /// What alone is left, instead of `remove`.
+    only: Option<Vec<String>>,
+    /// Whether texts stay that are no JSON, which may repeat what is taken out.
+    keep_texts: Option<bool>,
+}
+
+/// Builds the section and reports what is wrong with it.
+pub(super) fn build(tables: Vec<RedactionTable>, reader: &mut Reader<'_, '_>) -> RedactLayer {
+    let redactions = tables.into_iter().enumerate();
+    redactions.fold(RedactLayer::new(), |layer, (index, table)| {
+        match table.build(&[SECTION.into(), index.into()], reader) {
+            Some(redaction) => layer.redaction(redaction),
+            None => layer,
+        }
+    })
+}
+
+// === impl RedactionTable ===
+
+impl RedactionTable {
+    fn build(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<Redaction> {
+        let at = |key: &str| [path, &[key.into()]].concat();
+        if self.tools.is_none() {
+            reader.report(&at("tools"), "missing key `tools`".to_owned());
+        }
+        let tools = selection(self.tools, None, ["tools", ""], path, reader);
+        let (key, pointers, built) = match (self.remove, self.only) {
+            (Some(pointers), None) => {
+                let built = pointers.iter().map(|pointer| Redaction::new(tools.clone(), [pointer]));
+                ("remove", built.collect::<Vec<_>>(), Redaction::new(tools.clone(), &pointers))
+            }
+            (None, Some(pointers)) => {
+                let built =
+                    pointers.iter().map(|pointer| Redaction::only(tools.clone(), [pointer]));
+                ("only", built.collect::<Vec<_>>(), Redaction::only(tools.clone(), &pointers))
+            }
+            (Some(_), Some(_)) => {
+                let message = "`only` says what alone is left, and `remove` what is not: expected one of them";
+                reader.report(&at("only"), message.to_owned());
+                return None;
+            }
+            (None, None) => {
+                reader.report(&at("remove"), "missing key `remove`, or `only`".to_owned());
+                return None;
+            }
+        };
+        if pointers.is_empty() {
+            reader.report(&at(key), format!("no pointers: expected at least one in `{key}`"));
+        }
+        for (place, pointer) in pointers.into_iter().enumerate() {
+            if let Err(error) = pointer {
+                reader.report(&[&at(key)[..], &[place.into()]].concat(), error.to_string());
+            }
+        }
+        let redaction = built.ok()?;
+        Some(if self.keep_texts.unwrap_or_default() { redaction.keep_texts() } else { redaction })
+    }
+}

@@ -1,0 +1,212 @@
+//! The section `[redis]`.
+
+use std::{fmt, sync::Arc, time};
+
+use serde::Deserialize;
+
+use super::{
+    duration::Duration,
+    read::Reader,
+    variables::{Environment, Text},
+};
+#[cfg(feature = "redis")]
+use crate::redis::{RedisStore, WhenAway};
+use crate::{
+    budget::{BudgetStore, MemoryBudgets},
+    composite::Segment,
+    results::{ResultStore, StoredResults},
+    state::{StateStore, StoredState},
+};
+
+/// The key of the section.
+const SECTION: &str = "redis";
+
+/// A server of Redis or Valkey, which replicas share.
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("required" = ["url"])))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RedisTable {
+    /// Where it is, such as `redis://cache:6379`; `${VAR}` is a variable of the
+    /// environment.
+    url: Option<String>,
+    /// What the names of all keys begin with; `mcp-composite`, if not set.
+    prefix: Option<String>,
+    /// How long it may take to answer; 1 second, if not set.
+    timeout: Option<Duration>,
+}
+
+/// A server that replicas share, if there is one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RedisConfig {
+    settings: RedisSettings,
+    #[cfg(feature = "redis")]
+    store: Option<RedisStore>,
+}
+
+/// What makes one server another.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct RedisSettings {
+    url: String,
+    prefix: Option<String>,
+    timeout: Option<Duration>,
+}
+
+/// Builds the section and reports what is wrong with it.
+///
+/// What it returns is only of use if nothing was.
+pub(super) fn build(
+    table: Option<RedisTable>,
+    environment: Environment<'_>,
+    reader: &mut Reader<'_, '_>,
+) -> RedisConfig {
+    let Some(table) = table else { return RedisConfig::default() };
+    let at = |key: &str| [SECTION.into(), Segment::from(key)];
+    if cfg!(not(feature = "redis")) {
+        let message = "`[redis]` needs a build with the feature `redis`";
+        reader.report(&[SECTION.into()], message.to_owned());
+    }
+    let url = match table.url {
+        None => {
+            reader.report(&at("url"), "missing key `url`".to_owned());
+            String::new()
+        }
+        Some(url) => match Text::expand(url, environment) {
+            Ok(Text { value, .. }) => value,
+            Err(message) => {
+                reader.report(&at("url"), message);
+                String::new()
+            }
+        },
+    };
+    if table.prefix.as_ref().is_some_and(|prefix| prefix.is_empty() || prefix.contains(['{', '}']))
+    {
+        let message = "illegal prefix: expected at least one character, and no `{` or `}`";
+        reader.report(&at("prefix"), message.to_owned());
+    }
+    if table.timeout.is_some_and(|Duration(timeout)| timeout.is_zero()) {
+        let message = "`timeout` is zero: expected more, or leave the key out";
+        reader.report(&at("timeout"), message.to_owned());
+    }
+    let settings = RedisSettings { url, prefix: table.prefix, timeout: table.timeout };
+    #[cfg(feature = "redis")]
+    let store = settings.connect(reader);
+    RedisConfig {
+        settings,
+        #[cfg(feature = "redis")]
+        store,
+    }
+}
+
+// === impl RedisConfig ===
+
+impl RedisConfig {
+    pub(super) const fn settings(&self) -> &RedisSettings {
+        &self.settings
+    }
+
+    /// Reports that something at a path needs the section, if it is not there.
+    pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
+        if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
+            let message = "there is no `[redis]`: expected a section with its `url`";
+            reader.report(path, message.to_owned());
+        }
+    }
+
+    /// Where runs wait; in memory, if there is no server, which was reported.
+    pub(super) fn state(
+        &self,
+        ttl: Option<time::Duration>,
+        max_state_bytes: Option<usize>,
+    ) -> Arc<dyn StateStore> {
+        #[cfg(feature = "redis")]
+        if let Some(redis) = &self.store {
+            let mut store = redis.state();
+            if let Some(ttl) = ttl {
+                store = store.ttl(ttl);
+            }
+            if let Some(bytes) = max_state_bytes {
+                store = store.max_state_bytes(bytes);
+            }
+            return Arc::new(store);
+        }
+        let _ = (ttl, max_state_bytes);
+        Arc::new(StoredState::new())
+    }
+
+    /// Where budgets are kept; in memory, if there is no server, which was reported.
+    pub(super) fn budgets(
+        &self,
+        admit: bool,
+        lease: Option<time::Duration>,
+    ) -> Arc<dyn BudgetStore> {
+        #[cfg(feature = "redis")]
+        if let Some(redis) = &self.store {
+            let away = if admit { WhenAway::Admit } else { WhenAway::Refuse };
+            let store = redis.budgets().when_away(away);
+            return match lease {
+                Some(lease) => Arc::new(store.lease(lease)),
+                None => Arc::new(store),
+            };
+        }
+        let _ = (admit, lease);
+        Arc::new(MemoryBudgets::default())
+    }
+
+    /// Where results are kept; in memory, if there is no server, which was reported.
+    pub(super) fn results(
+        &self,
+        ttl: Option<time::Duration>,
+        max_result_bytes: Option<usize>,
+    ) -> Arc<dyn ResultStore> {
+        #[cfg(feature = "redis")]
+        if let Some(redis) = &self.store {
+            let mut store = redis.results();
+            if let Some(ttl) = ttl {
+                store = store.ttl(ttl);
+            }
+            if let Some(bytes) = max_result_bytes {
+                store = store.max_result_bytes(bytes);
+            }
+            return Arc::new(store);
+        }
+        let _ = (ttl, max_result_bytes);
+        Arc::new(StoredResults::default())
+    }
+}
+
+// === impl RedisSettings ===
+
+impl RedisSettings {
+    #[cfg(feature = "redis")]
+    fn connect(&self, reader: &mut Reader<'_, '_>) -> Option<RedisStore> {
+        if self.url.is_empty() {
+            return None;
+        }
+        match RedisStore::new(&self.url) {
+            Ok(mut store) => {
+                if let Some(prefix) = &self.prefix {
+                    store = store.prefix(prefix.as_str());
+                }
+                if let Some(Duration(timeout)) = self.timeout {
+                    store = store.timeout(timeout);
+                }
+                Some(store)
+            }
+            Err(error) => {
+                // It tells nothing of the address.
+                reader.report(&[SECTION.into(), "url".into()], error.to_string());
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSettings")
+            .field("prefix", &self.prefix)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
