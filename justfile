@@ -3,7 +3,7 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: fmt-check lint test doc features examples foreign
+check: fmt-check lint test doc features examples shared foreign
 
 # Check formatting.
 fmt-check:
@@ -28,6 +28,9 @@ features:
     cargo check --no-default-features --features config
     cargo check --no-default-features --features remote
     cargo check --no-default-features --features testing
+    cargo check --no-default-features --features normalize
+    cargo check --no-default-features --features redis
+    cargo check --no-default-features --features rig-compose
     cargo check --features stdio
     cargo check --features http
     cargo test --no-default-features --lib
@@ -39,6 +42,12 @@ examples:
     cargo run --example pipeline
     cargo run --example workflow
     cargo run --example approval
+    cargo run --features normalize --example agent_loop
+
+# Test what replicas share; needs `redis-server`.
+shared:
+    cargo clippy --all-features --test redis -- -D warnings
+    cargo test --all-features --test redis
 
 # Test with servers and clients that others wrote; needs Node, npm, Python and nginx.
 foreign:
@@ -54,6 +63,10 @@ bench *filter:
 # Time steps; `just bench-engine chain` for one group.
 bench-engine *filter:
     cargo bench --bench engine -- {{filter}}
+
+# Time budgets; `just bench-budget charged` for one group.
+bench-budget *filter:
+    cargo bench --bench budget -- {{filter}}
 
 # Time the layers; `just bench-stack empty` for one group.
 bench-stack *filter:

@@ -274,10 +274,25 @@ fn the_files_of_the_readme_are_accepted() {
     let readme = include_str!("../../README.md");
     let files: Vec<_> =
         readme.split("```toml\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
-    assert_eq!(files.len(), 5);
+    assert_eq!(files.len(), 6);
     for file in files {
         // As long as a key must be.
         Config::from_toml_str_with_env(file, |_| Some("value".repeat(8))).unwrap();
+    }
+}
+
+#[test]
+fn the_files_of_the_docs_of_meters_and_replicas_are_accepted() {
+    for (docs, count) in [
+        (include_str!("../../src/docs/meters.md"), 1),
+        (include_str!("../../src/docs/replicas.md"), 2),
+    ] {
+        let files: Vec<_> = docs.split("```toml\n").skip(1).collect();
+        assert_eq!(files.len(), count);
+        for file in files {
+            let file = file.split_once("```").unwrap().0;
+            Config::from_toml_str_with_env(file, |_| Some("value".repeat(8))).unwrap();
+        }
     }
 }
 

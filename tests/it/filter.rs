@@ -1,5 +1,7 @@
 //! What a filter lets through.
 
+mod stacked;
+
 use std::{
     convert::Infallible,
     pin::pin,

@@ -411,7 +411,7 @@ impl World {
         sleep(TTL).await;
         let text = self.store.put(Vec::new(), b"").await.unwrap();
         self.store.take(&text, b"").await.unwrap();
-        assert!(says(&self.store, "states: 0, bytes: 0"), "{:?}", self.store);
+        assert!(says(&self.store, "items: 0, bytes: 0"), "{:?}", self.store);
     }
 }
 

@@ -6,6 +6,8 @@ mod advertise;
 mod alias;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod backends;
+mod bound;
+mod budget;
 mod changes;
 #[cfg(feature = "config")]
 mod config;
@@ -19,6 +21,7 @@ mod fan_out;
 mod filter;
 mod forms;
 mod from_fn;
+mod functions;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod gateway;
 mod handler;
@@ -33,6 +36,11 @@ mod listing;
 mod malformed;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod matrix;
+#[cfg(all(feature = "normalize", feature = "rig-compose"))]
+mod meters;
+#[cfg(feature = "normalize")]
+mod normalize;
+mod observers;
 mod pattern;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod person;
@@ -50,7 +58,10 @@ mod reload;
 mod remote;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod replicas;
+#[cfg(feature = "rig-compose")]
+mod rig_compose;
 mod router;
+mod run_limits;
 mod scripted;
 mod serve;
 mod stack;

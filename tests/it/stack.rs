@@ -10,16 +10,20 @@ use mcp_composite::{
     },
     advertise::{AdvertiseLayer, Mode},
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
+    bound::BoundLayer,
+    budget::{Budget, BudgetLayer, Cost, Unit},
     changes::Changes,
     composite::{CompositeLayer, CompositeTool},
     filter::FilterLayer,
+    functions::{FunctionsLayer, ToolSet, tool_fn},
     limit::LimitLayer,
     message::{Context, Reply, Request},
     pattern::Selection,
+    redact::{RedactLayer, Redaction},
     stack::{BackendLayer, StackLayer},
     validate::{SchemaMode, ValidateLayer},
 };
-use rmcp::model::ClientRequest;
+use rmcp::model::{ClientRequest, JsonObject, Tool};
 use serde_json::json;
 use tower::{
     BoxError, Layer, Service, ServiceExt, buffer::Buffer, limit::ConcurrencyLimit,
@@ -411,12 +415,20 @@ async fn a_change_is_seen_by_every_layer_of_the_stack() {
 // === among stock layers ===
 
 /// Each layer alone and all of them, with a request that makes them work.
-fn layers() -> [(&'static str, AnyLayer, Request); 8] {
+fn layers() -> [(&'static str, AnyLayer, Request); 12] {
     let token = ArgumentAlias::new().hide().default(json!("t"));
     let alias = ToolAlias::new("spare").name("other").argument("token", token);
     let alias = AliasLayer::new().tools([alias]).unwrap();
     let backend = BackendLayer::new().filter(only_harmless()).validate(strict());
+    let calls = Budget::new("calls", Unit::Calls, 1000);
+    let redaction = Redaction::new(Selection::default(), ["/secret"]).unwrap();
+    let now = Tool::new("now", "The time", JsonObject::new());
+    let now = ToolSet::new([tool_fn(now, async |_: JsonObject, _| "noon")]).unwrap();
     [
+        ("bound", any(BoundLayer::new().max_result_bytes(20)), spare()),
+        ("redact", any(RedactLayer::new().redaction(redaction)), spare()),
+        ("budget", any(BudgetLayer::new().budget(calls)), spare()),
+        ("functions", any(FunctionsLayer::new(now)), spare()),
         ("limit", any(limit()), spare()),
         ("advertise", any(search_mode()), find()),
         ("composite", any(both()), run()),
@@ -426,6 +438,27 @@ fn layers() -> [(&'static str, AnyLayer, Request); 8] {
         ("those of a backend", any(backend), spare()),
         ("all", any(curious()), run()),
     ]
+}
+
+/// What redactions and budgets say of tools, which they never list.
+#[tokio::test(start_paused = true)]
+async fn patterns_below_the_filter_that_match_nothing_are_told() {
+    let tools = |pattern: &str| Selection::default().allow([pattern]).unwrap();
+    let redaction = Redaction::new(tools("users_*"), ["/email"]).unwrap();
+    let budget = Budget::new("calls", Unit::Calls, 9).tools(tools("serch_code"));
+    let layer = StackLayer::new()
+        .redact(RedactLayer::new().redaction(redaction))
+        .budget(BudgetLayer::new().budget(budget).cost(Cost::new(tools("drop_*"), 2)));
+    let stack = layer.layer(server());
+    assert_eq!(layer.complaints(), [""; 0]);
+    stack.oneshot(Request::list_tools()).await.unwrap();
+    assert_eq!(
+        layer.complaints(),
+        [
+            "`users_*` in `redactions.tools` matches no tool",
+            "`serch_code` in `budget.limits.tools` matches no tool: did you mean `search_code`?",
+        ]
+    );
 }
 
 fn stock_layers() -> [(&'static str, AnyLayer); 4] {

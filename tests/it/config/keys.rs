@@ -9,8 +9,8 @@ use mcp_composite::{
 };
 use rmcp::model::{
     CallToolResult, ClientRequest, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, Prompt, Resource, ResourceTemplate, ServerResult, Tool,
-    ToolAnnotations,
+    ListResourcesResult, ListToolsResult, MetaObject, Prompt, Resource, ResourceTemplate,
+    ServerResult, Tool, ToolAnnotations,
 };
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -23,7 +23,7 @@ use crate::{
 /// Each key of a file: a table that has it, and what it must have done.
 ///
 /// The values are such that a key that is read but not used is noticed.
-const KEYS: [(&str, &str, &str, &str); 151] = [
+const KEYS: [(&str, &str, &str, &str); 190] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -46,7 +46,61 @@ const KEYS: [(&str, &str, &str, &str); 151] = [
     ("state", "ttl", "\"7s\"", "ttl: 7s"),
     ("state", "max_state_bytes", "100", "max_state_bytes: 100"),
     ("state", "max_total_bytes", "200", "max_total_bytes: 200"),
-    ("state", "caller_header", "\"x-user\"", "caller_header: Some(\"x-user\")"),
+    ("", "caller", "header = \"x-user\"", "header: Some(\"x-user\")"),
+    ("caller", "header", "\"x-user\"", "header: Some(\"x-user\")"),
+    ("", "redis", "url = \"redis://base\"\nprefix = \"base\"", "prefix: Some(\"base\")"),
+    ("redis", "url", "\"redis://base\"", "store: RedisBudgets"),
+    ("redis", "prefix", "\"other\"", "prefix: Some(\"other\")"),
+    ("redis", "timeout", "\"7s\"", "timeout: Some(Duration(7s))"),
+    (
+        "",
+        "budget",
+        "limits = [{ name = \"calls\", limit = 1 }]",
+        "stack found all: the budget `calls`",
+    ),
+    ("budget", "store", "\"redis\"", "store: RedisBudgets"),
+    ("budget", "when_away", "\"admit\"", "admit: true"),
+    ("budget", "lease", "\"7s\"", "lease: Some(7s)"),
+    ("budget", "max_callers", "11", "max_callers: Some(11)"),
+    (
+        "budget",
+        "limits",
+        "[{ name = \"calls\", limit = 2 }]",
+        "stack found all: the budget `calls`",
+    ),
+    (
+        "budget",
+        "costs",
+        "[{ tools = [\"search\"], cost = 6 }]",
+        "stack search 1: the budget `base`",
+    ),
+    ("budget.limits", "name", "\"other\"", "stack erase: the budget `other` is used up"),
+    ("budget.limits", "count", "\"bytes\"", "stack search query: the budget `base` is used up"),
+    ("budget.limits", "limit", "1", "stack search 1: the budget `base` is used up"),
+    ("budget.limits", "tools", "[\"found\"]", "stack erase: erase {}"),
+    ("budget.limits", "per", "\"run\"", "stack found all: found"),
+    ("budget.limits", "refill", "{ every = \"7s\" }", "try again in 7 s"),
+    ("refill", "amount", "1", "Refill { amount: 1, every: 7s }"),
+    ("refill", "every", "\"8s\"", "try again in 8 s"),
+    ("costs", "tools", "[\"erase\"]", "stack search query: search"),
+    ("costs", "cost", "6", "stack search 1: the budget `base`"),
+    ("costs", "actual", "\"/_meta/cost\"", "stack search 1: the budget `base`"),
+    ("", "bound", "max_result_bytes = 7", "max_result_bytes: Some(7)"),
+    ("bound", "max_result_bytes", "8", "max_result_bytes: Some(8)"),
+    ("", "results", "ttl = \"7s\"", "ttl: Some(7s)"),
+    ("results", "store", "\"redis\"", "RedisResults"),
+    ("results", "ttl", "\"7s\"", "ttl: Some(7s)"),
+    ("results", "max_result_bytes", "9", "max_result_bytes: Some(9)"),
+    ("results", "max_total_bytes", "10", "max_total_bytes: Some(10)"),
+    ("", "redactions", "tools = [\"search\"]\nremove = [\"\"]", "stack search: [redacted]"),
+    ("redactions", "tools", "[\"erase\"]", "stack erase: [redacted]"),
+    ("redactions", "remove", "[\"/other\"]", "stack search: search {}"),
+    ("redactions", "only", "[\"\"]", "stack search: search {}"),
+    ("redactions", "keep_texts", "true", "keeps_texts: true"),
+    ("composite_tools", "max_calls", "3", "max_calls: Some(3)"),
+    ("composite_tools", "max_result_bytes", "4", "max_result_bytes: Some(4)"),
+    ("composite_tools", "max_cost", "5", "max_cost: Some(5)"),
+    ("composite_tools", "on_limit", "\"fail\"", "on_limit: Some(Fail)"),
     ("", "validate", "schema = \"strict\"", "stack search 1: invalid arguments"),
     ("", "filter", "hide_tools = [\"erase\"]", "stack lists search, note\n"),
     ("", "aliases", "tool = \"search\"\nname = \"found\"", "stack lists found, note, erase\n"),
@@ -218,7 +272,7 @@ const KEYS: [(&str, &str, &str, &str); 151] = [
 ];
 
 /// The tables that have keys.
-const TABLES: [&str; 24] = [
+const TABLES: [&str; 33] = [
     "",
     "composite_tools",
     "targets",
@@ -243,6 +297,15 @@ const TABLES: [&str; 24] = [
     "aliases",
     "arguments",
     "advertise",
+    "caller",
+    "redis",
+    "budget",
+    "budget.limits",
+    "refill",
+    "costs",
+    "bound",
+    "results",
+    "redactions",
 ];
 
 #[tokio::test(start_paused = true)]
@@ -297,8 +360,17 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
     match (table, entry) {
         ("", None) => String::new(),
         ("", Some(("include" | "zzzzzzzzzzzzzzzz", _))) => lines(entry),
-        ("", Some((section @ ("backends" | "aliases" | "composite_tools"), text))) => {
+        (
+            "",
+            Some((section @ ("backends" | "aliases" | "composite_tools" | "redactions"), text)),
+        ) => {
             format!("[[{section}]]\n{text}\n")
+        }
+        ("", Some(("redis", text))) => {
+            format!("[budget]\nstore = \"redis\"\n[redis]\n{text}\n")
+        }
+        ("", Some(("results", text))) => {
+            format!("[results]\n{text}\n[bound]\nmax_result_bytes = 1000\n")
         }
         ("", Some((section, text))) => format!("[{section}]\n{text}\n"),
         ("state", Some(("max_total_bytes", _))) => {
@@ -311,13 +383,32 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             let base = if entry.is_some() { &base[..] } else { &base[..1] };
             format!("[[state.keys]]\n{}", lines(replaced(base, &[], entry)))
         }
-        ("router" | "validate" | "filter" | "limits" | "progress" | "state", _) => {
+        (
+            "router" | "validate" | "filter" | "limits" | "progress" | "state" | "caller" | "bound",
+            _,
+        ) => {
             format!("[{table}]\n{}", lines(entry))
         }
         ("advertise", _) => {
             let base = [("deny", "[\"erase\"]")];
             format!("[advertise]\n{}", lines(replaced(&base, &[], entry)))
         }
+        ("redis", _) => {
+            // Without it, the mistake is that there is none.
+            let base: &[_] = if entry.is_some() { &[("url", "\"redis://base\"")] } else { &[] };
+            let entries = lines(replaced(base, &[], entry));
+            format!("[budget]\nstore = \"redis\"\n[redis]\n{entries}")
+        }
+        ("results", _) => {
+            let redis = "[redis]\nurl = \"redis://base\"\n[bound]\nmax_result_bytes = 1000\n";
+            format!("{redis}[results]\n{}", lines(entry))
+        }
+        ("redactions", _) => {
+            let base = [("tools", "[\"search\"]"), ("remove", "[\"\"]")];
+            let without: &[_] = if matches!(entry, Some(("only", _))) { &["remove"] } else { &[] };
+            format!("[[redactions]]\n{}", lines(replaced(&base, without, entry)))
+        }
+        ("budget" | "budget.limits" | "refill" | "costs", _) => budget(table, entry),
         ("aliases", _) => alias(entry),
         ("arguments", _) => {
             format!("[[aliases]]\ntool = \"search\"\n[aliases.arguments.q]\n{}", lines(entry))
@@ -424,6 +515,44 @@ fn backend(entry: Option<(&str, &str)>) -> String {
     format!("[[backends]]\n{}", lines(replaced(&[command, ("name", "\"base\"")], &[], entry)))
 }
 
+/// A budget of five units, for seven calls.
+fn budget(table: &str, entry: Option<(&str, &str)>) -> String {
+    let limit = [("name", "\"base\""), ("limit", "5")];
+    let limit_of = |entries: &[_], entry| {
+        let entries = replaced(entries, &[], entry).into_iter();
+        let entries: Vec<_> = entries.map(|(key, value)| format!("{key} = {value}")).collect();
+        format!("[{{ {} }}]", entries.join(", "))
+    };
+    let base = limit_of(&limit, None);
+    let cost = limit_of(&[&limit[..], &[("count", "\"cost\"")]].concat(), None);
+    let entries = match table {
+        "budget" => match entry {
+            Some(("store" | "when_away" | "lease", _)) => {
+                let redis = "[redis]\nurl = \"redis://127.0.0.1:1\"\n[budget]\n";
+                let entries = replaced(&[("store", "\"redis\"")], &[], entry);
+                return format!("{redis}{}", lines(entries));
+            }
+            Some(("costs", _)) => replaced(&[("limits", &cost)], &[], entry),
+            _ => replaced(&[("limits", &base)], &[], entry),
+        },
+        "budget.limits" => {
+            return format!("[[budget.limits]]\n{}", lines(replaced(&limit, &[], entry)));
+        }
+        "refill" => {
+            let refill = limit_of(&[("every", "\"7s\"")], entry);
+            let refill = refill.trim_matches(['[', ']']);
+            let limit = limit_of(&limit, Some(("refill", refill)));
+            return format!("[budget]\nlimits = {limit}\n");
+        }
+        _ => {
+            let base = [("tools", "[\"search\"]"), ("cost", "2")];
+            let costs = limit_of(&base, entry);
+            return format!("[budget]\nlimits = {cost}\ncosts = {costs}\n");
+        }
+    };
+    format!("[budget]\n{}", lines(entries))
+}
+
 fn alias(entry: Option<(&str, &str)>) -> String {
     let base = [("tool", "\"erase\""), ("name", "\"found\"")];
     let entries = match entry {
@@ -505,9 +634,10 @@ where
     for (what, tool, arguments) in calls {
         let reply = service.clone().oneshot(call(tool, arguments)).await.unwrap();
         let answer = match (reply.tool_result(), reply.error()) {
-            (Some(result), _) => match result.structured_content.as_ref().unwrap() {
-                Value::String(text) => text.clone(),
-                report => report.to_string(),
+            (Some(result), _) => match &result.structured_content {
+                Some(Value::String(text)) => text.clone(),
+                Some(report) => report.to_string(),
+                None => result.content[0].as_text().unwrap().text.clone(),
             },
             (_, error) => error.unwrap().message.to_string(),
         };
@@ -521,7 +651,9 @@ where
 async fn server(request: Request) -> Result<Reply, Infallible> {
     if let Some(tool) = request.tool_call() {
         let arguments = Value::from(tool.arguments.clone().unwrap_or_default());
-        return Ok(CallToolResult::structured(json!(format!("{} {arguments}", tool.name))).into());
+        let mut result = CallToolResult::structured(json!(format!("{} {arguments}", tool.name)));
+        result.meta = Some(MetaObject(object(json!({ "cost": 5 }))));
+        return Ok(result.into());
     }
     let tool = |name: &'static str, argument: &str, hints: ToolAnnotations| {
         let properties = json!({ argument: { "type": "string" } });

@@ -1,0 +1,89 @@
+//! What it costs to shorten a result, beside what it costs to write it as JSON once.
+//!
+//! ```sh
+//! cargo bench --bench bound            # everything, a minute
+//! cargo bench --bench bound -- 20_MB   # what has this in its name
+//! ```
+//!
+//! Shortening should take less than twice as long as writing, whatever the size, where
+//! little is left, and a result that fits no longer than writing it. Of what is left a
+//! copy is made: where that is half of very many small members, it takes longer than
+//! writing them.
+
+use std::{
+    convert::Infallible,
+    future::ready,
+    hint::black_box,
+    sync::{Arc, Mutex},
+};
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use futures::FutureExt;
+use mcp_composite::{
+    bound::BoundLayer,
+    message::{Reply, Request},
+};
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::{Map, Value, json};
+use tower::{Layer, Service, service_fn};
+
+criterion_group!(benches, shorten);
+criterion_main!(benches);
+
+/// How much clients get.
+const LIMIT: usize = 64 * 1024;
+
+fn shorten(criterion: &mut Criterion) {
+    let rows =
+        |rows: usize| json!({ "rows": (0..rows).map(row).collect::<Vec<_>>(), "total": rows });
+    let results = [
+        ("1_MB_of_rows", structured(rows(7_000))),
+        ("20_MB_of_rows", structured(rows(140_000))),
+        ("20_MB_of_rows_and_as_text", CallToolResult::structured(rows(70_000))),
+        ("20_MB_of_numbers", structured(json!({ "n": vec![12_345_678; 2_200_000] }))),
+        ("20_MB_of_text", text(20_000_000)),
+        ("60_KB_that_fit", text(60_000)),
+    ];
+    let results = results.map(|(name, result)| (name, result, LIMIT));
+    let members: Map<_, _> = (0..1_000_000).map(|key| (format!("k{key:07}"), key.into())).collect();
+    let half = ("half_of_20_MB_of_members", structured(members.into()), 10_000_000);
+    for (name, result, limit) in results.into_iter().chain([half]) {
+        let mut group = criterion.benchmark_group(name);
+        group.sample_size(10);
+        group.bench_function("write", |bencher| {
+            bencher.iter(|| serde_json::to_vec(black_box(&result)).expect("JSON").len());
+        });
+        group.bench_function("shorten", |bencher| {
+            bencher.iter_batched(
+                || {
+                    let reply = Arc::new(Mutex::new(Some(Reply::from(result.clone()))));
+                    service_fn(move |_: Request| {
+                        let reply = reply.lock().expect("nobody panics").take();
+                        ready(Ok::<_, Infallible>(reply.expect("there is one call")))
+                    })
+                },
+                |server| {
+                    let mut bound = BoundLayer::new().max_result_bytes(limit).layer(server);
+                    bound.call(Request::call_tool("rows")).now_or_never()
+                },
+                BatchSize::PerIteration,
+            );
+        });
+        group.finish();
+    }
+}
+
+fn row(row: usize) -> Value {
+    let text = "What a tool has found, in words: \"this\" and that.\n".repeat(2);
+    json!({ "id": row, "text": text, "ok": row.is_multiple_of(2) })
+}
+
+fn structured(value: Value) -> CallToolResult {
+    let mut result = CallToolResult::success(Vec::new());
+    result.structured_content = Some(value);
+    result
+}
+
+fn text(bytes: usize) -> CallToolResult {
+    CallToolResult::success(vec![ContentBlock::text("A line of a log.\n".repeat(bytes / 17))])
+}

@@ -1,0 +1,150 @@
+//! Many calls at a time, on several threads.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::task::{JoinSet, yield_now};
+
+use super::*;
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// With a result that says how much it has cost.
+    Answer(u64),
+    Error,
+    Refusal,
+    Unavailable,
+    Panic,
+    /// The run is dropped by whoever made it.
+    Drop,
+    /// It takes longer than it may.
+    Timeout,
+}
+
+const ENDS: [End; 8] = [
+    End::Answer(3),
+    End::Answer(0),
+    End::Answer(9),
+    End::Error,
+    End::Refusal,
+    End::Unavailable,
+    End::Panic,
+    End::Drop,
+];
+/// What is reserved for each.
+const ESTIMATE: u64 = 4;
+
+/// Ends as the name of the tool says, after letting others run.
+async fn server(request: Request) -> Result<Reply, tower::BoxError> {
+    let name = request.tool_call().map(|call| call.name.to_string()).unwrap_or_default();
+    let run: usize = name.parse()?;
+    for _ in 0..run % 5 {
+        yield_now().await;
+    }
+    match end(run) {
+        End::Answer(cost) => Ok(costing(cost).into()),
+        End::Error => Ok(rmcp::ErrorData::internal_error("broken", None).into()),
+        End::Refusal => Ok(Reply::unknown_tool(name)),
+        End::Unavailable => Err("gone".into()),
+        End::Panic => panic!("as it should"),
+        End::Drop | End::Timeout => std::future::pending().await,
+    }
+}
+
+/// How a run ends; without chance, so that a failure comes again.
+fn end(run: usize) -> End {
+    match run % 11 {
+        10 => End::Timeout,
+        _ => ENDS[run.wrapping_mul(2_654_435_761) / 7 % ENDS.len()],
+    }
+}
+
+/// Makes a run, and says what it should be charged, if it came to an answer.
+async fn make<S>(service: S, run: usize) -> Option<u64>
+where
+    S: Service<Request, Response = Reply>,
+{
+    let mut call = Box::pin(service.oneshot(call(&run.to_string(), json!(null))));
+    let reply = match end(run) {
+        End::Timeout => tokio::time::timeout(Duration::ZERO, &mut call).await.ok()?,
+        End::Drop => {
+            // A denial comes at once.
+            for _ in 0..=run % 3 {
+                if futures::poll!(&mut call).is_ready() {
+                    break;
+                }
+                yield_now().await;
+            }
+            return None;
+        }
+        _ => call.await,
+    };
+    let reply = reply.ok()?;
+    match (reply.refusal(), reply.tool_result()) {
+        (Some(_), _) => None,
+        (None, Some(result)) => result.meta.as_ref()?.get("cost")?.as_u64(),
+        (None, None) => Some(ESTIMATE),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_budget_holds_exactly_what_it_should_after_many_runs_that_end_in_all_ways() {
+    // Enough for some, so that others are denied while calls are under way and after.
+    for limit in [200, 10_000, 1_000_000] {
+        let budget = Budget::new("cost", Unit::Cost, limit);
+        let (layer, budgets) = charging(&budget);
+        let layer = layer.cost(Cost::new(Selection::default(), ESTIMATE).actual_at("/_meta/cost"));
+        let service = layer.layer(service_fn(server));
+        let mut runs = JoinSet::new();
+        let mut aborted = Vec::new();
+        let mut charged = 0;
+        for run in 0..10_000 {
+            let handle = runs.spawn(make(service.clone(), run));
+            if run % 13 == 0 {
+                aborted.push(handle);
+            }
+            if run % 100 == 0 {
+                aborted.drain(..).for_each(|handle| handle.abort());
+                yield_now().await;
+            }
+        }
+        while let Some(run) = runs.join_next().await {
+            // One that was aborted or has panicked is charged nothing.
+            charged += run.ok().flatten().unwrap_or_default();
+        }
+        assert_eq!(budgets.remaining(&budget, None), limit.saturating_sub(charged));
+        assert!(charged > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_at_the_same_time_never_pass_a_budget_together() {
+    for limit in [1, 2] {
+        let running = Arc::new(AtomicU64::new(0));
+        let most = Arc::new(AtomicU64::new(0));
+        let server = {
+            let (running, most) = (running.clone(), most.clone());
+            service_fn(move |_: Request| {
+                let (running, most) = (running.clone(), most.clone());
+                async move {
+                    most.fetch_max(1 + running.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+                    yield_now().await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    // Not charged, so that the budget stays as it is.
+                    Ok::<_, Infallible>(Reply::unknown_tool("t"))
+                }
+            })
+        };
+        let service = charging(&calls(limit)).0.layer(server);
+        let mut runs = JoinSet::new();
+        for _ in 0..2_000 {
+            runs.spawn(service.clone().oneshot(call("t", json!(null))));
+        }
+        let replies = runs.join_all().await;
+        assert_eq!(replies.len(), 2_000);
+        assert!((1..=limit).contains(&most.load(Ordering::SeqCst)));
+    }
+}

@@ -1,0 +1,4 @@
+mod dispatching;
+mod encoding;
+mod naming;
+mod reading;

@@ -1,0 +1,401 @@
+//! What those are told who watch runs.
+
+use std::{
+    future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use mcp_composite::{
+    adapter::ServeService,
+    composite::{
+        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Retry, Step, Strategy, ToolCall,
+    },
+    message::ToolAnswer,
+    observe::{Event, Observer, RunId, What},
+    stack::StackLayer,
+    state::SignedState,
+    testing::{self, Answer, Server},
+};
+use rmcp::{
+    ClientHandler, ClientLifecycleMode, ClientServiceExt as _, ErrorData, RoleClient,
+    ServiceExt as _,
+    model::{
+        CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig,
+        ElicitRequestParams, ElicitResult, Implementation, ServerCapabilities, ServerConfig,
+    },
+    service::{PeerRequestOptions, RequestContext},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tower::{Layer, ServiceExt};
+
+use crate::{scripted::can_be_asked, support::until};
+
+/// Notes what it is told, each as a line.
+#[derive(Default)]
+struct Notes {
+    lines: Mutex<Vec<String>>,
+    runs: Mutex<Vec<RunId>>,
+    wants_arguments: bool,
+}
+
+impl Observer for Notes {
+    fn on_event(&self, event: &Event<'_>) {
+        let line = match event.what {
+            What::RunStarted { arguments, .. } => format!("starts{}", given(arguments)),
+            What::RunSuspended => "is suspended".to_owned(),
+            What::RunResumed => "is resumed".to_owned(),
+            What::RunFinished { is_error, limit, .. } => {
+                let limit = limit.map(|limit| format!(" at {limit}")).unwrap_or_default();
+                format!("{}{limit}", if is_error { "fails" } else { "ends" })
+            }
+            What::RunDropped { .. } => "is dropped".to_owned(),
+            What::BranchStarted { branch, .. } => format!("{branch} starts"),
+            What::Attempt { branch, tool, attempt, after, arguments, .. } => {
+                let after = after.map(|after| format!(" after {after}")).unwrap_or_default();
+                format!("{branch} calls {tool}, {attempt}{after}{}", given(arguments))
+            }
+            What::BranchWaiting { branch, .. } => format!("{branch} waits"),
+            What::BranchFinished { branch, status, error, attempts, started, took, .. } => {
+                let error = error.map(|error| format!(": {error}")).unwrap_or_default();
+                let (from, to) = (started.as_secs(), (started + took).as_secs());
+                format!("{branch} {status}{error}, {attempts}, {from}-{to}")
+            }
+            What::BranchSkipped { branch, reason, .. } => format!("{branch} skipped: {reason}"),
+            _ => "does something else".to_owned(),
+        };
+        let parent = event.parent.map(|parent| format!("{}/", parent.branch)).unwrap_or_default();
+        self.lines.lock().unwrap().push(format!("{parent}{} {line}", event.composite));
+        self.runs.lock().unwrap().push(event.run);
+    }
+
+    fn wants_arguments(&self) -> bool {
+        self.wants_arguments
+    }
+}
+
+fn given(arguments: Option<&rmcp::model::JsonObject>) -> String {
+    arguments.map(|arguments| format!(" {}", Value::Object(arguments.clone()))).unwrap_or_default()
+}
+
+impl Notes {
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+}
+
+fn server() -> Server {
+    let second = Duration::from_secs(1);
+    Server::new()
+        .says("a", "yes")
+        .tool("b", Answer::text("yes").after(2 * second))
+        .fails("fails", "no")
+        .tool("flaky", Answer::failure("no").times(1).then(Answer::text("yes")))
+        .echoes("echo")
+        .hangs("hangs")
+        .tool("panics", Answer::panic("secret"))
+}
+
+/// What is told of a call of the last of these.
+async fn told(composites: Vec<CompositeTool>) -> Vec<String> {
+    let notes = Arc::new(Notes::default());
+    let called = composites.last().unwrap().name().to_owned();
+    let layer = CompositeLayer::new(composites).unwrap().observer(notes.clone());
+    testing::call(&layer.layer(server()), &called, json!({})).await;
+    notes.lines()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fan_out_is_told_with_what_becomes_of_each_branch() {
+    let composite =
+        CompositeTool::fan_out("look", "Looks", ["b", "fails", "panics"]).max_parallel(2);
+    let expected = [
+        "look starts",
+        "look b starts",
+        "look b calls b, 1",
+        "look fails starts",
+        "look fails calls fails, 1",
+        "look fails failed: tool, 1, 0-0",
+        "look panics starts",
+        "look panics calls panics, 1",
+        "look panics failed: panic, 1, 0-0",
+        "look b completed, 1, 0-2",
+        "look fails",
+    ];
+    assert_eq!(told(vec![composite]).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_skipped_is_told_with_the_reason() {
+    let default = Otherwise::Skip;
+    let steps = [
+        Step::new("off", "a").condition("false"),
+        Step::switch("none", [Case::new("false", ToolCall::new("a"))], default),
+        Step::new("a", "a"),
+        Step::new("late", "a"),
+    ];
+    let limited = CompositeTool::pipeline("look", "Looks", steps).max_calls(1);
+    let skipped = |lines: Vec<String>| -> Vec<String> {
+        lines.into_iter().filter(|line| line.contains("skipped") || line.contains("ends")).collect()
+    };
+    let expected = [
+        "look off skipped: condition",
+        "look none skipped: condition",
+        "look late skipped: max_calls",
+        "look ends at max_calls",
+    ];
+    assert_eq!(skipped(told(vec![limited]).await), expected);
+
+    let race = CompositeTool::fan_out("look", "Looks", ["a", "b"]).strategy(Strategy::Fallback);
+    assert_eq!(skipped(told(vec![race]).await), ["look b skipped: ended", "look ends"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_are_told_with_what_the_last_one_ended_with() {
+    let step = Step::new("flaky", "flaky").on_error(OnError::Retry(Retry::times(2)));
+    let lines = told(vec![CompositeTool::pipeline("look", "Looks", [step])]).await;
+    assert_eq!(lines[2..4], ["look flaky calls flaky, 1", "look flaky calls flaky, 2 after tool"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn elements_of_loops_are_branches_within_a_branch() {
+    let each = Step::for_each("each", json!([1, 2, 3]), "echo")
+        .arguments(json!({ "n": "$item" }))
+        .max_parallel(1);
+    let lines = told(vec![CompositeTool::pipeline("look", "Looks", [each]).max_calls(2)]).await;
+    let expected = [
+        "look starts",
+        "look each starts",
+        "look each[0] starts",
+        "look each[0] calls echo, 1",
+        "look each[0] completed, 1, 0-0",
+        "look each[1] starts",
+        "look each[1] calls echo, 1",
+        "look each[1] completed, 1, 0-0",
+        "look each[2] skipped: max_calls",
+        "look each completed, 2, 0-0",
+        "look ends at max_calls",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_run_is_told_with_the_branch_that_it_is_nested_in() {
+    let inner = CompositeTool::fan_out("inner", "Looks", ["a"]);
+    let outer = CompositeTool::fan_out("outer", "Looks", ["inner"]);
+    let lines = told(vec![inner, outer]).await;
+    let expected = [
+        "outer starts",
+        "outer inner starts",
+        "outer inner calls inner, 1",
+        "inner/inner starts",
+        "inner/inner a starts",
+        "inner/inner a calls a, 1",
+        "inner/inner a completed, 1, 0-0",
+        "inner/inner ends",
+        "outer inner completed, 1, 0-0",
+        "outer ends",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_is_the_end_of_all_that_runs() {
+    let notes = Arc::new(Notes::default());
+    let composite = CompositeTool::fan_out("look", "Looks", ["a", "hangs"]);
+    let service = CompositeLayer::new([composite]).unwrap().observer(notes.clone()).layer(server());
+    let call = testing::call(&service, "look", json!({}));
+    tokio::time::timeout(Duration::from_secs(3), call).await.unwrap_err();
+    let lines = notes.lines();
+    let end = &lines[lines.len() - 2..];
+    assert_eq!(end, ["look hangs cancelled, 1, 0-3", "look is dropped"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_the_same_run_after_somebody_was_asked_elsewhere() {
+    let notes = Arc::new(Notes::default());
+    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let steps = [Step::new("a", "a"), sure, Step::new("b", "b")];
+    let composite = CompositeTool::pipeline("look", "Looks", steps);
+    let replica = async |state: Option<String>| {
+        let layer = CompositeLayer::new([composite.clone()]).unwrap().observer(notes.clone());
+        let store = SignedState::new("a key of at least thirty-two bytes").unwrap();
+        let mut request = testing::request("look", json!({}));
+        *request.context_mut().meta_mut() = can_be_asked();
+        let params = request.tool_call_mut().unwrap();
+        let yes = json!({ "sure": { "action": "accept", "content": {} } });
+        params.input_responses = serde_json::from_value(yes).unwrap();
+        params.request_state = state;
+        layer.state(store).layer(server()).oneshot(request).await.unwrap().into_tool_answer()
+    };
+    let ToolAnswer::InputRequired(asked) = replica(None).await else { panic!("no question") };
+    let ToolAnswer::Result(_) = replica(asked.request_state).await else { panic!("no result") };
+    let expected = [
+        "look starts",
+        "look a starts",
+        "look a calls a, 1",
+        "look a completed, 1, 0-0",
+        "look sure starts",
+        "look sure waits",
+        "look is suspended",
+        "look is resumed",
+        "look sure completed, 1, 0-0",
+        "look b starts",
+        "look b calls b, 1",
+        "look b completed, 1, 0-2",
+        "look ends",
+    ];
+    assert_eq!(notes.lines(), expected);
+    let runs = notes.runs.lock().unwrap();
+    assert!(runs.iter().all(|run| *run == runs[0]), "{runs:?}");
+}
+
+/// Calls the last of these, by a client that can be asked.
+async fn asked(composites: Vec<CompositeTool>, notes: &Arc<Notes>) -> ToolAnswer {
+    let called = composites.last().unwrap().name().to_owned();
+    let layer = CompositeLayer::new(composites).unwrap().observer(notes.clone());
+    let mut request = testing::request(&called, json!({}));
+    *request.context_mut().meta_mut() = can_be_asked();
+    layer.layer(server()).oneshot(request).await.unwrap().into_tool_answer()
+}
+
+/// Asks, within another one.
+fn asking_within(outer: CompositeTool) -> Vec<CompositeTool> {
+    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    vec![CompositeTool::pipeline("inner", "Looks", [sure]), outer]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_run_that_waits_ends_when_its_branch_does() {
+    let notes = Arc::new(Notes::default());
+    let later = Step::new("b", "b").depends_on(Vec::<String>::new());
+    let steps = [
+        Step::new("inner", "inner").depends_on(Vec::<String>::new()),
+        later,
+        Step::new("fails", "fails").depends_on(["b"]),
+    ];
+    let outer = CompositeTool::workflow("outer", "Looks", steps);
+    let answer = asked(asking_within(outer), &notes).await;
+    assert!(matches!(answer, ToolAnswer::Result(_)), "{answer:?}");
+    let lines = notes.lines();
+    let from = lines.iter().position(|line| line.contains("suspended")).unwrap();
+    let expected = [
+        "inner/inner is suspended",
+        "outer inner waits",
+        "outer b completed, 1, 0-2",
+        "outer fails starts",
+        "outer fails calls fails, 1",
+        "outer fails failed: tool, 1, 2-2",
+        "inner/inner sure cancelled, 0, 0-0",
+        "inner/inner is dropped",
+        "outer inner cancelled, 1, 0-2",
+        "outer fails",
+    ];
+    assert_eq!(lines[from..], expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_put_away_has_not_ended() {
+    let notes = Arc::new(Notes::default());
+    let outer = CompositeTool::pipeline("outer", "Looks", [Step::new("inner", "inner")]);
+    let answer = asked(asking_within(outer), &notes).await;
+    assert!(matches!(answer, ToolAnswer::InputRequired(_)), "{answer:?}");
+    assert_eq!(notes.lines().last().unwrap(), "outer is suspended");
+    assert!(!notes.lines().iter().any(|line| line.contains("dropped")));
+}
+
+/// An older client whose person thinks for ever.
+struct Thinks;
+
+impl ClientHandler for Thinks {
+    fn get_info(&self) -> ClientConfig {
+        let abilities = ClientCapabilities::builder().enable_elicitation().build();
+        ClientConfig::new(abilities, Implementation::new("thinks", "0"))
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_while_an_older_client_is_asked_is_the_end_of_its_runs() {
+    let notes = Arc::new(Notes::default());
+    let outer = CompositeTool::pipeline("outer", "Looks", [Step::new("inner", "inner")]);
+    let layer = CompositeLayer::new(asking_within(outer)).unwrap().observer(notes.clone());
+    let abilities = ServerCapabilities::builder().enable_tools().build();
+    let server = ServeService::new(layer.layer(server()), ServerConfig::new(abilities));
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { server.serve(near).await.unwrap().waiting().await.unwrap() });
+    let client = Thinks.serve_with_lifecycle(far, ClientLifecycleMode::Initialize).await.unwrap();
+
+    let call = CallToolRequest::new(CallToolRequestParams::new("outer"));
+    let options = PeerRequestOptions::no_options();
+    let call = client.send_cancellable_request(call.into(), options).await.unwrap();
+    let has = |line: &str| notes.lines().iter().any(|told| told == line);
+    until(async || has("outer is suspended")).await;
+    call.cancel(None).await.unwrap();
+    until(async || has("outer is dropped")).await;
+    let lines = notes.lines();
+    let from = lines.iter().position(|line| line == "outer is suspended").unwrap();
+    let expected = [
+        "outer is suspended",
+        "inner/inner sure cancelled, 0, 0-0",
+        "inner/inner is dropped",
+        "outer inner cancelled, 1, 0-0",
+        "outer is dropped",
+    ];
+    assert_eq!(lines[from..], expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_who_wants_arguments_is_told_them() {
+    let (notes, curious) =
+        (Arc::new(Notes::default()), Arc::new(Notes { wants_arguments: true, ..Notes::default() }));
+    let composite = CompositeTool::fan_out("look", "Looks", ["echo"]);
+    let layer = CompositeLayer::new([composite]).unwrap();
+    let layer = layer.observer(notes.clone()).observer(curious.clone());
+    testing::call(&layer.layer(server()), "look", json!({ "q": 1 })).await;
+    let of = |notes: &Notes| {
+        let mut lines = notes.lines().into_iter();
+        (lines.next().unwrap(), lines.find(|line| line.contains("calls")).unwrap())
+    };
+    assert_eq!(of(&notes), ("look starts".to_owned(), "look echo calls echo, 1".to_owned()));
+    let expected =
+        (r#"look starts {"q":1}"#.to_owned(), r#"look echo calls echo, 1 {"q":1}"#.to_owned());
+    assert_eq!(of(&curious), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stack_has_those_that_its_composites_have_and_its_own() {
+    let (notes, own) = (Arc::new(Notes::default()), Arc::new(Notes::default()));
+    let composite = CompositeTool::fan_out("look", "Looks", ["a"]);
+    let layer = CompositeLayer::new([composite]).unwrap().observer(notes.clone());
+    let stack = StackLayer::new().observer(own.clone()).composite(layer);
+    testing::call(&stack.layer(server()), "look", json!({})).await;
+    assert_eq!((notes.lines().len(), own.lines()), (5, notes.lines()));
+}
+
+/// One that cannot stand anything.
+struct Panics;
+
+impl Observer for Panics {
+    fn on_event(&self, _: &Event<'_>) {
+        panic!("no");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_harms_nobody() {
+    let notes = Arc::new(Notes::default());
+    let composite = CompositeTool::fan_out("look", "Looks", ["a"]);
+    let layer = CompositeLayer::new([composite]).unwrap().observer(Panics).observer(notes.clone());
+    let result = testing::call(&layer.layer(server()), "look", json!({})).await;
+    assert_eq!((result.is_error, notes.lines().len()), (Some(false), 5));
+}

@@ -1,0 +1,204 @@
+//! Budgets in guards of theirs.
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use mcp_composite::{
+    budget::{Budget, BudgetStore, Denied, Permit, Reserving, Unit},
+    rig_compose::GuardBudgets,
+};
+use rig_compose::{AtomicBudget, BudgetError, BudgetGuard};
+use tokio::sync::Notify;
+
+use crate::support::soon;
+
+async fn reserve(store: &GuardBudgets, amount: u64) -> Result<Permit, Denied> {
+    match store.reserve(&Budget::new("calls", Unit::Calls, 1), None, amount) {
+        Reserving::Now(reserved) => reserved,
+        Reserving::Later(reserved) => reserved.await,
+    }
+}
+
+fn atomic(units: u64) -> (Arc<AtomicBudget>, GuardBudgets) {
+    let guard = Arc::new(AtomicBudget::new(units));
+    (guard.clone(), GuardBudgets::new(guard))
+}
+
+/// A guard that lets nothing go before it is told to.
+struct Slow {
+    units: AtomicBudget,
+    go: Notify,
+    is_away: Mutex<bool>,
+    /// Whether it thinks about each reservation for a while.
+    is_slow: Mutex<bool>,
+}
+
+// === impl Slow ===
+
+impl Slow {
+    fn new(units: u64) -> (Arc<Self>, GuardBudgets) {
+        let units = AtomicBudget::new(units);
+        let slow =
+            Self { units, go: Notify::new(), is_away: Mutex::default(), is_slow: Mutex::default() };
+        let slow = Arc::new(slow);
+        (slow.clone(), GuardBudgets::new(slow))
+    }
+}
+
+impl BudgetGuard for Slow {
+    fn try_reserve<'guard, 'future>(
+        &'guard self,
+        cost: u64,
+    ) -> BoxFuture<'future, Result<bool, BudgetError>>
+    where
+        'guard: 'future,
+        Self: 'future,
+    {
+        Box::pin(async move {
+            if *self.is_away.lock().unwrap() {
+                return Err(BudgetError::Backend("away".to_owned()));
+            }
+            if *self.is_slow.lock().unwrap() {
+                tokio::task::yield_now().await;
+            }
+            self.units.try_reserve(cost).await
+        })
+    }
+
+    fn release<'guard, 'future>(&'guard self, cost: u64) -> BoxFuture<'future, ()>
+    where
+        'guard: 'future,
+        Self: 'future,
+    {
+        Box::pin(async move {
+            self.go.notified().await;
+            self.units.release(cost).await;
+        })
+    }
+}
+
+#[tokio::test]
+async fn what_is_settled_is_gone_and_what_is_dropped_comes_back() {
+    for (reserved, actual, left) in [
+        (3, Some(3), 7),
+        (3, Some(1), 9),
+        (3, Some(0), 10),
+        (3, Some(5), 5),
+        (3, None, 10),
+        // Of which it is not known before what it uses.
+        (0, Some(0), 10),
+        (0, Some(4), 6),
+        (0, None, 10),
+    ] {
+        let (guard, store) = atomic(10);
+        let permit = reserve(&store, reserved).await.expect("there is enough");
+        match actual {
+            Some(actual) => permit.settle(actual),
+            None => drop(permit),
+        }
+        assert_eq!(guard.available(), left, "{reserved} reserved, {actual:?} used");
+    }
+}
+
+#[tokio::test]
+async fn no_more_is_reserved_than_there_is() {
+    let (_, store) = atomic(3);
+    let first = reserve(&store, 2).await.expect("there is enough");
+    assert!(matches!(reserve(&store, 2).await, Err(Denied::Over { retry_after: None })));
+    drop(first);
+    reserve(&store, 3).await.expect("it came back").settle(3);
+    assert!(matches!(reserve(&store, 0).await, Err(Denied::Over { .. })), "nothing is left");
+}
+
+#[tokio::test]
+async fn what_was_used_beyond_what_was_left_is_owed() {
+    let (guard, store) = atomic(10);
+    reserve(&store, 1).await.expect("there is enough").settle(25);
+    assert_eq!(guard.available(), 0);
+    // A refill pays for it first, as far as it goes.
+    guard.refill();
+    assert!(reserve(&store, 1).await.is_err());
+    assert_eq!(guard.available(), 0);
+    guard.refill();
+    assert!(reserve(&store, 5).await.is_ok());
+    assert_eq!(guard.available(), 5, "5 were owed, and what was reserved is back");
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_while_it_runs_gives_back_what_it_reserved() {
+    let (guard, store) = atomic(1);
+    for _ in 0..100 {
+        let running = async {
+            let _permit = reserve(&store, 1).await.expect("it came back");
+            std::future::pending::<()>().await;
+        };
+        assert!(futures::poll!(Box::pin(running)).is_pending());
+    }
+    assert_eq!(guard.available(), 1);
+}
+
+#[tokio::test]
+async fn no_call_passes_a_debt_that_another_pays_at_the_moment() {
+    for (left, passes) in [(10, false), (20, true)] {
+        let (guard, store) = Slow::new(left);
+        guard.units.try_reserve(left - 1).await.expect("a guard in memory");
+        reserve(&store, 1).await.expect("there is enough").settle(16);
+        guard.units.refill();
+        // Each answer of the guard is one that has to be waited for.
+        *guard.is_slow.lock().unwrap() = true;
+        let (first, second) = tokio::join!(reserve(&store, 1), reserve(&store, 1));
+        assert_eq!((first.is_ok(), second.is_ok()), (passes, passes), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_while_it_pays_keeps_nobody_from_it() {
+    let (guard, store) = Slow::new(20);
+    reserve(&store, 20).await.expect("there is enough").settle(35);
+    guard.units.refill();
+    *guard.is_slow.lock().unwrap() = true;
+    let mut first = Box::pin(reserve(&store, 1));
+    let mut second = Box::pin(reserve(&store, 1));
+    assert!(futures::poll!(&mut first).is_pending());
+    assert!(futures::poll!(&mut second).is_pending());
+    drop(first);
+    soon(second).await.expect("it pays on").settle(1);
+    assert_eq!(guard.units.available(), 4);
+}
+
+#[tokio::test]
+async fn debts_beyond_all_limits_are_no_small_ones() {
+    let (guard, store) = atomic(2);
+    let permits = [reserve(&store, 1).await, reserve(&store, 1).await];
+    for permit in permits {
+        permit.expect("there is enough").settle((1 << 63) + 1);
+    }
+    guard.refill();
+    assert!(reserve(&store, 1).await.is_err());
+}
+
+#[tokio::test]
+async fn a_release_that_waits_goes_on_before_the_next_amount_is_reserved() {
+    let (guard, store) = Slow::new(1);
+    drop(reserve(&store, 1).await.expect("there is enough"));
+    assert_eq!(guard.units.available(), 0);
+
+    // Who gives up waiting for it does not lose it.
+    let mut first = Box::pin(reserve(&store, 1));
+    assert!(futures::poll!(&mut first).is_pending());
+    drop(first);
+    let mut second = Box::pin(reserve(&store, 1));
+    assert!(futures::poll!(&mut second).is_pending());
+    guard.go.notify_one();
+    let permit = second.await.expect("it came back");
+    assert_eq!(guard.units.available(), 0);
+    permit.settle(1);
+}
+
+#[tokio::test]
+async fn a_guard_that_is_away_is_not_one_that_has_nothing_left() {
+    let (guard, store) = Slow::new(1);
+    *guard.is_away.lock().unwrap() = true;
+    let denied = reserve(&store, 1).await.expect_err("it is away");
+    assert_eq!(denied.to_string(), "the store is not available: budget backend error: away");
+}

@@ -1,0 +1,589 @@
+//! What a run gives that has used all that it may.
+
+use std::{sync::Arc, time::Duration};
+
+use mcp_composite::{
+    composite::{
+        CompositeLayer, CompositeTool, LIMIT, Limits, OnError, OnLimit, Output, OutputProperty,
+        OutputType, Retry, Step, Strategy, Success, TRACE, Target,
+    },
+    message::ToolAnswer,
+    state::SignedState,
+    testing::{self, Answer, Server},
+};
+use rmcp::model::CallToolResult;
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::{can_be_asked, object, search_tool};
+
+const KEY: &str = "a key of at least thirty-two bytes";
+
+/// Tools that give what they are called, and a few that do not.
+fn server() -> Server {
+    let server = ["a", "b", "c", "d"]
+        .into_iter()
+        .fold(Server::new(), |server, name| server.gives(name, json!({ "name": name })));
+    server.fails("fails", "no").says("long", "x".repeat(100)).echoes("echo")
+}
+
+/// What the last of these gives, run with these tools.
+async fn run_all(composites: Vec<CompositeTool>, server: &Server) -> CallToolResult {
+    let called = composites.last().unwrap().name().to_owned();
+    let service = CompositeLayer::new(composites).unwrap().layer(server.clone());
+    testing::call(&service, &called, json!({})).await
+}
+
+async fn run(composite: CompositeTool) -> CallToolResult {
+    run_all(vec![composite], &server()).await
+}
+
+fn fan_out(strategy: Strategy, tools: &[&str]) -> CompositeTool {
+    CompositeTool::fan_out("look", "Looks", tools.iter().copied()).strategy(strategy)
+}
+
+fn pipeline(tools: &[&str]) -> CompositeTool {
+    let steps = tools.iter().map(|tool| Step::new(*tool, *tool));
+    CompositeTool::pipeline("look", "Looks", steps)
+}
+
+fn workflow(tools: &[&str]) -> CompositeTool {
+    let steps = tools.iter().map(|tool| Step::new(*tool, *tool));
+    CompositeTool::workflow("look", "Looks", steps).max_parallel(1)
+}
+
+/// Calls `echo` for so many elements, one after another.
+fn each(elements: usize) -> Step {
+    let elements: Vec<_> = (0..elements).collect();
+    Step::for_each("each", json!(elements), "echo")
+        .arguments(json!({ "n": "$item" }))
+        .max_parallel(1)
+}
+
+/// How branches ended, in declared order.
+fn statuses(result: &CallToolResult) -> Vec<String> {
+    let trace = result.meta.as_ref().unwrap()[TRACE].as_array().unwrap();
+    trace.iter().map(|entry| entry["status"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What is said of the limit, for programs.
+fn limit(result: &CallToolResult) -> Option<&Value> {
+    result.meta.as_ref()?.get(LIMIT)
+}
+
+fn last_text(result: &CallToolResult) -> &str {
+    &result.content.last().unwrap().as_text().unwrap().text
+}
+
+const EARLY: &str = "the run ended early: `max_calls`, which is 2, was reached; skipped: `c`, `d`";
+
+/// All strategies of which each branch makes its answer.
+fn all_of_four() -> [CompositeTool; 4] {
+    let tools = ["a", "b", "c", "d"];
+    [
+        fan_out(Strategy::Parallel, &tools),
+        fan_out(Strategy::Sequential, &tools),
+        pipeline(&tools),
+        workflow(&tools),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_made_all_its_calls_gives_what_there_is_and_says_so() {
+    for composite in all_of_four() {
+        let what = format!("{composite:?}");
+        let result = run(composite.max_calls(2)).await;
+        assert_eq!(result.is_error, Some(false), "{what}");
+        assert_eq!(statuses(&result), ["completed", "completed", "skipped", "skipped"], "{what}");
+        assert_eq!(last_text(&result), EARLY, "{what}");
+        let expected = json!({ "setting": "max_calls", "limit": 2, "skipped": ["c", "d"] });
+        assert_eq!(limit(&result), Some(&expected), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fails_at_a_limit_names_it() {
+    for composite in all_of_four() {
+        let what = format!("{composite:?}");
+        let result = run(composite.max_calls(2).on_limit(OnLimit::Fail)).await;
+        assert_eq!((result.is_error, last_text(&result)), (Some(true), EARLY), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_needs_no_more_than_it_may_has_not_ended_early() {
+    for composite in all_of_four() {
+        let what = format!("{composite:?}");
+        let composite = composite.max_calls(4).max_cost(1).on_limit(OnLimit::Fail);
+        let result = run(composite).await;
+        assert_eq!((result.is_error, limit(&result)), (Some(false), None), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_report_says_why_a_branch_was_skipped() {
+    let result = run(fan_out(Strategy::Sequential, &["a", "b"]).max_calls(1)).await;
+    let branch = &result.structured_content.as_ref().unwrap()["branches"]["b"];
+    let why = "`max_calls`, which is 1, was reached";
+    let expected = json!({ "status": "skipped", "error": { "kind": "limit", "message": why } });
+    assert_eq!(*branch, expected);
+    let told = format!("branch `b` (tool `b`) was skipped: {why}");
+    assert_eq!(result.content[1].as_text().unwrap().text, told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_in_which_nothing_completed_is_an_error() {
+    let why = "the run ended early: `max_calls`, which is 1, was reached; skipped: `a`";
+    for strategy in [Strategy::Sequential, Strategy::Parallel, Strategy::Race, Strategy::Fallback] {
+        let composite = fan_out(strategy, &["fails", "a"]);
+        let result = run(composite.max_calls(1)).await;
+        assert_eq!((result.is_error, last_text(&result)), (Some(true), why), "{strategy:?}");
+    }
+    let steps = [Step::new("fails", "fails").on_error(OnError::Continue), Step::new("a", "a")];
+    let result = run(CompositeTool::pipeline("look", "Looks", steps).max_calls(1)).await;
+    let why = format!("{why}; no step has completed");
+    assert_eq!((result.is_error, last_text(&result)), (Some(true), &*why));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_won_has_not_ended_early() {
+    for strategy in [Strategy::Race, Strategy::Fallback] {
+        for on_limit in [OnLimit::Partial, OnLimit::Fail] {
+            let composite = fan_out(strategy, &["a", "b"]).max_calls(1).on_limit(on_limit);
+            let result = run(composite).await;
+            assert_eq!((result.is_error, limit(&result)), (Some(false), None), "{strategy:?}");
+            assert_eq!(result.structured_content, Some(json!({ "name": "a" })), "{strategy:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_excuses_nothing_that_failed_without_it() {
+    let composite = || fan_out(Strategy::Sequential, &["fails", "a", "b"]).max_calls(2);
+    assert_eq!(run(composite()).await.is_error, Some(true), "all must succeed");
+    let any = run(composite().success(Success::Any)).await;
+    assert_eq!((any.is_error, limit(&any).is_some()), (Some(false), true));
+    let two = run(composite().success(Success::Quorum(2))).await;
+    assert_eq!((two.is_error, limit(&two).is_some()), (Some(false), true));
+    let failed = run(pipeline(&["a", "fails", "b"]).max_calls(2)).await;
+    assert_eq!(last_text(&failed), "step `fails` (tool `fails`) failed: no");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_when_a_limit_is_reached_goes_on_to_its_end() {
+    let second = Duration::from_secs(1);
+    let server = server()
+        .tool("slow", Answer::text("slow").after(9 * second))
+        .tool("later", Answer::text("later").after(second));
+    let composite = fan_out(Strategy::Parallel, &["slow", "later", "a", "b"]).max_parallel(2);
+    let result = run_all(vec![composite.max_calls(3)], &server).await;
+    assert_eq!(statuses(&result), ["completed", "completed", "completed", "skipped"]);
+    assert_eq!((server.called().len(), server.dropped().len()), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_larger_than_what_is_left_fails_alone_and_ends_the_run() {
+    let told = "an answer of 100 bytes is more than is left of `max_result_bytes`, which is 50";
+    let early = "the run ended early: `max_result_bytes`, which is 50, was reached; refused: `long`; skipped: `b`";
+    let tools = ["a", "long", "b"];
+    let composites = [
+        fan_out(Strategy::Sequential, &tools),
+        fan_out(Strategy::Parallel, &tools).max_parallel(1),
+        pipeline(&tools),
+        workflow(&tools),
+    ];
+    for composite in composites {
+        let what = format!("{composite:?}");
+        let result = run(composite.clone().max_result_bytes(50)).await;
+        assert_eq!(result.is_error, Some(false), "{what}");
+        assert_eq!(statuses(&result), ["completed", "failed", "skipped"], "{what}");
+        let error = &result.meta.as_ref().unwrap()[TRACE][1]["error"];
+        assert_eq!(*error, json!({ "kind": "limit", "message": told }), "{what}");
+        assert_eq!(last_text(&result), early, "{what}");
+        assert_eq!(limit(&result).unwrap()["refused"], json!(["long"]), "{what}");
+
+        let failed = run(composite.max_result_bytes(50).on_limit(OnLimit::Fail)).await;
+        assert_eq!((failed.is_error, last_text(&failed)), (Some(true), early), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_partial_result_of_steps_is_that_of_the_last_that_completed() {
+    for composite in [pipeline(&["a", "b", "c"]), workflow(&["a", "b", "c"])] {
+        let result = run(composite.max_calls(2)).await;
+        assert_eq!(result.structured_content, Some(json!({ "name": "b" })));
+    }
+}
+
+/// A server whose tools promise what they give.
+fn promising() -> Server {
+    let tool = |name: &str| {
+        let schema = json!({
+            "type": "object",
+            "properties": { "name": { "const": name } },
+            "required": ["name"],
+        });
+        search_tool(name).with_raw_output_schema(Arc::new(object(schema)))
+    };
+    ["a", "b", "c", "d"].into_iter().fold(server(), |server, name| {
+        server.tool_as(tool(name), Answer::structured(json!({ "name": name })))
+    })
+}
+
+/// Whether a result is what the tool of this name is listed with.
+async fn is_as_listed(composites: Vec<CompositeTool>, server: &Server) -> CallToolResult {
+    let called = composites.last().unwrap().name().to_owned();
+    let service = CompositeLayer::new(composites).unwrap().layer(server.clone());
+    let tools = testing::listed(&service).await;
+    let tool = tools.into_iter().find(|tool| *tool.name == *called).unwrap();
+    let result = testing::call(&service, &called, json!({})).await;
+    if let Some(schema) = tool.output_schema.filter(|_| result.is_error == Some(false)) {
+        let schema = Value::Object((*schema).clone());
+        let content = result.structured_content.as_ref().unwrap_or(&Value::Null);
+        assert!(jsonschema::is_valid(&schema, content), "{called}: {content} is not {schema}");
+    }
+    result
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partial_result_is_what_the_composite_is_listed_with() {
+    let steps = || [Step::new("a", "a"), each(3)];
+    let composites = [
+        CompositeTool::pipeline("look", "Looks", steps()),
+        CompositeTool::pipeline("look", "Looks", [each(4)]),
+        pipeline(&["a", "b"]).output(output(Some(json!("none")))),
+        fan_out(Strategy::Race, &["fails", "a"]).max_parallel(1),
+        fan_out(Strategy::Fallback, &["fails", "a"]),
+    ];
+    for composite in all_of_four().into_iter().chain(composites) {
+        for max_calls in 1..=5 {
+            for on_limit in [OnLimit::Partial, OnLimit::Fail] {
+                let composite = composite.clone().max_calls(max_calls).on_limit(on_limit);
+                is_as_listed(vec![composite.clone()], &promising()).await;
+
+                let around =
+                    CompositeTool::pipeline("around", "Looks", [Step::new("look", "look")]);
+                is_as_listed(vec![composite, around.max_calls(max_calls)], &promising()).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_composite_that_gives_nothing_partial_promises_is_what_its_last_step_does() {
+    let promises = async |composite: CompositeTool| {
+        let service = CompositeLayer::new([composite]).unwrap().layer(promising());
+        let tools = testing::listed(&service).await;
+        tools.into_iter().find(|tool| tool.name == "look").unwrap().output_schema.is_some()
+    };
+    for (composite, expected) in [
+        (pipeline(&["a", "b"]), true),
+        (pipeline(&["a", "b"]).max_calls(2), false),
+        (pipeline(&["a", "b"]).max_calls(2).on_limit(OnLimit::Fail), true),
+        // The only step is there, or there is nothing.
+        (pipeline(&["a"]).max_calls(2), true),
+    ] {
+        let what = format!("{composite:?}");
+        assert_eq!(promises(composite).await, expected, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partial_result_that_is_not_what_the_definition_promises_is_an_error() {
+    let promised = json!({
+        "type": "object",
+        "properties": { "name": { "enum": ["b", "c"] } },
+        "required": ["name"],
+    });
+    let composite = pipeline(&["a", "b", "c"]).output_schema(object(promised));
+    let result = is_as_listed(vec![composite.clone().max_calls(2)], &promising()).await;
+    assert_eq!(result.structured_content, Some(json!({ "name": "b" })));
+
+    let result = is_as_listed(vec![composite.max_calls(1)], &promising()).await;
+    assert_eq!((result.is_error, &result.structured_content), (Some(true), &None));
+    let texts: Vec<_> =
+        result.content.iter().filter_map(|block| Some(&*block.as_text()?.text)).collect();
+    let early = "the run ended early: `max_calls`, which is 1, was reached; skipped: `b`, `c`; what there is does not fit the `output_schema`";
+    assert_eq!(texts, [r#"{"name":"a"}"#, early]);
+    assert!(limit(&result).is_some());
+}
+
+/// An output of steps `a` and `b`, of which the second may have a default.
+fn output(default: Option<Value>) -> Output {
+    let name =
+        |step: &str| OutputProperty::new(OutputType::String, format!("$steps.{step}.output.name"));
+    let b = default.into_iter().fold(name("b"), OutputProperty::default);
+    Output::new().property("a", name("a")).property("b", b)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_is_made_of_what_there_is_if_it_can_be() {
+    let composite = |default| pipeline(&["a", "b"]).output(output(default)).max_calls(1);
+    let result = run(composite(Some(json!("none")))).await;
+    assert_eq!(result.structured_content, Some(json!({ "a": "a", "b": "none" })));
+    assert_eq!((result.is_error, limit(&result).is_some()), (Some(false), true));
+
+    let result = run(composite(None)).await;
+    let expected = "the run ended early: `max_calls`, which is 1, was reached; skipped: `b`: output.b: `$steps.b.output.name` has no value";
+    assert_eq!((result.is_error, last_text(&result)), (Some(true), expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_output_repeats_is_not_counted_twice() {
+    let text = OutputProperty::new(OutputType::String, "$steps.long.text");
+    let composite = pipeline(&["long"]).output(Output::new().property("text", text));
+    let result = run(composite.max_result_bytes(150)).await;
+    assert_eq!((result.is_error, limit(&result)), (Some(false), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_output_of_a_nested_run_repeats_is_not_counted_twice() {
+    let text = OutputProperty::new(OutputType::String, "$steps.long.text");
+    let given = Output::new().property("text", text);
+    for own in [None, Some(500)] {
+        let inner = CompositeTool::pipeline("inner", "Looks", [Step::new("long", "long")]);
+        let inner = own
+            .into_iter()
+            .fold(inner.output(given.clone()), |inner, own| inner.max_result_bytes(own));
+        let steps = [Step::new("inner", "inner"), Step::new("b", "b")];
+        let outer = CompositeTool::pipeline("outer", "Looks", steps).max_result_bytes(150);
+        let result = run_all(vec![inner, outer], &server()).await;
+        let text = last_text(&result);
+        assert_eq!((result.is_error, limit(&result)), (Some(false), None), "{own:?}: {text}");
+        assert_eq!(result.structured_content, Some(json!({ "name": "b" })), "{own:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_gives_the_elements_that_it_came_to() {
+    for on_error in [OnError::Abort, OnError::Continue] {
+        let composite = CompositeTool::pipeline("look", "Looks", [each(4).on_error(on_error)]);
+        let result = run(composite.max_calls(2)).await;
+        assert_eq!(statuses(&result), ["completed"]);
+        let output = result.structured_content.as_ref().unwrap();
+        let elements = output["iterations"].as_array().unwrap();
+        let status = |element: &Value| element["status"].as_str().unwrap().to_owned();
+        let ended: Vec<_> = elements.iter().map(status).collect();
+        assert_eq!(ended, ["completed", "completed", "skipped", "skipped"]);
+        let counts = ["count", "completed", "failed", "skipped"].map(|key| output[key].clone());
+        assert_eq!(counts, [4, 2, 0, 2]);
+        let skipped = &limit(&result).unwrap()["skipped"];
+        assert_eq!(*skipped, json!(["each[2]", "each[3]"]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_element_whose_answer_is_too_large_does_not_take_the_others_with_it() {
+    let big = json!([1, 2, "x".repeat(100), 4]);
+    let each =
+        Step::for_each("each", big, "echo").arguments(json!({ "n": "$item" })).max_parallel(1);
+    let composite = CompositeTool::pipeline("look", "Looks", [each]);
+    let result = run(composite.max_result_bytes(100)).await;
+    let output = result.structured_content.as_ref().unwrap();
+    let counts = ["count", "completed", "failed", "skipped"].map(|key| output[key].clone());
+    assert_eq!(
+        (result.is_error, counts.map(|count| count.as_u64().unwrap())),
+        (Some(false), [4, 2, 1, 1])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_comes_to_no_element_is_skipped() {
+    let steps = [Step::new("a", "a"), each(2)];
+    let result = run(CompositeTool::pipeline("look", "Looks", steps).max_calls(1)).await;
+    assert_eq!(statuses(&result), ["completed", "skipped"]);
+    assert_eq!(limit(&result).unwrap()["skipped"], json!(["each"]));
+    let none = [Step::new("a", "a"), each(0)];
+    let result = run(CompositeTool::pipeline("look", "Looks", none).max_calls(1)).await;
+    assert_eq!((statuses(&result)[1].as_str(), limit(&result)), ("completed", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_a_call_and_the_last_there_may_be_is_the_last_there_is() {
+    let step = Step::new("fails", "fails").on_error(OnError::Retry(Retry::times(9)));
+    let composite = CompositeTool::workflow("look", "Looks", [step, Step::new("a", "a")]);
+    let result = run(composite.max_calls(3)).await;
+    assert_eq!(
+        (result.is_error, statuses(&result)),
+        (Some(false), vec!["failed".into(), "completed".into()])
+    );
+    let error = &result.meta.as_ref().unwrap()[TRACE][0]["error"]["message"];
+    assert_eq!(*error, "`max_calls`, which is 3, was reached; before that: no");
+}
+
+// === nested runs ===
+
+/// A composite that calls these after each other.
+fn within(name: &str, tools: &[&str]) -> CompositeTool {
+    let targets = tools.iter().map(|tool| Target::new(*tool));
+    CompositeTool::fan_out(name, "Looks", targets).strategy(Strategy::Sequential)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_nested_run_uses_counts_in_those_around_it() {
+    let inner = within("inner", &["a", "b"]);
+    let outer = within("outer", &["inner", "c", "d"]).max_calls(4);
+    let result = run_all(vec![inner, outer], &server()).await;
+    assert_eq!(
+        statuses(&result),
+        ["completed", "completed", "skipped"],
+        "the composite is a call too"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_around_a_nested_run_ends_that_too() {
+    let inner = within("inner", &["a", "b", "c"]);
+    let outer = within("outer", &["inner", "d"]).max_calls(3);
+    let result = run_all(vec![inner, outer], &server()).await;
+    assert_eq!(statuses(&result), ["completed", "skipped"]);
+    let told = "the run ended early: `max_calls` of `outer`, which is 3, was reached; skipped: `c`";
+    let texts: Vec<_> = result.content.iter().filter_map(|block| block.as_text()).collect();
+    assert!(texts.iter().any(|text| text.text == told), "{texts:?}");
+    let within = &result.meta.as_ref().unwrap()[TRACE][0]["meta"][LIMIT];
+    assert_eq!(
+        *within,
+        json!({ "setting": "max_calls", "limit": 3, "of": "outer", "skipped": ["c"] })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_a_nested_run_ends_only_that() {
+    let inner = within("inner", &["a", "b"]).max_calls(1);
+    let outer = within("outer", &["inner", "c"]).max_calls(9);
+    let result = run_all(vec![inner, outer], &server()).await;
+    assert_eq!((statuses(&result), limit(&result)), (vec!["completed".into(); 2], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_run_that_could_do_nothing_for_the_limit_around_it_fails_no_steps() {
+    let inner = within("inner", &["a"]);
+    let outer = CompositeTool::pipeline(
+        "outer",
+        "Looks",
+        [Step::new("c", "c"), Step::new("inner", "inner"), Step::new("d", "d")],
+    );
+    let result = run_all(vec![inner, outer.max_calls(2)], &server()).await;
+    assert_eq!(result.structured_content, Some(json!({ "name": "c" })));
+    assert_eq!(statuses(&result), ["completed", "failed", "skipped"]);
+    assert_eq!(
+        (result.is_error, limit(&result).unwrap()["refused"].clone()),
+        (Some(false), json!(["inner"]))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_all_calls_stay_what_they_were() {
+    let layer = CompositeLayer::new([
+        fan_out(Strategy::Sequential, &["a", "long", "b"]).max_result_bytes(500)
+    ]);
+    let service = layer.unwrap().limits(Limits::default().max_result_bytes(50)).layer(server());
+    let result = testing::call(&service, "look", json!({})).await;
+    assert_eq!(
+        (statuses(&result), limit(&result)),
+        (vec!["completed".into(), "failed".into(), "completed".into()], None)
+    );
+}
+
+// === runs that wait for a person ===
+
+/// A replica with these composites.
+fn replica(
+    composites: &[CompositeTool],
+    server: &Server,
+) -> impl AsyncFn(Option<String>) -> ToolAnswer {
+    let layer = CompositeLayer::new(composites.iter().cloned()).unwrap();
+    let store = SignedState::new(KEY).unwrap();
+    let called = composites.last().unwrap().name().to_owned();
+    let service = layer.state(store).layer(server.clone());
+    async move |state: Option<String>| {
+        let mut request = testing::request(&called, json!({}));
+        *request.context_mut().meta_mut() = can_be_asked();
+        let params = request.tool_call_mut().unwrap();
+        let yes = json!({ "action": "accept", "content": {} });
+        params.input_responses =
+            serde_json::from_value(json!({ "sure": yes, "inner:sure": yes })).unwrap();
+        params.request_state = state;
+        service.clone().oneshot(request).await.unwrap().into_tool_answer()
+    }
+}
+
+/// Calls `a`, asks, and calls `b` and `c`.
+fn asking(name: &str) -> CompositeTool {
+    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let steps = [Step::new("a", "a"), sure, Step::new("b", "b"), Step::new("c", "c")];
+    CompositeTool::pipeline(name, "Looks", steps)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_goes_on_elsewhere_with_what_it_had_left() {
+    let nested = |inner: CompositeTool, outer: CompositeTool| vec![inner, outer];
+    let around = || within("outer", &["inner"]);
+    let cases = [
+        ("own", vec![asking("look").max_calls(2)]),
+        ("of a nested run", nested(asking("inner").max_calls(2), around())),
+        ("around a nested run", nested(asking("inner"), around().max_calls(4))),
+        ("bytes", vec![asking("look").max_result_bytes(60)]),
+    ];
+    for (what, composites) in cases {
+        let server = server();
+        let asked = replica(&composites, &server)(None).await;
+        let ToolAnswer::InputRequired(asked) = asked else { panic!("{what}: {asked:?}") };
+        let answer = replica(&composites, &server)(asked.request_state).await;
+        let ToolAnswer::Result(result) = answer else { panic!("{what}: {answer:?}") };
+        assert_eq!(server.called(), ["a", "b"], "{what}");
+        assert_eq!(result.is_error, Some(false), "{what}");
+        let text = serde_json::to_string(&result).unwrap();
+        assert!(text.contains("skipped: `c`"), "{what}: {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_asks_nobody_anything_more() {
+    let server = server();
+    let steps = [
+        Step::elicitation("sure", "Sure?", json!({})),
+        Step::new("a", "a").depends_on(Vec::<String>::new()),
+        Step::new("b", "b").depends_on(["a"]),
+    ];
+    let composite = CompositeTool::workflow("look", "Looks", steps).max_calls(1);
+    let answer = replica(&[composite], &server)(None).await;
+    let ToolAnswer::Result(result) = answer else { panic!("{answer:?}") };
+    assert_eq!(statuses(&result), ["cancelled", "completed", "skipped"]);
+    assert_eq!(result.structured_content, Some(json!({ "name": "a" })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_of_which_an_element_waits_gives_the_others_at_a_limit() {
+    let tool = Answer::from_fn(|call| async move {
+        if call.arguments()["n"] == 1 { Answer::asks("sure", "Sure?") } else { Answer::echo() }
+    });
+    let server = server().tool("mostly", tool);
+    let each = Step::for_each("each", json!([0, 1, 2, 3]), "mostly");
+    let each = each.arguments(json!({ "n": "$item" })).max_parallel(2);
+    let composite = CompositeTool::pipeline("look", "Looks", [each, Step::new("a", "a")]);
+    let answer = replica(&[composite.max_calls(3)], &server)(None).await;
+    let ToolAnswer::Result(result) = answer else { panic!("{answer:?}") };
+    assert_eq!(
+        (result.is_error, statuses(&result)),
+        (Some(false), vec!["completed".into(), "skipped".into()],)
+    );
+    let elements = &result.structured_content.as_ref().unwrap()["iterations"];
+    let elements = elements.as_array().unwrap().iter();
+    let ended: Vec<_> = elements.map(|element| element["status"].as_str().unwrap()).collect();
+    assert_eq!(ended, ["completed", "cancelled", "completed", "skipped"]);
+    assert_eq!(limit(&result).unwrap()["skipped"], json!(["each[3]", "a"]));
+}
+
+#[test]
+fn a_limit_of_nothing_is_a_mistake() {
+    let composite = || fan_out(Strategy::Parallel, &["a"]);
+    for (key, composite) in [
+        ("max_calls", composite().max_calls(0)),
+        ("max_result_bytes", composite().max_result_bytes(0)),
+        ("max_cost", composite().max_cost(0)),
+    ] {
+        let mistakes = CompositeLayer::new([composite]).unwrap_err().to_string();
+        assert!(mistakes.contains(&format!("`{key}`")), "{mistakes}");
+    }
+}

@@ -1,0 +1,66 @@
+//! What replicas share, in a real Redis server.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
+mod budgets;
+mod contract;
+mod outages;
+#[expect(dead_code, reason = "some of it is for other tests")]
+#[path = "../it/programs.rs"]
+mod programs;
+#[expect(dead_code, unused_imports, reason = "some of it is for other tests")]
+#[path = "../it/scripted.rs"]
+mod scripted;
+mod server;
+#[expect(dead_code, reason = "some of it is for other tests")]
+#[path = "../it/support.rs"]
+mod support;
+mod waiting;
+
+use std::time::Duration;
+
+use mcp_composite::{
+    budget::{Budget, BudgetStore, Denied, Permit, Reserving, Unit},
+    redis::{RedisBudgets, RedisStore},
+};
+
+use self::server::Server;
+
+/// A store as one replica has it: nothing but the server is shared. It waits for long,
+/// since the machine may have much else to do.
+fn replica(server: &Server) -> RedisStore {
+    RedisStore::new(&server.url()).unwrap().timeout(Duration::from_secs(60))
+}
+
+/// The budgets of as many replicas.
+fn replicas<const N: usize>(server: &Server) -> [RedisBudgets; N] {
+    [(); N].map(|()| replica(server).budgets())
+}
+
+fn calls(limit: u64) -> Budget {
+    Budget::new("calls", Unit::Calls, limit)
+}
+
+async fn reserve(store: &impl BudgetStore, budget: &Budget, amount: u64) -> Result<Permit, Denied> {
+    reserve_for(store, budget, None, amount).await
+}
+
+async fn reserve_for(
+    store: &impl BudgetStore,
+    budget: &Budget,
+    caller: Option<&str>,
+    amount: u64,
+) -> Result<Permit, Denied> {
+    match store.reserve(budget, caller, amount) {
+        Reserving::Now(reserved) => reserved,
+        Reserving::Later(reserving) => reserving.await,
+    }
+}
+
+fn is_over<T>(reserved: &Result<T, Denied>) -> bool {
+    matches!(reserved, Err(Denied::Over { .. }))
+}
+
+fn is_away<T>(reserved: &Result<T, Denied>) -> bool {
+    matches!(reserved, Err(Denied::Unavailable(_)))
+}

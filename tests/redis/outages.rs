@@ -1,0 +1,298 @@
+//! A server that is away, silent, new or wrong.
+
+use std::time::Duration;
+
+use mcp_composite::{
+    budget::Denied,
+    redis::{RedisBudgets, RedisError, RedisStore, WhenAway},
+    results::ResultStore,
+    state::{PutError, StateStore, TakeError},
+};
+use tokio::time::Instant;
+
+use super::{
+    calls, is_away, is_over, replica, reserve,
+    server::{Gap, Server},
+};
+use crate::support::{soon, until};
+
+/// How long one waits who is impatient.
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+fn impatient(server: &Server) -> RedisStore {
+    replica(server).timeout(TIMEOUT)
+}
+
+/// Waits until all is told, and checks what is left.
+async fn is_left(server: &Server, store: &RedisBudgets, limit: u64, left: u64) {
+    soon(store.flush()).await;
+    let remaining = replica(server).budgets().remaining(&calls(limit), None).await;
+    assert_eq!(remaining.unwrap(), left);
+}
+
+// === away ===
+
+#[tokio::test]
+async fn a_server_that_is_away_at_the_start_is_used_when_it_is_there() {
+    let mut server = Server::start();
+    server.kill();
+    let store = replica(&server).budgets();
+    let budget = calls(1);
+    assert!(is_away(&reserve(&store, &budget, 1).await));
+    server.restart();
+    let _held = reserve(&store, &budget, 1).await.unwrap();
+    assert!(is_over(&reserve(&store, &budget, 1).await));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_at_once() {
+    let mut server = Server::start();
+    let store = replica(&server).timeout(Duration::from_secs(600)).budgets();
+    drop(reserve(&store, &calls(1), 1).await.unwrap());
+    server.kill();
+    for _ in 0..3 {
+        assert!(is_away(&soon(reserve(&store, &calls(1), 1)).await));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_crashed_is_used_again() {
+    let mut server = Server::start();
+    let store = replica(&server).budgets();
+    let held = reserve(&store, &calls(3), 2).await.unwrap();
+    server.kill();
+    held.settle(2);
+    assert!(is_away(&reserve(&store, &calls(3), 1).await));
+    server.restart();
+    // It has forgotten what was used, and who held what.
+    is_left(&server, &store, 3, 3).await;
+    let _held = reserve(&store, &calls(3), 3).await.unwrap();
+    assert!(is_over(&reserve(&store, &calls(3), 1).await));
+}
+
+#[tokio::test]
+async fn calls_are_admitted_without_a_server_if_that_is_set() {
+    let mut server = Server::start();
+    let store = replica(&server).budgets().when_away(WhenAway::Admit);
+    server.kill();
+    for _ in 0..3 {
+        reserve(&store, &calls(1), 1).await.unwrap().settle(1);
+    }
+    server.restart();
+    // It is not asked to keep what it did not admit.
+    is_left(&server, &store, 1, 1).await;
+    let _held = reserve(&store, &calls(1), 1).await.unwrap();
+    assert!(is_over(&reserve(&store, &calls(1), 1).await));
+}
+
+#[tokio::test]
+async fn states_and_results_say_that_the_server_is_away() {
+    let mut server = Server::start();
+    let (states, results) = (replica(&server).state(), replica(&server).results());
+    let handle = states.put(b"state".to_vec(), b"").await.unwrap();
+    server.kill();
+    assert!(matches!(states.put(Vec::new(), b"").await, Err(PutError::Unavailable(_))));
+    assert!(matches!(states.take(&handle, b"").await, Err(TakeError::Unavailable(_))));
+    assert!(matches!(results.put(Vec::new(), b"").await, Err(PutError::Unavailable(_))));
+    assert!(matches!(results.get(&handle, b"").await, Err(TakeError::Unavailable(_))));
+    server.restart();
+    assert!(matches!(states.take(&handle, b"").await, Err(TakeError::Invalid(_))));
+    let handle = results.put(b"result".to_vec(), b"").await.unwrap();
+    assert_eq!(results.get(&handle, b"").await.unwrap(), b"result");
+}
+
+// === silent ===
+
+#[tokio::test]
+async fn a_silent_server_refuses_calls_and_keeps_nothing_of_them() {
+    let server = Server::start();
+    let store = impatient(&server).budgets();
+    let held = reserve(&store, &calls(5), 1).await.unwrap();
+    let dropped = reserve(&store, &calls(5), 1).await.unwrap();
+
+    server.pause();
+    for _ in 0..2 {
+        assert!(is_away(&reserve(&store, &calls(5), 1).await));
+    }
+    held.settle(1);
+    drop(dropped);
+    server.resume();
+
+    is_left(&server, &store, 5, 4).await;
+}
+
+#[tokio::test]
+async fn a_reservation_that_arrives_after_it_was_given_up_holds_nothing() {
+    let server = Server::start();
+    let gap = Gap::before(&server);
+    let store = RedisStore::new(&gap.url()).unwrap().timeout(TIMEOUT).budgets();
+    drop(reserve(&store, &calls(5), 1).await.unwrap());
+    soon(store.flush()).await;
+
+    let held_up = gap.hold_a_request();
+    assert!(is_away(&reserve(&store, &calls(5), 4).await));
+    // That it was given up arrives first, on another connection.
+    soon(store.flush()).await;
+    let runs = server.runs();
+    drop(held_up);
+    soon(until(async || server.runs() > runs)).await;
+
+    is_left(&server, &store, 5, 5).await;
+}
+
+#[tokio::test]
+async fn a_silent_server_admits_calls_if_that_is_set() {
+    let server = Server::start();
+    let store = impatient(&server).budgets().when_away(WhenAway::Admit);
+    drop(reserve(&store, &calls(1), 1).await.unwrap());
+    server.pause();
+    let admitted = [reserve(&store, &calls(1), 1).await, reserve(&store, &calls(1), 1).await];
+    assert!(admitted.iter().all(Result::is_ok), "{admitted:?}");
+    drop(admitted);
+    server.resume();
+    is_left(&server, &store, 1, 1).await;
+}
+
+#[tokio::test]
+async fn a_state_is_not_lost_to_a_silent_server_that_was_not_asked_for_it() {
+    let server = Server::start();
+    let (put, take) = (impatient(&server).state(), impatient(&server).state());
+    let handle = put.put(b"state".to_vec(), b"").await.unwrap();
+    server.pause();
+    // There is no connection yet to ask on.
+    assert!(matches!(take.take(&handle, b"").await, Err(TakeError::Unavailable(_))));
+    server.resume();
+    assert_eq!(take.take(&handle, b"").await.unwrap(), b"state");
+}
+
+#[tokio::test]
+async fn an_answer_takes_no_longer_than_the_timeout() {
+    let server = Server::start();
+    let store = impatient(&server).budgets();
+    server.pause();
+    let start = Instant::now();
+    let denied = reserve(&store, &calls(1), 1).await;
+    assert!(start.elapsed() >= TIMEOUT, "{denied:?}");
+    let Err(Denied::Unavailable(why)) = denied else { panic!("{denied:?}") };
+    assert_eq!(why.to_string(), "no answer within 500ms");
+    server.resume();
+}
+
+// === ends ===
+
+#[tokio::test]
+async fn what_was_settled_last_is_told_when_the_store_is_gone() {
+    let server = Server::start();
+    let store = replica(&server).budgets();
+    let mut permits = Vec::new();
+    for _ in 0..100 {
+        permits.push(reserve(&store, &calls(200), 2).await.unwrap());
+    }
+    drop(store);
+    permits.into_iter().for_each(|permit| permit.settle(1));
+    let other = replica(&server).budgets();
+    soon(until(async || other.remaining(&calls(200), None).await.unwrap() == 100)).await;
+}
+
+#[test]
+fn a_store_goes_on_in_another_runtime_than_the_one_it_began_in() {
+    let server = Server::start();
+    let store = replica(&server).budgets();
+    for round in 0..3 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            reserve(&store, &calls(9), 1).await.unwrap().settle(1);
+            is_left(&server, &store, 9, 8 - round).await;
+        });
+    }
+}
+
+// === wrong ===
+
+#[tokio::test]
+async fn a_server_that_has_forgotten_its_scripts_is_told_again() {
+    let server = Server::start();
+    let store = replica(&server).budgets();
+    for left in [2, 1, 0] {
+        assert_eq!(server.tell("SCRIPT FLUSH").trim(), "+OK");
+        reserve(&store, &calls(3), 1).await.unwrap().settle(1);
+        assert_eq!(server.tell("SCRIPT FLUSH").trim(), "+OK");
+        is_left(&server, &store, 3, left).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_full_keeps_no_more() {
+    let server = Server::start_with(&["--maxmemory", "2mb", "--maxmemory-policy", "noeviction"]);
+    let states = replica(&server).state();
+    let full = states.put(vec![0; 3 << 20], b"").await;
+    let full = match full {
+        // What is over is refused with the next one.
+        Ok(_) => states.put(b"state".to_vec(), b"").await,
+        full => full,
+    };
+    let Err(PutError::Unavailable(why)) = full else { panic!("{full:?}") };
+    assert!(why.contains("OOM"), "{why}");
+}
+
+#[tokio::test]
+async fn what_a_server_refuses_to_settle_is_not_told_again() {
+    let server = Server::start();
+    let store = replica(&server).budgets();
+    let permit = reserve(&store, &calls(3), 1).await.unwrap();
+    let keys = server.keys();
+    let account = keys.iter().find(|key| key.ends_with('}')).unwrap();
+    server.tell(&format!("SET {account} text"));
+    permit.settle(1);
+    // It would wait for as long as a lease lasts.
+    soon(store.flush()).await;
+    assert!(is_away(&reserve(&store, &calls(3), 1).await));
+}
+
+#[tokio::test]
+async fn a_state_can_be_taken_from_a_server_that_is_full() {
+    let server = Server::start();
+    let states = replica(&server).state();
+    let handle = states.put(b"state".to_vec(), b"").await.unwrap();
+    server.tell("CONFIG SET maxmemory 1");
+    assert_eq!(states.take(&handle, b"").await.unwrap(), b"state");
+    assert!(matches!(states.take(&handle, b"").await, Err(TakeError::Invalid(_))));
+}
+
+#[tokio::test]
+async fn a_password_is_sent_and_never_told() {
+    let server = Server::start_with(&["--requirepass", "s3cret"]);
+    let at = |password: &str| server.url().replace("//", &format!("//:{password}@"));
+    let store = RedisStore::new(&at("s3cret")).unwrap().timeout(Duration::from_secs(60));
+    let _held = reserve(&store.budgets(), &calls(1), 1).await.unwrap();
+
+    let wrong = RedisStore::new(&at("wr0ng")).unwrap();
+    let (budgets, state) = (wrong.budgets(), wrong.state());
+    for _ in 0..2 {
+        let denied = reserve(&budgets, &calls(1), 1).await;
+        let Err(Denied::Unavailable(why)) = &denied else { panic!("{denied:?}") };
+        let refused = state.put(Vec::new(), b"").await;
+        let told = format!("{wrong:?} {budgets:?} {state:?} {denied:?} {why} {refused:?}");
+        assert!(!told.contains("wr0ng") && !told.contains("s3cret"), "{told}");
+    }
+    assert!(!format!("{store:?} {:?}", store.results()).contains("s3cret"));
+}
+
+#[test]
+fn a_url_that_is_none_is_refused_without_telling_it() {
+    for url in [
+        "",
+        "s3cret",
+        "http://:s3cret@host",
+        "redis://:s3cret@",
+        "redis://:s3cret@host:no",
+        "redis://:s3cret@host/s3cret",
+        "redis://:s3cret@host:99999",
+    ] {
+        let error = RedisStore::new(url).unwrap_err();
+        assert_eq!(error, RedisError::Url, "{url}");
+        assert!(!format!("{error} {error:?}").contains("s3cret"), "{url}");
+    }
+    let error = RedisStore::new("rediss://:s3cret@host").unwrap_err();
+    assert_eq!(error, RedisError::NoTls { scheme: "rediss".to_owned() });
+}

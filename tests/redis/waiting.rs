@@ -1,0 +1,211 @@
+//! Runs that wait for a person, and results that wait for their caller.
+
+use std::time::Duration;
+
+use mcp_composite::{
+    composite::{Composite, CompositeLayer, CompositeTool, Step},
+    message::{Context, ToolAnswer},
+    redis::{RedisState, RedisStore},
+    results::ResultStore,
+    state::{PutError, StateStore, TakeError},
+};
+use serde_json::json;
+use tower::{Layer, ServiceExt};
+
+use super::{
+    replica,
+    server::{Gap, Server},
+};
+use crate::{
+    scripted::{Server as Tools, call, can_be_asked},
+    support::{soon, until},
+};
+
+fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
+    matches!(taken, Err(TakeError::Invalid(_)))
+}
+
+// === states ===
+
+#[tokio::test]
+async fn what_one_replica_puts_another_takes_once() {
+    let server = Server::start();
+    let [one, other] = [(); 2].map(|()| replica(&server).state());
+    for state in [&b""[..], b"{}", &[0, 255, 13, 10, 0], &[b'x'; 4 << 20]] {
+        for binding in [&b""[..], b"b", &[7; 100]] {
+            let handle = one.put(state.to_vec(), binding).await.unwrap();
+            assert_eq!(other.take(&handle, binding).await.as_deref(), Ok(state));
+            assert!(is_invalid(&one.take(&handle, binding).await));
+        }
+    }
+    // Whoever took one gets it again for a minute, and then it is gone.
+    for key in server.keys() {
+        let left = server.tell(&format!("TTL {key}"));
+        let left: i64 = left.trim().strip_prefix(':').unwrap().parse().unwrap();
+        assert!((0..=60).contains(&left), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn a_state_whose_answer_is_lost_is_given_to_who_took_it_alone() {
+    let server = Server::start();
+    let gap = Gap::before(&server);
+    let states = RedisStore::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).state();
+    let [first, handle] = [
+        states.put(b"".to_vec(), b"").await.unwrap(),
+        states.put(b"state".to_vec(), b"").await.unwrap(),
+    ];
+    // The server knows the script from now on.
+    states.take(&first, b"").await.unwrap();
+
+    gap.lose_an_answer();
+    assert_eq!(states.take(&handle, b"").await.unwrap(), b"state");
+    assert!(gap.has_lost());
+    for other in [&states, &replica(&server).state()] {
+        assert!(is_invalid(&other.take(&handle, b"").await));
+    }
+}
+
+#[tokio::test]
+async fn of_two_replicas_that_take_a_state_at_once_one_gets_it() {
+    let server = Server::start();
+    let [one, other] = [(); 2].map(|()| replica(&server).state());
+    for round in 0..100 {
+        let handle = one.put(b"state".to_vec(), b"b").await.unwrap();
+        let both = tokio::join!(one.take(&handle, b"b"), other.take(&handle, b"b"));
+        assert_eq!(u8::from(both.0.is_ok()) + u8::from(both.1.is_ok()), 1, "{round}: {both:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_state_stays_when_somebody_else_asks_for_it() {
+    let server = Server::start();
+    let states = replica(&server).state();
+    let handle = states.put(b"state".to_vec(), b"call of alice").await.unwrap();
+    for other in [&b""[..], b"call of bob", b"call of alic", b"call of alice "] {
+        assert!(is_invalid(&states.take(&handle, other).await));
+    }
+    assert_eq!(states.take(&handle, b"call of alice").await.unwrap(), b"state");
+}
+
+#[tokio::test]
+async fn no_garbage_is_taken() {
+    let server = Server::start();
+    let states = replica(&server).state();
+    let handle = states.put(b"state".to_vec(), b"").await.unwrap();
+    let key = server.keys().remove(0);
+    let changed = format!("{}{}", &handle[..63], if handle.ends_with('0') { '1' } else { '0' });
+    let huge = "A".repeat(32 << 20);
+    let unicode = "健".repeat(64);
+    let long = format!("{handle}0");
+    for garbage in
+        ["", " ", "*", "\0", &handle[1..], &long, &changed, &key, &key[20..], &huge, &unicode]
+    {
+        assert!(is_invalid(&states.take(garbage, b"").await), "{garbage:.80}");
+    }
+    assert!(states.take(&handle, b"").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_state_that_has_expired_is_gone() {
+    let server = Server::start();
+    let states = replica(&server).state().ttl(Duration::from_millis(50));
+    let handle = states.put(b"state".to_vec(), b"").await.unwrap();
+    soon(until(async || server.keys().is_empty())).await;
+    assert!(is_invalid(&states.take(&handle, b"").await));
+    // No time is too short or too long.
+    for ttl in [Duration::ZERO, Duration::MAX] {
+        assert!(replica(&server).state().ttl(ttl).put(Vec::new(), b"").await.is_ok(), "{ttl:?}");
+    }
+}
+
+#[tokio::test]
+async fn neither_handle_nor_binding_is_kept() {
+    let server = Server::start();
+    let states = replica(&server).prefix("shop").state();
+    let handle = states.put(b"half done".to_vec(), b"call of alice").await.unwrap();
+    let keys = server.keys();
+    let id = keys[0].strip_prefix("shop:state:").unwrap();
+    assert!(keys.len() == 1 && id.len() == 64 && id != handle, "{keys:?}");
+    let kept = server.tell(&format!("GET {}", keys[0]));
+    assert!(kept.contains("half done") && !kept.contains("alice"), "{kept}");
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_not_sent() {
+    let server = Server::start();
+    let states = replica(&server).state().max_state_bytes(10);
+    let results = replica(&server).results().max_result_bytes(10);
+    let error = PutError::TooLarge { bytes: 11, max: 10 };
+    assert_eq!(states.put(vec![0; 11], b"").await, Err(error.clone()));
+    assert_eq!(results.put(vec![0; 11], b"").await, Err(error));
+    assert!(states.put(vec![0; 10], b"").await.is_ok());
+    assert!(results.put(vec![0; 10], b"").await.is_ok());
+}
+
+// === results ===
+
+#[tokio::test]
+async fn a_result_is_given_to_its_caller_at_any_replica_until_it_expires() {
+    let server = Server::start();
+    let [one, other] = [(); 2].map(|()| replica(&server).results().ttl(Duration::from_secs(1)));
+    let handle = one.put(b"whole".to_vec(), b"alice").await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(other.get(&handle, b"alice").await.unwrap(), b"whole");
+        assert!(is_invalid(&other.get(&handle, b"bob").await));
+    }
+    soon(until(async || is_invalid(&other.get(&handle, b"alice").await))).await;
+}
+
+#[tokio::test]
+async fn a_state_is_no_result_and_a_result_is_no_state() {
+    let server = Server::start();
+    let (states, results) = (replica(&server).state(), replica(&server).results());
+    let state = states.put(b"state".to_vec(), b"").await.unwrap();
+    let result = results.put(b"result".to_vec(), b"").await.unwrap();
+    assert!(is_invalid(&results.get(&state, b"").await));
+    assert!(is_invalid(&states.take(&result, b"").await));
+}
+
+// === through a composite ===
+
+fn gateway(state: RedisState, tools: &Tools) -> Composite<Tools> {
+    let steps = [
+        Step::new("details", "details"),
+        Step::elicitation("approve", "Sure?", json!({})).depends_on(["details"]),
+        Step::new("deploy", "deploy")
+            .arguments(json!({ "version": "$steps.details.output.version" }))
+            .depends_on(["approve"]),
+    ];
+    let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
+    let caller = |_: &Context| Some("alice".to_owned());
+    CompositeLayer::new([release]).unwrap().state(state).caller(caller).layer(tools.clone())
+}
+
+async fn release(gateway: &Composite<Tools>, state: Option<String>) -> ToolAnswer {
+    let mut request = call("release", json!({}));
+    *request.context_mut().meta_mut() = can_be_asked();
+    let params = request.tool_call_mut().unwrap();
+    let yes = json!({ "approve": { "action": "accept", "content": {} } });
+    params.input_responses = state.is_some().then(|| serde_json::from_value(yes).unwrap());
+    params.request_state = state;
+    gateway.clone().oneshot(request).await.unwrap().into_tool_answer()
+}
+
+#[tokio::test]
+async fn a_run_that_waits_at_one_gateway_goes_on_at_another_once() {
+    let server = Server::start();
+    let tools = Tools::new().gives("details", json!({ "version": "1.4.0" })).echoes("deploy");
+    let [one, other] = [(); 2].map(|()| gateway(replica(&server).state(), &tools));
+
+    let ToolAnswer::InputRequired(asks) = release(&one, None).await else { panic!("no question") };
+    let state = asks.request_state.unwrap();
+    let answered = release(&other, Some(state.clone())).await;
+    let again = release(&one, Some(state)).await;
+
+    let ToolAnswer::Result(result) = answered else { panic!("{answered:?}") };
+    assert_eq!(result.structured_content, Some(json!({ "version": "1.4.0" })));
+    let ToolAnswer::Error(error) = again else { panic!("{again:?}") };
+    assert_eq!((error.code.0, &*error.message), (-32602, "invalid `requestState`"));
+    assert_eq!(tools.called(), ["details", "deploy"]);
+}
