@@ -181,6 +181,8 @@ mod near;
 
 mod pages;
 
+mod random;
+
 mod room;
 
 mod shelf;

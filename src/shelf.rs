@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
-    fmt::Write as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::time::Instant;
+
+use crate::random;
 
 /// How many random bytes a handle has.
 const HANDLE: usize = 32;
@@ -34,8 +35,8 @@ pub(crate) enum WhenFull {
 /// Why an item is not kept.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// With it, all would have so many bytes.
-    Full(usize),
+    /// With it, all would have more bytes than they may.
+    Full { bytes: usize, max: usize },
     /// There are no random numbers.
     NoHandle(getrandom::Error),
 }
@@ -83,7 +84,7 @@ impl Shelf {
         max_bytes: usize,
         when_full: WhenFull,
     ) -> Result<String, Refused> {
-        let handle = handle().map_err(Refused::NoHandle)?;
+        let handle = random::text::<HANDLE>().map_err(Refused::NoHandle)?;
         let now = Instant::now();
         let expiry = now.checked_add(ttl).unwrap_or_else(|| now + A_LIFETIME);
         let item = Item { bytes: bytes.into(), owner: owner.into(), expiry };
@@ -94,7 +95,7 @@ impl Shelf {
             while kept.bytes + size > max_bytes && kept.drop_first() {}
         }
         if kept.bytes + size > max_bytes {
-            return Err(Refused::Full(kept.bytes + size));
+            return Err(Refused::Full { bytes: kept.bytes + size, max: max_bytes });
         }
         kept.insert(handle.clone(), item);
         Ok(handle)
@@ -138,17 +139,6 @@ impl Shelf {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A text that nobody can guess.
-fn handle() -> Result<String, getrandom::Error> {
-    let mut random = [0; HANDLE];
-    getrandom::fill(&mut random)?;
-    Ok(random.iter().fold(String::with_capacity(2 * HANDLE), |mut handle, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(handle, "{byte:02x}");
-        handle
-    }))
 }
 
 // === impl Missing ===

@@ -6,11 +6,11 @@ use std::{
 use ::redis::{Script, Value};
 use futures::FutureExt;
 
-use super::{
-    connection::Connection,
-    keys::{digest, hex, random},
+use super::{connection::Connection, keys::digest};
+use crate::{
+    random,
+    state::{PutError, TakeError},
 };
-use crate::state::{PutError, TakeError};
 
 /// How many random bytes a handle has.
 const HANDLE: usize = 32;
@@ -47,7 +47,7 @@ impl Kept {
         if bytes > max {
             return Err(PutError::TooLarge { bytes, max });
         }
-        let handle = random::<HANDLE>()
+        let handle = random::text::<HANDLE>()
             .map_err(|error| PutError::Unavailable(no_random_numbers(&error).into()))?;
         let mut kept = digest([owner]).to_vec();
         kept.extend(value);
@@ -74,7 +74,7 @@ impl Kept {
             return invalid("it is no handle");
         }
         let taking = match times {
-            Times::Once => random::<TAKING>()
+            Times::Once => random::text::<TAKING>()
                 .map(|taking| format!("taken:{taking}"))
                 .map_err(|error| TakeError::Unavailable(no_random_numbers(&error).into()))?,
             Times::Many => String::new(),
@@ -98,7 +98,7 @@ impl Kept {
 
     /// Under what it is kept. Who reads keys does not know the handle.
     fn key(&self, handle: &str) -> String {
-        format!("{}:{}", self.prefix, hex(&digest([handle.as_bytes()])))
+        format!("{}:{}", self.prefix, random::hex(&digest([handle.as_bytes()])))
     }
 }
 

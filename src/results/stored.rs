@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{PutError, ResultStore, TakeError};
-use crate::shelf::{Refused, Shelf, WhenFull};
+use crate::shelf::{Shelf, WhenFull};
 
 /// How long a result is kept, unless it is said otherwise.
 const TTL: Duration = Duration::from_secs(10 * 60);
@@ -70,15 +70,7 @@ impl StoredResults {
         if bytes > max {
             return Err(PutError::TooLarge { bytes, max });
         }
-        let max = self.max_total_bytes;
-        self.shelf.put(result, caller, self.ttl, max, WhenFull::DropOldest).map_err(|refused| {
-            match refused {
-                Refused::Full(bytes) => PutError::Full { bytes, max },
-                Refused::NoHandle(error) => {
-                    PutError::Unavailable(format!("no random numbers: {error}").into())
-                }
-            }
-        })
+        Ok(self.shelf.put(result, caller, self.ttl, self.max_total_bytes, WhenFull::DropOldest)?)
     }
 }
 
@@ -102,9 +94,6 @@ impl ResultStore for StoredResults {
         handle: &'a str,
         caller: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
-        Box::pin(async move {
-            let invalid = |why: &'static str| TakeError::Invalid(why.into());
-            self.shelf.get(handle, caller).map_err(|missing| invalid(missing.told()))
-        })
+        Box::pin(async move { Ok(self.shelf.get(handle, caller)?) })
     }
 }

@@ -2,6 +2,8 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
+use crate::shelf::{Missing, Refused};
+
 /// Why a state cannot be kept, or a [result](crate::results).
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -73,4 +75,23 @@ pub enum KeyError {
         /// How many it may have.
         max: usize,
     },
+}
+
+// === impl conversions ===
+
+impl From<Refused> for PutError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full { bytes, max } => Self::Full { bytes, max },
+            Refused::NoHandle(error) => {
+                Self::Unavailable(format!("no random numbers: {error}").into())
+            }
+        }
+    }
+}
+
+impl From<Missing> for TakeError {
+    fn from(missing: Missing) -> Self {
+        Self::Invalid(missing.told().into())
+    }
 }

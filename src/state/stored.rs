@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{PutError, StateStore, TakeError, signed::TTL};
-use crate::shelf::{Missing, Refused, Shelf, WhenFull};
+use crate::shelf::{Shelf, WhenFull};
 
 /// How large a state may be, unless it is said otherwise.
 const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
@@ -68,20 +68,7 @@ impl StoredState {
         if bytes > max {
             return Err(PutError::TooLarge { bytes, max });
         }
-        let max = self.max_total_bytes;
-        self.shelf.put(state, binding, self.ttl, max, WhenFull::Refuse).map_err(|refused| {
-            match refused {
-                Refused::Full(bytes) => PutError::Full { bytes, max },
-                Refused::NoHandle(error) => {
-                    PutError::Unavailable(format!("no random numbers: {error}").into())
-                }
-            }
-        })
-    }
-
-    fn give(&self, handle: &str, binding: &[u8]) -> Result<Vec<u8>, TakeError> {
-        let invalid = |missing: Missing| TakeError::Invalid(missing.told().into());
-        self.shelf.take(handle, binding).map_err(invalid)
+        Ok(self.shelf.put(state, binding, self.ttl, self.max_total_bytes, WhenFull::Refuse)?)
     }
 }
 
@@ -105,6 +92,6 @@ impl StateStore for StoredState {
         text: &'a str,
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
-        Box::pin(async move { self.give(text, binding) })
+        Box::pin(async move { Ok(self.shelf.take(text, binding)?) })
     }
 }

@@ -11,9 +11,10 @@ use futures::FutureExt;
 
 use crate::{
     budget::Budget,
+    random,
     redis::{
         connection::{Away, Connection},
-        keys::{digest, hex},
+        keys::digest,
     },
 };
 
@@ -62,7 +63,7 @@ impl Account {
         let name = budget.name();
         let id = digest([name].into_iter().chain(caller).map(str::as_bytes));
         // What stands in braces says in a cluster where keys are: all at one place.
-        let key = format!("{prefix}:budget:{{{}}}", hex(&id));
+        let key = format!("{prefix}:budget:{{{}}}", random::hex(&id));
         let keys = [format!("{key}:leases"), format!("{key}:ended")];
         let [leases, ended] = keys;
         let (amount, every) = match budget.refilled() {

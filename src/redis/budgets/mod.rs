@@ -20,9 +20,11 @@ use self::{
 use super::{
     RedisError,
     connection::{Away, Connection},
-    keys::random,
 };
-use crate::budget::{Budget, BudgetStore, Denied, Permit, Reserving};
+use crate::{
+    budget::{Budget, BudgetStore, Denied, Permit, Reserving},
+    random,
+};
 
 /// How long a lease lasts, unless it is said otherwise.
 const LEASE: Duration = Duration::from_secs(10 * 60);
@@ -132,7 +134,8 @@ impl RedisBudgets {
     }
 
     async fn hold(self, account: Account, amount: u64) -> Result<Permit, Denied> {
-        let id = random::<ID>().map_err(|error| Denied::Unavailable(error.to_string().into()))?;
+        let id =
+            random::text::<ID>().map_err(|error| Denied::Unavailable(error.to_string().into()))?;
         self.settling.start();
         let settling = Arc::clone(&self.settling);
         // From here on it is given back, also if nobody waits for the answer.
