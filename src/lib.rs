@@ -53,7 +53,7 @@
 //!   steps that use what others gave, through [`expr`]essions, and may ask the
 //!   person behind the client. A run owns its branches: dropping the call stops
 //!   them all. One that waits for a person is a [`state`].
-//!   Whoever wants to know what runs do can [`observe`] them.
+//!   Whoever wants to know what runs do can [`observe`] them, or see them in [`mermaid`].
 //! - [`AdvertiseLayer`](advertise::AdvertiseLayer) says which tools clients are
 //!   shown: some, or two to search and call the others by.
 //! - A [`filter`] decides what clients may see and use, an [`alias`] what it is
@@ -123,6 +123,8 @@ pub mod advertise;
 pub mod bound;
 
 pub mod observe;
+
+pub mod mermaid;
 
 pub mod composite;
 

@@ -195,6 +195,11 @@ impl Program {
         })
     }
 
+    /// What a composite was made of.
+    pub(super) fn definition(&self, composite: usize) -> &CompositeTool {
+        &self.definitions[composite]
+    }
+
     /// The composite of this name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()

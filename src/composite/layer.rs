@@ -2,13 +2,21 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
-use super::{Composite, compile::Program, definition::CompositeTool, error::DefinitionErrors};
+use super::{
+    Composite,
+    compile::Program,
+    definition::CompositeTool,
+    error::DefinitionErrors,
+    flowchart::{self, UnknownComposite},
+};
 use crate::{
     catalog::VaryBy,
     changes::Epoch,
     complaints::Complaints,
     engine::limits::{HEARTBEAT, Limits},
+    mermaid::Flowchart,
     message::Context,
+    near::nearest,
     observe::{Observer, Observers},
     state::{SignedState, StateStore},
 };
@@ -146,6 +154,20 @@ impl CompositeLayer {
     pub fn remarks(&self) -> impl Iterator<Item = &str> {
         let composites = self.program.composites.iter();
         composites.flat_map(|composite| composite.remarks.iter().map(String::as_str))
+    }
+
+    /// A composite, with all composites that it calls, as a picture; see
+    /// [`mermaid`](crate::mermaid).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no composite of this name. It tells the nearest.
+    pub fn flowchart(&self, composite: &str) -> Result<Flowchart, UnknownComposite> {
+        let Some(at) = self.program.find(composite) else {
+            let near = nearest(composite, &self.names().collect::<Vec<_>>());
+            return Err(UnknownComposite::new(composite, near));
+        };
+        Ok(flowchart::flowchart(&self.program, at))
     }
 
     /// Keeps what the layer knows of tools apart by a key of the request's

@@ -218,6 +218,7 @@ mod compile;
 mod definition;
 mod error;
 mod fingerprint;
+mod flowchart;
 mod form;
 mod input;
 mod layer;
@@ -238,6 +239,7 @@ pub use self::{
     answer::{BRANCH, LIMIT, TOOL, TRACE},
     definition::{CompositeTool, OnLimit, Order, Strategy, Success, Target},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
+    flowchart::UnknownComposite,
     form::FormError,
     layer::CompositeLayer,
     output::{Output, OutputProperty, OutputType},

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     answer::answer, compile::Program, definition::CompositeTool, error::DefinitionErrors,
-    input::Input, preview::Preview, resolve,
+    flowchart, input::Input, preview::Preview, resolve,
 };
 use crate::{
     engine::{
@@ -15,6 +15,7 @@ use crate::{
         run::Run,
         scope::Scope,
     },
+    mermaid::Flowchart,
     message::Context,
     observe::{Observer, Observers},
 };
@@ -163,6 +164,12 @@ impl Plan {
         let composite = compiled.name.to_string();
         let waves = compiled.plan.preview(&arguments, &|_, arguments| Ok(arguments));
         Ok(Preview { composite, waves })
+    }
+
+    /// It as a picture; see [`mermaid`](crate::mermaid).
+    #[must_use]
+    pub fn flowchart(&self) -> Flowchart {
+        flowchart::flowchart(&self.program, 0)
     }
 
     /// What it is called with, defaults put in.

@@ -1,0 +1,243 @@
+//! Composites as flowcharts.
+
+use super::{
+    compile::{Answer, Compiled, CompiledTarget, Program, Route},
+    definition::{CompositeTool, Strategy, Success},
+    error::DidYouMean,
+};
+use crate::{
+    engine::plan::{self, Action, CallSite, OnFailure, OnRefusal, Plan, StepSet},
+    mermaid::{Call, Callee, Edge, Flowchart, Graph, Node, Shape},
+};
+
+/// A composite that a layer does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown composite `{name}`{}", DidYouMean(near.as_deref()))]
+pub struct UnknownComposite {
+    name: String,
+    /// What was probably meant.
+    near: Option<String>,
+}
+
+/// A composite and the place of each composite in the chart, as it is found.
+struct Drawn<'p> {
+    program: &'p Program,
+    /// Each is drawn once: drawn wherever they are called, they could be too many.
+    composites: Vec<usize>,
+}
+
+/// A composite with all that it calls.
+pub(super) fn flowchart(program: &Program, composite: usize) -> Flowchart {
+    let mut drawn = Drawn { program, composites: vec![composite] };
+    let mut graphs = Vec::new();
+    while let Some(&next) = drawn.composites.get(graphs.len()) {
+        graphs.push(drawn.graph(next));
+    }
+    Flowchart::new(graphs)
+}
+
+// === impl UnknownComposite ===
+
+impl UnknownComposite {
+    pub(super) fn new(name: &str, near: Option<&str>) -> Self {
+        Self { name: name.to_owned(), near: near.map(str::to_owned) }
+    }
+}
+
+// === impl Drawn ===
+
+impl Drawn<'_> {
+    fn graph(&mut self, composite: usize) -> Graph {
+        let program = self.program;
+        let compiled = &program.composites[composite];
+        let definition = program.definition(composite);
+        let steps = compiled.plan.steps().iter().map(|step| self.node(compiled, step));
+        let mut nodes = vec![Node::new(Shape::Input, vec!["input".to_owned()])];
+        nodes.extend(steps.collect::<Vec<_>>());
+        nodes.push(Node::new(Shape::Answer, vec!["answer".to_owned(), answer(compiled)]));
+        Graph {
+            composite: compiled.name.to_string(),
+            manner: manner(definition),
+            nodes,
+            edges: edges(definition.strategy, &compiled.plan),
+        }
+    }
+
+    fn node(&mut self, compiled: &Compiled, step: &plan::Step) -> Node {
+        let mut lines = vec![step.id.to_string()];
+        let mut calls = Vec::new();
+        let mut shape = Shape::Step;
+        match &step.action {
+            Action::Call(site) => {
+                lines.extend(self.tool(compiled, step, site, &mut calls));
+                if !calls.is_empty() {
+                    shape = Shape::Nested;
+                }
+            }
+            Action::ForEach(each) => {
+                shape = Shape::Loop;
+                lines.extend(self.tool(compiled, step, &each.call, &mut calls));
+                lines.push(format!(
+                    "for each of {}, {} at a time",
+                    each.collection, each.max_parallel
+                ));
+            }
+            Action::Switch(switch) => {
+                shape = Shape::Switch;
+                for (when, site) in &switch.cases {
+                    let callee = self.callee(&compiled.targets, site);
+                    calls.push(Call { when: Some(format!("if {when}")), callee });
+                }
+                if let Some(site) = &switch.default {
+                    let callee = self.callee(&compiled.targets, site);
+                    calls.push(Call { when: Some("else".to_owned()), callee });
+                }
+            }
+            Action::Elicit(ask) => {
+                shape = Shape::Question;
+                let message = ask.message.written();
+                let message = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
+                lines.push(format!("asks: {message}"));
+                for (refused, then) in [("declined", ask.on_decline), ("cancelled", ask.on_cancel)]
+                {
+                    if then != OnRefusal::Abort {
+                        lines.push(format!("if {refused}: {}", then.name()));
+                    }
+                }
+            }
+        }
+        if let Some(condition) = &step.condition {
+            lines.push(format!("if {condition}"));
+        }
+        if let Some(retry) = &step.retry {
+            lines.push(format!("retried {} times at most", retry.count));
+        }
+        let is_fan_out = !matches!(compiled.answer, Answer::Steps);
+        let targets = step.action.sites().map(|site| &compiled.targets[site.site]);
+        let is_optional = if is_fan_out {
+            { targets }.any(|target| target.optional)
+        } else {
+            step.on_failure == OnFailure::Continue
+        };
+        if is_optional {
+            lines.push(if is_fan_out { "optional" } else { "may fail" }.to_owned());
+        }
+        let is_conditional = is_optional || (!is_fan_out && step.may_be_skipped());
+        Node { is_conditional, calls, ..Node::new(shape, lines) }
+    }
+
+    /// What is called, if that is not what the step is called; a composite is called by
+    /// an arrow.
+    fn tool(
+        &mut self,
+        compiled: &Compiled,
+        step: &plan::Step,
+        site: &CallSite,
+        calls: &mut Vec<Call>,
+    ) -> Option<String> {
+        let callee = self.callee(&compiled.targets, site);
+        if let Callee::Graph(_) = callee {
+            calls.push(Call { when: None, callee });
+        }
+        (*site.tool != *step.id).then(|| site.tool.to_string())
+    }
+
+    fn callee(&mut self, targets: &[CompiledTarget], site: &CallSite) -> Callee {
+        let Route::Composite(composite) = targets[site.site].route else {
+            return Callee::Tool(site.tool.to_string());
+        };
+        let drawn = self.composites.iter().position(|drawn| *drawn == composite);
+        Callee::Graph(drawn.unwrap_or_else(|| {
+            self.composites.push(composite);
+            self.composites.len() - 1
+        }))
+    }
+}
+
+/// In which way a composite calls tools.
+fn manner(definition: &CompositeTool) -> String {
+    let strategy = definition.strategy.name();
+    match definition.max_parallel {
+        Some(max_parallel) => format!("{strategy}, {max_parallel} at a time"),
+        None => strategy.to_owned(),
+    }
+}
+
+/// What a composite answers.
+fn answer(compiled: &Compiled) -> String {
+    match (&compiled.answer, &compiled.plan.answer) {
+        (Answer::Winner, _) => "of the first that succeeds".to_owned(),
+        (Answer::Branches { success: Success::All, .. }, _) => {
+            let is_optional = |target: &CompiledTarget| target.optional;
+            let some = compiled.targets.iter().any(is_optional);
+            if some { "all that are not optional must succeed" } else { "all must succeed" }
+                .to_owned()
+        }
+        (Answer::Branches { success: Success::Any, .. }, _) => "one must succeed".to_owned(),
+        (Answer::Branches { success: Success::Quorum(quorum), .. }, _) => {
+            format!("{quorum} must succeed")
+        }
+        (Answer::Steps, plan::Answer::Output(output)) => {
+            let names: Vec<_> = output.properties.iter().map(|(name, _)| &**name).collect();
+            names.join(", ")
+        }
+        (Answer::Steps, plan::Answer::Last | plan::Answer::Outcomes) => {
+            "of the last step that completes".to_owned()
+        }
+    }
+}
+
+/// What follows on what, from the input through the steps to the answer.
+fn edges(strategy: Strategy, plan: &Plan) -> Vec<Edge> {
+    let count = plan.steps().len();
+    let (input, answer) = (0, count + 1);
+    let edge = |from, to| Edge { from, to, label: None };
+    let mut edges = Vec::new();
+    match strategy {
+        Strategy::Sequential => edges.extend((0..=count).map(|at| edge(at, at + 1))),
+        Strategy::Fallback => {
+            for at in 1..=count {
+                let label = (at > 1).then_some("if it fails");
+                edges.push(Edge { label, ..edge(at - 1, at) });
+                edges.push(edge(at, answer));
+            }
+        }
+        Strategy::Parallel | Strategy::Race | Strategy::Pipeline | Strategy::Workflow => {
+            let direct = direct_needs(plan);
+            let mut last = StepSet::first(count);
+            for (step, needs) in direct.into_iter().enumerate() {
+                if needs.is_empty() {
+                    edges.push(edge(input, step + 1));
+                }
+                edges.extend(needs.map(|needed| edge(needed + 1, step + 1)));
+                last = last.without(needs);
+            }
+            edges.extend(last.map(|step| edge(step + 1, answer)));
+        }
+    }
+    edges
+}
+
+/// What each step waits for, without what those wait for anyway.
+fn direct_needs(plan: &Plan) -> Vec<StepSet> {
+    let count = plan.steps().len();
+    let mut all: Vec<Option<StepSet>> = vec![None; count];
+    // No plan has a circle, so that each round finds a step all of whose needs are known.
+    while all.iter().any(Option::is_none) {
+        for step in 0..count {
+            let needs = plan.needs(step);
+            let known = needs.map(|needed| all[needed]);
+            let indirect = known.collect::<Option<Vec<_>>>();
+            if let Some(indirect) = indirect {
+                all[step] = Some(indirect.into_iter().fold(needs, StepSet::union));
+            }
+        }
+    }
+    (0..count)
+        .map(|step| {
+            let needs = plan.needs(step);
+            let indirect = needs.filter_map(|needed| all[needed]);
+            needs.without(indirect.fold(StepSet::default(), StepSet::union))
+        })
+        .collect()
+}

@@ -1,0 +1,293 @@
+use std::fmt::{self, Display};
+
+use super::{
+    recorder::Run,
+    tally::{STATUSES, Status},
+    text::Label,
+};
+
+/// A composite, with all composites that it calls, as a flowchart.
+///
+/// It is displayed as the text of one in [Mermaid][mermaid]. See the
+/// [module docs](crate::mermaid) for what is in it and for an example.
+///
+/// [mermaid]: https://mermaid.js.org/syntax/flowchart.html
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flowchart {
+    /// The composite, then those that it calls.
+    graphs: Vec<Graph>,
+    run: Option<Run>,
+}
+
+/// One composite.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Graph {
+    /// The name of the composite.
+    pub(crate) composite: String,
+    /// What is said of it beside its name.
+    pub(crate) manner: String,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) edges: Vec<Edge>,
+}
+
+/// A step of a composite, or where it begins or ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) shape: Shape,
+    /// The first of a step is its id.
+    pub(crate) lines: Vec<String>,
+    /// Whether the run can do without it.
+    pub(crate) is_conditional: bool,
+    /// What it calls, as far as that is not in its lines.
+    pub(crate) calls: Vec<Call>,
+}
+
+/// What a node is, which is seen by its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Input,
+    Answer,
+    /// Calls a tool.
+    Step,
+    /// Calls a composite.
+    Nested,
+    Loop,
+    Switch,
+    Question,
+}
+
+/// What a node calls.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    /// In which case.
+    pub(crate) when: Option<String>,
+    pub(crate) callee: Callee,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Callee {
+    /// A composite, by its place in the chart.
+    Graph(usize),
+    Tool(String),
+}
+
+/// From what finishes to what may start then.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Edge {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) label: Option<&'static str>,
+}
+
+/// How an arrow looks.
+#[derive(Clone, Copy)]
+enum Arrow {
+    Solid,
+    Dotted,
+}
+
+/// What a node is called in the text, which is never what a person has called it.
+#[derive(Clone, Copy)]
+struct Id {
+    graph: usize,
+    node: usize,
+}
+
+/// One case of a switch.
+#[derive(Clone, Copy)]
+struct CaseId(Id, usize);
+
+/// A composite as a whole.
+#[derive(Clone, Copy)]
+struct GraphId(usize);
+
+/// What nodes have in common.
+struct Class<'c> {
+    name: &'static str,
+    style: &'static str,
+    nodes: &'c [Id],
+}
+
+// === impl Flowchart ===
+
+impl Flowchart {
+    pub(crate) const fn new(graphs: Vec<Graph>) -> Self {
+        Self { graphs, run: None }
+    }
+
+    /// Shows what became of a run, or how far it has come.
+    ///
+    /// What it has of composites and steps that are not in the chart is left out.
+    #[must_use]
+    pub fn run(mut self, run: &Run) -> Self {
+        self.run = Some(run.clone());
+        self
+    }
+
+    /// All nodes.
+    fn nodes(&self) -> impl Iterator<Item = (Id, &Graph, &Node)> {
+        self.graphs.iter().enumerate().flat_map(|(at, graph)| {
+            let nodes = graph.nodes.iter().enumerate();
+            nodes.map(move |(node, drawn)| (Id { graph: at, node }, graph, drawn))
+        })
+    }
+
+    /// What became of a node, in words and at a glance.
+    fn outcome(&self, graph: &Graph, node: &Node) -> (Vec<String>, Option<Status>) {
+        let record = self.run.as_ref().and_then(|run| run.of(&graph.composite));
+        let (Some(record), Some(id)) = (record, node.lines.first()) else {
+            return (Vec::new(), None);
+        };
+        match node.shape {
+            Shape::Input => (Vec::new(), None),
+            Shape::Answer => (record.runs.told().into_iter().collect(), record.runs.worst()),
+            Shape::Step | Shape::Nested | Shape::Loop | Shape::Switch | Shape::Question => {
+                let Some(branch) = record.branches.get(id) else { return (Vec::new(), None) };
+                let elements = branch.elements.told().map(|told| format!("elements: {told}"));
+                let told = branch.own.told().into_iter().chain(elements).collect();
+                (told, branch.own.worst().or_else(|| branch.elements.worst()))
+            }
+        }
+    }
+
+    fn fmt_graph(&self, at: usize, graph: &Graph, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = format!("{}, {}", graph.composite, graph.manner);
+        writeln!(f, "    subgraph {}[{}]", GraphId(at), Label(&[title]))?;
+        for (place, node) in graph.nodes.iter().enumerate() {
+            let id = Id { graph: at, node: place };
+            let (left, right) = node.shape.brackets();
+            let (outcome, _) = self.outcome(graph, node);
+            let lines = [&*node.lines, &outcome].concat();
+            writeln!(f, "        {id}{left}{}{right}", Label(&lines))?;
+            for (case, call) in node.calls.iter().enumerate() {
+                if let Callee::Tool(tool) = &call.callee {
+                    writeln!(f, "        {}[{}]", CaseId(id, case), Label(&[tool]))?;
+                }
+            }
+        }
+        let id = |node| Id { graph: at, node };
+        for Edge { from, to, label } in &graph.edges {
+            write_arrow(f, 2, id(*from), Arrow::Solid, label.as_deref(), id(*to))?;
+        }
+        writeln!(f, "    end")
+    }
+
+    fn fmt_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let conditional: Vec<_> =
+            self.nodes().filter(|(_, _, node)| node.is_conditional).map(|(id, _, _)| id).collect();
+        let style = "stroke-dasharray:4";
+        Class { name: "conditional", style, nodes: &conditional }.fmt(f)?;
+        let outcomes: Vec<_> =
+            self.nodes().map(|(id, graph, node)| (id, self.outcome(graph, node).1)).collect();
+        for status in STATUSES {
+            let nodes: Vec<_> = outcomes
+                .iter()
+                .filter(|(_, outcome)| *outcome == Some(status))
+                .map(|(id, _)| *id)
+                .collect();
+            Class { name: status.name(), style: status.style(), nodes: &nodes }.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Flowchart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "flowchart TB")?;
+        for (at, graph) in self.graphs.iter().enumerate() {
+            self.fmt_graph(at, graph, f)?;
+        }
+        for (id, _, node) in self.nodes() {
+            for (case, Call { when, callee }) in node.calls.iter().enumerate() {
+                let when = when.as_deref();
+                match callee {
+                    Callee::Graph(graph) => {
+                        write_arrow(f, 1, id, Arrow::Dotted, when, GraphId(*graph))?;
+                    }
+                    Callee::Tool(_) => {
+                        write_arrow(f, 1, id, Arrow::Dotted, when, CaseId(id, case))?;
+                    }
+                }
+            }
+        }
+        self.fmt_classes(f)
+    }
+}
+
+fn write_arrow(
+    f: &mut fmt::Formatter<'_>,
+    depth: usize,
+    from: impl Display,
+    arrow: Arrow,
+    label: Option<&str>,
+    to: impl Display,
+) -> fmt::Result {
+    let arrow = match arrow {
+        Arrow::Solid => "-->",
+        Arrow::Dotted => "-.->",
+    };
+    write!(f, "{:1$}{from} {arrow}", "", 4 * depth)?;
+    match label {
+        Some(label) => writeln!(f, "|{}| {to}", Label(&[label])),
+        None => writeln!(f, " {to}"),
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    pub(crate) const fn new(shape: Shape, lines: Vec<String>) -> Self {
+        Self { shape, lines, is_conditional: false, calls: Vec::new() }
+    }
+}
+
+// === impl Shape ===
+
+impl Shape {
+    /// What stands around the label of a node of this shape.
+    const fn brackets(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Input | Self::Answer => ("([", "])"),
+            Self::Step => ("[", "]"),
+            Self::Nested => ("[[", "]]"),
+            Self::Loop => ("{{", "}}"),
+            Self::Switch => ("{", "}"),
+            Self::Question => ("[/", "/]"),
+        }
+    }
+}
+
+// === impl Id, CaseId, GraphId ===
+
+impl Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}n{}", GraphId(self.graph), self.node)
+    }
+}
+
+impl Display for CaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}k{}", self.0, self.1)
+    }
+}
+
+impl Display for GraphId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "c{}", self.0)
+    }
+}
+
+// === impl Class ===
+
+impl Display for Class<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, style, nodes } = self;
+        let Some((first, others)) = nodes.split_first() else { return Ok(()) };
+        writeln!(f, "    classDef {name} {style}")?;
+        write!(f, "    class {first}")?;
+        for other in others {
+            write!(f, ",{other}")?;
+        }
+        writeln!(f, " {name}")
+    }
+}

@@ -1,0 +1,150 @@
+//! How often something ended how.
+
+use std::{collections::BTreeSet, time::Duration};
+
+/// How something stands, or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Status {
+    Failed,
+    TimedOut,
+    Cancelled,
+    /// It waits for a person.
+    Waiting,
+    Running,
+    Completed,
+    Skipped,
+}
+
+/// Those that matter most first.
+pub(super) const STATUSES: [Status; 7] = [
+    Status::Failed,
+    Status::TimedOut,
+    Status::Cancelled,
+    Status::Waiting,
+    Status::Running,
+    Status::Completed,
+    Status::Skipped,
+];
+
+/// What became of all runs of one composite, or of all branches of one step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Tally {
+    /// Beside each of [`STATUSES`], how many.
+    counts: [u64; STATUSES.len()],
+    /// The kinds of errors, why something was skipped, and limits that were reached.
+    reasons: BTreeSet<&'static str>,
+    /// How long the longest took.
+    took: Duration,
+    /// How often tools were called.
+    attempts: u64,
+}
+
+// === impl Status ===
+
+impl Status {
+    /// Of how a branch ended, as observers are told it.
+    pub(super) fn of(ended: &str) -> Self {
+        let is = |status: &Self| status.name() == ended;
+        STATUSES.into_iter().find(is).unwrap_or(Self::Failed)
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// In words.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed out",
+            Self::Waiting => "waits for a person",
+            Self::Running => "runs",
+            _ => self.name(),
+        }
+    }
+
+    /// How a node looks, with colours that are told apart on light and dark pages.
+    pub(super) const fn style(self) -> &'static str {
+        match self {
+            Self::Failed => "fill:#ffe3e3,stroke:#c92a2a,color:#000",
+            Self::TimedOut => "fill:#ffe8cc,stroke:#d9480f,color:#000",
+            Self::Cancelled => "fill:#f3d9fa,stroke:#862e9c,color:#000",
+            Self::Waiting => "fill:#fff3bf,stroke:#e67700,color:#000",
+            Self::Running => "fill:#d0ebff,stroke:#1864ab,color:#000",
+            Self::Completed => "fill:#d3f9d8,stroke:#2b8a3e,color:#000",
+            Self::Skipped => "fill:#f1f3f5,stroke:#868e96,color:#495057",
+        }
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// One more has this status now, which may have had another.
+    pub(super) fn note(&mut self, before: Option<Status>, now: Status) {
+        if let Some(before) = before {
+            let count = self.count_mut(before);
+            *count = count.saturating_sub(1);
+        }
+        *self.count_mut(now) += 1;
+    }
+
+    pub(super) fn because(&mut self, reason: Option<&'static str>) {
+        self.reasons.extend(reason);
+    }
+
+    pub(super) fn took(&mut self, took: Duration) {
+        self.took = self.took.max(took);
+    }
+
+    pub(super) fn called(&mut self, attempts: u32) {
+        self.attempts += u64::from(attempts);
+    }
+
+    /// What matters most of what became of them.
+    pub(super) fn worst(&self) -> Option<Status> {
+        STATUSES
+            .into_iter()
+            .zip(self.counts)
+            .find(|(_, count)| *count > 0)
+            .map(|(status, _)| status)
+    }
+
+    /// In words, such as `failed (tool) in 1.2s, 3 attempts`.
+    pub(super) fn told(&self) -> Option<String> {
+        let worst = self.worst()?;
+        let all: u64 = self.counts.iter().sum();
+        let mut told = if all == 1 {
+            worst.words().to_owned()
+        } else {
+            let counts = STATUSES.into_iter().zip(self.counts).filter(|(_, count)| *count > 0);
+            let counts = counts.map(|(status, count)| format!("{count} {}", status.words()));
+            counts.collect::<Vec<_>>().join(", ")
+        };
+        if !self.reasons.is_empty() {
+            let reasons: Vec<_> = self.reasons.iter().copied().collect();
+            told = format!("{told} ({})", reasons.join(", "));
+        }
+        // What is shorter is noise.
+        let millis = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
+        if millis > 0 {
+            let at_most = if all == 1 { "" } else { "at most " };
+            told = format!("{told} in {at_most}{:?}", Duration::from_millis(millis));
+        }
+        if self.attempts > all {
+            told = format!("{told}, {} attempts", self.attempts);
+        }
+        Some(told)
+    }
+
+    const fn count_mut(&mut self, status: Status) -> &mut u64 {
+        &mut self.counts[status as usize]
+    }
+}

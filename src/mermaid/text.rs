@@ -1,0 +1,181 @@
+//! What operators have written, made safe to stand in a chart.
+//!
+//! Names, conditions and questions can hold anything: the quote that ends a label, a
+//! keyword, markup that is a script where a page allows it. In a label of Mermaid
+//! everything but letters, digits and spaces means something somewhere: to its parser,
+//! to the Markdown that it reads labels as, or to the page that shows it. So all of that
+//! is written as Mermaid's [entity codes][codes], which are decoded last of all.
+//!
+//! [codes]: https://mermaid.js.org/syntax/flowchart.html#entity-codes-to-escape-characters
+
+use std::fmt::{self, Write};
+
+/// How many characters of one text are shown.
+const MAX_CHARS: usize = 80;
+
+/// Stands for what has no place in a picture: what turns the direction of text around,
+/// so that it would read as another, and what XML has no character for.
+const REPLACEMENT: char = '\u{fffd}';
+
+/// Keeps two dollar signs apart, which would begin a formula even as entity codes.
+const WORD_JOINER: char = '\u{2060}';
+
+/// The lines of a label, in quotes.
+pub(super) struct Label<'l, T>(pub(super) &'l [T]);
+
+impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for (at, line) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str("<br/>")?;
+            }
+            write_line(line.as_ref(), f)?;
+        }
+        f.write_char('"')
+    }
+}
+
+/// Writes a text as one line.
+fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let shown = shown(text);
+    let mut before = None;
+    let mut chars = shown.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_within = before.is_some_and(char::is_alphanumeric)
+            && chars.peek().is_some_and(|c| c.is_alphanumeric());
+        match c {
+            ' ' | ',' => f.write_char(c)?,
+            // Only at the edge of a word they are Markdown.
+            '_' | '-' if is_within => f.write_char(c)?,
+            '$' if before == Some('$') => write!(f, "{WORD_JOINER}#36;")?,
+            c if c.is_alphanumeric() => f.write_char(c)?,
+            c => write!(f, "#{};", u32::from(c))?,
+        }
+        before = Some(c);
+    }
+    Ok(())
+}
+
+/// As much of a text as is shown: without what is no text, white space as single
+/// spaces, and not too long.
+fn shown(text: &str) -> String {
+    // What is longer has no place whatever it is, so the rest of it is not looked at.
+    let start: String = text.chars().take(4 * MAX_CHARS).collect();
+    let is_blank = |c: char| c.is_whitespace() || c.is_control();
+    let words: Vec<&str> = start.split(is_blank).filter(|word| !word.is_empty()).collect();
+    let words = words.join(" ").replace(is_no_text, &REPLACEMENT.to_string());
+    let mut chars = words.chars();
+    let mut shown: String = chars.by_ref().take(MAX_CHARS).collect();
+    if chars.next().is_some() || start.len() < text.len() {
+        shown.push('…');
+    }
+    if shown.is_empty() {
+        // Mermaid knows no empty label.
+        shown.push(REPLACEMENT);
+    }
+    shown
+}
+
+/// Whether a character turns the direction of text around (Unicode Standard Annex #9), or
+/// is none in XML.
+const fn is_no_text(c: char) -> bool {
+    matches!(
+        c,
+        '\u{061c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{fffe}'
+            | '\u{ffff}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn label(text: &str) -> String {
+        Label(&[text]).to_string()
+    }
+
+    #[test]
+    fn plain_names_stand_as_they_are() {
+        for name in ["search", "github_search", "fetch-logs", "prix du thé", "価格", "b10, b11"]
+        {
+            assert_eq!(label(name), format!("\"{name}\""));
+        }
+    }
+
+    #[test]
+    fn what_means_something_in_a_chart_is_an_entity_code() {
+        for (text, expected) in [
+            (r#"say "no""#, "say #34;no#34;"),
+            ("a]b", "a#93;b"),
+            ("<b>", "#60;b#62;"),
+            ("#lt;", "#35;lt#59;"),
+            ("`a`", "#96;a#96;"),
+            ("_a_", "#95;a#95;"),
+            ("- a", "#45; a"),
+            ("1. a", "1#46; a"),
+            ("%%{init}%%", "#37;#37;#123;init#125;#37;#37;"),
+            ("style:#a;", "style#58;#35;a#59;"),
+            ("ﬂ°36¶ß", "ﬂ#176;36#182;ß"),
+            ("$$x$$", "#36;\u{2060}#36;x#36;\u{2060}#36;"),
+        ] {
+            assert_eq!(label(text), format!("\"{expected}\""), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_one_line_however_it_is_broken() {
+        assert_eq!(label(" a\n\n  b\tc\u{2028}d\0e\r\n"), "\"a b c d e\"");
+        assert_eq!(Label(&["a\nb", "c"]).to_string(), "\"a b<br/>c\"");
+    }
+
+    #[test]
+    fn no_label_is_empty() {
+        for text in ["", " ", "\0\n"] {
+            assert_eq!(label(text), "\"#65533;\"");
+        }
+    }
+
+    #[test]
+    fn a_text_cannot_turn_around_what_is_read() {
+        assert_eq!(label("a\u{202e}b"), "\"a#65533;b\"");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_off() {
+        let long = "a".repeat(MAX_CHARS);
+        assert_eq!(label(&long), format!("\"{long}\""));
+        assert_eq!(label(&format!("{long}b")), format!("\"{long}#8230;\""));
+        assert_eq!(label(&format!("{}b", " ".repeat(10_000))), "\"#8230;\"");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_leaves_its_label(text in any::<String>()) {
+            let label = label(&text);
+            let within = label.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap();
+            let mut rest = within;
+            while let Some(c) = rest.chars().next() {
+                let code = rest.strip_prefix('#').and_then(|rest| rest.split_once(';'));
+                rest = match code {
+                    Some((digits, rest)) => {
+                        prop_assert!(digits.parse::<u32>().is_ok_and(|c| char::from_u32(c).is_some()));
+                        rest
+                    }
+                    None => {
+                        let is_plain = matches!(c, ' ' | ',' | '_' | '-' | WORD_JOINER);
+                        prop_assert!(is_plain || c.is_alphanumeric(), "{c:?} in {within}");
+                        &rest[c.len_utf8()..]
+                    }
+                };
+            }
+        }
+    }
+}
