@@ -10,6 +10,7 @@
 //! gateway FILE.toml --check                  shows what clients would see
 //! gateway FILE.toml --plan NAME [--input JSON]
 //!                                            shows what a composite would do
+//! gateway FILE.toml --mermaid NAME           draws a composite
 //! ```
 //!
 //! Logs go to standard error; `RUST_LOG` filters them. It ends, with all child
@@ -26,6 +27,9 @@
 //! `--plan` connects everything once and prints what the composite would call with
 //! this input, in which order, with the arguments as far as they are known before
 //! anything runs. It calls no tool.
+//!
+//! `--mermaid` prints the composite, with those that it calls, as a flowchart in the
+//! text of Mermaid. It connects nothing.
 //!
 //! On `SIGHUP` the file is read again, and takes the place of the one before; see
 //! `Gateway::reload`. With `--watch` that also happens within three seconds when
@@ -79,13 +83,15 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 const USAGE: &str = "usage: gateway FILE.toml \
-    [--check | --plan NAME [--input JSON] | [--http ADDRESS:PORT [--stateless]] [--watch]]";
+    [--check | --plan NAME [--input JSON] | --mermaid NAME | [--http ADDRESS:PORT [--stateless]] [--watch]]";
 
 type Server = ServeService<Reload<Stack<Router>>>;
 
 /// What to do, and with which file.
 struct Arguments {
     file: PathBuf,
+    /// The composite to draw, if there is nothing else to do.
+    drawn: Option<String>,
     mode: Mode,
     /// Whether to look for changes of the file.
     watch: bool,
@@ -102,6 +108,10 @@ fn main() -> ExitCode {
     let result = Arguments::parse(std::env::args().skip(1)).and_then(|arguments| {
         let config = Config::load(&arguments.file)?;
         let redacted = Redacted::of(&config);
+        if let Some(composite) = &arguments.drawn {
+            let flowchart = config.composite_layer().flowchart(composite)?;
+            return Ok(write!(io::stdout(), "{flowchart}")?);
+        }
         arguments.mode.log(redacted.clone());
         let runtime = tokio::runtime::Runtime::new()?;
         let result = runtime.block_on(run(arguments, &config, redacted));
@@ -120,7 +130,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(
-    Arguments { file, mode, watch }: Arguments,
+    Arguments { file, mode, watch, .. }: Arguments,
     config: &Config,
     redacted: Redacted,
 ) -> Result<(), Box<dyn Error>> {
@@ -256,7 +266,7 @@ impl Arguments {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
         let mut arguments = arguments.peekable();
         let (mut file, mut mode, mut watch) = (None, Mode::Stdio, false);
-        let (mut input, mut stateless) = (None, false);
+        let (mut drawn, mut input, mut stateless) = (None, None, false);
         while let Some(argument) = arguments.next() {
             match &*argument {
                 "--check" => mode = Mode::Check,
@@ -265,6 +275,9 @@ impl Arguments {
                 "--plan" => {
                     let composite = arguments.next().ok_or(USAGE)?;
                     mode = Mode::Plan { composite, input: JsonObject::new() };
+                }
+                "--mermaid" => {
+                    drawn = Some(arguments.next().ok_or(USAGE)?);
                 }
                 "--input" => {
                     let text = arguments.next().ok_or(USAGE)?;
@@ -297,6 +310,9 @@ impl Arguments {
         if watch && matches!(mode, Mode::Check | Mode::Plan { .. }) {
             return Err(USAGE.into());
         }
-        Ok(Self { file: file.ok_or(USAGE)?, mode, watch })
+        if drawn.is_some() && (watch || !matches!(mode, Mode::Stdio)) {
+            return Err(USAGE.into());
+        }
+        Ok(Self { file: file.ok_or(USAGE)?, drawn, mode, watch })
     }
 }

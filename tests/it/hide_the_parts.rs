@@ -56,8 +56,16 @@ async fn what_the_whole_would_do_is_told_without_doing_it() {
 "#;
     assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
 
+    let drawn = gateway(&["--mermaid", "offer"]).await;
+    assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
+    let drawn = String::from_utf8(drawn.stdout).unwrap();
+    assert!(drawn.starts_with("flowchart TB\n    subgraph c0[\"offer, parallel\"]\n"), "{drawn}");
+
     for (arguments, error) in [
-        (&["--plan", "offer"][..], "at `/article`: is required"),
+        (&["--mermaid", "ofer"][..], "unknown composite `ofer`: did you mean `offer`?"),
+        (&["--mermaid", "offer", "--check"], "usage: gateway"),
+        (&["--mermaid", "offer", "--watch"], "usage: gateway"),
+        (&["--plan", "offer"], "at `/article`: is required"),
         (&["--plan", "nothing"], "unknown tool `nothing`"),
         (&["--plan", "offer", "--input", "[1]"], "the input is no JSON object"),
         (&["--input", "{}"], "usage: gateway"),
