@@ -91,7 +91,7 @@
 //! Calling a composite needs Tokio with its time enabled, and so do remote servers,
 //! from the beginning. Everything else that passes a layer needs no runtime, or one
 //! with its time enabled.
-
+#![doc = include_str!("docs/architecture.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(all(

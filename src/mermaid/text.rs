@@ -17,7 +17,8 @@ const MAX_CHARS: usize = 80;
 /// so that it would read as another, and what XML has no character for.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Keeps two dollar signs apart, which would begin a formula even as entity codes.
+/// Keeps apart what means something together even as entity codes: two dollar signs begin
+/// a formula, and the others are what Mermaid itself makes of `&` and `;` meanwhile.
 const WORD_JOINER: char = '\u{2060}';
 
 /// The lines of a label, in quotes.
@@ -44,11 +45,13 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     while let Some(c) = chars.next() {
         let is_within = before.is_some_and(char::is_alphanumeric)
             && chars.peek().is_some_and(|c| c.is_alphanumeric());
+        if matches!((before, c), (Some('$'), '$') | (Some('ﬂ'), '°') | (Some('¶'), 'ß')) {
+            f.write_char(WORD_JOINER)?;
+        }
         match c {
             ' ' | ',' => f.write_char(c)?,
             // Only at the edge of a word they are Markdown.
             '_' | '-' if is_within => f.write_char(c)?,
-            '$' if before == Some('$') => write!(f, "{WORD_JOINER}#36;")?,
             c if c.is_alphanumeric() => f.write_char(c)?,
             c => write!(f, "#{};", u32::from(c))?,
         }
@@ -123,7 +126,7 @@ mod tests {
             ("1. a", "1#46; a"),
             ("%%{init}%%", "#37;#37;#123;init#125;#37;#37;"),
             ("style:#a;", "style#58;#35;a#59;"),
-            ("ﬂ°36¶ß", "ﬂ#176;36#182;ß"),
+            ("ﬂ°36¶ß", "ﬂ\u{2060}#176;36#182;\u{2060}ß"),
             ("$$x$$", "#36;\u{2060}#36;x#36;\u{2060}#36;"),
         ] {
             assert_eq!(label(text), format!("\"{expected}\""), "{text}");

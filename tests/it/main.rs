@@ -19,6 +19,7 @@ mod elsewhere;
 mod end_to_end;
 mod fan_out;
 mod filter;
+mod floors;
 mod forms;
 mod from_fn;
 mod functions;
@@ -36,6 +37,7 @@ mod listing;
 mod malformed;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod matrix;
+mod mermaid;
 #[cfg(all(feature = "normalize", feature = "rig-compose"))]
 mod meters;
 #[cfg(feature = "normalize")]

@@ -1,0 +1,288 @@
+//! No module uses one above it: the table in `src/docs/architecture.md` holds.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    iter::Peekable,
+    path::{Path, PathBuf},
+    vec,
+};
+
+use regex::Regex;
+
+/// A path that code names, such as `["rmcp", "service", "Peer"]`; one within the crate
+/// begins with `crate`, however it is written.
+type Named = Vec<String>;
+
+/// A file of the crate.
+struct Source {
+    /// Below `src`.
+    path: PathBuf,
+    /// The module at the top of the crate that it belongs to; none for `lib.rs`.
+    top: Option<String>,
+    named: BTreeSet<Named>,
+}
+
+/// Goes through the code of a file and collects all paths in it.
+struct Reader {
+    tokens: Peekable<vec::IntoIter<String>>,
+    /// The module that is read, and for each that stands within its file how deep its
+    /// braces are.
+    module: Named,
+    inner: Vec<usize>,
+    depth: usize,
+    named: BTreeSet<Named>,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    fn new(code: &str, module: Named) -> Self {
+        // Comments, texts and characters first, so that nothing in them counts.
+        let token = Regex::new(
+            r##"(?s)//[^\n]*|/\*.*?\*/|b?r#"(.*?)"#|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\])'|\w+|::|\S"##,
+        )
+        .unwrap();
+        let is_code = |token: &&str| {
+            let mut chars = token.chars();
+            chars.next().is_some_and(|c| c.is_alphanumeric() || c == '_')
+                && !token.ends_with(['"', '#', '\''])
+                || *token == "::"
+                || token.len() == 1
+        };
+        let tokens = token.find_iter(code).map(|found| found.as_str());
+        let tokens: Vec<_> = tokens.filter(is_code).map(str::to_owned).collect();
+        let tokens = tokens.into_iter().peekable();
+        Self { tokens, module, inner: Vec::new(), depth: 0, named: BTreeSet::new() }
+    }
+
+    fn read(mut self) -> BTreeSet<Named> {
+        while let Some(token) = self.tokens.next() {
+            match token.as_str() {
+                "#" => self.attribute(),
+                "mod" => self.begin_module(),
+                "{" => self.depth += 1,
+                "}" => {
+                    self.depth -= 1;
+                    if self.inner.last() == Some(&self.depth) {
+                        self.inner.pop();
+                        self.module.pop();
+                    }
+                }
+                _ if is_word(&token) => self.path(vec![token]),
+                _ => (),
+            }
+        }
+        self.named
+    }
+
+    /// Goes past an attribute, and what it is on if that is only for tests.
+    fn attribute(&mut self) {
+        let mut attribute = String::new();
+        for token in self.tokens.by_ref() {
+            attribute.push_str(&token);
+            if token == "]" {
+                break;
+            }
+        }
+        if attribute == "[cfg(test)]" {
+            let mut depth = 0;
+            for token in self.tokens.by_ref() {
+                match token.as_str() {
+                    "{" => depth += 1,
+                    "}" if depth == 1 => break,
+                    "}" => depth -= 1,
+                    ";" if depth == 0 => break,
+                    _ => (),
+                }
+            }
+        }
+    }
+
+    fn begin_module(&mut self) {
+        let Some(name) = self.tokens.next() else { return };
+        if self.tokens.next_if(|token| token == "{").is_some() {
+            self.module.push(name);
+            self.inner.push(self.depth);
+            self.depth += 1;
+        }
+    }
+
+    /// Notes what begins so, and all of a group at its end.
+    fn path(&mut self, mut path: Named) {
+        while self.tokens.next_if(|token| token == "::").is_some() {
+            if let Some(word) = self.tokens.next_if(|token| is_word(token)) {
+                path.push(word);
+            } else if self.tokens.next_if(|token| token == "{").is_some() {
+                while let Some(token) = self.tokens.next_if(|token| token != "}") {
+                    if is_word(&token) {
+                        self.path([&path[..], &[token]].concat());
+                    }
+                }
+                self.tokens.next();
+                return;
+            }
+        }
+        self.note(&path);
+    }
+
+    fn note(&mut self, path: &[String]) {
+        let mut module = self.module.clone();
+        let rest = match path[0].as_str() {
+            "crate" => {
+                module.truncate(1);
+                &path[1..]
+            }
+            "self" | "super" => {
+                let own = usize::from(path[0] == "self");
+                let ups = path[own..].iter().take_while(|word| *word == "super").count();
+                module.truncate(module.len() - ups);
+                &path[own + ups..]
+            }
+            _ => {
+                module.clear();
+                path
+            }
+        };
+        self.named.insert([&module, rest].concat());
+    }
+}
+
+fn is_word(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files of the crate but those that are only tests.
+fn sources() -> Vec<Source> {
+    let src = package().join("src");
+    let mut sources = Vec::new();
+    let mut folders = vec![src.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap();
+            if name == "tests" {
+            } else if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push(source(path.strip_prefix(&src).unwrap(), &path));
+            }
+        }
+    }
+    sources
+}
+
+fn source(path: &Path, file: &Path) -> Source {
+    let mut module = vec!["crate".to_owned()];
+    let segments = path.with_extension("");
+    module.extend(segments.iter().map(|segment| segment.to_str().unwrap().to_owned()));
+    if matches!(module.last().map(String::as_str), Some("mod" | "lib")) {
+        module.pop();
+    }
+    let top = module.get(1).cloned();
+    let code = fs::read_to_string(file).unwrap();
+    Source { path: path.to_owned(), top, named: Reader::new(&code, module).read() }
+}
+
+/// The floor of each module, as the architecture says.
+fn floors() -> BTreeMap<String, usize> {
+    let page = fs::read_to_string(package().join("src/docs/architecture.md")).unwrap();
+    let mut floors = BTreeMap::new();
+    for row in page.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let Ok(floor) = cells[1].parse() else { continue };
+        for module in cells[2].split(", ") {
+            let before = floors.insert(module.trim_matches('`').to_owned(), floor);
+            assert_eq!(before, None, "{module} stands on two floors");
+        }
+    }
+    floors
+}
+
+/// The files whose code names something, but for those of some modules.
+fn named_by(sources: &[Source], what: impl Fn(&Named) -> bool, but: &[&str]) -> Vec<String> {
+    let others = sources
+        .iter()
+        .filter(|source| !source.top.as_ref().is_some_and(|top| but.contains(&top.as_str())));
+    others
+        .flat_map(|source| source.named.iter().map(move |named| (source, named)))
+        .filter(|(_, named)| what(named))
+        .map(|(source, named)| format!("{} names {}", source.path.display(), named.join("::")))
+        .collect()
+}
+
+#[test]
+fn each_module_has_a_floor() {
+    let library = fs::read_to_string(package().join("src/lib.rs")).unwrap();
+    let module = Regex::new(r"(?m)^(?:pub )?mod (\w+);$").unwrap();
+    let modules: BTreeSet<_> =
+        module.captures_iter(&library).map(|found| found[1].to_owned()).collect();
+    assert!(modules.len() > 30, "{modules:?}");
+    assert_eq!(floors().into_keys().collect::<BTreeSet<_>>(), modules);
+}
+
+#[test]
+fn a_module_uses_only_those_below_it() {
+    let floors = floors();
+    let mut uses = 0;
+    for Source { path, top, named } in sources() {
+        let Some(top) = top else { continue };
+        for used in named.iter().filter(|named| named[0] == "crate" && named.len() > 1) {
+            let Some(floor) = floors.get(&used[1]).filter(|_| used[1] != top) else { continue };
+            let own = floors[&top];
+            let (path, used) = (path.display(), used.join("::"));
+            assert!(*floor < own, "{path} on floor {own} uses {used} of floor {floor}");
+            uses += 1;
+        }
+    }
+    assert!(uses > 300, "{uses}");
+}
+
+#[test]
+fn the_engine_knows_neither_tower_nor_a_service_nor_toml() {
+    let engine: Vec<_> =
+        sources().into_iter().filter(|source| source.top.as_deref() == Some("engine")).collect();
+    assert!(engine.len() > 10);
+    let foreign = ["tower", "tower_service", "tower_layer", "toml"];
+    let is_foreign = |named: &Named| {
+        foreign.contains(&named[0].as_str())
+            || named.iter().any(|segment| segment == "Service" && named[0] == "rmcp")
+    };
+    assert_eq!(named_by(&engine, is_foreign, &[]), [""; 0]);
+}
+
+#[test]
+fn few_modules_tell_kinds_of_messages_apart() {
+    let kinds = ["ClientRequest", "ServerResult"];
+    let is_kind = |named: &Named| {
+        let [before @ .., _] = &**named else { return false };
+        before.last().is_some_and(|segment| kinds.contains(&segment.as_str()))
+    };
+    let own = ["message", "adapter"];
+    let answer_some = ["bound", "composite", "functions", "redact", "testing"];
+    let sources = sources();
+    assert_eq!(named_by(&sources, is_kind, &[&own[..], &answer_some].concat()), [""; 0]);
+    for module in answer_some {
+        let others: Vec<_> = [&own[..], &answer_some].concat();
+        let others: Vec<_> = others.into_iter().filter(|other| *other != module).collect();
+        assert!(!named_by(&sources, is_kind, &others).is_empty(), "{module} does so no longer");
+    }
+}
+
+#[test]
+fn only_adapters_know_how_rmcp_serves() {
+    let serves =
+        |named: &Named| named[0] == "rmcp" && named.get(1).is_some_and(|name| name == "service");
+    assert_eq!(named_by(&sources(), serves, &["adapter", "message"]), [""; 0]);
+}
+
+#[test]
+fn no_layer_knows_the_file_it_was_made_of() {
+    let config =
+        |named: &Named| named[0] == "crate" && named.get(1).is_some_and(|name| name == "config");
+    assert_eq!(named_by(&sources(), config, &["config", "testing"]), [""; 0]);
+}

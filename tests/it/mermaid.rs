@@ -1,0 +1,410 @@
+//! Composites as pictures, and what became of their runs.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use mcp_composite::{
+    composite::{
+        Case, CompositeLayer, CompositeTool, OnError, Otherwise, Output, OutputProperty,
+        OutputType, Plan, Retry, Step, Strategy, Success, Target,
+    },
+    mermaid::{Recorder, Run},
+    state::SignedState,
+    testing::{self, Answer, Server},
+};
+use proptest::prelude::*;
+use regex::RegexSet;
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::can_be_asked;
+
+fn drawn(composites: Vec<CompositeTool>, name: &str) -> String {
+    CompositeLayer::new(composites).unwrap().flowchart(name).unwrap().to_string()
+}
+
+/// A workflow with everything that a picture can show.
+fn everything() -> Vec<CompositeTool> {
+    let steps = [
+        Step::new("first", "count").on_error(OnError::Retry(Retry::times(2))),
+        Step::for_each("pages", "$steps.first.output.pages", "read")
+            .max_parallel(3)
+            .on_error(OnError::Continue),
+        Step::switch(
+            "choice",
+            [Case::new("input.n > 1", "notify"), Case::new("input.n == 1", "count")],
+            Otherwise::Call("tell".into()),
+        )
+        .depends_on(["first"]),
+        Step::elicitation("sure", "Keep {{ steps.first.output.n }}?", json!({}))
+            .on_decline(mcp_composite::composite::OnRefusal::Continue)
+            .condition("input.ask")
+            .depends_on(["first", "pages"]),
+        Step::new("last", "notify").depends_on(["first", "sure", "choice"]),
+    ];
+    let notify = CompositeTool::fan_out(
+        "notify",
+        "Tells everybody",
+        [Target::new("mail"), Target::new("chat").id("team").optional(true)],
+    );
+    let count =
+        OutputProperty::new(OutputType::Integer, "$steps.first.output.n").description("How many");
+    vec![
+        notify,
+        CompositeTool::workflow("everything", "Does everything", steps)
+            .output(Output::new().property("count", count)),
+    ]
+}
+
+#[test]
+fn a_workflow_is_drawn_with_all_that_it_does() {
+    insta::assert_snapshot!(drawn(everything(), "everything"), @r#"
+    flowchart TB
+        subgraph c0["everything, workflow"]
+            c0n0(["input"])
+            c0n1["first<br/>count<br/>retried 2 times at most"]
+            c0n2{{"pages<br/>read<br/>for each of #36;steps#46;first#46;output#46;pages, 3 at a time<br/>may fail"}}
+            c0n3{"choice"}
+            c0n3k1["count"]
+            c0n3k2["tell"]
+            c0n4[/"sure<br/>asks#58; Keep #123;#123; steps#46;first#46;output#46;n #125;#125;#63;<br/>if declined#58; continue<br/>if input#46;ask"/]
+            c0n5[["last<br/>notify"]]
+            c0n6(["answer<br/>count"])
+            c0n0 --> c0n1
+            c0n1 --> c0n2
+            c0n1 --> c0n3
+            c0n2 --> c0n4
+            c0n3 --> c0n5
+            c0n4 --> c0n5
+            c0n5 --> c0n6
+        end
+        subgraph c1["notify, parallel"]
+            c1n0(["input"])
+            c1n1["mail"]
+            c1n2["team<br/>chat<br/>optional"]
+            c1n3(["answer<br/>all that are not optional must succeed"])
+            c1n0 --> c1n1
+            c1n0 --> c1n2
+            c1n1 --> c1n3
+            c1n2 --> c1n3
+        end
+        c0n3 -.->|"if input#46;n #62; 1"| c1
+        c0n3 -.->|"if input#46;n #61;#61; 1"| c0n3k1
+        c0n3 -.->|"else"| c0n3k2
+        c0n5 -.-> c1
+        classDef conditional stroke-dasharray:4
+        class c0n2,c0n4,c1n2 conditional
+    "#);
+}
+
+#[test]
+fn each_strategy_is_drawn_as_it_runs() {
+    let fan_out = || CompositeTool::fan_out("look", "Looks", ["near", "far"]);
+    let of = |composite| drawn(vec![composite], "look");
+    insta::assert_snapshot!(of(fan_out().success(Success::Quorum(1)).max_parallel(2)), @r#"
+    flowchart TB
+        subgraph c0["look, parallel, 2 at a time"]
+            c0n0(["input"])
+            c0n1["near"]
+            c0n2["far"]
+            c0n3(["answer<br/>1 must succeed"])
+            c0n0 --> c0n1
+            c0n0 --> c0n2
+            c0n1 --> c0n3
+            c0n2 --> c0n3
+        end
+    "#);
+    insta::assert_snapshot!(of(fan_out().strategy(Strategy::Sequential)), @r#"
+    flowchart TB
+        subgraph c0["look, sequential"]
+            c0n0(["input"])
+            c0n1["near"]
+            c0n2["far"]
+            c0n3(["answer<br/>all must succeed"])
+            c0n0 --> c0n1
+            c0n1 --> c0n2
+            c0n2 --> c0n3
+        end
+    "#);
+    insta::assert_snapshot!(of(fan_out().strategy(Strategy::Race)), @r#"
+    flowchart TB
+        subgraph c0["look, race"]
+            c0n0(["input"])
+            c0n1["near"]
+            c0n2["far"]
+            c0n3(["answer<br/>of the first that succeeds"])
+            c0n0 --> c0n1
+            c0n0 --> c0n2
+            c0n1 --> c0n3
+            c0n2 --> c0n3
+        end
+    "#);
+    insta::assert_snapshot!(of(fan_out().strategy(Strategy::Fallback)), @r#"
+    flowchart TB
+        subgraph c0["look, fallback"]
+            c0n0(["input"])
+            c0n1["near"]
+            c0n2["far"]
+            c0n3(["answer<br/>of the first that succeeds"])
+            c0n0 --> c0n1
+            c0n1 --> c0n3
+            c0n1 -->|"if it fails"| c0n2
+            c0n2 --> c0n3
+        end
+    "#);
+}
+
+#[test]
+fn a_composite_that_is_called_twice_is_drawn_once() {
+    let inner = CompositeTool::fan_out("inner", "Looks", ["near"]);
+    let targets = [Target::new("inner"), Target::new("inner").id("again")];
+    let outer = CompositeTool::fan_out("outer", "Looks", targets);
+    let chart = drawn(vec![inner.clone(), outer.clone()], "outer");
+    assert_eq!(chart.matches("subgraph").count(), 2);
+    let arrows: Vec<_> = chart.lines().filter(|line| line.ends_with("-.-> c1")).collect();
+    assert_eq!(arrows, ["    c0n1 -.-> c1", "    c0n2 -.-> c1"]);
+    assert_eq!(drawn(vec![inner, outer], "inner").matches("subgraph").count(), 1);
+}
+
+#[test]
+fn an_unknown_composite_is_told_with_the_nearest() {
+    let layer = CompositeLayer::new(everything()).unwrap();
+    let told = |name| layer.flowchart(name).unwrap_err().to_string();
+    assert_eq!(told("evrything"), "unknown composite `evrything`: did you mean `everything`?");
+    assert_eq!(told("x"), "unknown composite `x`");
+}
+
+#[test]
+fn a_plan_is_drawn_like_a_composite_of_a_layer() {
+    let [notify, _] = everything().try_into().unwrap();
+    let plan = Plan::new(notify.clone()).unwrap();
+    assert_eq!(plan.flowchart().to_string(), drawn(vec![notify], "notify"));
+}
+
+/// The chart of the last of these after it was called, and what was noted of it.
+async fn ran(composites: Vec<CompositeTool>, server: Server) -> (String, Run) {
+    let name = composites.last().unwrap().name().to_owned();
+    let recorder = Arc::new(Recorder::new());
+    let layer = CompositeLayer::new(composites).unwrap().observer(recorder.clone());
+    let call = testing::call(&layer.layer(server), &name, json!({}));
+    let _ = tokio::time::timeout(Duration::from_secs(9), call).await;
+    let [run] = recorder.runs().try_into().unwrap();
+    (layer.flowchart(&name).unwrap().run(&run).to_string(), run)
+}
+
+/// What is told of a node, and its classes.
+fn told<'c>(chart: &'c str, name: &str) -> (&'c str, Vec<&'c str>) {
+    let labelled =
+        |line: &&str| line.contains(&format!("\"{name}<br/>")) && !line.contains("subgraph");
+    let line = chart.lines().find(labelled).unwrap_or_else(|| panic!("{name} in {chart}")).trim();
+    let id = &line[..line.find(['[', '(', '{']).unwrap()];
+    let classes = chart.lines().filter_map(|line| line.strip_prefix("    class ")?.split_once(' '));
+    let of_node = classes.filter(|(nodes, _)| nodes.split(',').any(|node| node == id));
+    let label = line.split('"').nth(1).unwrap();
+    (label.rsplit("<br/>").next().unwrap(), of_node.map(|(_, class)| class).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_has_a_colour_and_words_for_how_each_branch_ended() {
+    let server = Server::new()
+        .tool("good", Answer::text("yes").after(Duration::from_millis(1500)))
+        .fails("bad", "no")
+        .tool("flaky", Answer::failure("no").times(1).then(Answer::text("yes")))
+        .hangs("slow");
+    let retry = Retry::times(1).delay(Duration::ZERO).max_delay(Duration::ZERO);
+    let steps = [
+        Step::new("good", "good"),
+        Step::new("bad", "bad").on_error(OnError::Continue),
+        Step::new("flaky", "flaky").on_error(OnError::Retry(retry)),
+        Step::new("slow", "slow").timeout(Duration::from_secs(2)).on_error(OnError::Continue),
+        Step::new("off", "good").condition("false"),
+    ];
+    let (chart, run) = ran(vec![CompositeTool::pipeline("look", "Looks", steps)], server).await;
+    assert_eq!((run.composite(), run.is_over()), ("look", true));
+    for (name, words, classes) in [
+        ("good", "completed in 1#46;5s", vec!["completed"]),
+        ("bad", "failed #40;tool#41;", vec!["conditional", "failed"]),
+        ("flaky", "completed, 2 attempts", vec!["completed"]),
+        ("slow", "timed out #40;timeout#41; in 2s", vec!["conditional", "timed_out"]),
+        ("off", "skipped #40;condition#41;", vec!["conditional", "skipped"]),
+        ("answer", "completed in 3#46;5s", vec!["completed"]),
+    ] {
+        let label =
+            if name == "good" { chart.replace("\"good\"", "\"good<br/>\"") } else { chart.clone() };
+        assert_eq!(told(&label, name), (words, classes), "{name} in {chart}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn elements_of_loops_and_nested_runs_are_counted() {
+    let server =
+        Server::new().tool("flaky", Answer::failure("no").times(1).then(Answer::text("yes")));
+    let inner = CompositeTool::fan_out("inner", "Looks", ["flaky"]);
+    let each = Step::for_each("each", json!([1, 2, 3]), "inner").max_parallel(1);
+    let each = each.on_error(OnError::Continue);
+    let (chart, _) =
+        ran(vec![inner, CompositeTool::pipeline("outer", "Looks", [each])], server).await;
+    let (elements, classes) = told(&chart, "each");
+    assert_eq!(elements, "elements#58; 1 failed, 2 completed #40;tool#41;");
+    assert_eq!(classes, ["conditional", "completed"]);
+    assert_eq!(told(&chart, "flaky"), ("1 failed, 2 completed #40;tool#41;", vec!["failed"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_goes_on_or_was_given_up_is_drawn_as_it_stands() {
+    let recorder = Arc::new(Recorder::new());
+    let look = CompositeTool::fan_out("look", "Looks", [Target::new("slow").id("a")]);
+    let layer = CompositeLayer::new([look]).unwrap().observer(recorder.clone());
+    let service = layer.layer(Server::new().hangs("slow"));
+    let stands = || {
+        let [run] = recorder.runs().try_into().unwrap();
+        let chart = layer.flowchart("look").unwrap().run(&run).to_string();
+        let (words, classes) = told(&chart, "a");
+        (words.to_owned(), classes.concat(), run.is_over())
+    };
+    let call = testing::call(&service, "look", json!({}));
+    tokio::pin!(call);
+    tokio::time::timeout(Duration::from_secs(1), &mut call).await.unwrap_err();
+    assert_eq!(stands(), ("runs".to_owned(), "running".to_owned(), false));
+    let dropped = testing::call(&service, "look", json!({}));
+    let _ = tokio::time::timeout(Duration::from_secs(3), dropped).await;
+    let [dropped, _] = recorder.runs().try_into().unwrap();
+    let chart = layer.flowchart("look").unwrap().run(&dropped).to_string();
+    assert_eq!(told(&chart, "a"), ("cancelled in 3s", vec!["cancelled"]));
+    assert!(dropped.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_for_a_person_goes_on_as_the_same_run() {
+    let recorder = Arc::new(Recorder::new());
+    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let steps = [sure, Step::new("then", "a")];
+    let layer = CompositeLayer::new([CompositeTool::pipeline("look", "Looks", steps)]).unwrap();
+    let layer = layer
+        .observer(recorder.clone())
+        .state(SignedState::new("a key of at least thirty-two bytes").unwrap());
+    let stands = || {
+        let [run] = recorder.runs().try_into().unwrap();
+        let chart = layer.flowchart("look").unwrap().run(&run).to_string();
+        ["sure", "answer"].map(|name| told(&chart, name).1.concat())
+    };
+    let call = async |state: Option<String>| {
+        let mut request = testing::request("look", json!({}));
+        *request.context_mut().meta_mut() = can_be_asked();
+        let params = request.tool_call_mut().unwrap();
+        if state.is_some() {
+            let yes = json!({ "sure": { "action": "accept", "content": {} } });
+            params.input_responses = serde_json::from_value(yes).unwrap();
+        }
+        params.request_state = state;
+        let service = layer.layer(Server::new().says("a", "yes"));
+        service.oneshot(request).await.unwrap().into_tool_answer()
+    };
+    let mcp_composite::message::ToolAnswer::InputRequired(asked) = call(None).await else {
+        panic!()
+    };
+    assert_eq!(stands(), ["waiting", "waiting"]);
+    call(asked.request_state).await;
+    assert_eq!(stands(), ["completed", "completed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_last_runs_are_kept() {
+    let recorder = Arc::new(Recorder::new().max_runs(2));
+    let inner = CompositeTool::fan_out("inner", "Looks", ["a"]);
+    let look = CompositeTool::fan_out("look", "Looks", ["inner"]);
+    let layer = CompositeLayer::new([inner, look]).unwrap().observer(recorder.clone());
+    let service = layer.layer(Server::new().says("a", "yes"));
+    for _ in 0..3 {
+        testing::call(&service, "look", json!({})).await;
+    }
+    let runs = recorder.runs();
+    assert_eq!(runs.iter().map(Run::composite).collect::<Vec<_>>(), ["look", "look"]);
+    assert_ne!(runs[0].id(), runs[1].id());
+}
+
+/// The composites of every example are drawn.
+#[cfg(feature = "config")]
+#[test]
+fn all_examples_are_drawn() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut count = 0;
+    for entry in fs::read_dir(examples).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = fs::read_to_string(&path).unwrap();
+            let config = mcp_composite::config::Config::from_toml_str_with_env(&text, |_| {
+                Some("x".to_owned())
+            });
+            let config = config.unwrap();
+            for composite in config.composite_tools() {
+                let chart = config.composite_layer().flowchart(composite.name()).unwrap();
+                check(&chart.to_string());
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 5, "{count}");
+}
+
+/// Whether each line of a chart is one of a few kinds, with nothing else in it.
+#[track_caller]
+fn check(chart: &str) {
+    let lines: Vec<_> = chart.split('\n').collect();
+    let (last, lines) = lines.split_last().unwrap();
+    assert_eq!((*last, lines[0]), ("", "flowchart TB"));
+    for line in lines {
+        assert!(LINES.is_match(line), "{line:?} in {chart}");
+    }
+}
+
+/// The kinds of lines that there are.
+static LINES: LazyLock<RegexSet> = LazyLock::new(|| {
+    let id = r"c\d+n\d+(k\d+)?";
+    let label = r#""(#\d+;|[\p{Alphabetic}\p{N} ,_\u{2060}-]|<br/>)+""#;
+    let kinds = [
+        "flowchart TB".to_owned(),
+        format!(r"    subgraph c\d+\[{label}\]"),
+        format!(
+            r"        {id}(\[{label}\]|\(\[{label}\]\)|\[\[{label}\]\]|\{{\{{{label}\}}\}}|\{{{label}\}}|\[/{label}/\])"
+        ),
+        format!(r"        {id} -->(\|{label}\|)? {id}"),
+        "    end".to_owned(),
+        format!(r"    {id} -\.->(\|{label}\|)? ({id}|c\d+)"),
+        r"    classDef [a-z_]+ [a-z0-9#:,-]+".to_owned(),
+        format!(r"    class {id}(,{id})* [a-z_]+"),
+    ];
+    RegexSet::new(kinds.map(|kind| format!("^(?:{kind})$"))).unwrap()
+});
+
+/// Targets, steps, cases and questions with these texts wherever there may be any.
+fn hostile(texts: &[String; 4]) -> Vec<CompositeTool> {
+    let [tool, message, literal, other] = texts;
+    let condition = format!("input.a == {}", Value::from(literal.as_str()));
+    let steps = [
+        Step::new("a", tool.as_str()),
+        Step::switch("b", [Case::new(condition.clone(), other.as_str())], Otherwise::Skip),
+        Step::elicitation("c", message.as_str(), json!({})),
+        Step::for_each("d", json!([literal]), other.as_str()).condition(condition),
+    ];
+    vec![
+        CompositeTool::fan_out("fan", "Looks", [tool.as_str(), other.as_str()]),
+        CompositeTool::workflow("flow", "Looks", steps),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_text_leaves_its_place(texts in any::<[String; 4]>()) {
+        // A blank name, or a text that is no template, is a mistake of its own.
+        for composite in hostile(&texts) {
+            if let Ok(plan) = Plan::new(composite) {
+                check(&plan.flowchart().to_string());
+            }
+        }
+    }
+}
