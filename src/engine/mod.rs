@@ -29,6 +29,7 @@ pub(crate) mod preview;
 mod record;
 pub(crate) mod run;
 pub(crate) mod scope;
+mod step_set;
 mod telling;
 #[cfg(test)]
 mod tests;
