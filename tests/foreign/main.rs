@@ -16,6 +16,7 @@ mod eras;
 mod gateway;
 mod http_backend;
 mod losses;
+mod mermaid;
 mod processes;
 #[path = "../it/programs.rs"]
 mod programs;

@@ -1,0 +1,138 @@
+//! The charts of composites, drawn by the Mermaid that others wrote.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use mcp_composite::{
+    composite::{Case, CompositeTool, OnError, Otherwise, Plan, Step},
+    config::Config,
+    mermaid::Flowchart,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::support::{installed, sources};
+
+/// What somebody sees of a chart.
+#[derive(Debug, Deserialize)]
+struct Drawn {
+    nodes: Vec<String>,
+    arrows: Vec<String>,
+    titles: Vec<String>,
+    /// What could do something, of which there must be nothing.
+    active: Vec<String>,
+}
+
+fn draw(charts: &[Flowchart]) -> Vec<Drawn> {
+    installed();
+    let charts: Vec<_> = charts.iter().map(ToString::to_string).collect();
+    let mut mermaid = Command::new("node")
+        .arg(sources().join("mermaid.mjs"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = serde_json::to_string(&charts).unwrap();
+    mermaid.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = mermaid.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", charts.join("\n"));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A text without what a picture shows in another way: white space, and what keeps
+/// characters apart.
+fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<String>().replace('\u{2060}', "")
+}
+
+#[test]
+fn the_composites_of_all_examples_are_drawn() {
+    let mut charts = Vec::new();
+    let mut expected = Vec::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    for entry in fs::read_dir(examples).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = fs::read_to_string(&path).unwrap();
+            let variable = |_: &str| Some("variable".to_owned());
+            let config = Config::from_toml_str_with_env(&text, variable).unwrap();
+            for composite in config.composite_tools() {
+                charts.push(config.composite_layer().flowchart(composite.name()).unwrap());
+                expected.push(composite.name().to_owned());
+            }
+        }
+    }
+    assert!(charts.len() > 5, "{expected:?}");
+    for ((drawn, name), chart) in draw(&charts).iter().zip(expected).zip(charts) {
+        assert!(drawn.titles.iter().any(|title| title.starts_with(&name)), "{drawn:?}");
+        // Each node stands in the chart once, and none but those is drawn.
+        let text = chart.to_string();
+        let labels =
+            text.lines().filter(|line| line.starts_with("        c") && line.contains('"'));
+        let nodes = labels.filter(|line| !line.contains("-->")).count();
+        assert_eq!(drawn.nodes.len(), nodes, "{chart}");
+        assert_eq!(drawn.active, [""; 0]);
+    }
+}
+
+#[test]
+fn whatever_operators_write_is_shown_as_it_is() {
+    let hostile = [
+        "end",
+        "a\"]; end; c0n0[\"b",
+        "</div></foreignObject></svg><script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "<b>bold</b> &lt;i&gt; &amp;",
+        "#quot; #35; #x; ;",
+        "`code` *em* __strong__ ~~gone~~",
+        "1. one",
+        "- one",
+        "# one",
+        "> one",
+        "[a](javascript:alert(1))",
+        "www.example.com a@example.com",
+        "%% comment %%{init: {\"theme\": \"dark\"}}%%",
+        "click c0n0 href \"javascript:alert(1)\"",
+        "style c0n0 fill:#f00; classDef x:#abc;",
+        "$$\\frac{a}{b}$$ $$$",
+        "fa:fa-ban fab:fa-x",
+        "ﬂ°36¶ß ﬂ°°60¶ß",
+        "\\n \\\" \\",
+        "{{ x }} {% y %} | & --> -.- ===",
+        "---\ntitle: x\n---",
+        "naïve 価格 😀 עברית",
+        "@{ shape: cat }",
+        ":::completed",
+        "subgraph x",
+        "a<br/>b<br>c",
+        "_a_ a_b_c __",
+        "\u{200b}",
+    ];
+    let charts: Vec<_> = hostile
+        .iter()
+        .map(|text| {
+            let steps = [
+                Step::new("call", *text).on_error(OnError::Continue),
+                Step::switch("choice", [Case::new("input.a", *text)], Otherwise::Skip),
+                Step::for_each("each", json!([text]), *text),
+            ];
+            Plan::new(CompositeTool::workflow("flow", "Looks", steps)).unwrap().flowchart()
+        })
+        .collect();
+    for (drawn, text) in draw(&charts).iter().zip(hostile) {
+        let nodes: BTreeSet<_> = drawn.nodes.iter().map(|node| plain(node)).collect();
+        let text = plain(text);
+        for node in [text.clone(), format!("call{text}mayfail")] {
+            assert!(nodes.contains(&node), "{node} in {nodes:?}");
+        }
+        assert_eq!(drawn.nodes.len(), 6, "{drawn:?}");
+        assert!(drawn.arrows.iter().any(|arrow| arrow == "if input.a"), "{drawn:?}");
+        assert_eq!(drawn.titles, ["flow, workflow"]);
+        assert_eq!(drawn.active, [""; 0], "{text}");
+    }
+}
