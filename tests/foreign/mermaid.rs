@@ -119,7 +119,7 @@ fn whatever_operators_write_is_shown_as_it_is() {
             let steps = [
                 Step::new("call", *text).on_error(OnError::Continue),
                 Step::switch("choice", [Case::new("input.a", *text)], Otherwise::Skip),
-                Step::for_each("each", json!([text]), *text),
+                Step::for_each("each", json!(["x"]), *text),
             ];
             Plan::new(CompositeTool::workflow("flow", "Looks", steps)).unwrap().flowchart()
         })
