@@ -18,7 +18,7 @@ const MAX_CHARS: usize = 80;
 const REPLACEMENT: char = '\u{fffd}';
 
 /// Keeps apart what means something together even as entity codes: two dollar signs begin
-/// a formula, and the others are what Mermaid itself makes of `&` and `;` meanwhile.
+/// a formula, `:f` may be of an icon, and the others are what Mermaid itself makes of `&` and `;` meanwhile.
 const WORD_JOINER: char = '\u{2060}';
 
 /// The lines of a label, in quotes.
@@ -45,7 +45,10 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     while let Some(c) = chars.next() {
         let is_within = before.is_some_and(char::is_alphanumeric)
             && chars.peek().is_some_and(|c| c.is_alphanumeric());
-        if matches!((before, c), (Some('$'), '$') | (Some('ﬂ'), '°') | (Some('¶'), 'ß')) {
+        if matches!(
+            (before, c),
+            (Some('$'), '$') | (Some(':'), 'f') | (Some('ﬂ'), '°') | (Some('¶'), 'ß')
+        ) {
             f.write_char(WORD_JOINER)?;
         }
         match c {
@@ -127,6 +130,7 @@ mod tests {
             ("%%{init}%%", "#37;#37;#123;init#125;#37;#37;"),
             ("style:#a;", "style#58;#35;a#59;"),
             ("ﬂ°36¶ß", "ﬂ\u{2060}#176;36#182;\u{2060}ß"),
+            ("fa:fa-ban", "fa#58;\u{2060}fa-ban"),
             ("$$x$$", "#36;\u{2060}#36;x#36;\u{2060}#36;"),
         ] {
             assert_eq!(label(text), format!("\"{expected}\""), "{text}");
