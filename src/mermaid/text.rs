@@ -18,7 +18,7 @@ const MAX_CHARS: usize = 80;
 const REPLACEMENT: char = '\u{fffd}';
 
 /// Keeps apart what means something together even as entity codes: two dollar signs begin
-/// a formula, `:f` may be of an icon, and the others are what Mermaid itself makes of `&` and `;` meanwhile.
+/// a formula, `:f` may be of an icon, `\n` breaks a line, and the others are what Mermaid itself makes of `&` and `;` meanwhile.
 const WORD_JOINER: char = '\u{2060}';
 
 /// The lines of a label, in quotes.
@@ -47,7 +47,11 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             && chars.peek().is_some_and(|c| c.is_alphanumeric());
         if matches!(
             (before, c),
-            (Some('$'), '$') | (Some(':'), 'f') | (Some('ﬂ'), '°') | (Some('¶'), 'ß')
+            (Some('$'), '$')
+                | (Some(':'), 'f')
+                | (Some('\\'), 'n')
+                | (Some('ﬂ'), '°')
+                | (Some('¶'), 'ß')
         ) {
             f.write_char(WORD_JOINER)?;
         }
