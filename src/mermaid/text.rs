@@ -18,7 +18,8 @@ const MAX_CHARS: usize = 80;
 const REPLACEMENT: char = '\u{fffd}';
 
 /// Keeps apart what means something together even as entity codes: two dollar signs begin
-/// a formula, `:f` may be of an icon, `\n` breaks a line, and the others are what Mermaid itself makes of `&` and `;` meanwhile.
+/// a formula, `:f` may be of an icon, `\n` breaks a line, and the others are what Mermaid
+/// itself makes of `&` and `;` meanwhile.
 const WORD_JOINER: char = '\u{2060}';
 
 /// The lines of a label, in quotes.
