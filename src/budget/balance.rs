@@ -30,8 +30,13 @@ impl Balance {
     /// The budget is the one that is asked for now: its limit and its refill may have
     /// been others before.
     pub(super) fn reserve(&mut self, budget: &Budget, amount: u64) -> Result<(), Option<Duration>> {
-        self.tick();
-        self.wind(budget.refilled());
+        let refill = budget.refilled();
+        // The clock is looked at once.
+        if self.clock.is_some() || refill.is_some() {
+            let now = Instant::now();
+            self.tick_at(now);
+            self.wind(refill, now);
+        }
         match self.tally.missing(amount, budget.limit()) {
             0 => {
                 self.tally.hold(amount);
@@ -63,17 +68,23 @@ impl Balance {
 
     /// Lets come back what is due.
     fn tick(&mut self) {
+        if self.clock.is_some() {
+            self.tick_at(Instant::now());
+        }
+    }
+
+    fn tick_at(&mut self, now: Instant) {
         if let Some(clock) = &mut self.clock {
-            self.tally.come_back(clock.due());
+            self.tally.come_back(clock.due(now));
         }
     }
 
     /// Sets what is to come back from now on. The time begins to count with the first
     /// use of what was full.
-    fn wind(&mut self, refill: Option<Refill>) {
+    fn wind(&mut self, refill: Option<Refill>, now: Instant) {
         match (&mut self.clock, refill) {
             (Some(clock), Some(refill)) if !self.tally.is_full() => clock.refill = refill,
-            _ => self.clock = refill.map(|refill| Clock { refill, since: Instant::now() }),
+            _ => self.clock = refill.map(|refill| Clock { refill, since: now }),
         }
     }
 }
@@ -82,11 +93,14 @@ impl Balance {
 
 impl Clock {
     /// What has come back since it was asked for the last time.
-    fn due(&mut self) -> u128 {
+    fn due(&mut self, now: Instant) -> u128 {
         // A clock that went back says that no time has passed.
-        let now = Instant::now();
-        let passed = now.saturating_duration_since(self.since).as_nanos();
-        let every = self.refill.every().as_nanos();
+        let passed = now.saturating_duration_since(self.since);
+        // Most of the time nothing is due, and that is known without a division.
+        if passed < self.refill.every() {
+            return 0;
+        }
+        let (passed, every) = (passed.as_nanos(), self.refill.every().as_nanos());
         let Some(ticks) = passed.checked_div(every).filter(|ticks| *ticks > 0) else {
             return 0;
         };

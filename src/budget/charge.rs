@@ -1,9 +1,28 @@
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, cell::LazyCell, mem, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 
-use super::{Budget, Denied, MAX_COST, Per, Permit, Reserving, Rules, Unit, cost::Price};
-use crate::message::{Account, Hold, ItemKind, Refusal, Reply, Request};
+use super::{
+    Budget, Denied, MAX_COST, OpenBudget, Per, Permit, Reserving, Rules, Unit, cost::Price,
+};
+use crate::{
+    message::{Account, Hold, ItemKind, Refusal, Reply, Request},
+    pattern::Selection,
+};
+
+/// What a service charges: the rules of its layer, with the budgets open.
+pub(super) struct Charged {
+    rules: Arc<Rules>,
+    /// In the order of the rules, as what calls cost.
+    budgets: Box<[Open]>,
+    prices: Box<[(Selection, Price)]>,
+}
+
+/// A budget, as its store has opened it.
+struct Open {
+    budget: Budget,
+    store: Option<Box<dyn OpenBudget>>,
+}
 
 /// A call on its way from one budget to the next.
 ///
@@ -17,11 +36,21 @@ pub(super) struct Charging {
 }
 
 /// What is reserved for a call. Dropped, it is given back.
+///
+/// It stays in the future of the call, so it is small.
+#[derive(Default)]
 pub(super) struct Charges {
     price: Price,
-    /// Of what the run may cost.
-    cost: Option<Hold>,
-    budgets: Vec<(Unit, Reserved)>,
+    amounts: Amounts,
+}
+
+#[derive(Default)]
+enum Amounts {
+    #[default]
+    Nothing,
+    /// Of one budget: what most calls need, and not worth an allocation.
+    One(Unit, Permit),
+    Several(Vec<(Unit, Reserved)>),
 }
 
 enum Reserved {
@@ -34,35 +63,74 @@ enum Reserved {
 /// What a store was asked, and has not answered yet.
 pub(super) type Asked = BoxFuture<'static, Result<Permit, Denied>>;
 
+// === impl Charged ===
+
+impl Charged {
+    pub(super) fn new(rules: Arc<Rules>) -> Self {
+        let open = |budget: &Budget| {
+            // The account of a run is another one for each.
+            let is_stored = budget.shared_per() != Per::Run;
+            let store = is_stored.then(|| rules.store.0.open(budget)).flatten();
+            Open { budget: budget.clone(), store }
+        };
+        let budgets = rules.budgets.iter().map(open).collect();
+        let prices = rules.costs.iter().map(|cost| (cost.tools_of().clone(), cost.price()));
+        let prices = prices.collect();
+        Self { rules, budgets, prices }
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// What a call of a tool costs.
+    fn price(&self, tool: &str) -> Price {
+        let price = self.prices.iter().find(|(tools, _)| tools.selects(tool));
+        price.map(|(_, price)| price.clone()).unwrap_or_default()
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    fn reserve(&self, rules: &Rules, caller: Option<&str>, amount: u64) -> Reserving {
+        match &self.store {
+            Some(store) => store.reserve(caller, amount),
+            None => rules.store.0.reserve(&self.budget, caller, amount),
+        }
+    }
+}
+
 // === impl Charging ===
 
 impl Charging {
     /// Reserves what the call costs of what its run may cost.
-    pub(super) fn begin(rules: Option<&Rules>, request: &Request) -> Result<Self, Refusal> {
-        let price = rules.map_or(Price::ONE, |rules| rules.price(called(request)));
-        let cost = match request.context().account() {
-            Some(account) if !price.is_nothing() => {
-                let hold = account.reserve_cost(price.estimate());
-                Some(hold.ok_or_else(|| over(MAX_COST, None))?)
-            }
-            _ => None,
-        };
-        let charges = Charges { price, cost, budgets: Vec::new() };
+    pub(super) fn begin(charged: Option<&Charged>, request: &Request) -> Result<Self, Refusal> {
+        let price = charged.map(|charged| charged.price(called(request))).unwrap_or_default();
+        let mut charges = Charges { price, amounts: Amounts::default() };
+        if let Some(account) = request.context().account()
+            && !charges.price.is_nothing()
+        {
+            let hold = account.reserve_cost(charges.price.estimate());
+            let hold = hold.ok_or_else(|| over(MAX_COST, None))?;
+            charges.amounts.add(Unit::Cost, Reserved::Held(hold));
+        }
         Ok(Self { next: 0, caller: None, charges })
     }
 
     /// Reserves of one budget after the other, until a store must be waited for.
     pub(super) fn go_on(
         &mut self,
-        rules: Option<&Rules>,
+        charged: Option<&Charged>,
         request: &Request,
     ) -> Result<Option<Asked>, Refusal> {
+        let Some(Charged { rules, budgets, .. }) = charged else { return Ok(None) };
         let (tool, context) = (called(request), request.context());
         let Self { next, caller, charges } = self;
-        let Some(rules) = rules else { return Ok(None) };
-        while let Some(budget) = rules.budgets.get(*next) {
+        while let Some(open) = budgets.get(*next) {
+            let budget = &open.budget;
             if charges.are_of(budget, tool) {
-                let (store, amount) = (&rules.store.0, charges.estimate(budget.unit()));
+                let amount = charges.estimate(budget.unit());
                 let reserving = match budget.shared_per() {
                     Per::Run => {
                         charges.hold(budget, amount, context.account())?;
@@ -70,9 +138,9 @@ impl Charging {
                     }
                     Per::Caller => {
                         let caller = caller.get_or_insert_with(|| rules.caller(context));
-                        Some(store.reserve(budget, caller.as_deref(), amount))
+                        Some(open.reserve(rules, caller.as_deref(), amount))
                     }
-                    Per::Global => Some(store.reserve(budget, None, amount)),
+                    Per::Global => Some(open.reserve(rules, None, amount)),
                 };
                 match reserving {
                     None => {}
@@ -88,14 +156,14 @@ impl Charging {
     /// Takes what a store has answered that was waited for.
     pub(super) fn answered(
         &mut self,
-        rules: Option<&Rules>,
+        charged: Option<&Charged>,
         reserved: Result<Permit, Denied>,
         request: &Request,
     ) -> Result<(), Refusal> {
-        let asked = rules.and_then(|rules| Some((rules, rules.budgets.get(self.next)?)));
+        let asked = charged.and_then(|charged| Some((charged, charged.budgets.get(self.next)?)));
         self.next += 1;
-        let Some((rules, budget)) = asked else { return Ok(()) };
-        self.charges.add(rules, budget, reserved, called(request))
+        let Some((charged, Open { budget, .. })) = asked else { return Ok(()) };
+        self.charges.add(&charged.rules, budget, reserved, called(request))
     }
 
     /// All that is reserved, once there is nothing left to ask for.
@@ -113,17 +181,21 @@ impl Charges {
         if reply.refusal().is_some() || reply.asks() {
             return;
         }
-        let Self { price, cost, budgets } = self;
-        let actual = price.actual(reply.tool_result());
-        if let Some(hold) = cost {
-            hold.settle(actual);
-        }
-        for (unit, reserved) in budgets {
-            reserved.settle(match unit {
-                Unit::Calls => 1,
-                Unit::Bytes => reply.size().try_into().unwrap_or(u64::MAX),
-                Unit::Cost => actual,
-            });
+        let Self { price, amounts } = self;
+        let cost = LazyCell::new(|| price.actual(reply.tool_result()));
+        let actual = |unit| match unit {
+            Unit::Calls => 1,
+            Unit::Bytes => reply.size().try_into().unwrap_or(u64::MAX),
+            Unit::Cost => *cost,
+        };
+        match amounts {
+            Amounts::Nothing => {}
+            Amounts::One(unit, permit) => permit.settle(actual(unit)),
+            Amounts::Several(amounts) => {
+                for (unit, reserved) in amounts {
+                    reserved.settle(actual(unit));
+                }
+            }
         }
     }
 
@@ -134,7 +206,7 @@ impl Charges {
     }
 
     /// What is reserved, as long as it is not known what it is.
-    const fn estimate(&self, unit: Unit) -> u64 {
+    fn estimate(&self, unit: Unit) -> u64 {
         match unit {
             Unit::Calls => 1,
             Unit::Bytes => 0,
@@ -152,7 +224,7 @@ impl Charges {
         // There is an account: with such a budget, each call is of a run.
         let hold = account.and_then(|account| account.reserve(name, amount, limit));
         let hold = hold.ok_or_else(|| over(name, None))?;
-        self.budgets.push((budget.unit(), Reserved::Held(hold)));
+        self.amounts.add(budget.unit(), Reserved::Held(hold));
         Ok(())
     }
 
@@ -165,7 +237,7 @@ impl Charges {
     ) -> Result<(), Refusal> {
         match reserved {
             Ok(permit) => {
-                self.budgets.push((budget.unit(), Reserved::Permitted(permit)));
+                self.amounts.add(budget.unit(), Reserved::Permitted(permit));
                 Ok(())
             }
             Err(Denied::Over { retry_after }) => Err(over(budget.name(), retry_after)),
@@ -190,6 +262,24 @@ fn called(request: &Request) -> &str {
 
 fn over(budget: &str, retry_after: Option<Duration>) -> Refusal {
     Refusal::OverBudget { budget: Cow::Owned(budget.to_owned()), retry_after }
+}
+
+// === impl Amounts ===
+
+impl Amounts {
+    fn add(&mut self, unit: Unit, reserved: Reserved) {
+        *self = match (mem::take(self), reserved) {
+            (Self::Nothing, Reserved::Permitted(permit)) => Self::One(unit, permit),
+            (Self::Nothing, held) => Self::Several(vec![(unit, held)]),
+            (Self::One(first, permit), reserved) => {
+                Self::Several(vec![(first, Reserved::Permitted(permit)), (unit, reserved)])
+            }
+            (Self::Several(mut amounts), reserved) => {
+                amounts.push((unit, reserved));
+                Self::Several(amounts)
+            }
+        };
+    }
 }
 
 // === impl Reserved ===

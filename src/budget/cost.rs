@@ -21,14 +21,29 @@ type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
 #[derive(Clone)]
 pub struct Cost {
     tools: Selection,
-    price: Price,
+    known: Known,
 }
 
-/// What one call costs, as far as it is known before.
+/// What one call costs, as far as it is known before; one unit by default.
+///
+/// Each call that is charged with it has it, so it is no larger than a pointer.
+#[derive(Clone, Default)]
+pub(super) struct Price(Option<Arc<Known>>);
+
 #[derive(Clone)]
-pub(super) struct Price {
+struct Known {
     estimate: u64,
     actual: Option<Actual>,
+}
+
+/// Where in a result it says what the call has cost.
+enum Place {
+    /// In the structured content.
+    Structured(String),
+    /// In the member of `_meta` that has this name.
+    Meta(String, String),
+    /// Somewhere in the result as JSON.
+    Any(String),
 }
 
 // === impl Cost ===
@@ -40,7 +55,7 @@ impl Cost {
     /// unless their [actual](Self::actual) cost is read from the result.
     #[must_use]
     pub const fn new(tools: Selection, units: u64) -> Self {
-        Self { tools, price: Price { estimate: units, actual: None } }
+        Self { tools, known: Known { estimate: units, actual: None } }
     }
 
     /// Sets how to read from a result what the call really cost; if it says nothing,
@@ -50,7 +65,7 @@ impl Cost {
     where
         F: Fn(&CallToolResult) -> Option<u64> + Send + Sync + 'static,
     {
-        self.price.actual = Some(Arc::new(actual));
+        self.known.actual = Some(Arc::new(actual));
         self
     }
 
@@ -62,13 +77,13 @@ impl Cost {
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     #[must_use]
     pub fn actual_at(self, pointer: &str) -> Self {
-        let pointer = pointer.to_owned();
-        self.actual(move |result| amount_at(result, &pointer))
+        let place = Place::of(pointer);
+        self.actual(move |result| place.amount(result))
     }
 
-    /// What a call of this tool costs, if it is one of these.
-    pub(super) fn of(&self, tool: &str) -> Option<&Price> {
-        self.tools.selects(tool).then_some(&self.price)
+    /// What each of the calls costs.
+    pub(super) fn price(&self) -> Price {
+        Price(Some(Arc::new(self.known.clone())))
     }
 
     /// Which tools' calls cost it.
@@ -77,31 +92,11 @@ impl Cost {
     }
 }
 
-fn amount_at(result: &CallToolResult, pointer: &str) -> Option<u64> {
-    let within = |part: &str| {
-        let rest = pointer.strip_prefix(part)?;
-        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
-    };
-    // What servers report is in one of two parts, of which there is a JSON value.
-    if let Some(rest) = within("/structuredContent") {
-        return result.structured_content.as_ref()?.pointer(rest)?.as_u64();
-    }
-    if let Some(rest) = within("/_meta") {
-        let (key, rest) = match rest.strip_prefix('/')?.split_once('/') {
-            Some((key, _)) => (key, &rest[1 + key.len()..]),
-            None => (&rest[1..], ""),
-        };
-        let key = key.replace("~1", "/").replace("~0", "~");
-        return result.meta.as_ref()?.get(&key)?.pointer(rest)?.as_u64();
-    }
-    serde_json::to_value(result).ok()?.pointer(pointer).and_then(Value::as_u64)
-}
-
 impl fmt::Debug for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cost")
             .field("tools", &self.tools)
-            .field("estimate", &self.price.estimate)
+            .field("estimate", &self.known.estimate)
             .finish_non_exhaustive()
     }
 }
@@ -109,23 +104,55 @@ impl fmt::Debug for Cost {
 // === impl Price ===
 
 impl Price {
-    /// What a call of a tool costs that nobody gave a cost.
-    pub(super) const ONE: Self = Self { estimate: 1, actual: None };
-
     /// What is reserved before it is known better.
-    pub(super) const fn estimate(&self) -> u64 {
-        self.estimate
+    pub(super) fn estimate(&self) -> u64 {
+        self.0.as_ref().map_or(1, |known| known.estimate)
     }
 
     /// Whether it is known that it is nothing.
-    pub(super) const fn is_nothing(&self) -> bool {
-        self.estimate == 0 && self.actual.is_none()
+    pub(super) fn is_nothing(&self) -> bool {
+        self.0.as_ref().is_some_and(|known| known.estimate == 0 && known.actual.is_none())
     }
 
     /// What a call with this result cost.
     pub(super) fn actual(&self, result: Option<&CallToolResult>) -> u64 {
-        let actual = self.actual.as_ref().zip(result).and_then(|(actual, result)| actual(result));
-        actual.unwrap_or(self.estimate)
+        let actual = self.0.as_ref().and_then(|known| known.actual.as_ref());
+        let actual = actual.zip(result).and_then(|(actual, result)| actual(result));
+        actual.unwrap_or_else(|| self.estimate())
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Where the pointer points to. What servers report is in one of two parts, of which
+    /// there is a JSON value.
+    fn of(pointer: &str) -> Self {
+        let within = |part: &str| {
+            let rest = pointer.strip_prefix(part)?;
+            (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+        };
+        if let Some(rest) = within("/structuredContent") {
+            return Self::Structured(rest.to_owned());
+        }
+        match within("/_meta").and_then(|rest| rest.strip_prefix('/')) {
+            Some(rest) => {
+                let end = rest.find('/').unwrap_or(rest.len());
+                let (key, rest) = rest.split_at(end);
+                Self::Meta(key.replace("~1", "/").replace("~0", "~"), rest.to_owned())
+            }
+            None => Self::Any(pointer.to_owned()),
+        }
+    }
+
+    fn amount(&self, result: &CallToolResult) -> Option<u64> {
+        match self {
+            Self::Structured(rest) => result.structured_content.as_ref()?.pointer(rest)?.as_u64(),
+            Self::Meta(key, rest) => result.meta.as_ref()?.get(key)?.pointer(rest)?.as_u64(),
+            Self::Any(pointer) => {
+                serde_json::to_value(result).ok()?.pointer(pointer).and_then(Value::as_u64)
+            }
+        }
     }
 }
 
@@ -160,7 +187,7 @@ mod tests {
             ("", None),
         ];
         for (pointer, expected) in cases {
-            assert_eq!(amount_at(&result, pointer), expected, "{pointer}");
+            assert_eq!(Place::of(pointer).amount(&result), expected, "{pointer}");
         }
     }
 
@@ -171,12 +198,12 @@ mod tests {
             text.meta = json!({ "cost": 5 }).as_object().cloned().map(MetaObject);
         }
         let result = CallToolResult::success(vec![block]);
-        assert_eq!(amount_at(&result, "/content/0/_meta/cost"), Some(5));
+        assert_eq!(Place::of("/content/0/_meta/cost").amount(&result), Some(5));
     }
 
     #[test]
     fn what_a_result_does_not_say_is_what_was_reserved() {
-        let Cost { price, .. } = Cost::new(Selection::default(), 5).actual_at("/_meta/cost");
+        let price = Cost::new(Selection::default(), 5).actual_at("/_meta/cost").price();
         assert_eq!(price.actual(Some(&CallToolResult::success(Vec::new()))), 5);
         assert_eq!(price.actual(None), 5);
     }

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use super::{Budget, BudgetStore, Denied, Permit, Reserving, balance::Balance};
+use super::{Budget, BudgetStore, Denied, OpenBudget, Permit, Reserving, balance::Balance};
 
 /// How many callers are kept of each budget, by default.
 const MAX_CALLERS: usize = 100_000;
@@ -60,9 +60,16 @@ struct TooManyCallers {
     max_callers: usize,
 }
 
-type Named = (Arc<str>, Kept);
+type Named = (Arc<str>, Arc<Kept>);
 
-/// One budget.
+/// A budget that a layer charges.
+struct Open {
+    budget: Budget,
+    kept: Arc<Kept>,
+    max_callers: usize,
+}
+
+/// What is used of a budget.
 struct Kept {
     /// Of all, or of those callers who are not known.
     shared: Shared,
@@ -84,10 +91,9 @@ struct Callers {
 
 /// An amount of one balance. Dropped, it is given back, unless it was settled.
 pub(super) struct Taken {
-    balance: Shared,
+    /// None once it is settled.
+    balance: Option<Shared>,
     amount: u64,
-    /// What it turned out to be: nothing, unless it is settled.
-    actual: u64,
 }
 
 // === impl MemoryBudgets ===
@@ -113,17 +119,18 @@ impl MemoryBudgets {
     /// What is reserved for calls under way is not left.
     #[must_use]
     pub fn remaining(&self, budget: &Budget, caller: Option<&str>) -> u64 {
-        let balance = self.with(budget, |kept| match caller {
+        let kept = self.kept(budget);
+        let balance = match caller {
             None => Some(kept.shared.clone()),
             Some(caller) => kept.shard(caller).balances.get(caller).cloned(),
-        });
+        };
         balance.map_or(budget.limit(), |balance| lock(&balance).left(budget.limit()))
     }
 
     /// How many callers of a budget are kept.
     #[must_use]
     pub fn callers(&self, budget: &Budget) -> usize {
-        self.with(budget, |kept| kept.count.load(Ordering::Relaxed))
+        self.kept(budget).count.load(Ordering::Relaxed)
     }
 
     fn try_reserve(
@@ -132,42 +139,36 @@ impl MemoryBudgets {
         caller: Option<&str>,
         amount: u64,
     ) -> Result<Permit, Denied> {
-        let max_callers = self.max_callers;
-        let balance = self
-            .with(budget, |kept| match caller {
-                None => Some(kept.shared.clone()),
-                Some(caller) => kept.caller(caller, max_callers),
-            })
-            .ok_or_else(|| Denied::Unavailable(TooManyCallers { max_callers }.into()))?;
-        let reserved = lock(&balance).reserve(budget, amount);
-        match reserved {
-            Ok(()) => Ok(Permit::of_memory(Taken { balance, amount, actual: 0 })),
-            Err(retry_after) => Err(Denied::Over { retry_after }),
-        }
+        self.kept(budget).reserve(budget, caller, amount, self.max_callers)
     }
 
-    /// Looks at what is kept of a budget.
-    fn with<T>(&self, budget: &Budget, look: impl FnOnce(&Kept) -> T) -> T {
+    /// What is kept of a budget.
+    fn kept(&self, budget: &Budget) -> Arc<Kept> {
         let name = budget.shared_name();
         let is_it = |(other, _): &Named| Arc::ptr_eq(other, name) || other == name;
         let budgets = self.budgets.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, kept)) = budgets.iter().find(|budget| is_it(budget)) {
-            return look(kept);
+            return kept.clone();
         }
         drop(budgets);
         let mut budgets = self.budgets.write().unwrap_or_else(PoisonError::into_inner);
         // Another one may have been as quick.
         let place = budgets.iter().position(is_it).unwrap_or_else(|| {
-            budgets.push((name.clone(), Kept::default()));
+            budgets.push((name.clone(), Arc::default()));
             budgets.len() - 1
         });
-        look(&budgets[place].1)
+        budgets[place].1.clone()
     }
 }
 
 impl BudgetStore for MemoryBudgets {
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
         Reserving::Now(self.try_reserve(budget, caller, amount))
+    }
+
+    fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
+        let (budget, kept, max_callers) = (budget.clone(), self.kept(budget), self.max_callers);
+        Some(Box::new(Open { budget, kept, max_callers }))
     }
 }
 
@@ -185,9 +186,37 @@ impl fmt::Debug for MemoryBudgets {
     }
 }
 
+// === impl Open ===
+
+impl OpenBudget for Open {
+    fn reserve(&self, caller: Option<&str>, amount: u64) -> Reserving {
+        Reserving::Now(self.kept.reserve(&self.budget, caller, amount, self.max_callers))
+    }
+}
+
 // === impl Kept ===
 
 impl Kept {
+    fn reserve(
+        &self,
+        budget: &Budget,
+        caller: Option<&str>,
+        amount: u64,
+        max_callers: usize,
+    ) -> Result<Permit, Denied> {
+        let balance = match caller {
+            None => self.shared.clone(),
+            Some(caller) => self
+                .caller(caller, max_callers)
+                .ok_or_else(|| Denied::Unavailable(TooManyCallers { max_callers }.into()))?,
+        };
+        let reserved = lock(&balance).reserve(budget, amount);
+        match reserved {
+            Ok(()) => Ok(Permit::of_memory(Taken { balance: Some(balance), amount })),
+            Err(retry_after) => Err(Denied::Over { retry_after }),
+        }
+    }
+
     /// The balance of a caller; none if it is a new one and there is no room for it.
     fn caller(&self, caller: &str, max_callers: usize) -> Option<Shared> {
         if let Some(balance) = self.shard(caller).balances.get(caller) {
@@ -279,13 +308,19 @@ impl Callers {
 impl Taken {
     /// Charges what it really was.
     pub(super) fn settle(mut self, actual: u64) {
-        self.actual = actual;
+        self.close(actual);
+    }
+
+    fn close(&mut self, actual: u64) {
+        if let Some(balance) = self.balance.take() {
+            lock(&balance).close(self.amount, actual);
+        }
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        lock(&self.balance).close(self.amount, self.actual);
+        self.close(0);
     }
 }
 

@@ -90,14 +90,14 @@ use std::{fmt, sync::Arc};
 
 use tower_layer::Layer;
 
+use self::{charge::Charged, outage::Outage};
 pub use self::{
     cost::Cost,
     definition::{Budget, BudgetError, Per, Refill, Unit},
     memory::MemoryBudgets,
     service::Budgeted,
-    store::{BudgetStore, Denied, Held, Permit, Reserving},
+    store::{BudgetStore, Denied, Held, OpenBudget, Permit, Reserving},
 };
-use self::{cost::Price, outage::Outage};
 use crate::{message::Context, pattern::Patterns};
 
 /// What the setting is called that limits what a run may cost.
@@ -225,8 +225,8 @@ impl<S> Layer<S> for BudgetLayer {
     type Service = Budgeted<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let rules = self.rules.clone();
-        Budgeted::new(rules.filter(|rules| rules.charge_anything()), inner)
+        let rules = self.rules.clone().filter(|rules| rules.charge_anything());
+        Budgeted::new(rules.map(|rules| Arc::new(Charged::new(rules))), inner)
     }
 }
 
@@ -249,14 +249,6 @@ impl Rules {
     fn charge_runs(&self) -> bool {
         // They come first.
         self.budgets.first().is_some_and(|budget| budget.shared_per() == Per::Run)
-    }
-}
-
-impl Rules {
-    /// What a call of a tool costs.
-    fn price(&self, tool: &str) -> Price {
-        let mut prices = self.costs.iter().filter_map(|cost| cost.of(tool));
-        prices.next().cloned().unwrap_or(Price::ONE)
     }
 
     /// Who makes a call, if that is known.

@@ -8,10 +8,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{
-    Rules,
-    charge::{Asked, Charges, Charging},
-};
+use super::charge::{Asked, Charged, Charges, Charging};
 use crate::message::{Refusal, Reply, Request};
 
 /// Middleware that [`BudgetLayer`](super::BudgetLayer) puts in front of a service.
@@ -20,7 +17,8 @@ use crate::message::{Refusal, Reply, Request};
 /// is kept for the call; a call that is refused gives it back.
 #[derive(Clone)]
 pub struct Budgeted<S> {
-    rules: Option<Arc<Rules>>,
+    /// None if there is nothing to charge.
+    charged: Option<Arc<Charged>>,
     inner: S,
 }
 
@@ -40,7 +38,7 @@ pin_project! {
         Forwarded {
             #[pin]
             reply: F,
-            charges: Option<Charges>,
+            charges: Charges,
         },
         Asking { waiting: Option<Box<Waiting<S>>> },
         Answered { reply: Option<Reply> },
@@ -49,7 +47,7 @@ pin_project! {
 
 /// A call that waits for a store.
 struct Waiting<S> {
-    rules: Option<Arc<Rules>>,
+    charged: Option<Arc<Charged>>,
     asked: Asked,
     charging: Charging,
     ready: S,
@@ -66,8 +64,8 @@ enum Step {
 // === impl Budgeted ===
 
 impl<S> Budgeted<S> {
-    pub(super) const fn new(rules: Option<Arc<Rules>>, inner: S) -> Self {
-        Self { rules, inner }
+    pub(super) const fn new(charged: Option<Arc<Charged>>, inner: S) -> Self {
+        Self { charged, inner }
     }
 
     /// The service behind the budgets.
@@ -96,42 +94,54 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request) -> Self::Future {
-        let is_charged = self.rules.is_some() || request.context().account().is_some();
+    #[inline]
+    fn call(&mut self, request: Request) -> Self::Future {
+        let is_charged = self.charged.is_some() || request.context().account().is_some();
         let state = if request.is_malformed() {
             drop(self.take_ready());
             State::answered(Reply::malformed(request.method()))
         } else if is_charged && request.tool_call().is_some() {
-            let rules = self.rules.as_deref();
-            if rules.is_some_and(Rules::charge_runs) {
-                request.context_mut().begin_run();
-            }
-            let step = Charging::begin(rules, &request)
-                .and_then(|charging| Step::next(charging, rules, &request));
-            match step {
-                Ok(Step::Charged(charges)) => {
-                    State::Forwarded { reply: self.inner.call(request), charges: Some(charges) }
-                }
-                Ok(Step::Asking(charging, asked)) => {
-                    let (rules, ready) = (self.rules.clone(), self.take_ready());
-                    let waiting = Box::new(Waiting { rules, asked, charging, ready, request });
-                    State::Asking { waiting: Some(waiting) }
-                }
-                Err(refusal) => {
-                    drop(self.take_ready());
-                    State::answered(refusal.into())
-                }
-            }
+            self.charge(request)
         } else {
-            State::Forwarded { reply: self.inner.call(request), charges: None }
+            State::Forwarded { reply: self.inner.call(request), charges: Charges::default() }
         };
         ResponseFuture { state }
     }
 }
 
+impl<S> Budgeted<S>
+where
+    S: Service<Request, Response = Reply> + Clone,
+{
+    /// Calls a tool, once all is reserved.
+    fn charge(&mut self, mut request: Request) -> State<S, S::Future> {
+        let charged = self.charged.as_deref();
+        if charged.is_some_and(|charged| charged.rules().charge_runs()) {
+            request.context_mut().begin_run();
+        }
+        let step = Charging::begin(charged, &request)
+            .and_then(|charging| Step::next(charging, charged, &request));
+        match step {
+            Ok(Step::Charged(charges)) => {
+                State::Forwarded { reply: self.inner.call(request), charges }
+            }
+            Ok(Step::Asking(charging, asked)) => {
+                let (charged, ready) = (self.charged.clone(), self.take_ready());
+                let waiting = Box::new(Waiting { charged, asked, charging, ready, request });
+                State::Asking { waiting: Some(waiting) }
+            }
+            Err(refusal) => {
+                drop(self.take_ready());
+                State::answered(refusal.into())
+            }
+        }
+    }
+}
+
 impl<S: fmt::Debug> fmt::Debug for Budgeted<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budgeted").field("rules", &self.rules).field("inner", &self.inner).finish()
+        let rules = self.charged.as_deref().map(Charged::rules);
+        f.debug_struct("Budgeted").field("rules", &rules).field("inner", &self.inner).finish()
     }
 }
 
@@ -140,10 +150,10 @@ impl<S: fmt::Debug> fmt::Debug for Budgeted<S> {
 impl Step {
     fn next(
         mut charging: Charging,
-        rules: Option<&Rules>,
+        charged: Option<&Charged>,
         request: &Request,
     ) -> Result<Self, Refusal> {
-        Ok(match charging.go_on(rules, request)? {
+        Ok(match charging.go_on(charged, request)? {
             None => Self::Charged(charging.done()),
             Some(asked) => Self::Asking(charging, asked),
         })
@@ -171,7 +181,8 @@ where
                 StateProj::Forwarded { reply, charges } => {
                     let reply = ready!(reply.poll(cx));
                     // What could not be answered gives back what it holds.
-                    if let (Some(charges), Ok(reply)) = (charges.take(), &reply) {
+                    let charges = mem::take(charges);
+                    if let Ok(reply) = &reply {
                         charges.settle(reply);
                     }
                     return Poll::Ready(reply);
@@ -179,17 +190,17 @@ where
                 StateProj::Asking { waiting: asking } => {
                     let waiting = asking.as_mut().expect("polled after completion");
                     let reserved = ready!(waiting.asked.as_mut().poll(cx));
-                    let Waiting { rules, mut charging, mut ready, request, .. } =
+                    let Waiting { charged, mut charging, mut ready, request, .. } =
                         *asking.take().expect("it is there");
                     let step = charging
-                        .answered(rules.as_deref(), reserved, &request)
-                        .and_then(|()| Step::next(charging, rules.as_deref(), &request));
+                        .answered(charged.as_deref(), reserved, &request)
+                        .and_then(|()| Step::next(charging, charged.as_deref(), &request));
                     match step {
                         Ok(Step::Charged(charges)) => {
-                            State::Forwarded { reply: ready.call(request), charges: Some(charges) }
+                            State::Forwarded { reply: ready.call(request), charges }
                         }
                         Ok(Step::Asking(charging, asked)) => {
-                            let waiting = Waiting { rules, asked, charging, ready, request };
+                            let waiting = Waiting { charged, asked, charging, ready, request };
                             State::Asking { waiting: Some(Box::new(waiting)) }
                         }
                         Err(refusal) => State::answered(refusal.into()),

@@ -16,6 +16,23 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
     /// zero is reserved if anything is left: it is for calls of which it is not known
     /// before what they use.
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving;
+
+    /// Opens a budget, for whoever reserves of it with every call, so that what depends
+    /// on the budget alone is found once.
+    ///
+    /// A layer opens its budgets when it is put in front of a service. What is reserved
+    /// of one that is open must be what [`reserve`](Self::reserve) would reserve. By
+    /// default nothing is opened, and the store is asked each time.
+    fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
+        let _ = budget;
+        None
+    }
+}
+
+/// A budget that a [`BudgetStore`] has [opened](BudgetStore::open).
+pub trait OpenBudget: Send + Sync {
+    /// Reserves an amount of it, if as much is left; see [`BudgetStore::reserve`].
+    fn reserve(&self, caller: Option<&str>, amount: u64) -> Reserving;
 }
 
 /// What a [`BudgetStore`] says.
@@ -122,6 +139,10 @@ impl Permit {
 impl<S: BudgetStore + ?Sized> BudgetStore for Arc<S> {
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
         (**self).reserve(budget, caller, amount)
+    }
+
+    fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
+        (**self).open(budget)
     }
 }
 

@@ -1,6 +1,9 @@
 //! What runs are charged, which only a composite can begin.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
 
 use rmcp::model::{CallToolResult, ListToolsResult, MetaObject, Tool};
 use serde_json::json;
@@ -173,4 +176,54 @@ async fn a_budget_takes_the_place_of_one_of_the_same_name() {
         .budget(Budget::new("calls", Unit::Calls, 0))
         .budget(Budget::new("calls", Unit::Calls, 1).per(Per::Run));
     assert_eq!(refused_by(&call(&layer, &account(None, None), "a").await), None);
+}
+
+/// A store that notes how it is asked.
+#[derive(Clone, Debug, Default)]
+struct Noting(Arc<Mutex<Vec<String>>>);
+
+struct Opened(Noting, String);
+
+impl Noting {
+    fn note(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+}
+
+impl BudgetStore for Noting {
+    fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
+        self.note(format!("{amount} of {} for {caller:?}", budget.name()));
+        Reserving::Now(Ok(Permit::free()))
+    }
+
+    fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
+        self.note(format!("open {}", budget.name()));
+        let opened = Opened(self.clone(), budget.name().to_owned());
+        (budget.shared_per() == Per::Caller).then(|| Box::new(opened) as _)
+    }
+}
+
+impl OpenBudget for Opened {
+    fn reserve(&self, caller: Option<&str>, amount: u64) -> Reserving {
+        self.0.note(format!("{amount} of what is open for {caller:?}: {}", self.1));
+        Reserving::Now(Ok(Permit::free()))
+    }
+}
+
+#[tokio::test]
+async fn a_store_opens_each_budget_once_and_is_asked_for_what_it_does_not_open() {
+    let store = Noting::default();
+    let layer = BudgetLayer::new()
+        .budget(Budget::new("run", Unit::Calls, 9).per(Per::Run))
+        .budget(Budget::new("mine", Unit::Calls, 9).per(Per::Caller))
+        .budget(Budget::new("all", Unit::Bytes, 9))
+        .caller(|_| Some("ann".to_owned()))
+        .store(Arc::new(store.clone()));
+    let service = layer.layer(service_fn(server));
+    for _ in 0..2 {
+        service.clone().oneshot(Request::call_tool("a")).await.unwrap();
+    }
+    let call = ["1 of what is open for Some(\"ann\"): mine", "0 of all for None"];
+    let told = [&["open mine", "open all"][..], &call, &call].concat();
+    assert_eq!(*store.0.lock().unwrap(), told);
 }

@@ -428,6 +428,13 @@ where
 fn a_layer_without_budgets_allocates_nothing() {
     let of_the_answer = allocations(&Identity::new());
     assert_eq!(allocations(&BudgetLayer::new()), of_the_answer);
+}
+
+#[test]
+fn a_call_that_one_budget_of_all_admits_allocates_nothing() {
+    let of_the_answer = allocations(&Identity::new());
+    let one = BudgetLayer::new().budget(calls(9));
+    assert_eq!(allocations(&one), of_the_answer);
     // It would be counted.
-    assert!(allocations(&BudgetLayer::new().budget(calls(9))) > of_the_answer);
+    assert!(allocations(&one.budget(Budget::new("bytes", Unit::Bytes, 9))) > of_the_answer);
 }
