@@ -311,41 +311,29 @@ impl InterceptInformed for FilterRule {
         self.0.as_ref().is_some_and(|rule| rule.settings.judge_annotations())
     }
 
+    #[inline]
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
-        match (&self.0, request.subject()) {
-            (Some(rule), Subject::Item(ItemKind::Tool, name))
-                if rule.settings.judge_annotations()
-                    && rule.settings.permit(ItemKind::Tool, name) =>
-            {
-                Needs::CurrentTool(name)
-            }
+        match &self.0 {
+            Some(rule) if rule.settings.judge_annotations() => rule.needs(request),
             _ => Needs::Nothing,
         }
     }
 
+    #[inline]
     fn on_request(
         &self,
         request: &mut Request,
         known: Option<&Arc<Known<Self::Derived>>>,
     ) -> ControlFlow<Reply, Self::Memo> {
-        let Some(rule) = &self.0 else { return ControlFlow::Continue(Memo(None)) };
-        match request.subject() {
-            Subject::Item(kind, name) if !request.unsubscribes() => {
-                let known = known.map(|known| &**known);
-                let is_permitted = rule.settings.permit(kind, name)
-                    && (kind != ItemKind::Tool || rule.settings.permit_call(name, known));
-                if is_permitted {
-                    ControlFlow::Continue(Memo(None))
-                } else {
-                    ControlFlow::Break(Reply::unknown(kind, name.to_owned()))
-                }
-            }
-            Subject::List(kind, cursor) => {
-                let page = rule.lookout(kind).and_then(|lookout| lookout.page(cursor));
-                ControlFlow::Continue(Memo(Some((kind, page))))
-            }
-            Subject::Item(..) | Subject::Other => ControlFlow::Continue(Memo(None)),
+        match &self.0 {
+            Some(rule) => rule.on_request(request, known.map(|known| &**known)),
+            None => ControlFlow::Continue(Memo(None)),
         }
+    }
+
+    #[inline]
+    fn awaits_reply(&self, _: &Memo) -> bool {
+        self.0.is_some()
     }
 
     fn on_reply(&self, Memo(memo): Memo, _: Option<&Arc<Known<Self::Derived>>>, reply: &mut Reply) {
@@ -377,6 +365,38 @@ impl InterceptInformed for FilterRule {
 // === impl Rule ===
 
 impl Rule {
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        match request.subject() {
+            Subject::Item(ItemKind::Tool, name) if self.settings.permit(ItemKind::Tool, name) => {
+                Needs::CurrentTool(name)
+            }
+            _ => Needs::Nothing,
+        }
+    }
+
+    fn on_request(
+        &self,
+        request: &Request,
+        known: Option<&Known<HashSet<String>>>,
+    ) -> ControlFlow<Reply, Memo> {
+        match request.subject() {
+            Subject::Item(kind, name) if !request.unsubscribes() => {
+                let is_permitted = self.settings.permit(kind, name)
+                    && (kind != ItemKind::Tool || self.settings.permit_call(name, known));
+                if is_permitted {
+                    ControlFlow::Continue(Memo(None))
+                } else {
+                    ControlFlow::Break(Reply::unknown(kind, name.to_owned()))
+                }
+            }
+            Subject::List(kind, cursor) => {
+                let page = self.lookout(kind).and_then(|lookout| lookout.page(cursor));
+                ControlFlow::Continue(Memo(Some((kind, page))))
+            }
+            Subject::Item(..) | Subject::Other => ControlFlow::Continue(Memo(None)),
+        }
+    }
+
     /// Who looks for what patterns match among things of a kind.
     fn lookout(&self, kind: ItemKind) -> Option<&Lookout<Vec<Unmatched>>> {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, lookout)| lookout)

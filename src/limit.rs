@@ -109,10 +109,16 @@ impl<S> Layer<S> for LimitLayer {
 impl Intercept for LimitLayer {
     type Memo = ();
 
+    #[inline]
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply> {
         match self.0.check(request) {
             Ok(()) => ControlFlow::Continue(()),
             Err(refusal) => ControlFlow::Break(refusal.into()),
         }
+    }
+
+    #[inline]
+    fn awaits_reply(&self, (): &()) -> bool {
+        false
     }
 }

@@ -47,6 +47,9 @@
 //! # }
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     fmt,
     sync::Arc,

@@ -227,6 +227,29 @@ impl fmt::Debug for ValidateLayer {
 // === impl ValidateRule ===
 
 impl ValidateRule {
+    /// Checks a call, if its tool is known.
+    fn look(
+        &self,
+        call: &mut CallToolRequestParams,
+        known: Option<&Arc<Known<Schemas>>>,
+    ) -> ControlFlow<Reply, Option<Box<Unchecked>>> {
+        let Some(schema) = known.and_then(|known| known.derived().get(&call.name)) else {
+            let why = if known.is_none() { Why::NoTools } else { Why::NotListed };
+            let unchecked = Unchecked { tool: shorten(&call.name), why };
+            return ControlFlow::Continue(Some(Box::new(unchecked)));
+        };
+        match self.check(schema, call) {
+            Ok(()) => (),
+            Err(refusal) if self.0.mode == SchemaMode::Strict => {
+                return ControlFlow::Break(refusal.into());
+            }
+            Err(refusal) => {
+                tracing::warn!(tool = ?call.name, refusal = ?refusal.to_string(), "a call goes on");
+            }
+        }
+        ControlFlow::Continue(None)
+    }
+
     fn check(&self, schema: &InputSchema, call: &mut CallToolRequestParams) -> Result<(), Refusal> {
         // Checked as a value, without copying them.
         let given = mem::take(&mut call.arguments);
@@ -249,7 +272,8 @@ impl ValidateRule {
 
 impl InterceptInformed for ValidateRule {
     type Derived = Schemas;
-    type Memo = Option<Unchecked>;
+    /// In a box, since it is rare and large.
+    type Memo = Option<Box<Unchecked>>;
 
     fn derive(&self, tools: &Tools) -> Schemas {
         self.0.compiled.of(tools)
@@ -259,6 +283,7 @@ impl InterceptInformed for ValidateRule {
         self.0.mode != SchemaMode::Off
     }
 
+    #[inline]
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         match request.tool_call() {
             Some(call) if self.0.mode != SchemaMode::Off => Needs::Tool(&call.name),
@@ -266,6 +291,7 @@ impl InterceptInformed for ValidateRule {
         }
     }
 
+    #[inline]
     fn on_request(
         &self,
         request: &mut Request,
@@ -274,26 +300,15 @@ impl InterceptInformed for ValidateRule {
         if let Err(refusal) = self.0.bounds.check(request) {
             return ControlFlow::Break(refusal.into());
         }
-        let Some(call) = request.tool_call_mut() else {
-            return ControlFlow::Continue(None);
-        };
-        if self.0.mode == SchemaMode::Off {
-            return ControlFlow::Continue(None);
+        match request.tool_call_mut() {
+            Some(call) if self.0.mode != SchemaMode::Off => self.look(call, known),
+            _ => ControlFlow::Continue(None),
         }
-        let Some(schema) = known.and_then(|known| known.derived().get(&call.name)) else {
-            let why = if known.is_none() { Why::NoTools } else { Why::NotListed };
-            return ControlFlow::Continue(Some(Unchecked { tool: shorten(&call.name), why }));
-        };
-        match self.check(schema, call) {
-            Ok(()) => (),
-            Err(refusal) if self.0.mode == SchemaMode::Strict => {
-                return ControlFlow::Break(refusal.into());
-            }
-            Err(refusal) => {
-                tracing::warn!(tool = ?call.name, refusal = ?refusal.to_string(), "a call goes on");
-            }
-        }
-        ControlFlow::Continue(None)
+    }
+
+    #[inline]
+    fn awaits_reply(&self, memo: &Self::Memo) -> bool {
+        memo.is_some()
     }
 
     fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Schemas>>>, reply: &mut Reply) {
@@ -302,9 +317,10 @@ impl InterceptInformed for ValidateRule {
             Some(result) => result.is_error != Some(true),
             None => reply.result().is_some(),
         };
-        if let Some(Unchecked { tool, why }) = memo
+        if let Some(unchecked) = memo
             && answered()
         {
+            let Unchecked { tool, why } = *unchecked;
             self.0.complaints.tell(format_args!("calls of `{tool}` are not checked: {why}"));
         }
     }

@@ -58,6 +58,7 @@ pub(super) fn lookout(tools: &Selection) -> Lookout<Vec<Unmatched>> {
 
 impl Policy {
     /// Whether the rule has nothing to do.
+    #[inline]
     fn is_identity(&self) -> bool {
         self.mode == Mode::List && self.tools.selects_all()
     }
@@ -91,6 +92,34 @@ impl Policy {
 // === impl AdvertiseRule ===
 
 impl AdvertiseRule {
+    /// Looks at a request, if there is anything to look for.
+    fn look(
+        &self,
+        request: &mut Request,
+        known: Option<&Arc<Known<Index>>>,
+    ) -> ControlFlow<Reply, Memo> {
+        let policy = &*self.0;
+        match (request.subject(), policy.mode) {
+            (Subject::List(ItemKind::Tool, None), Mode::Search) => {
+                ControlFlow::Break(tools::list().into())
+            }
+            (Subject::List(ItemKind::Tool, Some(_)), Mode::Search) => {
+                ControlFlow::Break(ListToolsResult::default().into())
+            }
+            (Subject::List(ItemKind::Tool, cursor), Mode::List) => {
+                ControlFlow::Continue(Memo(Way::Lists(policy.lookout.page(cursor))))
+            }
+            (Subject::Item(ItemKind::Tool, SEARCH), Mode::Search) => {
+                ControlFlow::Break(Self::search(request, known))
+            }
+            (Subject::Item(ItemKind::Tool, CALL), Mode::Search) => self.call(request),
+            (Subject::Item(ItemKind::Tool, name), _) if !policy.admits(name) => {
+                ControlFlow::Break(Reply::unknown_tool(name.to_owned()))
+            }
+            _ => ControlFlow::Continue(Memo(Way::Passes)),
+        }
+    }
+
     /// Makes of a call of [`CALL`] the call of another tool.
     fn call(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
         let Some(call) = request.tool_call_mut() else {
@@ -142,6 +171,7 @@ impl InterceptInformed for AdvertiseRule {
         self.0.mode == Mode::Search
     }
 
+    #[inline]
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         let searches = |call: &&CallToolRequestParams| {
             call.name == SEARCH && Search::read(call.arguments.as_ref()).is_ok()
@@ -152,34 +182,21 @@ impl InterceptInformed for AdvertiseRule {
         }
     }
 
+    #[inline]
     fn on_request(
         &self,
         request: &mut Request,
         known: Option<&Arc<Known<Index>>>,
     ) -> ControlFlow<Reply, Memo> {
-        let policy = &*self.0;
-        if policy.is_identity() {
+        if self.0.is_identity() {
             return ControlFlow::Continue(Memo(Way::Passes));
         }
-        match (request.subject(), policy.mode) {
-            (Subject::List(ItemKind::Tool, None), Mode::Search) => {
-                ControlFlow::Break(tools::list().into())
-            }
-            (Subject::List(ItemKind::Tool, Some(_)), Mode::Search) => {
-                ControlFlow::Break(ListToolsResult::default().into())
-            }
-            (Subject::List(ItemKind::Tool, cursor), Mode::List) => {
-                ControlFlow::Continue(Memo(Way::Lists(policy.lookout.page(cursor))))
-            }
-            (Subject::Item(ItemKind::Tool, SEARCH), Mode::Search) => {
-                ControlFlow::Break(Self::search(request, known))
-            }
-            (Subject::Item(ItemKind::Tool, CALL), Mode::Search) => self.call(request),
-            (Subject::Item(ItemKind::Tool, name), _) if !policy.admits(name) => {
-                ControlFlow::Break(Reply::unknown_tool(name.to_owned()))
-            }
-            _ => ControlFlow::Continue(Memo(Way::Passes)),
-        }
+        self.look(request, known)
+    }
+
+    #[inline]
+    fn awaits_reply(&self, Memo(way): &Memo) -> bool {
+        !matches!(way, Way::Passes)
     }
 
     fn on_reply(&self, Memo(way): Memo, _: Option<&Arc<Known<Index>>>, reply: &mut Reply) {

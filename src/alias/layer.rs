@@ -50,8 +50,15 @@ enum Remembered {
     Page(ItemKind, Page),
     /// What an alias stands for.
     Alias(ItemKind, usize),
-    /// A resource of a template, by the client's URI and the server's.
-    Expanded { asked: String, original: String },
+    /// A resource of a template. In a box, since it is rare and large.
+    Expanded(Box<Expanded>),
+}
+
+/// A resource by the client's URI and the server's.
+#[derive(Debug)]
+struct Expanded {
+    asked: String,
+    original: String,
 }
 
 // === impl AliasLayer ===
@@ -231,14 +238,21 @@ impl<S> Layer<S> for AliasLayer {
 impl Intercept for AliasLayer {
     type Memo = Asked;
 
+    #[inline]
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Asked> {
+        if self.0.is_empty() {
+            return ControlFlow::Continue(Asked(Remembered::Nothing));
+        }
         self.0.on_request(request).map_continue(Asked)
     }
 
+    #[inline]
+    fn awaits_reply(&self, Asked(remembered): &Asked) -> bool {
+        !matches!(remembered, Remembered::Nothing)
+    }
+
     fn on_reply(&self, Asked(remembered): Asked, reply: &mut Reply) {
-        if !matches!(remembered, Remembered::Nothing) {
-            self.0.on_reply(&remembered, reply);
-        }
+        self.0.on_reply(&remembered, reply);
     }
 }
 
@@ -263,14 +277,12 @@ impl Aliases {
         }
     }
 
+    #[inline]
     fn is_empty(&self) -> bool {
         self.tools.is_empty() && self.prompts.is_empty() && self.resources.is_empty()
     }
 
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Remembered> {
-        if self.is_empty() {
-            return ControlFlow::Continue(Remembered::Nothing);
-        }
         let (kind, name) = match request.subject() {
             Subject::Item(kind, name) => (kind, name),
             Subject::List(kind, cursor) => {
@@ -311,7 +323,8 @@ impl Aliases {
                 };
                 let asked = name.to_owned();
                 request.set_subject(&*original);
-                ControlFlow::Continue(Remembered::Expanded { asked, original })
+                let expanded = Expanded { asked, original };
+                ControlFlow::Continue(Remembered::Expanded(Box::new(expanded)))
             }
         }
     }
@@ -336,8 +349,8 @@ impl Aliases {
         }
         if !self.resources.is_empty() {
             reply.visit_uris(|uri| match asked {
-                Remembered::Expanded { asked, original } if uri == original => {
-                    uri.clone_from(asked);
+                Remembered::Expanded(expanded) if *uri == expanded.original => {
+                    uri.clone_from(&expanded.asked);
                 }
                 _ => {
                     if let Some(shown) = self.resources.shown_of(uri) {
@@ -362,15 +375,15 @@ impl Aliases {
         let Some(kind) = refusal.kind() else { return };
         let Some(name) = refusal.name_mut() else { return };
         if !kind.is_named()
-            && !matches!(asked, Remembered::Expanded { original, .. } if name == original)
+            && !matches!(asked, Remembered::Expanded(expanded) if *name == expanded.original)
             && let Some(shown) = self.resources.shown_of(name)
         {
             *name = shown.into();
             return;
         }
         match (self.of_kind(kind).name_of(name), asked) {
-            (_, Remembered::Expanded { asked, original }) if name == original => {
-                *name = asked.clone().into();
+            (_, Remembered::Expanded(expanded)) if *name == expanded.original => {
+                *name = expanded.asked.clone().into();
             }
             (Some(known), _) if known != &**name => *name = known.to_owned().into(),
             (Some(_), _) => (),

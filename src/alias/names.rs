@@ -85,6 +85,7 @@ impl Names {
         Self { aliases, by_original, by_name, templates, lookouts }
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.aliases.is_empty()
     }

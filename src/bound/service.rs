@@ -4,7 +4,7 @@ use std::{
     mem,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use futures::future::BoxFuture;
@@ -51,10 +51,6 @@ pin_project! {
     #[project = StateProj]
     enum State<F, E> {
         Passed {
-            #[pin]
-            reply: F,
-        },
-        Declared {
             #[pin]
             reply: F,
         },
@@ -118,7 +114,8 @@ where
                     State::Working { reply: Box::pin(reply) }
                 }
                 (_, ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)) => {
-                    State::Declared { reply: self.inner.call(request) }
+                    let reply = self.inner.call(request);
+                    State::Working { reply: Box::pin(declared(reply)) }
                 }
                 _ => State::Passed { reply: self.inner.call(request) },
             }
@@ -212,6 +209,13 @@ impl<S: fmt::Debug> fmt::Debug for Bound<S> {
     }
 }
 
+/// What a server says of itself, with what the layer adds to it.
+async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
+    let mut reply = reply.await?;
+    declare_in(&mut reply);
+    Ok(reply)
+}
+
 // === impl Lookup ===
 
 impl<S> Lookup<S>
@@ -266,11 +270,6 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Passed { reply } => reply.poll(cx),
-            StateProj::Declared { reply } => {
-                let mut reply = ready!(reply.poll(cx))?;
-                declare_in(&mut reply);
-                Poll::Ready(Ok(reply))
-            }
             StateProj::Working { reply } => reply.as_mut().poll(cx),
             StateProj::Answered { reply } => {
                 Poll::Ready(Ok(reply.take().expect("polled after completion")))

@@ -41,8 +41,12 @@ impl InterceptInformed for Listing {
         ControlFlow::Continue(())
     }
 
+    fn awaits_reply(&self, (): &()) -> bool {
+        !self.program.is_empty()
+    }
+
     fn on_reply(&self, (): (), known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
-        let Some(list) = reply.tools_mut().filter(|_| !self.program.is_empty()) else { return };
+        let Some(list) = reply.tools_mut() else { return };
         // The name is the composite's, also while it cannot run: a tool must not
         // appear under it and vanish again.
         list.tools.retain(|tool| self.program.find(&tool.name).is_none());

@@ -49,10 +49,8 @@ pin_project! {
             #[pin]
             reply: F,
         },
-        Listed {
-            #[pin]
-            reply: InformedFuture<Listing, F, E>,
-        },
+        // In a box: two states with a future in place would make it larger for every call.
+        Listed { reply: Pin<Box<InformedFuture<Listing, F, E>>> },
         Running { reply: BoxFuture<'static, Reply> },
     }
 }
@@ -157,10 +155,12 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let state = if request.lists_tools() {
-            State::Listed { reply: self.listing.call(request) }
+        let program = &self.listing.rule().program;
+        let state = if program.is_empty() {
+            State::Passed { reply: self.listing.inner_mut().call(request) }
+        } else if request.lists_tools() {
+            State::Listed { reply: Box::pin(self.listing.call(request)) }
         } else {
-            let program = &self.listing.rule().program;
             match request.tool_call().and_then(|call| program.find(&call.name)) {
                 Some(composite) => State::Running { reply: self.run(composite, request) },
                 None => State::Passed { reply: self.listing.inner_mut().call(request) },
@@ -258,7 +258,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Passed { reply } => reply.poll(cx),
-            StateProj::Listed { reply } => reply.poll(cx),
+            StateProj::Listed { reply } => reply.as_mut().poll(cx),
             StateProj::Running { reply } => reply.as_mut().poll(cx).map(Ok),
         }
     }

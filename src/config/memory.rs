@@ -137,6 +137,10 @@ impl Intercept for Remember {
         ControlFlow::Continue(Some((kind, cursor.map(str::to_owned))))
     }
 
+    fn awaits_reply(&self, memo: &Self::Memo) -> bool {
+        memo.is_some()
+    }
+
     fn on_reply(&self, memo: Self::Memo, reply: &mut Reply) {
         if let Some((kind, cursor)) = memo {
             self.memory.note(kind, cursor.as_deref(), reply);

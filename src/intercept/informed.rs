@@ -11,9 +11,12 @@ use pin_project_lite::pin_project;
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
-use super::{Intercept, Intercepted, intercepted::ResponseFuture as InterceptedFuture};
+use super::{
+    Intercept, Intercepted,
+    intercepted::{Awaiting, ResponseFuture as InterceptedFuture},
+};
 use crate::{
-    catalog::{self, AtHand, Catalogs, Known, ListError, Needs, Tools, VaryBy},
+    catalog::{self, AtHand, Catalog, Catalogs, Known, ListError, Needs, Tools, VaryBy},
     changes::Epoch,
     message::{Context as RequestContext, Reply, Request},
 };
@@ -112,6 +115,15 @@ pub trait InterceptInformed: Clone {
         request: &mut Request,
         known: Option<&Arc<Known<Self::Derived>>>,
     ) -> ControlFlow<Reply, Self::Memo>;
+
+    /// Whether the reply is shown to the rule, given what it remembers of the request.
+    /// Default: it is.
+    ///
+    /// Where it is not, nothing is kept while the request is answered.
+    fn awaits_reply(&self, memo: &Self::Memo) -> bool {
+        let _ = memo;
+        true
+    }
 
     /// Inspects or rewrites the reply to a request that was forwarded.
     fn on_reply(
@@ -274,6 +286,7 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         let known = match self.rule.needs(&request) {
             Needs::Nothing => None,
@@ -287,28 +300,67 @@ where
                     }
                     AtHand::Failed(_) => None,
                     AtHand::Unknown => {
-                        let inner = self.give_back_readiness();
-                        let rule = self.rule.clone();
-                        let reply = async move {
-                            let known = {
-                                let needs = rule.needs(&request);
-                                let (rule, inner) = (rule.clone(), inner.clone());
-                                let load = move || load(rule, inner, context);
-                                catalog.wait(needs, |known| suffices(needs, known), load).await.ok()
-                            };
-                            Intercepted::new(Knowing { rule, known }, inner).oneshot(request).await
-                        };
-                        return ResponseFuture { state: State::Listing { reply: Box::pin(reply) } };
+                        let reply = self.listing(catalog, context, request);
+                        return ResponseFuture { state: State::Listing { reply } };
                     }
                 }
             }
         };
-        let rule = Knowing { rule: self.rule.clone(), known };
-        let reply = InterceptedFuture::new(rule, request, |request| self.inner.call(request));
-        if reply.is_answered() {
-            self.give_back_readiness();
+        ResponseFuture { state: State::AtHand { reply: self.informed(known, request) } }
+    }
+}
+
+impl<I, S> Informed<I, S>
+where
+    I: InterceptInformed<Derived: Send + Sync + 'static, Memo: Send> + Send + Sync + 'static,
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    /// Applies the rule with what is known; it is cloned only if it awaits the reply.
+    #[inline]
+    fn informed(
+        &mut self,
+        known: Option<Arc<Known<I::Derived>>>,
+        mut request: Request,
+    ) -> InterceptedFuture<Knowing<I>, S::Future> {
+        // A rule takes it for something else than who is behind might.
+        let looked = match request.is_malformed() {
+            true => ControlFlow::Break(Reply::malformed(request.method())),
+            false => self.rule.on_request(&mut request, known.as_ref()),
+        };
+        match looked {
+            ControlFlow::Continue(memo) => {
+                let rule = self.rule.awaits_reply(&memo).then(|| self.rule.clone());
+                let awaiting = rule.map(|rule| Awaiting { rule: Knowing { rule, known }, memo });
+                InterceptedFuture::forwarded(awaiting, self.inner.call(request))
+            }
+            ControlFlow::Break(reply) => {
+                self.give_back_readiness();
+                InterceptedFuture::answered(reply)
+            }
         }
-        ResponseFuture { state: State::AtHand { reply } }
+    }
+
+    /// Lists tools first, and then applies the rule.
+    fn listing(
+        &mut self,
+        catalog: Catalog<I::Derived>,
+        context: RequestContext,
+        request: Request,
+    ) -> BoxFuture<'static, Result<Reply, S::Error>> {
+        let inner = self.give_back_readiness();
+        let rule = self.rule.clone();
+        Box::pin(async move {
+            let known = {
+                let needs = rule.needs(&request);
+                let (rule, inner) = (rule.clone(), inner.clone());
+                let load = move || load(rule, inner, context);
+                catalog.wait(needs, |known| suffices(needs, known), load).await.ok()
+            };
+            Intercepted::new(Knowing { rule, known }, inner).oneshot(request).await
+        })
     }
 }
 
@@ -336,6 +388,10 @@ impl<I: InterceptInformed> Intercept for Knowing<I> {
         self.rule.on_request(request, self.known.as_ref())
     }
 
+    fn awaits_reply(&self, memo: &Self::Memo) -> bool {
+        self.rule.awaits_reply(memo)
+    }
+
     fn on_reply(&self, memo: Self::Memo, reply: &mut Reply) {
         self.rule.on_reply(memo, self.known.as_ref(), reply);
     }
@@ -356,6 +412,7 @@ where
 {
     type Output = Result<Reply, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::AtHand { reply } => reply.poll(cx),

@@ -12,7 +12,8 @@ use crate::message::{Reply, Request};
 
 /// A rule for the requests and replies that pass through [`Intercepted`].
 ///
-/// Every request clones the rule, so keep its settings behind one `Arc`.
+/// It is cloned for each request whose reply it [awaits](Self::awaits_reply), so keep
+/// its settings behind one `Arc`.
 ///
 /// See the [module docs](crate::intercept) for an example.
 pub trait Intercept: Clone {
@@ -21,6 +22,15 @@ pub trait Intercept: Clone {
 
     /// Inspects or rewrites a request; `Break` answers it without the inner service.
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo>;
+
+    /// Whether the reply is shown to the rule, given what it remembers of the request.
+    /// Default: it is.
+    ///
+    /// Where it is not, nothing is kept while the request is answered.
+    fn awaits_reply(&self, memo: &Self::Memo) -> bool {
+        let _ = memo;
+        true
+    }
 
     /// Inspects or rewrites the reply to a request that was forwarded.
     fn on_reply(&self, memo: Self::Memo, reply: &mut Reply) {
@@ -49,16 +59,23 @@ pin_project! {
 }
 
 pin_project! {
+    // Futures of layers are in each other, and moved by each layer. So this one is as
+    // small as it can be: see `stack::tests`.
     #[project = StateProj]
     enum State<I: Intercept, F> {
         Forwarded {
-            rule: I,
-            memo: Option<I::Memo>,
+            awaiting: Option<Awaiting<I>>,
             #[pin]
             reply: F,
         },
         Answered { reply: Option<Reply> },
     }
+}
+
+/// A rule that is shown the reply.
+pub(super) struct Awaiting<I: Intercept> {
+    pub(super) rule: I,
+    pub(super) memo: I::Memo,
 }
 
 // === impl Intercepted ===
@@ -88,8 +105,20 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
-        ResponseFuture::new(self.rule.clone(), request, |request| self.inner.call(request))
+    #[inline]
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        // A rule takes it for something else than who is behind might.
+        if request.is_malformed() {
+            return ResponseFuture::answered(Reply::malformed(request.method()));
+        }
+        match self.rule.on_request(&mut request) {
+            ControlFlow::Continue(memo) => {
+                let awaits = self.rule.awaits_reply(&memo);
+                let awaiting = awaits.then(|| Awaiting { rule: self.rule.clone(), memo });
+                ResponseFuture::forwarded(awaiting, self.inner.call(request))
+            }
+            ControlFlow::Break(reply) => ResponseFuture::answered(reply),
+        }
     }
 }
 
@@ -102,12 +131,14 @@ where
 {
     type Output = Result<Reply, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProj::Forwarded { rule, memo, reply } => {
+            StateProj::Forwarded { awaiting, reply } => {
                 let mut reply = ready!(reply.poll(cx))?;
-                let memo = memo.take().expect("polled after completion");
-                rule.on_reply(memo, &mut reply);
+                if let Some(Awaiting { rule, memo }) = awaiting.take() {
+                    rule.on_reply(memo, &mut reply);
+                }
                 Poll::Ready(Ok(reply))
             }
             StateProj::Answered { reply } => {
@@ -118,27 +149,13 @@ where
 }
 
 impl<I: Intercept, F> ResponseFuture<I, F> {
-    /// Shows a request to the rule, and forwards it unless that answers it.
-    ///
-    /// It takes the rule, so that one that was made for this request is not cloned.
-    pub(super) fn new(rule: I, mut request: Request, forward: impl FnOnce(Request) -> F) -> Self {
-        // A rule takes it for something else than who is behind might.
-        if request.is_malformed() {
-            let reply = Some(Reply::malformed(request.method()));
-            return Self { state: State::Answered { reply } };
-        }
-        let state = match rule.on_request(&mut request) {
-            ControlFlow::Continue(memo) => {
-                State::Forwarded { rule, memo: Some(memo), reply: forward(request) }
-            }
-            ControlFlow::Break(reply) => State::Answered { reply: Some(reply) },
-        };
-        Self { state }
+    #[inline]
+    pub(super) const fn forwarded(awaiting: Option<Awaiting<I>>, reply: F) -> Self {
+        Self { state: State::Forwarded { awaiting, reply } }
     }
 
-    /// Whether the rule has answered, without the service.
-    pub(super) const fn is_answered(&self) -> bool {
-        matches!(self.state, State::Answered { .. })
+    pub(super) const fn answered(reply: Reply) -> Self {
+        Self { state: State::Answered { reply: Some(reply) } }
     }
 }
 

@@ -63,6 +63,8 @@
 mod from_fn;
 mod informed;
 mod intercepted;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::informed::load;
 pub use self::{

@@ -72,10 +72,15 @@ impl Bounds {
     /// # Errors
     ///
     /// Returns a refusal that names the setting whose limit the request passes.
+    #[inline]
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         if self.bytes.is_none() && self.levels.is_none() {
             return Ok(());
         }
+        self.measure(request)
+    }
+
+    fn measure(&self, request: &Request) -> Result<(), Refusal> {
         let bytes = self.bytes.unwrap_or(usize::MAX);
         let levels = self.levels.unwrap_or(MAX_LEVELS);
         match (Budget { bytes, levels }).request(request) {

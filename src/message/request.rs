@@ -110,17 +110,20 @@ impl Request {
 
     /// What the request came with.
     #[must_use]
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
     /// What the request came with, to change it.
+    #[inline]
     pub fn context_mut(&mut self) -> &mut Context {
         &mut self.0.context
     }
 
     /// The MCP message.
     #[must_use]
+    #[inline]
     pub fn message(&self) -> &ClientRequest {
         &self.0.message
     }
@@ -138,6 +141,7 @@ impl Request {
 
     /// The tool call, if the request is one.
     #[must_use]
+    #[inline]
     pub fn tool_call(&self) -> Option<&CallToolRequestParams> {
         match &self.0.message {
             ClientRequest::CallToolRequest(call) => Some(&call.params),
@@ -175,6 +179,7 @@ impl Request {
     /// assert!(!custom("example/status").is_malformed());
     /// ```
     #[must_use]
+    #[inline]
     pub fn is_malformed(&self) -> bool {
         match &self.0.message {
             ClientRequest::CustomRequest(custom) => is_of_protocol(&custom.method),
@@ -184,6 +189,7 @@ impl Request {
 
     /// Whether the request lists tools.
     #[must_use]
+    #[inline]
     pub fn lists_tools(&self) -> bool {
         matches!(&self.0.message, ClientRequest::ListToolsRequest(_))
     }

@@ -17,7 +17,7 @@ pub struct RedactRule(pub(super) Arc<[Redaction]>);
 
 /// Which redactions the result of a call is subject to.
 #[derive(Clone, Debug)]
-pub struct Selected(Vec<usize>);
+pub struct Selected(Box<[usize]>);
 
 /// What the redactions of one call do together.
 struct Together<'r> {
@@ -36,19 +36,30 @@ enum Text {
 impl Intercept for RedactRule {
     type Memo = Option<Selected>;
 
+    #[inline]
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo> {
-        let subject = request.tool_call().and_then(|call| {
-            let selects = |place: &usize| self.0[*place].tools.selects(&call.name);
-            let redactions: Vec<_> = (0..self.0.len()).filter(selects).collect();
-            (!redactions.is_empty()).then_some(Selected(redactions))
-        });
-        ControlFlow::Continue(subject)
+        let call = request.tool_call().filter(|_| !self.0.is_empty());
+        ControlFlow::Continue(call.and_then(|call| self.select(&call.name)))
+    }
+
+    #[inline]
+    fn awaits_reply(&self, subject: &Self::Memo) -> bool {
+        subject.is_some()
     }
 
     fn on_reply(&self, subject: Self::Memo, reply: &mut Reply) {
         let Some(Selected(redactions)) = subject else { return };
         let redactions = redactions.into_iter().map(|place| &self.0[place]).collect();
         Together { redactions }.reply(reply);
+    }
+}
+
+impl RedactRule {
+    /// What the result of a tool is subject to, if it is to anything.
+    fn select(&self, tool: &str) -> Option<Selected> {
+        let selects = |place: &usize| self.0[*place].tools.selects(tool);
+        let redactions: Box<[_]> = (0..self.0.len()).filter(selects).collect();
+        (!redactions.is_empty()).then_some(Selected(redactions))
     }
 }
 

@@ -1,0 +1,126 @@
+//! What rules are shown, and what is kept for them.
+
+use std::{
+    convert::Infallible,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use rmcp::model::{CallToolResult, ListToolsResult};
+use tower::{Service, ServiceExt, service_fn};
+
+use super::*;
+use crate::{
+    catalog::{Known, Needs, Tools},
+    message::{Reply, Request},
+};
+
+/// Awaits the replies to calls of `awaited`, and counts what becomes of it.
+#[derive(Debug, Default)]
+struct Counting(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    clones: AtomicUsize,
+    replies: AtomicUsize,
+}
+
+impl Counting {
+    fn counts(&self) -> [usize; 2] {
+        [&self.0.clones, &self.0.replies].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl Clone for Counting {
+    fn clone(&self) -> Self {
+        self.0.clones.fetch_add(1, Ordering::Relaxed);
+        Self(self.0.clone())
+    }
+}
+
+impl Intercept for Counting {
+    type Memo = bool;
+
+    fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, bool> {
+        ControlFlow::Continue(request.tool_call().is_some_and(|call| call.name == "awaited"))
+    }
+
+    fn awaits_reply(&self, memo: &bool) -> bool {
+        *memo
+    }
+
+    fn on_reply(&self, _: bool, _: &mut Reply) {
+        self.0.replies.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl InterceptInformed for Counting {
+    type Derived = ();
+    type Memo = bool;
+
+    fn derive(&self, _: &Tools) {}
+
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        match request.tool_call() {
+            Some(call) if call.name == "informed" => Needs::AllTools,
+            _ => Needs::Nothing,
+        }
+    }
+
+    fn on_request(
+        &self,
+        request: &mut Request,
+        _: Option<&Arc<Known<()>>>,
+    ) -> ControlFlow<Reply, bool> {
+        Intercept::on_request(self, request)
+    }
+
+    fn awaits_reply(&self, memo: &bool) -> bool {
+        *memo
+    }
+
+    fn on_reply(&self, memo: bool, _: Option<&Arc<Known<()>>>, reply: &mut Reply) {
+        Intercept::on_reply(self, memo, reply);
+    }
+}
+
+async fn server(request: Request) -> Result<Reply, Infallible> {
+    Ok(match request.lists_tools() {
+        true => ListToolsResult::default().into(),
+        false => CallToolResult::success(Vec::new()).into(),
+    })
+}
+
+#[tokio::test]
+async fn a_rule_is_neither_cloned_nor_shown_a_reply_that_it_does_not_await() {
+    let rule = Counting::default();
+    let counts = rule.0.clone();
+    let mut service = Intercepted::new(rule, service_fn(server));
+    for (tool, expected) in [("other", [0, 0]), ("awaited", [1, 1])] {
+        service.ready().await.unwrap().call(Request::call_tool(tool)).await.unwrap();
+        assert_eq!(Counting(counts.clone()).counts(), expected, "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_knows_tools_is_neither_cloned_nor_shown_what_it_does_not_await() {
+    let rule = Counting::default();
+    let counts = rule.0.clone();
+    let mut service = Informed::new(rule, service_fn(server));
+    for (tool, expected) in [("other", [0, 0]), ("awaited", [1, 1])] {
+        service.ready().await.unwrap().call(Request::call_tool(tool)).await.unwrap();
+        assert_eq!(Counting(counts.clone()).counts(), expected, "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_rule_is_not_shown_what_it_does_not_await_when_tools_are_listed_first() {
+    let rule = Counting::default();
+    let counts = rule.0.clone();
+    let service = Informed::new(rule, service_fn(server));
+    service.oneshot(Request::call_tool("informed")).await.unwrap();
+    assert_eq!(counts.replies.load(Ordering::Relaxed), 0);
+}

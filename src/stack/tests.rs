@@ -1,0 +1,61 @@
+//! How large the futures of layers are.
+//!
+//! They are in each other, and each layer moves what is behind it: a word that one of
+//! them has too much is copied by all that are above it, with every call. So a layer
+//! keeps in place what most calls need, and in a box what few do, or what is large.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+};
+
+use rmcp::model::CallToolResult;
+use tower::service_fn;
+
+use super::*;
+
+/// What the future of a server takes that answers at once.
+const LEAF: usize = size_of::<Ready<Result<Reply, Infallible>>>();
+const WORD: usize = size_of::<usize>();
+
+/// How many words the future of a layer has more than that of what is behind it.
+fn words<L>(layer: &L) -> usize
+where
+    L: Layer<Leaf, Service: Service<Request>>,
+{
+    (size_of_future(&layer.layer(leaf())) - LEAF) / WORD
+}
+
+fn size_of_future<S: Service<Request>>(_: &S) -> usize {
+    size_of::<S::Future>()
+}
+
+type Leaf = tower::util::ServiceFn<fn(Request) -> Ready<Result<Reply, Infallible>>>;
+
+fn leaf() -> Leaf {
+    service_fn(|_| ready(Ok(CallToolResult::success(Vec::new()).into())))
+}
+
+#[test]
+fn a_layer_keeps_little_while_a_call_is_answered() {
+    let layers = [
+        ("limit", words(&LimitLayer::new()), 5),
+        ("advertise", words(&AdvertiseLayer::new()), 4),
+        ("bound", words(&BoundLayer::new()), 2),
+        ("composite", words(&CompositeLayer::default()), 2),
+        ("alias", words(&AliasLayer::new()), 4),
+        ("filter", words(&FilterLayer::new()), 4),
+        ("validate", words(&ValidateLayer::new()), 4),
+        ("redact", words(&RedactLayer::new()), 5),
+        ("budget", words(&BudgetLayer::new()), 6),
+    ];
+    for (layer, words, most) in layers {
+        assert!(words <= most, "{layer} has {words} words, expected at most {most}");
+    }
+}
+
+#[test]
+fn all_layers_together_keep_little_while_a_call_is_answered() {
+    let words = words(&StackLayer::new());
+    assert!(words <= 32, "{words} words, expected at most 32");
+}
