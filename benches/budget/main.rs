@@ -9,6 +9,11 @@
 //!
 //! The table compares cases of this run, and within each of its rounds; see
 //! `benches/stack`.
+//!
+//! A reservation and its settlement are one lock each, and an `Arc` that is cloned and
+//! dropped: what a store keeps of a budget is found when the layer is put in front of a
+//! service. One that comes back looks at the clock for both. Only what is charged to
+//! several has a list of them.
 
 #[path = "../fan_out/counting.rs"]
 mod counting;

@@ -10,6 +10,17 @@
 //! The table compares cases of this run, and within each of its rounds. Compare
 //! nothing else: the same code takes half as long again on a machine that is busy
 //! or warm. Allocations do not vary.
+//!
+//! What makes a layer cheap that has nothing to do:
+//!
+//! - The futures of layers are in each other, and what one of them keeps is moved by all
+//!   above it. So a layer keeps only what it needs of a reply that it awaits, and in a box
+//!   what is rare or large. Where one state alone has the future behind in place, the
+//!   others share its tag and take no room. The unit tests of `stack` say how large the
+//!   futures may be.
+//! - An `Arc` that is cloned for each request is two locked instructions for each layer.
+//! - What finds out that there is nothing to do is `#[inline]`, as it is called out of
+//!   another crate; what there is to do then is not.
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
