@@ -68,15 +68,7 @@ impl Answer {
     /// Other questions are a [`Reply`] with an
     /// [`InputRequiredResult`](rmcp::model::InputRequiredResult).
     pub fn asks(key: impl Into<String>, message: impl Into<String>) -> Self {
-        let params = ElicitRequestParams::FormElicitationParams {
-            meta: None,
-            message: message.into(),
-            requested_schema: ElicitationSchema::new(BTreeMap::new()),
-        };
-        let request = InputRequest::Elicitation(ElicitRequest::new(params));
-        let asked = InputRequests::from([(key.into(), request)]);
-        let asks = InputRequiredResult::new(Some(asked), Some("asked".to_owned()));
-        Reply::from(ServerResult::InputRequiredResult(asks)).into()
+        question(key, message).into()
     }
 
     /// A result that says that the tool has failed (`isError`), and why.
@@ -174,6 +166,19 @@ impl Answer {
     fn new(script: Script) -> Self {
         Self { turns: vec![Turn { after: Duration::ZERO, script }] }
     }
+}
+
+/// A question of this key with an empty form, and the state `asked`.
+pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Reply {
+    let params = ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: message.into(),
+        requested_schema: ElicitationSchema::new(BTreeMap::new()),
+    };
+    let request = InputRequest::Elicitation(ElicitRequest::new(params));
+    let asked = InputRequests::from([(key.into(), request)]);
+    let asks = InputRequiredResult::new(Some(asked), Some("asked".to_owned()));
+    ServerResult::InputRequiredResult(asks).into()
 }
 
 /// What a service gives.

@@ -3,7 +3,10 @@
 //! A [`Server`] has scripted tools: each gives the [`Answer`] that the test wants,
 //! at once, late or never, and the server notes every [`Call`]. Then [`call`],
 //! [`refused`] and [`listed`] are what a client sees. Nothing here opens a
-//! connection, starts a task or waits in real time.
+//! connection, or waits in real time.
+//!
+//! What becomes of all this when calls go wrong, by chance that can be repeated, is what
+//! [`Faults`] are for: a layer for any service, a scripted server or one of yours.
 //!
 //! # Examples
 //!
@@ -131,6 +134,8 @@
 mod answer;
 mod call;
 mod client;
+mod fault;
+mod faults;
 mod person;
 mod server;
 
@@ -140,6 +145,8 @@ pub use self::{
     answer::Answer,
     call::{Call, Status},
     client::{call, listed, refused, request},
+    fault::Fault,
+    faults::{Faults, Faulty},
     person::Person,
     server::Server,
 };

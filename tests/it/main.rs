@@ -18,6 +18,7 @@ mod defects;
 mod elsewhere;
 mod end_to_end;
 mod fan_out;
+mod faults;
 mod filter;
 mod floors;
 mod forms;

@@ -5,10 +5,17 @@
 //! concern, the server behaves well. It is written without an SDK, because an
 //! SDK would not let it break the rules.
 //!
+//! The behaviour `faulty` is to behave well but for the tool `fault`, of which each call
+//! says what is to go wrong with it. With `faulty --http PORT` it is served over
+//! streamable HTTP; it says where in a line on its standard output, and ends when its
+//! standard input does.
+//!
 //! If `MISBEHAVING_LOG` names a file, every received message is appended to it
 //! as one line, so that tests see what arrived and what did not.
 
+mod fault;
 mod good;
+mod http;
 mod tools;
 
 use std::{
@@ -67,6 +74,8 @@ enum Behaviour {
     EndlessLine,
     /// Answers requests that were cancelled all the same.
     AnswersCancelled,
+    /// As `Good`, with the tool `fault`.
+    Faulty,
     /// Ends neither when its stdin ends nor on SIGTERM.
     Stubborn,
 }
@@ -96,6 +105,7 @@ impl Behaviour {
             "malformed" => Self::Malformed,
             "endless-line" => Self::EndlessLine,
             "answers-cancelled" => Self::AnswersCancelled,
+            "faulty" => Self::Faulty,
             "stubborn" => Self::Stubborn,
             _ => return Err(format!("no behaviour is named {name:?}")),
         })
@@ -164,6 +174,9 @@ impl Server {
 
     fn answer(&self, request: &Request) {
         let is_call = request.method == "tools/call";
+        if is_call && self.behaviour == Behaviour::Faulty && request.params["name"] == "fault" {
+            return fault::answer(request, &self.tools, &mut fault::Pipe);
+        }
         let mut id = request.id.clone();
         match self.behaviour {
             Behaviour::Garbage => return send_line("this is no JSON {"),
@@ -296,6 +309,13 @@ fn open_log(file: impl AsRef<Path>) -> Mutex<File> {
     Mutex::new(log.expect("MISBEHAVING_LOG can be written to"))
 }
 
+/// The port that stands behind `--http`, if that is there.
+fn http_port(mut arguments: impl Iterator<Item = String>) -> Option<u16> {
+    arguments.find(|argument| argument == "--http")?;
+    let port = arguments.next().and_then(|port| port.parse().ok());
+    Some(port.unwrap_or_else(|| die("which port?")))
+}
+
 fn main() {
     let behaviour = match Behaviour::from_arguments(env::args().skip(1)) {
         Ok(behaviour) => behaviour,
@@ -311,8 +331,13 @@ fn main() {
         tools: Tools::default(),
         log: env::var_os("MISBEHAVING_LOG").map(open_log),
     });
+    let port = http_port(env::args().skip(2));
+    if let Some(port) = port {
+        http::serve(&server, port);
+    }
     for line in io::stdin().lock().lines() {
         match line {
+            Ok(_) if port.is_some() => {}
             Ok(line) => server.receive(&line),
             Err(_) => break,
         }

@@ -115,6 +115,11 @@ impl Tools {
                 ["with space", "ünïcode", "", &long, "good"].map(named).into()
             }
             Behaviour::Twins => ["twin", "twin", "good"].map(named).into(),
+            Behaviour::Faulty => {
+                let anything = json!({"type": "object", "properties": {}});
+                let fault = json!({"name": "fault", "inputSchema": anything});
+                DECLARATIONS.iter().map(declared).chain([fault]).collect()
+            }
             _ => {
                 let added = self.memory().added.clone();
                 let added = added.iter().map(|name| named(name));

@@ -1,0 +1,82 @@
+//! What a composite makes of a backend that fails in every way there is: in memory, as a
+//! child process, and over HTTP. Its other branches are unharmed, and it comes back.
+
+#[cfg(feature = "http")]
+mod http;
+mod memory;
+#[cfg(feature = "stdio")]
+mod stdio;
+
+use std::time::Duration;
+
+use mcp_composite::{
+    adapter::{Router, router::Backend},
+    composite::{Composite, CompositeLayer, CompositeTool, Target},
+    message::{Reply, Request},
+    testing::{self, Server},
+};
+use serde_json::{Value, json};
+use tower::{BoxError, Layer};
+use tower_service::Service;
+
+/// How long the target that fails may take, if it is to be late.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// What is said of one that is.
+const LATE: [&str; 3] = ["timed_out", "timeout", "no answer within 1."];
+
+/// A fan-out to a backend that fails, `far`, and to one that does not, `near`.
+fn both<S>(far: S) -> Composite<Router>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    both_within(PATIENCE, far)
+}
+
+fn both_within<S>(patience: Duration, far: S) -> Composite<Router>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let router = Router::builder()
+        .backend(Backend::new("near", Server::new().echoes("fault")))
+        .backend(Backend::new("far", far))
+        .build()
+        .unwrap();
+    let targets = [
+        Target::new("near_fault").id("near").arguments(json!({ "marker": "$input.marker" })),
+        Target::new("far_fault").id("far").timeout(patience),
+    ];
+    let both = CompositeTool::fan_out("both", "Both of them", targets);
+    CompositeLayer::new([both]).unwrap().layer(router)
+}
+
+/// What becomes of the branch that fails; the other one is looked after here.
+async fn far<S>(service: &S, marker: &str, how: &Value) -> Value
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    let mut arguments = how.clone();
+    arguments["marker"] = marker.into();
+    let result = testing::call(service, "both", arguments).await;
+    let mut branches = result.structured_content.unwrap()["branches"].take();
+    let near = json!({ "status": "completed", "output": { "marker": marker } });
+    assert_eq!(branches["near"], near, "{how}");
+    branches["far"].take()
+}
+
+/// Shows that a branch has failed, and how: its status, the kind of its error, and what
+/// its message begins with.
+#[track_caller]
+fn assert_failed(branch: &Value, [status, kind, message]: [&str; 3], how: &str) {
+    let told = &branch["error"]["message"];
+    let is_told = told.as_str().is_some_and(|told| told.starts_with(message));
+    let is_so = branch["status"] == status && branch["error"]["kind"] == kind && is_told;
+    assert!(is_so, "{how}: {branch}, expected {status}, {kind}, {message}");
+}

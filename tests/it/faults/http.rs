@@ -1,0 +1,128 @@
+//! A server over HTTP, which is a process of its own.
+
+use std::{process::Stdio, time::Duration};
+
+use mcp_composite::adapter::RemoteService;
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, ChildStdin, Command},
+};
+
+use super::{LATE, assert_failed, both, both_within, far};
+use crate::{
+    programs::example,
+    support::{soon, until},
+};
+
+const NO_ANSWER: [&str; 3] = ["failed", "service", "backend `far` could not answer"];
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// It ends when its standard input does, whatever becomes of the test.
+struct Server {
+    process: Child,
+    _input: ChildStdin,
+    url: String,
+}
+
+impl Server {
+    async fn start(port: &str) -> Self {
+        let mut command = Command::new(example("misbehaving"));
+        command.args(["faulty", "--http", port]).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let _input = process.stdin.take().unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
+        let url = soon(output.next_line()).await.unwrap().expect("it says where it listens");
+        Self { process, _input, url }
+    }
+
+    /// At the same address, after it has ended.
+    async fn start_again(self) -> Self {
+        let Self { mut process, url, .. } = self;
+        soon(process.wait()).await.unwrap();
+        let port = url.rsplit(':').next().unwrap().trim_end_matches("/mcp").to_owned();
+        Self::start(&port).await
+    }
+
+    async fn connect(&self) -> RemoteService {
+        let remote = RemoteService::builder("far").http(&self.url, []);
+        soon(remote.connected()).await.unwrap();
+        remote
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_answer_costs_its_own_branch_only() {
+    let server = Server::start("0").await;
+    let service = both(server.connect().await);
+    let cases = [
+        ("failure", ["failed", "tool", "a fault"]),
+        ("error", ["failed", "protocol", "a fault"]),
+        ("malformed", ["failed", "protocol", "backend `far` gave an invalid answer"]),
+        ("garbage", NO_ANSWER),
+        ("refuses", NO_ANSWER),
+        ("breaks-off", NO_ANSWER),
+        ("wrong-id", LATE),
+        ("silent", LATE),
+    ];
+    for (how, expected) in cases {
+        assert_failed(&far(&service, how, &json!({ "how": how })).await, expected, how);
+        let well = far(&service, "well", &json!({})).await;
+        assert_eq!(well["output"]["marker"], "well", "after {how}: {well}");
+    }
+}
+
+#[tokio::test]
+async fn of_two_answers_the_first_counts_and_the_second_is_nobodys() {
+    let server = Server::start("0").await;
+    let service = both(server.connect().await);
+    for round in 0..20 {
+        let marker = format!("round {round}");
+        let branch = far(&service, &marker, &json!({ "how": "twice" })).await;
+        assert_eq!(branch["output"]["marker"], *marker);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_a_call_that_was_given_up_is_nobodys() {
+    let server = Server::start("0").await;
+    let service = both(server.connect().await);
+    let late = json!({ "how": "late", "ms": 300 });
+    for (round, patience) in [0, 50, 100].into_iter().enumerate() {
+        let call = far(&service, "given up", &late);
+        assert!(tokio::time::timeout(Duration::from_millis(patience), call).await.is_err());
+        let marker = format!("round {round}");
+        let branch = far(&service, &marker, &late).await;
+        assert_eq!(branch["output"]["marker"], *marker);
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_asks_of_nobody_changes_nothing() {
+    let server = Server::start("0").await;
+    let service = both(server.connect().await);
+    let branch = far(&service, "mine", &json!({ "how": "asks" })).await;
+    assert_eq!(branch["output"]["marker"], "mine");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_costs_its_own_branch_only() {
+    let server = Server::start("0").await;
+    let service = both_within(MINUTE, server.connect().await);
+    let huge = json!({ "how": "huge", "bytes": 20_000_000 });
+    assert_failed(&far(&service, "mine", &huge).await, NO_ANSWER, "huge");
+    assert_eq!(far(&service, "well", &json!({})).await["output"]["marker"], "well");
+}
+
+#[tokio::test]
+async fn a_server_that_is_lost_is_called_again_when_it_is_back() {
+    let mut server = Server::start("0").await;
+    let service = both(server.connect().await);
+    for how in ["exit", "killed"] {
+        let branch = far(&service, "mine", &json!({ "how": how })).await;
+        assert_eq!(branch["error"]["kind"], "service", "{branch}");
+        server = server.start_again().await;
+        until(async || far(&service, "well", &json!({})).await["output"]["marker"] == "well").await;
+    }
+}

@@ -1,0 +1,127 @@
+//! A child process, over pipes.
+
+use std::time::Duration;
+
+use mcp_composite::{
+    adapter::{RemoteService, remote::stdio::ChildProcess},
+    message::Request,
+    testing,
+};
+use serde_json::json;
+use tower::ServiceExt;
+
+use super::{LATE, assert_failed, both, both_within, far};
+use crate::{
+    programs::{example, is_running},
+    support::{soon, until},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const LOST: [&str; 3] =
+    ["failed", "service", "the connection to backend `far` was lost before it answered"];
+async fn start() -> RemoteService {
+    let process = ChildProcess::new(example("misbehaving")).args(["faulty"]);
+    let remote = RemoteService::builder("far").child_process(process);
+    soon(remote.connected()).await.unwrap();
+    remote
+}
+
+async fn pid(remote: &RemoteService) -> Option<u64> {
+    let reply = remote.clone().oneshot(Request::call_tool("pid")).await.ok()?;
+    reply.tool_result()?.structured_content.as_ref()?["pid"].as_u64()
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_answer_costs_its_own_branch_only() {
+    let remote = start().await;
+    let service = both(remote.clone());
+    let process = pid(&remote).await.unwrap();
+    let cases = [
+        ("failure", ["failed", "tool", "a fault"]),
+        ("error", ["failed", "protocol", "a fault"]),
+        ("malformed", ["failed", "protocol", "backend `far` gave an invalid answer"]),
+        ("garbage", LATE),
+        ("wrong-id", LATE),
+        ("silent", LATE),
+    ];
+    for (how, expected) in cases {
+        assert_failed(&far(&service, how, &json!({ "how": how })).await, expected, how);
+        let well = far(&service, "well", &json!({})).await;
+        assert_eq!(well["output"]["marker"], "well", "after {how}");
+    }
+    assert_eq!(pid(&remote).await, Some(process), "none of it is a reason to start anew");
+}
+
+#[tokio::test]
+async fn of_two_answers_the_first_counts_and_the_second_is_nobodys() {
+    let service = both(start().await);
+    for round in 0..20 {
+        let marker = format!("round {round}");
+        let branch = far(&service, &marker, &json!({ "how": "twice" })).await;
+        assert_eq!(branch["output"]["marker"], *marker);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_a_call_that_was_given_up_is_nobodys() {
+    let service = both(start().await);
+    let late = json!({ "how": "late", "ms": 300 });
+    for (round, patience) in [0, 50, 100].into_iter().enumerate() {
+        let call = far(&service, "given up", &late);
+        assert!(tokio::time::timeout(Duration::from_millis(patience), call).await.is_err());
+        let marker = format!("round {round}");
+        let branch = far(&service, &marker, &late).await;
+        assert_eq!(branch["output"]["marker"], *marker);
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_asks_of_nobody_changes_nothing() {
+    let service = both(start().await);
+    let branch = far(&service, "mine", &json!({ "how": "asks" })).await;
+    assert_eq!(branch["output"]["marker"], "mine");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_costs_its_own_branch_only() {
+    let service = both_within(MINUTE, start().await);
+    let huge = json!({ "how": "huge", "bytes": 20_000_000 });
+    let message = "backend `far` sent an answer of more than 16 MiB";
+    assert_failed(&far(&service, "mine", &huge).await, ["failed", "protocol", message], "huge");
+    assert_eq!(far(&service, "well", &json!({})).await["output"]["marker"], "well");
+}
+
+#[tokio::test]
+async fn a_process_that_is_lost_in_any_way_is_started_again_and_nothing_is_left_of_it() {
+    for how in ["exit", "killed", "breaks-off"] {
+        let remote = start().await;
+        let service = both(remote.clone());
+        let process = pid(&remote).await.unwrap();
+        assert_failed(&far(&service, "mine", &json!({ "how": how })).await, LOST, how);
+        until(async || pid(&remote).await.is_some_and(|again| again != process)).await;
+        assert_eq!(far(&service, "well", &json!({})).await["output"]["marker"], "well");
+        // The one that has only closed its pipe is ended by us.
+        until(async || !is_running(process)).await;
+    }
+}
+
+#[tokio::test]
+async fn all_that_a_process_was_doing_is_lost_with_it_and_nothing_else() {
+    let remote = start().await;
+    let service = both(remote.clone());
+    let slow = json!({ "how": "slow", "ms": 60_000 });
+    let slow: Vec<_> = (0..8).map(|place| (format!("slow {place}"), slow.clone())).collect();
+    let slow = slow.iter().map(|(marker, slow)| far(&service, marker, slow));
+    let lost = async {
+        let calls = async || {
+            let calls = testing::call(&remote, "calls", json!({})).await;
+            calls.structured_content.unwrap()["count"].as_u64().unwrap()
+        };
+        until(async || calls().await > 8).await;
+        far(&service, "last", &json!({ "how": "killed" })).await
+    };
+    let (slow, killed) = tokio::join!(futures::future::join_all(slow), lost);
+    for branch in slow.iter().chain([&killed]) {
+        assert_failed(branch, LOST, "killed");
+    }
+}
