@@ -31,6 +31,8 @@ mod handler;
 mod hide_the_parts;
 mod http;
 mod include;
+#[path = "../../examples/soak/invariants.rs"]
+mod invariants;
 #[cfg(feature = "stdio")]
 mod leaks;
 mod limit;
@@ -67,6 +69,7 @@ mod router;
 mod run_limits;
 mod scripted;
 mod serve;
+mod soak;
 mod stack;
 mod states;
 mod steps;

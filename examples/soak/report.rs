@@ -1,0 +1,212 @@
+//! What is counted along the way, and told at the end.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::resources::Memory;
+
+/// How often it is looked at whether this process is late.
+const LOOK: Duration = Duration::from_millis(100);
+/// Steps of latencies to a doubling: each is known to about six parts of a hundred.
+const STEPS: f64 = 12.0;
+/// From a microsecond to an hour.
+const BUCKETS: usize = 12 * 32;
+
+pub(crate) struct Report {
+    /// By tool and outcome.
+    outcomes: Mutex<BTreeMap<&'static str, BTreeMap<&'static str, u64>>>,
+    /// By backend and fault.
+    faults: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    /// By what is said in the place of a result, without its numbers.
+    told: Mutex<BTreeMap<String, u64>>,
+    latencies: Vec<AtomicU64>,
+    longest: AtomicU64,
+    asked: AtomicU64,
+    calls: AtomicU64,
+    going_on: AtomicUsize,
+    most_going_on: AtomicUsize,
+    /// How late this process was at most, in microseconds.
+    lag: AtomicU64,
+    /// How large this process was, in MiB, once in a while.
+    sizes: Mutex<Vec<f64>>,
+}
+
+/// One more call that goes on, while it lives.
+pub(crate) struct Begun<'r>(&'r Report);
+
+// === impl Report ===
+
+impl Report {
+    pub(crate) fn new() -> Self {
+        Self {
+            outcomes: Mutex::default(),
+            faults: Mutex::default(),
+            told: Mutex::default(),
+            latencies: (0..BUCKETS).map(|_| AtomicU64::default()).collect(),
+            longest: AtomicU64::default(),
+            asked: AtomicU64::default(),
+            calls: AtomicU64::default(),
+            going_on: AtomicUsize::default(),
+            most_going_on: AtomicUsize::default(),
+            lag: AtomicU64::default(),
+            sizes: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn begin(&self) -> Begun<'_> {
+        let now = self.going_on.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_going_on.fetch_max(now, Ordering::Relaxed);
+        Begun(self)
+    }
+
+    pub(crate) fn end(&self, begun: Begun<'_>, tool: &'static str, outcome: &'static str) {
+        drop(begun);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        *locked(&self.outcomes).entry(tool).or_default().entry(outcome).or_default() += 1;
+    }
+
+    pub(crate) fn fault(&self, backend: &'static str, fault: &'static str) {
+        if fault != "well" {
+            *locked(&self.faults).entry((backend, fault)).or_default() += 1;
+        }
+    }
+
+    /// Notes what an answer says that went wrong.
+    pub(crate) fn told(&self, answer: &Value) {
+        match answer {
+            Value::Array(parts) => parts.iter().for_each(|part| self.told(part)),
+            Value::Object(parts) => {
+                if let Some(message) = answer["error"]["message"].as_str() {
+                    let message = message.replace(|digit: char| digit.is_ascii_digit(), "");
+                    *locked(&self.told).entry(message).or_default() += 1;
+                }
+                parts.values().for_each(|part| self.told(part));
+            }
+            _ => (),
+        }
+    }
+
+    pub(crate) fn asked(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn took(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.longest.fetch_max(micros, Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is small")]
+        let bucket = ((micros.max(1) as f64).log2() * STEPS) as usize;
+        self.latencies[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How late this process was at most: a machine that is busy is no fault of ours.
+    pub(crate) fn lag(&self) -> Duration {
+        Duration::from_micros(self.lag.load(Ordering::Relaxed))
+    }
+
+    /// Looks at how late this process is and how large, for ever.
+    pub(crate) async fn look(&self) {
+        for turn in 0_u64.. {
+            let start = Instant::now();
+            sleep(LOOK).await;
+            let late = start.elapsed().saturating_sub(LOOK);
+            self.lag
+                .fetch_max(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            if turn % 10 == 0 {
+                locked(&self.sizes).push(Memory::now().now);
+            }
+        }
+    }
+
+    /// By how much this process has grown, in MiB, from the second quarter of the time
+    /// to the last, and how large it was in the second.
+    pub(crate) fn growth(&self) -> (f64, f64) {
+        let sizes = locked(&self.sizes).clone();
+        let quarter = sizes.len() / 4;
+        let median = |part: &[f64]| {
+            let mut part = part.to_vec();
+            part.sort_by(f64::total_cmp);
+            part.get(part.len() / 2).copied().unwrap_or_default()
+        };
+        let before = median(&sizes[quarter..quarter * 2]);
+        (median(&sizes[sizes.len() - quarter..]) - before, before)
+    }
+
+    /// The state of things, in a line.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "{} calls, {} going on, p50 {:?}, p99 {:?}, {:.0} MiB",
+            self.calls.load(Ordering::Relaxed),
+            self.going_on.load(Ordering::Relaxed),
+            self.latency(0.5),
+            self.latency(0.99),
+            Memory::now().now,
+        )
+    }
+
+    fn latency(&self, share: f64) -> Duration {
+        let counts: Vec<_> =
+            self.latencies.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        let wanted = counts.iter().sum::<u64>() as f64 * share;
+        let mut seen = 0;
+        let bucket = counts.iter().position(|count| {
+            seen += count;
+            seen as f64 >= wanted
+        });
+        let micros = 2_f64.powf((bucket.unwrap_or_default() as f64 + 1.0) / STEPS);
+        Duration::from_millis((micros / 1000.0).round().max(1.0) as u64)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcomes = locked(&self.outcomes);
+        let calls = self.calls.load(Ordering::Relaxed);
+        let most = self.most_going_on.load(Ordering::Relaxed);
+        writeln!(f, "calls: {calls}, at most {most} at the same time")?;
+        for (tool, outcomes) in outcomes.iter() {
+            let all: u64 = outcomes.values().sum();
+            let parts: Vec<_> =
+                outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
+            writeln!(f, "  {tool:<14} {all:>9}: {}", parts.join(", "))?;
+        }
+        writeln!(f, "questions answered by calling again: {}", self.asked.load(Ordering::Relaxed))?;
+        writeln!(f, "faults asked for:")?;
+        for ((backend, fault), count) in locked(&self.faults).iter() {
+            writeln!(f, "  {backend:<7} {fault:<12} {count:>9}")?;
+        }
+        writeln!(f, "errors told:")?;
+        for (message, count) in locked(&self.told).iter() {
+            writeln!(f, "  {count:>9} {message}")?;
+        }
+        let longest = Duration::from_micros(self.longest.load(Ordering::Relaxed));
+        writeln!(
+            f,
+            "latency: p50 {:?}, p99 {:?}, longest {longest:.1?}; this process was {:.0?} late at most",
+            self.latency(0.5),
+            self.latency(0.99),
+            self.lag(),
+        )
+    }
+}
+
+// === impl Begun ===
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.going_on.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}

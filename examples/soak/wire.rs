@@ -1,0 +1,229 @@
+//! A client of 2025-11-25 that is as plain as one can be, so that it sees each message
+//! that a server sends: also what an SDK would drop.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf},
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use crate::{
+    invariants::{Invariant, Invariants, markers},
+    world::Error,
+};
+
+/// A connection, and what is on its way over it.
+pub(crate) struct Wire {
+    lines: mpsc::UnboundedSender<String>,
+    calls: Arc<Calls>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// The requests that were sent, by their ids, which count from 0.
+struct Calls {
+    invariants: Arc<Invariants>,
+    sent: Mutex<Sent>,
+}
+
+#[derive(Default)]
+struct Sent {
+    count: usize,
+    waiting: HashMap<usize, Waiting>,
+    /// They may be answered, since the two can cross; once.
+    cancelled: HashSet<usize>,
+}
+
+struct Waiting {
+    marker: String,
+    answer: oneshot::Sender<Value>,
+}
+
+/// A call on its way. Dropped, it is cancelled at the server.
+pub(crate) struct Pending {
+    wire: Arc<Wire>,
+    id: usize,
+    answer: oneshot::Receiver<Value>,
+    is_answered: bool,
+}
+
+// === impl Wire ===
+
+impl Wire {
+    /// Introduces itself as a client that can be asked.
+    pub(crate) async fn connect(
+        stream: DuplexStream,
+        invariants: Arc<Invariants>,
+    ) -> Result<Arc<Self>, Error> {
+        let (read, write) = tokio::io::split(stream);
+        let (lines, to_write) = mpsc::unbounded_channel();
+        let calls = Arc::new(Calls { invariants, sent: Mutex::default() });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(write_lines(write, to_write));
+        tasks.spawn(read_lines(read, lines.clone(), calls.clone()));
+        let wire = Arc::new(Self { lines, calls, tasks: Mutex::new(tasks) });
+        let introduction = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": { "elicitation": {} },
+            "clientInfo": { "name": "soak", "version": "0" },
+        });
+        let answer = wire.send("", "initialize", &introduction).answer().await;
+        if answer["result"]["protocolVersion"].is_null() {
+            return Err(format!("no handshake, but {answer}").into());
+        }
+        wire.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        Ok(wire)
+    }
+
+    /// Sends a call of this marker.
+    pub(crate) fn call(self: &Arc<Self>, marker: &str, tool: &str, arguments: &Value) -> Pending {
+        self.send(marker, "tools/call", &json!({ "name": tool, "arguments": arguments }))
+    }
+
+    fn send(self: &Arc<Self>, marker: &str, method: &str, params: &Value) -> Pending {
+        let (tell, answer) = oneshot::channel();
+        let id = self.calls.begin(marker, tell);
+        self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        Pending { wire: self.clone(), id, answer, is_answered: false }
+    }
+
+    fn write(&self, message: &Value) {
+        // Nobody reads it only once the connection is closed.
+        let _ = self.lines.send(format!("{message}\n"));
+    }
+
+    /// How many calls wait for their answer.
+    pub(crate) fn waiting(&self) -> usize {
+        self.calls.sent().waiting.len()
+    }
+
+    pub(crate) async fn close(&self) {
+        let tasks = &mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = mem::take(tasks);
+        tasks.shutdown().await;
+    }
+}
+
+async fn write_lines(
+    mut write: WriteHalf<DuplexStream>,
+    mut lines: mpsc::UnboundedReceiver<String>,
+) {
+    while let Some(line) = lines.recv().await {
+        if write.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read_lines(
+    read: ReadHalf<DuplexStream>,
+    answers: mpsc::UnboundedSender<String>,
+    calls: Arc<Calls>,
+) {
+    let mut lines = BufReader::new(read).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let Ok(message) = serde_json::from_str::<Value>(&line) else {
+            calls.invariants.check(Invariant::AnsweredOnce, false, || "no JSON".to_owned());
+            continue;
+        };
+        match (message.get("method"), message.get("id")) {
+            (None, Some(_)) => calls.end(message),
+            (Some(_), Some(id)) => {
+                calls.check_question(&message);
+                // Says yes four times out of five.
+                let action = ["accept", "accept", "accept", "accept", "decline"];
+                let answer = json!({
+                    "jsonrpc": "2.0",
+                    "id": id,
+                    "result": { "action": action[fastrand::usize(0..5)], "content": {} },
+                });
+                let _ = answers.send(format!("{answer}\n"));
+            }
+            _ => (),
+        }
+    }
+}
+
+// === impl Calls ===
+
+impl Calls {
+    fn begin(&self, marker: &str, answer: oneshot::Sender<Value>) -> usize {
+        let mut sent = self.sent();
+        let id = sent.count;
+        sent.count += 1;
+        sent.waiting.insert(id, Waiting { marker: marker.to_owned(), answer });
+        id
+    }
+
+    /// Takes an answer to where it is waited for.
+    fn end(&self, message: Value) {
+        let id = message["id"].as_u64().and_then(|id| usize::try_from(id).ok());
+        let mut sent = self.sent();
+        let waiting = id.and_then(|id| sent.waiting.remove(&id));
+        let was_cancelled = id.is_some_and(|id| sent.cancelled.remove(&id));
+        let was_sent = id.is_some_and(|id| id < sent.count);
+        drop(sent);
+        let is_awaited = waiting.is_some() || was_cancelled;
+        self.invariants.check(Invariant::AnsweredOnce, is_awaited, || match was_sent {
+            true => format!("a second answer to {}", message["id"]),
+            false => format!("an answer to {}, which nobody asked", message["id"]),
+        });
+        if let Some(Waiting { answer, .. }) = waiting {
+            // Who gives up at this very moment does not want it.
+            let _ = answer.send(message);
+        }
+    }
+
+    fn cancel(&self, id: usize) {
+        let mut sent = self.sent();
+        if sent.waiting.remove(&id).is_some() {
+            sent.cancelled.insert(id);
+        }
+    }
+
+    /// A question is asked for one call of this connection, and has nothing of another.
+    fn check_question(&self, message: &Value) {
+        let text = message.to_string();
+        let asked: BTreeSet<_> = markers(&text).collect();
+        let sent = self.sent();
+        let waits = |marker: &str| sent.waiting.values().any(|waiting| waiting.marker == marker);
+        // One that was cancelled may still ask, since the two can cross.
+        let is_own = !sent.cancelled.is_empty() || asked.first().is_none_or(|marker| waits(marker));
+        drop(sent);
+        self.invariants.check(Invariant::OwnMarker, is_own && asked.len() <= 1, || {
+            format!("a question of no call of this connection: {text}")
+        });
+    }
+
+    fn sent(&self) -> MutexGuard<'_, Sent> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    pub(crate) async fn answer(&mut self) -> Value {
+        let answer = (&mut self.answer).await;
+        self.is_answered = true;
+        // Without an answer the connection is gone.
+        answer.unwrap_or_default()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.wire.calls.cancel(self.id);
+            let params = json!({ "requestId": self.id, "reason": "nobody wants to know" });
+            let method = "notifications/cancelled";
+            self.wire.write(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+        }
+    }
+}
