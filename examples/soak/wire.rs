@@ -103,10 +103,14 @@ impl Wire {
         self.calls.sent().waiting.len()
     }
 
+    /// Ends the connection, which the server takes for the end of its client.
     pub(crate) async fn close(&self) {
-        let tasks = &mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tasks = mem::take(tasks);
+        let mut tasks = mem::take(&mut *self.tasks());
         tasks.shutdown().await;
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

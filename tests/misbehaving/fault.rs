@@ -106,7 +106,7 @@ impl How {
 pub(crate) fn answer(request: &Request, tools: &Tools, wire: &mut impl Wire) {
     let arguments = &request.params["arguments"];
     let id = &request.id;
-    let well = || result(id, json!({"content": [], "structuredContent": echo(arguments)}));
+    let well = || result(id, &json!({"content": [], "structuredContent": echo(arguments)}));
     let Some(how) = How::of(arguments) else {
         return wire.answer(&error(id, -32602, "no such fault"));
     };
@@ -123,10 +123,10 @@ pub(crate) fn answer(request: &Request, tools: &Tools, wire: &mut impl Wire) {
         How::Silent => wire.silence(),
         How::Failure => {
             let why = json!([{"type": "text", "text": "a fault"}]);
-            wire.answer(&result(id, json!({"content": why, "isError": true})));
+            wire.answer(&result(id, &json!({"content": why, "isError": true})));
         }
         How::Error => wire.answer(&error(id, -32603, "a fault")),
-        How::Malformed => wire.answer(&result(id, json!({"content": "no list"}))),
+        How::Malformed => wire.answer(&result(id, &json!({"content": "no list"}))),
         How::Garbage => wire.garbage(),
         How::WrongId => {
             let mut wrong = well();
@@ -136,13 +136,13 @@ pub(crate) fn answer(request: &Request, tools: &Tools, wire: &mut impl Wire) {
         How::Twice => {
             wire.tell(&well());
             let second = json!({"marker": "the second answer"});
-            wire.answer(&result(id, json!({"content": [], "structuredContent": second})));
+            wire.answer(&result(id, &json!({"content": [], "structuredContent": second})));
         }
         How::Huge => {
             let bytes = arguments["bytes"].as_u64().unwrap_or_default();
             let text = "x".repeat(usize::try_from(bytes).expect("a size that fits into memory"));
             let content = json!([{"type": "text", "text": text}]);
-            wire.answer(&result(id, json!({"content": content})));
+            wire.answer(&result(id, &json!({"content": content})));
         }
         How::Asks => {
             for method in
@@ -184,7 +184,7 @@ fn asked(method: &str) -> Value {
     }
 }
 
-fn result(id: &Value, result: Value) -> Value {
+fn result(id: &Value, result: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 

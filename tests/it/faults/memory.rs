@@ -67,7 +67,7 @@ async fn about_the_share_that_was_said_meets_each_fault() {
 #[test]
 fn shares_that_cannot_be_are_refused() {
     let refused = |inject: fn() -> Faults| {
-        let panic = catch_unwind(AssertUnwindSafe(inject)).err().expect("a panic");
+        let panic = catch_unwind(AssertUnwindSafe(inject)).unwrap_err();
         *panic.downcast::<String>().unwrap()
     };
     assert_eq!(refused(|| nothing_of(-0.5)), "a share of -0.5 of all calls");
