@@ -72,7 +72,8 @@
 //!   and puts a changed file in the place of the old one while clients are served.
 //! - [`normalize`] finds calls in what language models write, and makes of the results
 //!   what they read: for the programs that ask them.
-//! - [`testing`] has scripted servers, to test files, stacks and rules of your own.
+//! - [`testing`] has scripted servers and faults, to test files, stacks and rules of your
+//!   own.
 //!
 //! # Features
 //!
@@ -84,7 +85,7 @@
 //! - `redis`: budgets, waiting runs and kept results that replicas share.
 //! - `rig-compose`: tools of the crate [`rig-compose`](rig_compose) as targets, and ours as
 //!   its tools.
-//! - `testing`: scripted servers, for your tests.
+//! - `testing`: scripted servers and faults, for your tests.
 //!
 //! # Runtime
 //!

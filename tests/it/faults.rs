@@ -9,6 +9,8 @@ mod stdio;
 
 use std::time::Duration;
 
+#[cfg(any(feature = "http", feature = "stdio"))]
+use mcp_composite::adapter::RemoteService;
 use mcp_composite::{
     adapter::{Router, router::Backend},
     composite::{Composite, CompositeLayer, CompositeTool, Target},
@@ -18,6 +20,9 @@ use mcp_composite::{
 use serde_json::{Value, json};
 use tower::{BoxError, Layer};
 use tower_service::Service;
+
+#[cfg(any(feature = "http", feature = "stdio"))]
+use crate::support::until;
 
 /// How long the target that fails may take, if it is to be late.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -79,4 +84,40 @@ fn assert_failed(branch: &Value, [status, kind, message]: [&str; 3], how: &str) 
     let is_told = told.as_str().is_some_and(|told| told.starts_with(message));
     let is_so = branch["status"] == status && branch["error"]["kind"] == kind && is_told;
     assert!(is_so, "{how}: {branch}, expected {status}, {kind}, {message}");
+}
+
+/// Waits until so many calls have come to a server, besides those that ask it for that.
+#[cfg(any(feature = "http", feature = "stdio"))]
+async fn until_called(remote: &RemoteService, others: u64) {
+    let mut asked = 0;
+    until(async || {
+        asked += 1;
+        let calls = testing::call(remote, "calls", json!({})).await;
+        let count = calls.structured_content.unwrap()["count"].as_u64();
+        count >= Some(others + asked)
+    })
+    .await;
+}
+
+/// Shows that calls which are given up leave no task behind, while the server goes on.
+#[cfg(any(feature = "http", feature = "stdio"))]
+async fn leave_nothing_behind(remote: &RemoteService) {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for how in ["silent", "slow", "late"] {
+        testing::call(remote, "fault", json!({})).await;
+        let before = tasks();
+        for patience in 0..40 {
+            let arguments = json!({ "how": how, "ms": 20 });
+            let call = testing::call(remote, "fault", arguments);
+            let _ = tokio::time::timeout(Duration::from_millis(patience / 2), call).await;
+        }
+        let mut turns = 0;
+        until(async || {
+            turns += 1;
+            // Connections that are kept for the next calls have tasks of their own.
+            assert!(turns < 500, "{how}: {} tasks, {before} before", tasks());
+            tasks() <= before + 4
+        })
+        .await;
+    }
 }

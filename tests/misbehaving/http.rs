@@ -58,6 +58,7 @@ fn answer(server: &Server, message: &Value, reply: &mut Reply) {
     let params = message["params"].clone();
     let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else {
         if message["method"] == "notifications/cancelled" {
+            thread::sleep(server.slow_to_hear);
             server.tools.note_cancellation(&params["requestId"]);
         }
         return reply.status("202 Accepted");

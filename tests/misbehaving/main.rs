@@ -8,7 +8,8 @@
 //! The behaviour `faulty` is to behave well but for the tool `fault`, of which each call
 //! says what is to go wrong with it. With `faulty --http PORT` it is served over
 //! streamable HTTP; it says where in a line on its standard output, and ends when its
-//! standard input does.
+//! standard input does. With `--slow-to-hear MS` behind that, it takes its time to hear
+//! that a request was cancelled.
 //!
 //! If `MISBEHAVING_LOG` names a file, every received message is appended to it
 //! as one line, so that tests see what arrived and what did not.
@@ -24,6 +25,7 @@ use std::{
     io::{self, BufRead, Write},
     path::Path,
     process,
+    str::FromStr,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -131,6 +133,8 @@ struct Server {
     behaviour: Behaviour,
     tools: Tools,
     log: Option<Mutex<File>>,
+    /// How long it takes over HTTP until it hears of a cancellation.
+    slow_to_hear: Duration,
 }
 
 impl Server {
@@ -309,11 +313,12 @@ fn open_log(file: impl AsRef<Path>) -> Mutex<File> {
     Mutex::new(log.expect("MISBEHAVING_LOG can be written to"))
 }
 
-/// The port that stands behind `--http`, if that is there.
-fn http_port(mut arguments: impl Iterator<Item = String>) -> Option<u16> {
-    arguments.find(|argument| argument == "--http")?;
-    let port = arguments.next().and_then(|port| port.parse().ok());
-    Some(port.unwrap_or_else(|| die("which port?")))
+/// The number that stands behind an option, if that is there.
+fn option<T: FromStr>(name: &str) -> Option<T> {
+    let mut arguments = env::args().skip(2);
+    arguments.find(|argument| argument == name)?;
+    let number = arguments.next().and_then(|number| number.parse().ok());
+    Some(number.unwrap_or_else(|| die(&format!("which number is {name}?"))))
 }
 
 fn main() {
@@ -330,8 +335,9 @@ fn main() {
         behaviour,
         tools: Tools::default(),
         log: env::var_os("MISBEHAVING_LOG").map(open_log),
+        slow_to_hear: Duration::from_millis(option("--slow-to-hear").unwrap_or_default()),
     });
-    let port = http_port(env::args().skip(2));
+    let port = option("--http");
     if let Some(port) = port {
         http::serve(&server, port);
     }

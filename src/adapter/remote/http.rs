@@ -8,7 +8,12 @@
 //! makes the [`Changes`](crate::changes::Changes) outdated. A session that the
 //! server does not know any more is a lost connection.
 //!
+//! That a request was cancelled is told to a server one at a time, and no more after five
+//! seconds: one that is slow to take it may not hear of it.
+//!
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
+
+mod impatient;
 
 use std::{collections::HashMap, error::Error};
 
@@ -18,6 +23,7 @@ use rmcp::transport::{
     streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError},
 };
 
+use self::impatient::Impatient;
 use super::{RemoteBuilder, RemoteService};
 
 /// How many requests a server may be answering at once. Past it they wait, so
@@ -69,7 +75,7 @@ impl RemoteBuilder {
         self.transport(move || {
             // The client of each connection starts with its transport.
             let transport = StreamableHttpClientTransport::from_config(config.clone());
-            async move { Ok::<_, std::convert::Infallible>(transport) }
+            async move { Ok::<_, std::convert::Infallible>(Impatient(transport)) }
         })
     }
 }

@@ -2,14 +2,14 @@
 
 use std::{process::Stdio, time::Duration};
 
-use mcp_composite::adapter::RemoteService;
+use mcp_composite::{adapter::RemoteService, testing};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, ChildStdin, Command},
 };
 
-use super::{LATE, assert_failed, both, both_within, far};
+use super::{LATE, assert_failed, both, both_within, far, leave_nothing_behind, until_called};
 use crate::{
     programs::example,
     support::{soon, until},
@@ -27,8 +27,12 @@ struct Server {
 
 impl Server {
     async fn start(port: &str) -> Self {
+        Self::start_with(&["--http", port]).await
+    }
+
+    async fn start_with(options: &[&str]) -> Self {
         let mut command = Command::new(example("misbehaving"));
-        command.args(["faulty", "--http", port]).kill_on_drop(true);
+        command.arg("faulty").args(options).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let _input = process.stdin.take().unwrap();
@@ -125,4 +129,40 @@ async fn a_server_that_is_lost_is_called_again_when_it_is_back() {
         server = server.start_again().await;
         until(async || far(&service, "well", &json!({})).await["output"]["marker"] == "well").await;
     }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_server_that_hangs_when_it_is_closed() {
+    let server = Server::start("0").await;
+    let remote = server.connect().await;
+    let service = both_within(MINUTE, remote.clone());
+    let close = async {
+        until_called(&remote, 1).await;
+        remote.close().await;
+    };
+    let hanging = json!({ "how": "silent" });
+    let (hung, ()) = soon(async { tokio::join!(far(&service, "mine", &hanging), close) }).await;
+    let lost = "the connection to backend `far` was lost before it answered";
+    assert_failed(&hung, ["failed", "service", lost], "closed");
+}
+
+#[tokio::test]
+async fn calls_that_are_given_up_leave_nothing_behind() {
+    let server = Server::start("0").await;
+    leave_nothing_behind(&server.connect().await).await;
+}
+
+#[tokio::test]
+async fn cancellations_that_a_server_is_slow_to_hear_of_do_not_pile_up() {
+    let server = Server::start_with(&["--http", "0", "--slow-to-hear", "1000"]).await;
+    let remote = server.connect().await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for _ in 0..60 {
+        let call = testing::call(&remote, "fault", json!({ "how": "silent" }));
+        assert!(tokio::time::timeout(Duration::from_millis(20), call).await.is_err());
+    }
+    // One after another they would take a minute.
+    let soon = tokio::time::timeout(Duration::from_secs(20), until(async || tasks() <= before + 4));
+    assert!(soon.await.is_ok(), "{} tasks, {before} before", tasks());
 }

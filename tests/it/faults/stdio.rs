@@ -5,12 +5,11 @@ use std::time::Duration;
 use mcp_composite::{
     adapter::{RemoteService, remote::stdio::ChildProcess},
     message::Request,
-    testing,
 };
 use serde_json::json;
 use tower::ServiceExt;
 
-use super::{LATE, assert_failed, both, both_within, far};
+use super::{LATE, assert_failed, both, both_within, far, leave_nothing_behind, until_called};
 use crate::{
     programs::{example, is_running},
     support::{soon, until},
@@ -113,15 +112,32 @@ async fn all_that_a_process_was_doing_is_lost_with_it_and_nothing_else() {
     let slow: Vec<_> = (0..8).map(|place| (format!("slow {place}"), slow.clone())).collect();
     let slow = slow.iter().map(|(marker, slow)| far(&service, marker, slow));
     let lost = async {
-        let calls = async || {
-            let calls = testing::call(&remote, "calls", json!({})).await;
-            calls.structured_content.unwrap()["count"].as_u64().unwrap()
-        };
-        until(async || calls().await > 8).await;
+        until_called(&remote, 8).await;
         far(&service, "last", &json!({ "how": "killed" })).await
     };
     let (slow, killed) = tokio::join!(futures::future::join_all(slow), lost);
     for branch in slow.iter().chain([&killed]) {
         assert_failed(branch, LOST, "killed");
     }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_process_that_hangs_when_it_is_closed() {
+    let remote = start().await;
+    let service = both_within(MINUTE, remote.clone());
+    let process = pid(&remote).await.unwrap();
+    let close = async {
+        // One asked which process it is.
+        until_called(&remote, 2).await;
+        remote.close().await;
+    };
+    let hanging = json!({ "how": "silent" });
+    let (hung, ()) = soon(async { tokio::join!(far(&service, "mine", &hanging), close) }).await;
+    assert_failed(&hung, LOST, "closed");
+    assert!(!is_running(process));
+}
+
+#[tokio::test]
+async fn calls_that_are_given_up_leave_nothing_behind() {
+    leave_nothing_behind(&start().await).await;
 }
