@@ -67,7 +67,7 @@ const RELOAD: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// By how many MiB the process may grow, besides a tenth of it, while the load is the same.
 const GROWTH: f64 = 16.0;
-/// How many callers there are when nothing is measured yet.
+/// How many callers there are when nothing is measured yet, and what is next to nothing.
 const FEW: usize = 20;
 
 struct Arguments {
@@ -158,6 +158,7 @@ impl Run {
             fatal: Fatal::new(),
             over: AtomicBool::new(false),
         });
+        let idle = Resources::at_rest().await;
         let mut looking = JoinSet::new();
         looking.spawn({
             let report = report.clone();
@@ -177,6 +178,12 @@ impl Run {
         drop(load);
 
         is_at_rest(&world, &invariants, &runs).await;
+        // A connection that is just made again may have some of its own.
+        let limit = Resources { tasks: idle.tasks + FEW, files: idle.files + FEW, ..idle };
+        let rest = Resources::settled(limit, PATIENCE).await;
+        invariants.check(Invariant::Baseline, rest.is_within(limit), || {
+            format!("{rest} while nobody calls, and {idle} before anybody did")
+        });
         for (fault, count) in injected(&world.faults).into_iter().filter(|_| callers > FEW) {
             println!("  memory  {fault:<12} {count:>9}");
         }

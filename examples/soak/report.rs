@@ -1,6 +1,7 @@
 //! What is counted along the way, and told at the end.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     fmt,
     sync::{
@@ -15,6 +16,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::resources::Memory;
 
+/// How many kinds of errors are told, those that there are most of.
+const TOLD: usize = 30;
 /// How often it is looked at whether this process is late.
 const LOOK: Duration = Duration::from_millis(100);
 /// Steps of latencies to a doubling: each is known to about six parts of a hundred.
@@ -87,7 +90,9 @@ impl Report {
             Value::Array(parts) => parts.iter().for_each(|part| self.told(part)),
             Value::Object(parts) => {
                 if let Some(message) = answer["error"]["message"].as_str() {
-                    let message = message.replace(|digit: char| digit.is_ascii_digit(), "");
+                    // What follows is of branches, which are told themselves.
+                    let line = message.lines().next().unwrap_or_default();
+                    let message = line.replace(|digit: char| digit.is_ascii_digit(), "");
                     *locked(&self.told).entry(message).or_default() += 1;
                 }
                 parts.values().for_each(|part| self.told(part));
@@ -122,7 +127,7 @@ impl Report {
             self.lag
                 .fetch_max(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
             if turn % 10 == 0 {
-                locked(&self.sizes).push(Memory::now().now);
+                locked(&self.sizes).push(Memory::now().own);
             }
         }
     }
@@ -185,7 +190,9 @@ impl fmt::Display for Report {
             writeln!(f, "  {backend:<7} {fault:<12} {count:>9}")?;
         }
         writeln!(f, "errors told:")?;
-        for (message, count) in locked(&self.told).iter() {
+        let mut told: Vec<_> = locked(&self.told).clone().into_iter().collect();
+        told.sort_by_key(|(_, count)| Reverse(*count));
+        for (message, count) in told.iter().take(TOLD) {
             writeln!(f, "  {count:>9} {message}")?;
         }
         let longest = Duration::from_micros(self.longest.load(Ordering::Relaxed));

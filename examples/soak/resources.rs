@@ -19,6 +19,8 @@ pub(crate) struct Resources {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) now: f64,
+    /// Without files that are mapped, such as debug information once there was a panic.
+    pub(crate) own: f64,
     pub(crate) peak: f64,
 }
 
@@ -81,7 +83,7 @@ impl Memory {
             let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
             kib.unwrap_or_default() / 1024.0
         };
-        Self { now: mib("VmRSS:"), peak: mib("VmHWM:") }
+        Self { now: mib("VmRSS:"), own: mib("RssAnon:"), peak: mib("VmHWM:") }
     }
 }
 

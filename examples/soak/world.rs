@@ -28,7 +28,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
-use tower::{BoxError, Layer, ServiceExt as _};
+use tower::{BoxError, Layer, ServiceExt as _, timeout::Timeout};
 
 use crate::{
     invariants::{Invariants, Runs},
@@ -42,6 +42,8 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a run may take, but for the time that a person takes.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(6);
+/// How long one call of the service in memory may take; the gateway has its own.
+const TIMEOUT: Duration = Duration::from_secs(4);
 /// How many connections clients have.
 const CONNECTIONS: usize = 16;
 
@@ -186,7 +188,7 @@ fn router(
     working: &Arc<AtomicUsize>,
 ) -> Result<Router, RouterError> {
     Router::builder()
-        .backend(Backend::new("memory", faults.layer(memory(working))))
+        .backend(Backend::new("memory", Timeout::new(faults.layer(memory(working)), TIMEOUT)))
         .backend(Backend::new("far", gateway.service()))
         .changes(gateway.changes())
         .build()
