@@ -10,6 +10,7 @@ use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ErrorData, InputRequiredResult,
     InputResponses, JsonObject,
 };
+use serde_json::Value;
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
@@ -33,12 +34,16 @@ use crate::{
     message::{
         BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer,
         client::Abilities,
+        is_deeper,
     },
     tasks::cancel_task,
 };
 
 /// How many questions a tool may ask at once.
 const MAX_QUESTIONS: usize = 32;
+/// How deep what a tool gives may be nested. What composites make of it has more levels,
+/// and no reader of JSON takes more than 128 in all.
+const MAX_LEVELS: usize = 110;
 /// How many bytes the key of a tool's question may have.
 const MAX_KEY: usize = 256;
 
@@ -156,7 +161,7 @@ where
             Route::Composite(callee) => {
                 let runner = self.runner.clone();
                 let run = run_nested(runner, callee, arguments, context, scope, answered);
-                Either::Right(run.boxed())
+                Either::Right(run.map(readable).boxed())
             }
             Route::Inner => {
                 let available = known.derived().available(self.composite);
@@ -178,7 +183,7 @@ where
                 // were counted where they came in.
                 let may_ask = MayAsk { abilities: self.abilities, closed: scope.closed.clone() };
                 let called = call_target(inner.clone(), request, may_ask);
-                Either::Left(called.map(move |reply| scope.keep(reply)))
+                Either::Left(called.map(move |reply| scope.keep(readable(reply))))
             }
         }
     }
@@ -245,6 +250,25 @@ fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Resu
     }
     params.input_responses = (!responses.is_empty()).then_some(responses);
     Ok(())
+}
+
+/// What a tool answers, unless a client could not read what is made of it.
+fn readable(answer: Called) -> Called {
+    let is_too_deep = |value: &Value| is_deeper(value, MAX_LEVELS);
+    let is_unreadable = match &answer {
+        Ok(ToolReply::Result(result)) => {
+            let meta = result.meta.iter().flat_map(|meta| meta.0.values());
+            result.structured_content.iter().chain(meta).any(is_too_deep)
+        }
+        // It is asked as it is, and neither kept nor answered where it is too deep.
+        Ok(ToolReply::Asks(_)) => false,
+        Err(error) => error.data.as_ref().is_some_and(is_too_deep),
+    };
+    if is_unreadable {
+        Err(protocol(&format!("the tool's answer is nested deeper than {MAX_LEVELS} levels")))
+    } else {
+        answer
+    }
 }
 
 /// Calls a tool of the service behind the layer.

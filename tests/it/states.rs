@@ -367,10 +367,7 @@ async fn a_run_asks_no_more_often_than_it_may() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_could_not_be_read_back_is_told_before_anybody_is_asked() {
-    let mut deep = json!("bottom");
-    for _ in 0..126 {
-        deep = json!([deep]);
-    }
+    let deep = (0..98).fold(json!("bottom"), |deep, _| json!([deep]));
     let server = Server::new().gives("details", json!({ "notes": deep })).echoes("deploy");
     let steps = [
         Step::new("details", "details"),
@@ -380,11 +377,18 @@ async fn a_result_that_could_not_be_read_back_is_told_before_anybody_is_asked() 
             .depends_on(["approve"]),
     ];
     let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
-    let service = service([release], signed(), &server);
-    let result = Call::new("release", json!({})).result(&service).await;
+    // Each composite around it adds levels to what is kept.
+    let around = |depth: usize| {
+        let within = if depth == 1 { "release".to_owned() } else { format!("around{}", depth - 1) };
+        CompositeTool::fan_out(format!("around{depth}"), "Calls it", [within])
+    };
+    let composites: Vec<_> = [release].into_iter().chain((1..=7).map(around)).collect();
+    let service = service(composites, signed(), &server);
+    let result = Call::new("around7", json!({})).result(&service).await;
     let text = &result.content[0].as_text().unwrap().text;
-    let why = "the run cannot wait for an answer: a result is nested too deep";
-    assert_eq!(*text, format!("step `approve` failed: {why}"));
+    let why =
+        "step `approve` failed: the run cannot wait for an answer: a result is nested too deep";
+    assert!(text.contains(why), "{text}");
     assert_eq!(server.called(), ["details"]);
 }
 

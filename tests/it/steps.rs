@@ -104,23 +104,24 @@ async fn null_is_a_default_result_like_any_other() {
 
 #[tokio::test(start_paused = true)]
 async fn arguments_that_are_nested_too_deep_fail_the_step() {
+    let nested = |levels, value| (0..levels).fold(value, |inner, _| json!([inner]));
     let workflow = CompositeTool::workflow(
         "pass_on",
         "Passes on what it gets",
         [
             Step::new("a", "give"),
-            Step::new("b", "take").arguments(json!({ "v": "$steps.a.output" })),
+            Step::new("b", "take").arguments(json!({ "v": nested(27, json!("$steps.a.output")) })),
         ],
     );
-    let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!([inner]));
-    let server = |levels| Server::new().gives("give", nested(levels)).echoes("take");
+    let server =
+        |levels| Server::new().gives("give", nested(levels, json!(1))).says("take", "taken");
 
     // The arguments themselves are a level.
-    let shallow = server(127);
+    let shallow = server(100);
     run(&workflow, &shallow, json!({})).await;
     assert_eq!(shallow.called(), ["give", "take"]);
 
-    let deep = server(128);
+    let deep = server(101);
     let result = run(&workflow, &deep, json!({})).await;
     assert_eq!(deep.called(), ["give"]);
     assert_eq!(
