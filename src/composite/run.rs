@@ -33,14 +33,12 @@ use crate::{
     },
     message::{
         BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer,
-        client::Abilities,
+        client::{Abilities, MAX_QUESTIONS},
         is_deeper,
     },
     tasks::cancel_task,
 };
 
-/// How many questions a tool may ask at once.
-const MAX_QUESTIONS: usize = 32;
 /// How deep what a tool gives may be nested. What composites make of it has more levels,
 /// and no reader of JSON takes more than 128 in all.
 const MAX_LEVELS: usize = 110;

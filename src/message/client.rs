@@ -1,6 +1,13 @@
 //! The client of a request, as far as it can be asked something.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::FutureExt;
 use rmcp::{
@@ -19,6 +26,12 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tracing::Instrument;
+
+/// How many questions a tool may ask at once.
+pub(crate) const MAX_QUESTIONS: usize = 32;
+/// How many questions are put to a client in the names of servers while one request of
+/// it goes on.
+const MAX_RELAYED: usize = 1_000;
 
 /// What a client can be asked for, by the names of its capabilities.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
@@ -72,6 +85,8 @@ struct Asked {
     request: RequestId,
     /// What it can be asked for, as it says so.
     capabilities: Map<String, Value>,
+    /// How many questions were put to it in the names of servers.
+    relayed: AtomicUsize,
 }
 
 /// A question on its way. Dropped, it is withdrawn.
@@ -139,7 +154,8 @@ impl LiveClient {
         let capabilities = declared(&info.capabilities)?;
         let can = !Abilities::of(&capabilities).is_nothing();
         can.then(|| {
-            Self(Arc::new(Asked { peer: peer.clone(), request: request.clone(), capabilities }))
+            let (peer, request, relayed) = (peer.clone(), request.clone(), AtomicUsize::new(0));
+            Self(Arc::new(Asked { peer, request, capabilities, relayed }))
         })
     }
 
@@ -172,6 +188,10 @@ impl LiveClient {
     pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
         if let Some(capability) = self.abilities().lacks(&request) {
             return Err(unanswered(format!("the client does not declare `{capability}`")));
+        }
+        if self.0.relayed.fetch_add(1, Ordering::Relaxed) >= MAX_RELAYED {
+            let reason = format!("more than {MAX_RELAYED} questions were asked for one request");
+            return Err(unanswered(reason));
         }
         self.answer(request).await.map_err(|error| match error {
             ServiceError::McpError(error) => error,

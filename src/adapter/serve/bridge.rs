@@ -9,7 +9,10 @@ use tower::BoxError;
 use tower_service::Service;
 
 use super::Shared;
-use crate::message::{Reply, Request, client::LiveClient};
+use crate::message::{
+    Reply, Request,
+    client::{LiveClient, MAX_QUESTIONS},
+};
 
 /// How often one request may ask before it is answered.
 const MAX_ROUNDS: usize = 10;
@@ -35,8 +38,12 @@ where
                     result => return Ok(result),
                 };
                 let InputRequiredResult { input_requests, request_state, .. } = asked;
-                let asked = input_requests.unwrap_or_default().into_iter();
-                let answers = try_join_all(asked.map(|(key, request)| {
+                let asked = input_requests.unwrap_or_default();
+                if asked.len() > MAX_QUESTIONS {
+                    let message = format!("`{method}` asks for too much at once");
+                    return Err(ErrorData::internal_error(message, None));
+                }
+                let answers = try_join_all(asked.into_iter().map(|(key, request)| {
                     client.relay(request).map(|answer| Ok((key, serde_json::to_value(answer?)?)))
                 }));
                 let answers = answers.await.map_err(|Unanswered(reason)| {
