@@ -1,13 +1,16 @@
 //! How large messages are, measured without building a string.
 //!
 //! What is counted are the bytes of keys, texts and data and a few for each
-//! other value and the shortest texts; escapes and punctuation are not.
+//! other value, the shortest texts and blocks of content without any; escapes and
+//! punctuation are not.
 
-use rmcp::model::{CallToolResult, ContentBlock, MetaObject, ResourceContents};
+use rmcp::model::{
+    Annotations, CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents,
+};
 use serde_json::Value;
 
 /// What a number, a boolean, a null or a pair of brackets counts, and a text in a
-/// value at least: there is no room for any number of empty ones.
+/// value or a block of content at least: there is no room for any number of empty ones.
 pub(super) const SMALL: usize = 4;
 
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
@@ -15,34 +18,64 @@ pub(crate) fn of_result(result: &CallToolResult) -> usize {
     content + of_meta(result.meta.as_ref()) + result.structured_content.as_ref().map_or(0, of_value)
 }
 
+/// A block counts all that a server can fill, and something if it has filled nothing.
 fn of_block(block: &ContentBlock) -> usize {
-    match block {
-        ContentBlock::Text(text) => text.text.len() + of_meta(text.meta.as_ref()),
+    let (content, meta, annotations) = match block {
+        ContentBlock::Text(text) => (text.text.len(), &text.meta, &text.annotations),
         ContentBlock::Image(image) => {
-            image.data.len() + image.mime_type.len() + of_meta(image.meta.as_ref())
+            (image.data.len() + image.mime_type.len(), &image.meta, &image.annotations)
         }
         ContentBlock::Audio(audio) => {
-            audio.data.len() + audio.mime_type.len() + of_meta(audio.meta.as_ref())
+            (audio.data.len() + audio.mime_type.len(), &audio.meta, &audio.annotations)
         }
         ContentBlock::Resource(resource) => {
-            let content = match &resource.resource {
-                ResourceContents::TextResourceContents { uri, text, meta, .. } => {
-                    uri.len() + text.len() + of_meta(meta.as_ref())
-                }
-                ResourceContents::BlobResourceContents { uri, blob, meta, .. } => {
-                    uri.len() + blob.len() + of_meta(meta.as_ref())
-                }
-                _ => SMALL,
-            };
-            content + of_meta(resource.meta.as_ref())
+            (of_contents(&resource.resource), &resource.meta, &resource.annotations)
         }
-        ContentBlock::ResourceLink(link) => {
-            let texts = [link.title.as_ref(), link.description.as_ref()];
-            let texts: usize = texts.into_iter().flatten().map(String::len).sum();
-            link.uri.len() + link.name.len() + texts + of_meta(link.meta.as_ref())
+        ContentBlock::ResourceLink(link) => (of_link(link), &link.meta, &link.annotations),
+        _ => return SMALL,
+    };
+    let annotations = annotations.as_ref().map_or(0, of_annotations);
+    SMALL.max(content + of_meta(meta.as_ref()) + annotations)
+}
+
+fn of_contents(contents: &ResourceContents) -> usize {
+    let (uri, mime_type, content, meta) = match contents {
+        ResourceContents::TextResourceContents { uri, mime_type, text, meta } => {
+            (uri, mime_type, text, meta)
         }
-        _ => SMALL,
-    }
+        ResourceContents::BlobResourceContents { uri, mime_type, blob, meta } => {
+            (uri, mime_type, blob, meta)
+        }
+        _ => return SMALL,
+    };
+    uri.len() + of_texts([mime_type]) + content.len() + of_meta(meta.as_ref())
+}
+
+fn of_link(link: &Resource) -> usize {
+    let icons = link.icons.iter().flatten();
+    let icons = icons.map(|icon| {
+        let sizes = icon.sizes.iter().flatten();
+        SMALL
+            + icon.src.len()
+            + of_texts([&icon.mime_type])
+            + sizes.map(|size| of_text(size)).sum::<usize>()
+    });
+    let texts = [&link.title, &link.description, &link.mime_type];
+    link.uri.len() + link.name.len() + of_texts(texts) + icons.sum::<usize>()
+}
+
+fn of_annotations(annotations: &Annotations) -> usize {
+    let audience = annotations.audience.as_ref().map_or(0, Vec::len);
+    audience * SMALL + of_texts([&annotations.last_modified])
+}
+
+fn of_texts<'t>(texts: impl IntoIterator<Item = &'t Option<String>>) -> usize {
+    texts.into_iter().flatten().map(String::len).sum()
+}
+
+/// A text of a list, of which there may be any number.
+fn of_text(text: &str) -> usize {
+    text.len().max(SMALL)
 }
 
 fn of_meta(meta: Option<&MetaObject>) -> usize {
