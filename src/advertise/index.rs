@@ -16,6 +16,9 @@ const MAX_QUERY_WORDS: usize = 32;
 /// How much of a name, a title or a description is read, in bytes and in words.
 const MAX_TEXT: usize = 8_192;
 const MAX_TEXT_WORDS: usize = 512;
+/// How many words of all tools together are read. Tools beyond that are found by their
+/// names as wholes.
+const MAX_WORDS: usize = 1_000_000;
 /// How many characters a word must have to be found by, or find, a longer one.
 const MIN_BEGINNING: usize = 3;
 
@@ -36,6 +39,8 @@ pub struct Index {
     words: BTreeMap<String, Vec<Posting>>,
     /// Which tools have a name of these words.
     names: HashMap<String, Vec<u32>>,
+    /// How many words were read.
+    read: usize,
 }
 
 /// That a word stands in a tool.
@@ -107,7 +112,9 @@ impl Index {
 
     /// Adds words that weigh no more than those which were added before.
     fn add_words(&mut self, tool: u32, weight: f32, words: impl IntoIterator<Item = String>) {
-        for word in words.into_iter().take(MAX_TEXT_WORDS) {
+        let room = MAX_WORDS - self.read;
+        for word in words.into_iter().take(MAX_TEXT_WORDS.min(room)) {
+            self.read += 1;
             let postings = self.words.entry(word).or_default();
             if postings.last().is_none_or(|last| last.tool != tool) {
                 postings.push(Posting { tool, weight });

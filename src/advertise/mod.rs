@@ -42,7 +42,8 @@
 //! such as `GitHub` or `oauth2`, is that word and each of its parts; characters of
 //! scripts without spaces are words of their own. The first 1024 bytes of a query
 //! and 32 different words of it are read, and the first 8192 bytes and 512 words
-//! of a text.
+//! of a text. After a million words of all tools together, further tools are found by
+//! their names alone.
 //!
 //! A tool is found if it has any word of the query. Its score is the sum, over the
 //! words of the query, of *weight × closeness × rarity*:

@@ -72,6 +72,22 @@ fn of_a_tool_and_of_a_query_only_so_much_is_read() {
     assert_eq!(found(&format!("{} word00000", others.join(" "))), 0);
 }
 
+#[test]
+fn of_all_tools_together_only_so_much_is_read() {
+    let words = |tool: usize| {
+        let words = (0..500).map(|word| (5_000_000 + tool * 500 + word).to_string());
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let tools: Tools = (0..2_100)
+        .map(|tool| Tool::new(format!("t{tool:07}"), words(tool), JsonObject::new()))
+        .collect();
+    let index = Index::new(&tools, |_| true);
+    let found = |query: &str| index.search(query, None, 10).total;
+    assert_eq!((found("5000007"), found("6049999")), (1, 0));
+    let best = index.search("t0002099", None, 1).places;
+    assert_eq!(best, [2099], "it has a name all the same");
+}
+
 /// What is listed says the same of arguments as what is checked.
 #[test]
 fn the_arguments_that_are_taken_are_those_that_fit_the_schemas() {
