@@ -38,6 +38,9 @@ use crate::{
 
 /// How often a connection is looked at, since nothing tells that it has ended.
 const LOOK: Duration = Duration::from_secs(2);
+/// How many streams of a connection may be asked for and not have begun, of which it is
+/// known what has changed since.
+const MOST_ASKED: usize = 64;
 /// How many subscriptions of one stream are on their way at a time.
 const SUBSCRIBING: usize = 8;
 /// Under which key of `_meta` a client names the token of its progress.
@@ -223,10 +226,21 @@ impl Connection {
         }
     }
 
+    /// Notes that a stream is asked for, which tells of what changes from now on.
+    ///
+    /// One whose request is cancelled never begins, so there is an end to them; of those
+    /// beyond it, a change in the moment before they begin is not told.
+    pub(super) fn ask(&self, changing: &Changing) {
+        let mut asked = self.asked();
+        if asked.len() < MOST_ASKED {
+            asked.push(changing.watch());
+        }
+    }
+
     /// What may have changed since a stream was asked for.
     ///
     /// Of several, any will do: at worst it tells of a change twice.
-    pub(super) fn asked(&self) -> MutexGuard<'_, Vec<Watch>> {
+    fn asked(&self) -> MutexGuard<'_, Vec<Watch>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -396,4 +410,21 @@ pub(super) fn accepted(
         uris.truncate(MOST_SUBSCRIPTIONS);
     }
     accepted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_never_begin_leave_no_more_than_a_few_watches() {
+        let nothing = Box::new(|_| Box::pin(future::ready(Ok(()))) as _);
+        let subscriptions = Arc::new(Subscriptions::new(nothing));
+        let changing = Changing { changes: Changes::default(), subscriptions };
+        let connection = Connection::default();
+        for _ in 0..10_000 {
+            connection.ask(&changing);
+        }
+        assert_eq!(connection.asked().len(), MOST_ASKED);
+    }
 }

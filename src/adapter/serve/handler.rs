@@ -275,7 +275,7 @@ where
         let handlers = self.shared.aside.accepted_filter(requested);
         let Some(changing) = &self.changing else { return handlers };
         // rmcp tells the client that it listens before we are called again.
-        self.connection.asked().push(changing.watch());
+        self.connection.ask(changing);
         // All that is declared, and so all that the handler can have accepted.
         Some(accepted(requested, &self.get_info().capabilities))
     }
