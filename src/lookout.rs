@@ -13,6 +13,9 @@ use std::{
 const MAX_NAMES: usize = 10_000;
 /// How many pages may have a successor that nobody has asked for.
 const MAX_CURSORS: usize = 1_000;
+/// How long a name or a cursor may be that is remembered: none that an operator meant is
+/// longer.
+const MAX_TEXT: usize = 1_024;
 
 /// Things that may stand in a list.
 pub(crate) trait Sought {
@@ -107,8 +110,11 @@ impl<S: Sought> Lookout<S> {
             return None;
         }
         let room = MAX_NAMES - search.names.len();
-        search.names.extend(names.into_iter().take(room));
+        let names = names.into_iter().filter(|name| name.len() <= MAX_TEXT);
+        search.names.extend(names.take(room));
         match next {
+            // The list is then not seen to its end.
+            Some(next) if next.len() > MAX_TEXT => None,
             Some(next) => {
                 // Lists that nobody goes on with must not keep others from being seen.
                 if search.cursors.len() == MAX_CURSORS {

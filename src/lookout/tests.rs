@@ -1,6 +1,7 @@
 use super::*;
 
 /// The names that were not seen yet.
+#[derive(Debug)]
 struct Names(Vec<&'static str>);
 
 impl Sought for Names {
@@ -110,4 +111,17 @@ fn of_a_list_without_end_only_so_many_names_are_kept() {
         assert!(lookout.see(&page, Some("next"), names).is_none());
     }
     assert_eq!(lookout.search().names.len(), MAX_NAMES);
+}
+
+#[test]
+fn texts_without_end_are_not_kept() {
+    let lookout = lookout(["x"]);
+    let long = "n".repeat(MAX_TEXT + 1);
+    let list: [Turn<'_>; 2] =
+        [(None, Some("2"), &[&*long, "a"]), (Some("2"), Some(&*long), &["b"])];
+    assert_eq!(turns(&lookout, &list), [None, None]);
+    let search = lookout.search();
+    assert!(search.names.iter().eq(["a", "b"]) && search.cursors.keys().eq(["2"]), "{search:?}");
+    drop(search);
+    assert!(lookout.page(Some(&long)).is_none());
 }
