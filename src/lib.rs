@@ -192,6 +192,9 @@ mod shelf;
 
 mod tasks;
 
+#[cfg(any(feature = "config", feature = "http"))]
+mod url;
+
 #[cfg(all(doctest, feature = "config"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

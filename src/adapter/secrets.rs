@@ -123,6 +123,13 @@ impl fmt::Debug for Secrets {
     }
 }
 
+/// What is secret of the value of a header besides the whole: what follows the scheme of
+/// an `Authorization`.
+#[cfg(any(feature = "config", feature = "http"))]
+pub(crate) fn credentials(value: &str) -> Option<&str> {
+    value.trim().split_once(' ').map(|(_, credentials)| credentials.trim())
+}
+
 /// Adds a secret in all its forms.
 fn add(secret: &str, texts: &mut BTreeSet<String>) {
     if secret.chars().nth(MIN_CHARACTERS - 1).is_none() {

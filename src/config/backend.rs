@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::{url, variables::Text};
-use crate::{adapter::secrets::Secrets, stack::BackendLayer};
+use super::variables::Text;
+use crate::{adapter::secrets::Secrets, stack::BackendLayer, url};
 
 /// How long a call may take, unless the backend says otherwise.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);

@@ -17,14 +17,14 @@ use super::{
     read::Reader,
     router::RouterConfig,
     source::shown,
-    url::Url,
     validate::{self, ValidateTable},
     variables::{Environment, Text},
 };
 use crate::{
-    adapter::{Secrets, router::Conflicts},
+    adapter::{Secrets, router::Conflicts, secrets::credentials},
     composite::Segment,
     stack::BackendLayer,
+    url::Url,
 };
 
 /// The key of the section.
@@ -393,7 +393,7 @@ impl Builder<'_, '_, '_> {
                 let message = format!("illegal value of header{named}: expected one line of text");
                 self.report(["headers", &name], message);
             }
-            self.secrets.extend(header::credentials(&text.value).map(str::to_owned));
+            self.secrets.extend(credentials(&text.value).map(str::to_owned));
             self.secrets.push(text.value.clone());
             headers.insert(name, text.value);
         }

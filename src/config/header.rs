@@ -30,9 +30,3 @@ pub(super) fn is_set_by_transport(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SET_BY_TRANSPORT.contains(&name.as_str()) || name.starts_with(MCP_PARAM)
 }
-
-/// What is secret of a value besides the whole: what follows the scheme of an
-/// `Authorization`.
-pub(super) fn credentials(value: &str) -> Option<&str> {
-    value.trim().split_once(' ').map(|(_, credentials)| credentials.trim())
-}

@@ -485,7 +485,6 @@ mod state;
 mod steps;
 mod stores;
 mod targets;
-mod url;
 mod validate;
 mod value;
 mod variables;

@@ -25,6 +25,10 @@ use rmcp::transport::{
 
 use self::impatient::Impatient;
 use super::{RemoteBuilder, RemoteService};
+use crate::{
+    adapter::{Secrets, secrets::credentials},
+    url::Url,
+};
 
 /// How many requests a server may be answering at once. Past it they wait, so
 /// this is more than a composite has targets.
@@ -33,7 +37,9 @@ const CONCURRENT_REQUESTS: usize = 256;
 impl RemoteBuilder {
     /// Connects over streamable HTTP to the server at this URL.
     ///
-    /// The headers are sent with every request, and nowhere shown.
+    /// The headers are sent with every request, and nowhere shown. Their values, and what
+    /// is secret in the URL, are [secrets](Self::secrets) like those that are set: the user,
+    /// the query, and what may be a token in the path.
     ///
     /// # Examples
     ///
@@ -56,18 +62,24 @@ impl RemoteBuilder {
     /// Panics outside a Tokio runtime with its time and I/O enabled.
     #[must_use]
     pub fn http(
-        self,
+        mut self,
         url: &str,
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
     ) -> RemoteService {
+        let mut secrets = Url::parse(url).map(|url| url.secrets()).unwrap_or_default();
         let headers: HashMap<_, _> = headers
             .into_iter()
             .map(|(name, mut value)| {
+                if let Ok(text) = value.to_str() {
+                    secrets.extend(credentials(text).map(str::to_owned));
+                    secrets.push(text.to_owned());
+                }
                 // `Debug` of whatever holds it says `Sensitive`.
                 value.set_sensitive(true);
                 (name, value)
             })
             .collect();
+        self.about.secrets = self.about.secrets.and(&Secrets::new(secrets));
         let config = StreamableHttpClientTransportConfig::with_uri(url)
             .custom_headers(headers)
             .max_concurrent_requests(CONCURRENT_REQUESTS)

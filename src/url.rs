@@ -1,10 +1,12 @@
+//! Addresses of web servers, and what in them is secret.
+
 use std::net::Ipv6Addr;
 
 /// The parts of an address that matter here.
 #[derive(Debug)]
-pub(super) struct Url<'t> {
+pub(crate) struct Url<'t> {
     /// The user and password in it.
-    pub(super) user: Option<&'t str>,
+    pub(crate) user: Option<&'t str>,
     path: &'t str,
     /// What is behind the `?`.
     query: Option<&'t str>,
@@ -21,7 +23,7 @@ const MIN_TOKEN_OF_LETTERS: usize = 20;
 
 impl<'t> Url<'t> {
     /// Takes an absolute URL of a web server apart; `None` if it is none.
-    pub(super) fn parse(text: &'t str) -> Option<Self> {
+    pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         if !["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
             || text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\\')
@@ -57,7 +59,7 @@ impl<'t> Url<'t> {
     /// What is secret in it, also without percent-encoding: user, query and
     /// fragment as one text each and what may be secret within them, and what may
     /// be a token in the path.
-    pub(super) fn secrets(&self) -> Vec<String> {
+    pub(crate) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         if let Some(user) = self.user {
             secrets.push(user);
@@ -98,7 +100,8 @@ fn may_be_token(part: &str) -> bool {
 /// As much of a URL as is never secret: its scheme and its host.
 ///
 /// Of one that has variables in it, this is called as it is written.
-pub(super) fn shown(written: &str) -> String {
+#[cfg(feature = "config")]
+pub(crate) fn shown(written: &str) -> String {
     let Some((scheme, rest)) = written.split_once("://") else {
         return "…".to_owned();
     };
@@ -216,6 +219,7 @@ mod tests {
         assert_eq!(percent_decoded("%%41%4%zz%+1"), "%A%4%zz%+1");
     }
 
+    #[cfg(feature = "config")]
     #[test]
     fn only_the_server_is_shown() {
         for (written, seen) in [
