@@ -1,4 +1,4 @@
-use std::{env, fs, path::Path};
+use std::{env, path::Path};
 
 use super::{
     BackendConfig, ConfigError, RouterConfig,
@@ -130,7 +130,7 @@ impl Config {
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
         let path = path.as_ref();
-        match fs::read_to_string(path) {
+        match include::read_first(path) {
             Ok(text) => Self::from_texts(&Texts::gather(&text, Some(path)), &env),
             Err(error) => Err(ConfigError::unreadable(path.to_owned(), error)),
         }

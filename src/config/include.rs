@@ -6,7 +6,8 @@
 
 use std::{
     borrow::Cow,
-    fs, io,
+    fs,
+    io::{self, Read as _},
     ops::Range,
     path::{Path, PathBuf},
     time::SystemTime,
@@ -29,6 +30,8 @@ pub(super) const KEY: &str = "include";
 const SECTION: &str = "composite_tools";
 /// How many files are included at most.
 const MAX_FILES: usize = 1_000;
+/// How large all files together may be.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Which files a configuration was read from.
 ///
@@ -146,7 +149,7 @@ impl Texts {
             self.mistakes.push((place, message));
             return;
         }
-        match fs::read_to_string(&path) {
+        match read_text(&path, MAX_BYTES.saturating_sub(self.text.len() as u64)) {
             Ok(text) => {
                 self.text.push('\n');
                 let start = self.text.len();
@@ -157,6 +160,7 @@ impl Texts {
                 let reason = match error.kind() {
                     io::ErrorKind::NotFound => "there is no such file".to_owned(),
                     io::ErrorKind::InvalidData => "it is no text".to_owned(),
+                    io::ErrorKind::FileTooLarge => error.to_string(),
                     kind => kind.to_string(),
                 };
                 self.mistakes.push((place, format!("cannot read `{}`: {reason}", path.display())));
@@ -195,6 +199,29 @@ impl Texts {
         let end = self.files.get(place + 1).map_or(self.text.len(), |next| next.start - 1);
         &self.text[self.files[place].start..end]
     }
+}
+
+/// The text of the first of all files.
+///
+/// # Errors
+///
+/// Returns an error if it cannot be read, or is larger than all may be together.
+pub(super) fn read_first(path: &Path) -> io::Result<String> {
+    read_text(path, MAX_BYTES)
+}
+
+/// The text of a file for which there is so much room.
+fn read_text(path: &Path, room: u64) -> io::Result<String> {
+    let mut text = Vec::new();
+    // A device may have no size, and no end.
+    let mut file = fs::File::open(path)?.take(room + 1);
+    file.read_to_end(&mut text)?;
+    if file.limit() > 0 {
+        let no_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is no text");
+        return String::from_utf8(text).map_err(no_text);
+    }
+    let why = format!("all files together have more than {} MiB", MAX_BYTES >> 20);
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 
 /// What the text includes, with its place among the texts of the key. What is
