@@ -22,6 +22,10 @@
 //!
 //! A limit of zero bytes lets nothing through but calls without arguments.
 //!
+//! Without a limit, a request is as large as its transport reads: with rmcp, 16 MiB over
+//! pipes and 4 MiB over HTTP. A [file](crate::config) has a limit of 4 MiB, and so of 128
+//! levels, unless it says otherwise.
+//!
 //! # Examples
 //!
 //! ```

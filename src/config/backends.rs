@@ -23,6 +23,7 @@ use super::{
 use crate::{
     adapter::{Secrets, router::Conflicts, secrets::credentials},
     composite::Segment,
+    limit::LimitLayer,
     stack::BackendLayer,
     url::Url,
 };
@@ -198,7 +199,8 @@ impl Builder<'_, '_, '_> {
         let aliases = self.at([aliases::SECTION]);
         let tables = mem::take(&mut table.aliases);
         let alias = aliases::build(tables, router.separator(), &aliases, self.reader).of(owner);
-        let (_, validate) = validate::build(&table.validate, &self.at(["validate"]), self.reader);
+        let (path, limit) = (self.at(["validate"]), LimitLayer::new());
+        let (_, validate) = validate::build(&table.validate, limit, &path, self.reader);
         BackendLayer::new().alias(alias).filter(filter).validate(validate)
     }
 

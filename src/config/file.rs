@@ -200,7 +200,8 @@ impl Config {
         }
         let router = router::build(file.router, reader);
         let backends = backends::build(file.backends, &router, environment, reader);
-        let (limit, validate) = validate::build(&file.validate, &["validate".into()], reader);
+        let (limit, validate) =
+            validate::build(&file.validate, validate::door(), &["validate".into()], reader);
         let filter = filter::build(file.filter, &["filter".into()], reader);
         let aliases = [aliases::SECTION.into()];
         let alias = aliases::build(file.aliases, router.separator(), &aliases, reader);

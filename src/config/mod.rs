@@ -281,7 +281,7 @@
 //!
 //! ```toml
 //! [validate]
-//! max_argument_bytes = 65536                   # of a request
+//! max_argument_bytes = 65536                   # of a request; 4 MiB, if not set
 //! max_depth = 16                               # of arrays and objects in it
 //! schema = "off"                               # "warn", "strict"
 //!
