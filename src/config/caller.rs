@@ -1,12 +1,19 @@
 //! The section `[caller]`.
 
 use serde::Deserialize;
+#[cfg(feature = "http")]
+use sha2::{Digest, Sha256};
 
 use super::{header, read::Reader, source::shown};
+#[cfg(feature = "http")]
+use crate::random;
 use crate::{composite::Segment, message::Context};
 
 /// The key of the section.
 const SECTION: &str = "caller";
+/// How long the name of a caller may be that is kept as it is.
+#[cfg(feature = "http")]
+const MAX_CALLER: usize = 256;
 
 /// Who calls.
 #[derive(Default, Deserialize)]
@@ -64,7 +71,12 @@ fn caller(context: &Context, header: &str) -> Option<String> {
     // and one who adds a name is another.
     let values = parts.headers.get_all(header).iter();
     let values = values.map(|value| value.as_bytes().iter().copied().map(char::from).collect());
-    values.reduce(|all: String, value: String| format!("{all}\n{value}"))
+    let caller = values.reduce(|all: String, value: String| format!("{all}\n{value}"))?;
+    // It is kept with what belongs to the caller, so it must not be as long as it likes.
+    // No header has a NUL, so no short name is the same as this.
+    let is_short = caller.len() <= MAX_CALLER;
+    let digest = || format!("\0{}", random::hex(&Sha256::digest(&caller)));
+    Some(if is_short { caller } else { digest() })
 }
 
 #[cfg(not(feature = "http"))]
@@ -102,6 +114,11 @@ mod tests {
             &[("x-forwarded-user", b"alice"), ("x-forwarded-user", b"bob")],
             &[("x-forwarded-user", b"alice, bob")],
         ];
+        // A long one is kept by its digest, which still tells it from others.
+        let long = [b'a'; 100_000];
+        let [one, other] = [&long[..], &long[1..]].map(|name| of(&[("x-forwarded-user", name)]));
+        assert!(one != other && one.is_some_and(|name| name.len() == 65));
+
         let mut callers: Vec<_> = values.into_iter().map(|headers| of(headers).unwrap()).collect();
         callers.sort();
         callers.dedup();
