@@ -5,12 +5,17 @@
 -- ARGV[1]  the SHA-256 of who asks
 -- ARGV[2]  `taken:` and what tells this taking from all others, as long as a SHA-256;
 --          empty if it is not taken
+-- ARGV[3]  how many bytes may be given, with the SHA-256 before them
 --
 -- Gives {0} if there is nothing, {1} if it is another's, or {2, what was put}.
 
 -- For how long whoever took it gets it again, in milliseconds.
 local REMEMBERED = 60000
 
+-- Whatever else can write here may have put something of any size.
+if redis.call('STRLEN', KEYS[1]) > tonumber(ARGV[3]) then
+  return {0}
+end
 local owner = redis.call('GETRANGE', KEYS[1], 0, 31)
 -- It is asked again, since the answer was lost.
 local is_again = owner ~= '' and owner == ARGV[2]

@@ -14,6 +14,8 @@ use crate::{
 
 /// How many random bytes a handle has.
 const HANDLE: usize = 32;
+/// How many bytes stand before what is kept, and tell whose it is.
+const OWNER: usize = 32;
 /// How many random bytes tell one who takes something from another: with what stands
 /// before them, they are as long as a digest.
 const TAKING: usize = 13;
@@ -80,7 +82,8 @@ impl Kept {
             Times::Many => String::new(),
         };
         let mut give = GIVE.key(self.key(handle));
-        give.arg(&digest([owner])[..]).arg(taking);
+        let most = OWNER.saturating_add(self.max_bytes);
+        give.arg(&digest([owner])[..]).arg(taking).arg(most);
         let asked = self.connection.ask(|mut server| {
             let give = &give;
             async move { give.invoke_async::<Vec<Value>>(&mut server).await }.boxed()

@@ -89,6 +89,16 @@ async fn a_state_stays_when_somebody_else_asks_for_it() {
 }
 
 #[tokio::test]
+async fn what_is_larger_than_one_may_be_is_not_taken() {
+    let server = Server::start();
+    let large = replica(&server).state().put(vec![b'x'; 10_001], b"").await.unwrap();
+    let states = replica(&server).state().max_state_bytes(10_000);
+    assert!(is_invalid(&states.take(&large, b"").await));
+    let fits = states.put(vec![b'x'; 10_000], b"").await.unwrap();
+    assert_eq!(states.take(&fits, b"").await.map(|state| state.len()), Ok(10_000));
+}
+
+#[tokio::test]
 async fn no_garbage_is_taken() {
     let server = Server::start();
     let states = replica(&server).state();
