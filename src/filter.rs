@@ -61,17 +61,24 @@
 //!
 //! # URIs
 //!
-//! A URI is compared as it is written. A server may know one resource by several,
-//! such as `file:///a/../secret` and `file:///%73ecret`, so allow what clients may read
+//! A URI is compared as it is written, and, if that is another one, as servers may read
+//! it: without `..` and needless escapes ([RFC 3986, section 6.2.2]). Both must be let
+//! through, so `file:///a/../secret` and `file:///%73ecret` are no ways around a rule. A
+//! server may know a resource by still other URIs, such as one with another host, and a
+//! tool by other names than it lists, in another case say. So allow what clients may use
 //! rather than deny what they may not. A template says nothing of the URIs made with
 //! it: to hide `db://{table}` is to hide `db://*` among the resources as well. A
 //! completion for a URI without a `{` is one for a resource too, and judged as both.
+//!
+//! [RFC 3986, section 6.2.2]: https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2
 //!
 //! # What it leaves alone
 //!
 //! The contents of what was allowed, though they may be under another URI, and links
 //! to resources in a tool's result; tasks, skills and requests that are not
 //! of the protocol.
+
+mod uri;
 
 use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
 
@@ -454,8 +461,14 @@ impl Settings {
     /// for lists and for all that asks for one item.
     fn permit(&self, kind: ItemKind, name: &str) -> bool {
         // Completions speak of a resource as if its URI were a template.
-        let is_resource = kind == ItemKind::ResourceTemplate && !name.contains('{');
-        self.selection(kind).selects(name) && (!is_resource || self.resources.selects(name))
+        let is_template = kind == ItemKind::ResourceTemplate && name.contains('{');
+        let selects = |name: &str| {
+            let is_resource = kind == ItemKind::ResourceTemplate && !is_template;
+            self.selection(kind).selects(name) && (!is_resource || self.resources.selects(name))
+        };
+        let has_one_spelling = kind.is_named() || is_template || !self.concern(kind);
+        selects(name)
+            && (has_one_spelling || uri::read_as(name).is_none_or(|other| selects(&other)))
     }
 
     fn permit_annotations(&self, tool: &Tool) -> bool {
