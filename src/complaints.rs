@@ -16,9 +16,10 @@ pub(crate) struct Complaints(Arc<Mutex<Vec<String>>>);
 // === impl Complaints ===
 
 impl Complaints {
-    /// Logs a complaint, unless it was.
+    /// Logs a complaint, unless it was; without what a terminal would obey in it, since
+    /// there may be names in it that clients and servers chose.
     pub(crate) fn tell(&self, complaint: fmt::Arguments<'_>) {
-        let complaint = complaint.to_string();
+        let complaint = printable(&complaint.to_string());
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() < MAX_COMPLAINTS && !told.contains(&complaint) {
             tracing::warn!("{complaint}");
@@ -29,5 +30,30 @@ impl Complaints {
     /// All that was said so far.
     pub(crate) fn told(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A text without what a terminal would obey.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\'' | '"' | '\\' => printable.push(character),
+            _ => printable.extend(character.escape_debug()),
+        }
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_makes_a_terminal_do_nothing() {
+        let complaints = Complaints::default();
+        complaints.tell(format_args!("tool `{}`: \"it's\" größe \\", "a\u{1b}[2J\r\n\u{202e}b"));
+        let told = "tool `a\\u{1b}[2J\\r\\n\\u{202e}b`: \"it's\" größe \\";
+        assert_eq!(complaints.told(), [told]);
     }
 }
