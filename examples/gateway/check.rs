@@ -86,6 +86,8 @@ pub(crate) async fn check(
     }
 
     let redacted = Redacted::of(config);
+    // What servers say of themselves makes no terminal do anything.
+    let text = text.replace(|c: char| c.is_control() && c != '\n', " ");
     out.write_all(redacted.text(&text).as_bytes())?;
     out.flush()?;
     if mistakes.is_empty() { Ok(()) } else { Err(redacted.text(&mistakes.join("\n")).into()) }
