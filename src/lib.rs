@@ -74,6 +74,8 @@
 //!   what they read: for the programs that ask them.
 //! - [`testing`] has scripted servers and faults, to test files, stacks and rules of your
 //!   own.
+//! - [`security`] says what is promised against clients, backends and files that mean ill,
+//!   and which test shows it.
 //!
 //! # Features
 //!
@@ -194,6 +196,9 @@ mod tasks;
 
 #[cfg(any(feature = "config", feature = "http"))]
 mod url;
+
+#[doc = include_str!("docs/security.md")]
+pub mod security {}
 
 #[cfg(all(doctest, feature = "config"))]
 #[doc = include_str!("../README.md")]

@@ -68,6 +68,7 @@ mod rig_compose;
 mod router;
 mod run_limits;
 mod scripted;
+mod security;
 mod serve;
 mod soak;
 mod stack;

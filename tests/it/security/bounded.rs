@@ -1,0 +1,244 @@
+//! Nothing that comes in from any side is without an end.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use mcp_composite::{
+    adapter::{HandlerService, ServeService},
+    composite::{CompositeLayer, CompositeTool, Limits},
+    message::Reply,
+    testing::{self, Answer, Server},
+};
+use rmcp::{
+    ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt, model::*,
+    service::RequestContext,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tower::Layer;
+
+use crate::support::{question, soon, tool};
+
+/// A value of which so many arrays stand in each other.
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!("bottom"), |value, _| json!([value]))
+}
+
+/// A person who is asked over a connection, counts that, and says yes.
+#[derive(Clone, Default)]
+struct Asked(Arc<AtomicUsize>);
+
+impl ClientHandler for Asked {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(
+            ClientCapabilities::builder().enable_elicitation().build(),
+            Implementation::new("asked", "0"),
+        )
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(ElicitResult::new(ElicitationAction::Accept))
+    }
+}
+
+/// The tool that both the person's client and the server know, called by it.
+async fn call_as(person: &Asked, server: impl ServerHandler) -> Result<Value, String> {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { drop(server.serve(near).await.unwrap().waiting().await) });
+    let client = person.clone().serve(far).await.unwrap();
+    let answer = soon(client.call_tool(CallToolRequestParams::new("look"))).await;
+    answer.map(|result| serde_json::to_value(result).unwrap()).map_err(|error| error.to_string())
+}
+
+fn served(service: impl Into<Answer>) -> Server {
+    Server::new().tool("look", service)
+}
+
+fn serve<S>(service: S) -> ServeService<S>
+where
+    S: tower::Service<mcp_composite::message::Request, Response = Reply, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    S::Error: Into<tower::BoxError>,
+{
+    let capabilities = ServerCapabilities::builder().enable_tools().build();
+    ServeService::new(service, ServerConfig::new(capabilities))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_nested_too_deep_costs_its_branch_and_not_the_client() {
+    // What came over a wire, where no reader takes more than 128 levels in all.
+    for levels in [125, 126, 200, 105, 109, 120] {
+        let structured = json!({ "a": { "b": nested(levels) } });
+        let in_meta = {
+            let mut meta = MetaObject::default();
+            meta.insert("deep".to_owned(), nested(levels));
+            let mut result = CallToolResult::success(vec![]);
+            result.meta = Some(meta);
+            result
+        };
+        let in_error = ErrorData::new(ErrorCode(7), "no", Some(nested(levels)));
+        let server = Server::new()
+            .says("fine", "fine")
+            .gives("content", structured)
+            .tool("meta", in_meta)
+            .tool("error", in_error);
+        let targets = ["fine", "content", "meta", "error"];
+        let composites = [
+            CompositeTool::fan_out("inner", "Looks", targets),
+            CompositeTool::fan_out("look", "Looks", ["inner", "fine"]),
+        ];
+        let service = CompositeLayer::new(composites).unwrap().layer(server);
+        let answer = call_as(&Asked::default(), serve(service)).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{levels}: {error}"));
+        let branches = &answer["structuredContent"]["branches"];
+        assert_eq!(branches["fine"]["status"], "completed", "{levels}");
+        let told = answer.to_string().matches("nested deeper than 110 levels").count();
+        assert_eq!(told > 0, levels > 105, "{levels}: {answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_that_says_nothing_is_counted_all_the_same() {
+    let large = || "x".repeat(200_000);
+    let link = |change: fn(&mut Resource, String)| {
+        let mut link = Resource::new("x:y", "x");
+        change(&mut link, large());
+        vec![ContentBlock::ResourceLink(link)]
+    };
+    let icons = link(|link, text| link.icons = Some(vec![Icon::new(text)]));
+    let mime = link(|link, text| link.mime_type = Some(text));
+    let annotations = link(|link, text| {
+        let mut annotations = Annotations::default();
+        annotations.last_modified = Some(text);
+        link.annotations = Some(annotations);
+    });
+    let embedded = ResourceContents::TextResourceContents {
+        uri: "x:y".to_owned(),
+        mime_type: Some(large()),
+        text: String::new(),
+        meta: None,
+    };
+    let cases = [
+        ("empty texts", vec![ContentBlock::text(""); 100_000]),
+        ("icons", icons),
+        ("the type of a link", mime),
+        ("annotations", annotations),
+        ("the type of a resource", vec![ContentBlock::resource(embedded)]),
+    ];
+    for (what, content) in cases {
+        let server = served(CallToolResult::success(content)).says("fine", "fine");
+        let look = CompositeTool::fan_out("both", "Looks", ["look", "fine"]);
+        let layer = CompositeLayer::new([look]).unwrap();
+        let service = layer.limits(Limits::default().max_result_bytes(100_000)).layer(server);
+        let result = testing::call(&service, "both", json!({})).await;
+        let branches = &result.structured_content.unwrap()["branches"];
+        let statuses = ["look", "fine"].map(|branch| branches[branch]["status"].clone());
+        assert_eq!(statuses, ["failed", "completed"], "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_puts_no_thousands_of_questions_to_a_person() {
+    let asks = |questions: usize| {
+        let question = || InputRequest::Elicitation(ElicitRequest::new(question()));
+        let asked = (0..questions).map(|key| (key.to_string(), question())).collect();
+        let asks = InputRequiredResult::new(Some(asked), Some("state".to_owned()));
+        Answer::from(Reply::from(ServerResult::InputRequiredResult(asks)))
+    };
+    let person = Asked::default();
+    let error = call_as(&person, serve(served(asks(33)))).await.unwrap_err();
+    assert!(error.contains("asks for too much at once"), "{error}");
+    assert_eq!(person.0.load(Ordering::Relaxed), 0, "nobody is asked in vain");
+
+    // As many as it may, again and again.
+    let error = call_as(&person, serve(served(asks(32)))).await.unwrap_err();
+    assert!(error.contains("asked again after 10 answers"), "{error}");
+    assert_eq!(person.0.load(Ordering::Relaxed), 320);
+}
+
+/// A server whose tool asks until it gets no answer.
+struct Insistent;
+
+impl ServerHandler for Insistent {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(vec![tool("insist")]))
+    }
+
+    async fn call_tool(
+        &self,
+        _: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        loop {
+            if let Err(error) = context.peer.create_elicitation(question()).await {
+                let why = ContentBlock::text(error.to_string());
+                return Ok(CallToolResult::error(vec![why]).into());
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_does_not_ask_for_ever_in_the_middle_of_a_call() {
+    let look = CompositeTool::fan_out("look", "Looks", ["insist"]);
+    let service = CompositeLayer::new([look]).unwrap().layer(HandlerService::new(Insistent));
+    let person = Asked::default();
+    let answer = call_as(&person, serve(service)).await.unwrap().to_string();
+    assert!(answer.contains("more than 1000 questions were asked for one request"), "{answer}");
+    assert_eq!(person.0.load(Ordering::Relaxed), 1_000);
+}
+
+#[cfg(feature = "config")]
+mod of_files {
+    use mcp_composite::config::Config;
+    use tower::Layer;
+
+    use super::{Server, json, nested, testing};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_clients_send_has_an_end_also_where_a_file_says_nothing() {
+        let server = Server::new().echoes("look");
+        let config = Config::from_toml_str("").unwrap();
+        let service = config.stack_layer().layer(server.clone());
+        let refused = |arguments| testing::refused(&service, "look", arguments);
+        let text = refused(json!({ "text": "x".repeat(4 << 20) })).await.message;
+        assert_eq!(text, "the request has more than 4194304 bytes (`max_argument_bytes`)");
+        let text = refused(json!({ "deep": nested(128) })).await.message;
+        assert_eq!(text, "the request has more than 128 levels of nesting (`max_depth`)");
+        assert_eq!(server.called(), [""; 0]);
+        let half = json!({ "text": "x".repeat(2 << 20), "deep": nested(100) });
+        testing::call(&service, "look", half).await;
+        assert_eq!(server.called(), ["look"]);
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_not_read() {
+        let directory = std::env::temp_dir().join(format!("mcp-composite-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = |name: &str| directory.join(name);
+        let large = "# nothing\n".repeat(2 << 20);
+        std::fs::write(path("large.toml"), &large).unwrap();
+        std::fs::write(path("small.toml"), "include = ['large.toml']\n").unwrap();
+        let loaded = ["large.toml", "small.toml"].map(|name| Config::load(path(name)));
+        std::fs::remove_dir_all(&directory).unwrap();
+
+        let [large, small] = loaded.map(Result::unwrap_err);
+        let reason = std::error::Error::source(&large).unwrap().to_string();
+        assert_eq!(reason, "all files together have more than 16 MiB");
+        assert!(small.mistakes()[0].message().contains("more than 16 MiB"), "{small}");
+    }
+}

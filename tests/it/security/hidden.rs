@@ -1,0 +1,174 @@
+//! What is hidden is reached in no way; most ways are in `ways.rs`, beside all rules.
+
+use std::{
+    convert::Infallible,
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use mcp_composite::{
+    advertise::AdvertiseLayer,
+    alias::{AliasLayer, ToolAlias},
+    composite::{Composite, CompositeLayer, CompositeTool, Step},
+    filter::{Filter, FilterLayer},
+    message::{Context, Reply, Request},
+    pattern::Selection,
+    reload::{Reload, Reloader},
+    state::SignedState,
+    testing::{self, Server},
+};
+use rmcp::model::{ClientRequest, ServerResult};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::scripted::{call, can_be_asked};
+
+type Stack = Composite<Filter<Server>>;
+
+/// Names that look like another, or that a careless server would take for it.
+fn like(name: &str) -> Vec<String> {
+    let mut capital = name.to_owned();
+    capital[..1].make_ascii_uppercase();
+    vec![
+        capital,
+        name.to_uppercase(),
+        format!(" {name}"),
+        format!("{name} "),
+        format!("{name}\0"),
+        format!("{name}\u{200b}"),
+        format!("\u{feff}{name}"),
+        // Cyrillic, full width, and with a combining mark.
+        name.replace('e', "\u{435}"),
+        name.replace('w', "\u{ff57}"),
+        name.replacen('e', "e\u{301}", 1),
+        name.replace('_', "-"),
+        name.replace('_', "%5f"),
+        format!("./{name}"),
+        format!("{name}/../{name}"),
+        format!("{name}\n"),
+    ]
+}
+
+#[tokio::test]
+async fn a_name_that_looks_like_another_is_another() {
+    let allow = |name: &str| Selection::default().allow([name]).unwrap();
+    let server = || Server::new().says("wipe_all", "wiped").says("peek", "peeked");
+    let alias = || AliasLayer::new().tools([ToolAlias::new("wipe_all").name("clean_we")]).unwrap();
+    for name in like("wipe_all").iter().chain(&like("clean_we")) {
+        let behind = server();
+        let filter = FilterLayer::new().tools(allow("peek")).layer(behind.clone());
+        let advertise = AdvertiseLayer::new().tools(allow("peek")).layer(behind.clone());
+        let renamed =
+            alias().layer(FilterLayer::new().tools(allow("wipe_all")).layer(behind.clone()));
+        let told = [
+            testing::refused(&filter, name, json!({})).await,
+            testing::refused(&advertise, name, json!({})).await,
+            testing::refused(&renamed, name, json!({})).await,
+        ];
+        // The same words as for what there is not, and as for what is hidden.
+        for error in told {
+            assert_eq!(error.message, format!("unknown tool `{name}`"));
+        }
+        assert_eq!(behind.called(), [""; 0], "{name:?}");
+    }
+    let hidden = FilterLayer::new().tools(allow("peek")).layer(server());
+    for name in ["wipe_all", "never_was"] {
+        let error = testing::refused(&hidden, name, json!({})).await;
+        assert_eq!(error.message, format!("unknown tool `{name}`"));
+    }
+}
+
+#[tokio::test]
+async fn a_resource_is_not_reached_by_another_spelling_of_its_uri() {
+    let allow = Selection::default().allow(["file:///open/*"]).unwrap();
+    let deny = Selection::default().deny(["file:///secret*"]).unwrap();
+    for (selection, rule) in [(allow, "allow"), (deny, "deny")] {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let server = {
+            let reads = reads.clone();
+            service_fn(move |_: Request| {
+                reads.fetch_add(1, Ordering::Relaxed);
+                ready(Ok::<Reply, Infallible>(ServerResult::empty(()).into()))
+            })
+        };
+        let service = FilterLayer::new().resources(selection).layer(server);
+        let read = async |method: &str, params: Value| {
+            let message = json!({ "method": method, "params": params });
+            let message: ClientRequest = serde_json::from_value(message).unwrap();
+            let reply = service.clone().oneshot(Request::new(message, Context::default())).await;
+            reply.unwrap().error().map(|error| error.message.to_string())
+        };
+        for uri in [
+            "file:///secret",
+            "file:///open/../secret",
+            "file:///open/%2e%2e/secret",
+            "file:///open/..%2Fsecret",
+            "file:///open/..\\secret",
+            "FILE:///%73ecret",
+            "file:///./secret",
+        ] {
+            let subject = json!({ "uri": uri });
+            let argument = json!({ "name": "a", "value": "" });
+            let completion =
+                json!({ "ref": { "type": "ref/resource", "uri": uri }, "argument": argument });
+            for (method, params) in [
+                ("resources/read", subject.clone()),
+                ("resources/subscribe", subject),
+                ("completion/complete", completion),
+            ] {
+                let told = read(method, params).await;
+                assert!(told.is_some(), "{rule}: `{method}` of `{uri}` passes");
+            }
+        }
+        assert_eq!(reads.load(Ordering::Relaxed), 0);
+        for uri in ["file:///open/a", "file:///open/a/../b", "file:///open/a%20b"] {
+            assert_eq!(read("resources/read", json!({ "uri": uri })).await, None, "{rule}: {uri}");
+        }
+    }
+}
+
+/// A stack over a server in which a run asks before it wipes, and what hides tools of it.
+fn stack(server: &Server, hide: &[&str]) -> Stack {
+    let steps = [
+        Step::new("look", "peek"),
+        Step::elicitation("sure", "Sure?", json!({})).depends_on(["look"]),
+        Step::new("wipe", "wipe_all").depends_on(["sure"]),
+    ];
+    let composite = CompositeTool::workflow("clean", "Cleans", steps);
+    let key = "a secret of at least 32 bytes, shared by replicas";
+    let layer = CompositeLayer::new([composite]).unwrap().state(SignedState::new(key).unwrap());
+    let hidden = Selection::default().deny(hide.iter().copied()).unwrap();
+    layer.layer(FilterLayer::new().tools(hidden).layer(server.clone()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waited_reaches_nothing_that_was_hidden_meanwhile() {
+    for hidden_meanwhile in [false, true] {
+        let server = Server::new().says("wipe_all", "wiped").says("peek", "peeked");
+        let (service, reloader): (Reload<Stack>, Reloader<_>) = Reload::new(stack(&server, &[]));
+        let mut request = call("clean", json!({}));
+        *request.context_mut().meta_mut() = can_be_asked();
+        let asked = service.clone().oneshot(request.clone()).await.unwrap().into_result().unwrap();
+        let ServerResult::InputRequiredResult(asked) = asked else { panic!("{asked:?}") };
+
+        let hide: &[&str] = if hidden_meanwhile { &["wipe_*"] } else { &[] };
+        reloader.replace(stack(&server, hide));
+        let params = request.tool_call_mut().unwrap();
+        params.request_state = asked.request_state;
+        let yes = json!({ "sure": { "action": "accept", "content": {} } });
+        params.input_responses = serde_json::from_value(yes).unwrap();
+        let reply = service.oneshot(request).await.unwrap();
+
+        let called = server.called();
+        if hidden_meanwhile {
+            assert_eq!(called, ["peek"]);
+            let told = format!("{reply:?}");
+            assert!(!told.contains("wiped"), "{told}");
+        } else {
+            assert_eq!(called, ["peek", "wipe_all"]);
+        }
+    }
+}

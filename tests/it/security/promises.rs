@@ -1,0 +1,61 @@
+//! The table of promises against the tests that there are.
+
+use std::{fs, path::Path};
+
+const PAGE: &str = include_str!("../../../src/docs/security.md");
+
+/// The names of all tests below a folder.
+fn tests_in(folder: &Path, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            tests_in(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let mut is_test = false;
+            for line in text.lines().map(str::trim) {
+                let name = line.trim_start_matches("async ").strip_prefix("fn ");
+                match name.and_then(|name| name.split_once('(')) {
+                    Some((name, _)) if is_test => names.push(name.to_owned()),
+                    _ => (),
+                }
+                // Other attributes and comments may stand between the two.
+                is_test = line.starts_with("#[test]")
+                    || line.starts_with("#[tokio::test")
+                    || is_test && (line.starts_with("#[") || line.starts_with("//"));
+            }
+        }
+    }
+}
+
+/// The promises of the page, each with the names of its tests.
+fn promises() -> Vec<(&'static str, Vec<&'static str>)> {
+    let rows = PAGE.lines().filter(|line| line.starts_with("| ") && !line.contains("| shown by"));
+    let cells = rows.filter_map(|row| row.trim_matches(['|', ' ']).rsplit_once(" | "));
+    cells.map(|(promise, tests)| (promise, tests.split('`').skip(1).step_by(2).collect())).collect()
+}
+
+#[test]
+fn every_promise_is_shown_by_a_test_that_there_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut tests = Vec::new();
+    for folder in ["src", "tests/it", "tests/redis"] {
+        // Not all of it is in the package.
+        if root.join(folder).exists() {
+            tests_in(&root.join(folder), &mut tests);
+        }
+    }
+    let promises = promises();
+    assert!(promises.len() > 30, "{} promises", promises.len());
+    let has_redis = root.join("tests/redis").exists();
+    for (promise, shown_by) in promises {
+        assert!(!shown_by.is_empty(), "no test shows that {promise}");
+        for test in shown_by {
+            let is_there = match test.strip_prefix("redis::") {
+                Some(name) => !has_redis || tests.iter().any(|test| test == name),
+                None => tests.iter().any(|name| name == test),
+            };
+            assert!(is_there, "there is no test `{test}`, which shows that {promise}");
+        }
+    }
+}

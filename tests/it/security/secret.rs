@@ -1,0 +1,163 @@
+//! What must not be told is told nowhere: each way for a call to fail, with canaries in
+//! all that is secret, and everything read that comes out.
+
+use mcp_composite::{
+    composite::{CompositeLayer, CompositeTool, OnError, Step, Strategy},
+    testing::{self, Answer, Server},
+    validate::{SchemaMode, ValidateLayer},
+};
+use rmcp::model::Tool;
+use serde_json::json;
+use tower::{Layer, ServiceExt};
+use tracing_subscriber::EnvFilter;
+
+use crate::{scripted::object, support::Logged};
+
+/// What a client sends, and nobody else need know.
+const ARGUMENT: &str = "canary-argument-5b1f";
+/// What the inside of a server is, such as addresses.
+const INSIDE: &str = "canary-inside-77c0";
+/// What a panic says.
+const PANIC: &str = "canary-panic-e0d4";
+
+/// Logs all that this crate says, at every level, while the value lives.
+fn logs_of_all_levels() -> (Logged, tracing::subscriber::DefaultGuard) {
+    let logged = Logged::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(logged.clone())
+        .with_env_filter(EnvFilter::new("mcp_composite=trace"))
+        .with_ansi(false)
+        .finish();
+    (logged, tracing::subscriber::set_default(subscriber))
+}
+
+/// Tools that fail in every way.
+fn failing() -> Server {
+    let strict = json!({
+        "type": "object",
+        "properties": { "n": { "type": "integer" }, "text": { "enum": ["a", "b"] } },
+        "required": ["n"],
+        "additionalProperties": false,
+    });
+    Server::new()
+        .tool("panics", Answer::panic(PANIC))
+        .tool("is_away", Answer::unavailable(format!("connect 10.0.0.7: {INSIDE}")))
+        .tool("refuses", Answer::error(-32602, "no"))
+        .fails("fails", "no")
+        .hangs("hangs")
+        .tool_as(Tool::new("is_strict", "Strict", object(strict)), Answer::text("fine"))
+}
+
+const TOOLS: [&str; 6] = ["panics", "is_away", "refuses", "fails", "hangs", "is_strict"];
+
+/// Composites that call a tool in every way in which its failure is told.
+fn composites(tool: &str) -> Vec<CompositeTool> {
+    let second = std::time::Duration::from_secs(1);
+    let given = json!({ "text": "$input.text" });
+    let fan_out = |name: &str| CompositeTool::fan_out(name, "Calls", [tool]).timeout(second);
+    vec![
+        fan_out("all"),
+        fan_out("race").strategy(Strategy::Race),
+        CompositeTool::pipeline(
+            "steps",
+            "Calls",
+            [Step::new("one", tool).arguments(given.clone())],
+        )
+        .timeout(second),
+        CompositeTool::workflow(
+            "each",
+            "Calls",
+            [Step::for_each("one", json!([1, 2]), tool)
+                .arguments(given)
+                .on_error(OnError::Continue)],
+        )
+        .timeout(second),
+        CompositeTool::workflow(
+            "template",
+            "Calls",
+            [Step::new("one", tool)
+                .arguments(json!({ "text": "{{ input.text | int + input.text.more }}" }))],
+        )
+        .timeout(second),
+        CompositeTool::workflow(
+            "condition",
+            "Calls",
+            [Step::new("one", tool).condition("{{ input.text | fromjson }}")],
+        )
+        .timeout(second),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_failure_tells_arguments_panics_or_the_inside_of_a_server() {
+    // The hook of the process tells panics on its standard error, which is no log.
+    let (logged, _logs) = logs_of_all_levels();
+    for tool in TOOLS {
+        let validate = ValidateLayer::new().schema(SchemaMode::Strict);
+        let service =
+            CompositeLayer::new(composites(tool)).unwrap().layer(validate.layer(failing()));
+        for name in ["all", "race", "steps", "each", "template", "condition"] {
+            let arguments = json!({ "text": ARGUMENT, ARGUMENT: [ARGUMENT] });
+            let request = testing::request(name, arguments);
+            let reply = service.clone().oneshot(request).await.unwrap();
+            // Of its arguments a client is told where they are wrong, never what they are.
+            let told = format!("{:?}", reply.into_result()).replace(&format!("/{ARGUMENT}"), "");
+            for canary in [ARGUMENT, PANIC, INSIDE] {
+                assert!(!told.contains(canary), "`{name}` of `{tool}` tells {canary}: {told}");
+            }
+        }
+    }
+    let text = logged.text();
+    assert!(text.contains(INSIDE), "an operator is told why a server is away: {text}");
+    for canary in [ARGUMENT, PANIC] {
+        assert!(!text.contains(canary), "{canary} is logged: {text}");
+    }
+}
+
+#[cfg(feature = "http")]
+mod over_http {
+    use axum::http::{HeaderMap, StatusCode, Uri};
+    use http::{HeaderValue, header::AUTHORIZATION};
+    use mcp_composite::adapter::RemoteService;
+    use tokio::{net::TcpListener, task::JoinSet};
+
+    use super::logs_of_all_levels;
+    use crate::support::soon;
+
+    const HEADER: &str = "canary-header-19aa";
+    const PASSWORD: &str = "canary-password-42be";
+    const QUERY: &str = "canary-query-c7d3";
+
+    /// Why a server is not connected, and what is logged of it.
+    async fn trouble(host: &str) -> String {
+        let (logged, _logs) = logs_of_all_levels();
+        let value = HeaderValue::try_from(format!("Bearer {HEADER}")).unwrap();
+        let url = format!("http://me:{PASSWORD}@{host}/mcp?key={QUERY}");
+        let remote = RemoteService::builder("docs").http(&url, [(AUTHORIZATION, value)]);
+        let trouble = soon(remote.connected()).await.unwrap_err();
+        let shown = format!("{trouble} {remote:?} {}", logged.text());
+        remote.close().await;
+        shown
+    }
+
+    #[tokio::test]
+    async fn credentials_of_a_server_over_http_are_told_nowhere() {
+        // A server that says what it was sent.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let answer = async |headers: HeaderMap, uri: Uri| {
+            (StatusCode::FORBIDDEN, format!("not you: {uri} {headers:?}"))
+        };
+        let mut serving = JoinSet::new();
+        let router = axum::Router::new().fallback(answer);
+        serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+
+        for host in [&*address, "127.0.0.1:1"] {
+            let told = trouble(host).await;
+            assert!(told.contains("not connected"), "{told}");
+            for canary in [HEADER, PASSWORD, QUERY] {
+                assert!(!told.contains(canary), "{canary} of {host} is told: {told}");
+            }
+        }
+    }
+}
