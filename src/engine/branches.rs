@@ -110,17 +110,14 @@ impl<T: Send + 'static> Branches<T> {
 
     /// The next branch that comes back; pending for good if none goes on.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
-        match (self.place, &mut *self.here) {
-            (Place::Here, [(id, branch)]) => {
-                let ended = branch.poll_unpin(cx).map(|end| (*id, end));
-                if ended.is_ready() {
-                    self.here.clear();
-                }
-                return ended;
+        if let (Place::Here, [(id, branch)]) = (self.place, &mut *self.here) {
+            let ended = branch.poll_unpin(cx).map(|end| (*id, end));
+            if ended.is_ready() {
+                self.here.clear();
             }
-            (_, []) => (),
-            _ => self.poll_here(cx),
+            return ended;
         }
+        self.poll_here(cx);
         if let Some(ended) = self.ended.pop_front() {
             return Poll::Ready(ended);
         }

@@ -63,5 +63,8 @@ mod tests {
         assert_eq!(read(&of(20_000)).and_then(|value| Some(value.as_array()?.len())), Some(20_001));
         assert_eq!(read(&of(30_000)), None);
         assert_eq!(read("[0"), None);
+        // Each comma counts 33.
+        let commas = ",".repeat(MAX_READ_BYTES / 33) + &"1".repeat(MAX_READ_BYTES % 33);
+        assert!(!is_too_large(&commas) && is_too_large(&(commas + "1")));
     }
 }

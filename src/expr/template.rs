@@ -220,11 +220,11 @@ impl Content {
         let paths: Vec<(&Path, bool)> = codes
             .iter()
             .flat_map(|(code, certain)| code.paths().iter().map(move |path| (path, *certain)))
-            .filter(|(path, _)| path.is_of_run())
             .collect();
         paths
             .iter()
             .filter_map(|(path, certain)| {
+                // What a loop gives is no value of the run.
                 let Start::Root(root) = path.start else { return None };
                 // Whoever asks whether it is defined knows what to do if it is not.
                 let asked = paths.iter().any(|(other, _)| {

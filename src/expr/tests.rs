@@ -51,6 +51,10 @@ fn what_is_no_reference_is_told_with_the_character() {
         ),
         ("$", "unknown reference `$`: expected `$input`, `$null`, or `$$` for a literal `$`"),
         (
+            "$input!",
+            "unknown reference `$input!`: expected `$input`, `$null`, or `$$` for a literal `$`",
+        ),
+        (
             "$input.",
             "malformed reference `$input.` at character 8: expected a key of letters, digits, `_` and `-`; others as `['key']`",
         ),
@@ -107,6 +111,40 @@ fn every_mistake_is_told_with_its_place() {
     let places: Vec<_> = errors.iter().map(|(path, _)| path.to_vec()).collect();
     let key = |key: &str| PathSegment::Key(key.to_owned());
     assert_eq!(places, [vec![key("a"), PathSegment::Index(1)], vec![key("b"), key("c")]]);
+}
+
+#[test]
+fn a_step_is_one_of_those_that_there_are() {
+    let names = Names { steps: &["a", "b"], ..Names::default() };
+    assert!(Expression::parse_in(&json!("$steps[1].text"), &names).is_ok());
+    for (written, expected) in [
+        ("$steps[2].text", "there is no step `2`, which `$steps[2].text` refers to"),
+        ("$steps[2]", "there is no step `2`, which `$steps[2]` refers to"),
+        (
+            "$steps.a['odd key']",
+            "a step has no `['odd key']`: did you mean `$steps.a.output['odd key']`?",
+        ),
+    ] {
+        let told = Expression::parse_in(&json!(written), &names).unwrap_err().to_string();
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn a_key_is_written_as_it_can_be_read() {
+    let written = |key: &str| PathSegment::from(key).to_string();
+    let keys = ["a", "get-logs", "ü_1", "odd key", "a.b", "", "it's"].map(written);
+    let expected = [".a", ".get-logs", ".ü_1", "['odd key']", "['a.b']", "['']", "[\"it's\"]"];
+    assert_eq!(keys, expected);
+    assert_eq!(PathSegment::from(7).to_string(), "[7]");
+}
+
+#[test]
+fn a_value_without_references_is_known_as_a_whole() {
+    let value = json!({ "a": [1, { "b": null }], "c": "text" });
+    assert_eq!(Expression::parse(&value).unwrap().as_literal(), Some(&value));
+    let value = json!({ "a": [1, { "b": "$input.x" }], "c": "text" });
+    assert_eq!(Expression::parse(&value).unwrap().as_literal(), None);
 }
 
 proptest! {

@@ -441,3 +441,66 @@ async fn no_branch_gets_the_answer_to_anothers_question_whatever_it_is_called() 
     assert_eq!(said(0), json!({ "x:sure": 1 }));
     assert_eq!([said(1), said(2)], [json!({ "sure": 2 }), json!({ "sure": 3 })]);
 }
+
+/// A question after which the run goes on whatever is said, or that keeps to `keys`.
+fn question_alone(keys: &Value) -> Plan {
+    let mut ask = json!({ "id": "ask", "message": "sure?" });
+    ask.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    plan(&json!([ask]), 1, Answer::Outcomes)
+}
+
+/// What becomes of it if this is said.
+async fn respond_alone(keys: &Value, response: Response) -> RunState {
+    let plan = question_alone(keys);
+    let mut rounds = Rounds::begin(&plan, json!({})).await;
+    rounds.respond(BTreeMap::from([("ask".to_owned(), response)])).await;
+    rounds.statuses();
+    rounds.state
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_person_did_is_the_output_of_the_step() {
+    let keys = json!({ "on_decline": "continue", "on_cancel": "continue" });
+    let answer = |action: &str| Response::Answer(json!({ "action": action }));
+    for (response, expected) in [
+        (answer("accept"), json!({ "action": "accept", "content": {} })),
+        (answer("decline"), json!({ "action": "decline" })),
+        (answer("cancel"), json!({ "action": "cancel" })),
+        (Response::Late, json!({ "action": "timeout" })),
+    ] {
+        let state = respond_alone(&keys, response).await;
+        assert_eq!(output_of(&state, 0), Some(expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_there_is_no_answer_is_told() {
+    let answer = |action: &str| Response::Answer(json!({ "action": action }));
+    for (response, kind, message) in [
+        (answer("decline"), ErrorKind::Declined, "the person declined"),
+        (answer("cancel"), ErrorKind::Dismissed, "the person gave no answer"),
+        (Response::Late, ErrorKind::Timeout, "nobody answered within 300s"),
+        (Response::Refused("not now".to_owned()), ErrorKind::Dismissed, "not now"),
+    ] {
+        let state = respond_alone(&json!({}), response).await;
+        assert_eq!(error(&state, 0), &StepError::new(kind, message));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_whose_time_is_over_is_not_asked_again() {
+    let plan = question_alone(&json!({ "timeout": 0.0 }));
+    let mut rounds = Rounds::begin(&plan, json!({})).await;
+    rounds.answer(json!({})).await;
+    assert_eq!(rounds.statuses(), [TimedOut]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_says_how_long_there_is_to_answer() {
+    let plan = question_alone(&json!({ "timeout": 7_200 }));
+    let rounds = Rounds::begin(&plan, json!({})).await;
+    let left = rounds.state.questions(&plan)["ask"].left().unwrap();
+    // The clock by which people answer is not that of the run.
+    assert!((7_100..=7_200).contains(&left.as_secs()), "{left:?}");
+    assert_eq!(question("of a tool").left(), None);
+}

@@ -157,3 +157,24 @@ async fn arguments_are_prepared_once_and_a_refusal_fails_the_step() {
     assert_eq!(error(&state, 2).message, "`bad` is not allowed");
     assert_eq!((state.failed, outcome(&state, 2).attempts), (Some(2), 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_the_end_of_the_run_cuts_off_is_told_and_not_the_one_before() {
+    let plan =
+        workflow(&json!([{ "id": "a", "arguments": {}, "retry": { "count": 1, "delay": 0 } }]));
+    let mut calls = 0;
+    let caller = |_: Call| {
+        calls += 1;
+        let is_first = calls == 1;
+        async move {
+            if !is_first {
+                pending::<()>().await;
+            }
+            Err::<CallToolResult, _>(StepError::new(ErrorKind::Service, "not now"))
+        }
+    };
+    let state = run(&plan, RunState::new(json!({}), 1), &scope(9), caller).await;
+    let StepError { kind, message, .. } = error(&state, 0);
+    assert_eq!((*kind, &**message), (ErrorKind::Timeout, "no answer within 9s"));
+    assert_eq!(outcome(&state, 0).attempts, 2);
+}

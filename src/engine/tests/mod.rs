@@ -1,5 +1,6 @@
 mod asks;
 mod attempts;
+mod branches;
 mod deadlines;
 mod fan_outs;
 mod graphs;
@@ -10,6 +11,7 @@ mod previews;
 mod properties;
 mod records;
 mod rounds;
+mod states;
 mod watched;
 
 use std::{

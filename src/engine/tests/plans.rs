@@ -52,6 +52,10 @@ fn sets_of_steps_are_sets() {
     assert_eq!(set.without(StepSet::first(4)).collect::<Vec<_>>(), [99]);
     assert!(set.is_subset(StepSet::first(100)));
     assert!(!set.is_subset(StepSet::first(99)));
+    assert_eq!(
+        StepSet::first(2).union([1, 5].into_iter().collect()).collect::<Vec<_>>(),
+        [0, 1, 5]
+    );
     assert_eq!(StepSet::first(128).len(), 128);
     assert!(StepSet::first(0).is_empty());
 }

@@ -107,6 +107,58 @@ async fn the_text_of_a_result_is_parsed_where_that_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_parsed_where_there_is_something_better_or_nothing() {
+    let reads = json!({ "output": "$steps.a.output" });
+    let step = json!({ "parse": "json" });
+    let mut result = CallToolResult::success(vec![ContentBlock::text("no JSON")]);
+    result.structured_content = Some(json!({ "a": 1 }));
+    let seen = read_both_ways(result, step.clone(), reads.clone()).await;
+    assert_eq!(seen, json!({ "output": { "a": 1 } }));
+    let seen = read_both_ways(CallToolResult::success(vec![]), step, reads).await;
+    assert_eq!(seen, json!({ "output": {} }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tool_gives_that_fails_is_no_output() {
+    let mut result = CallToolResult::error(vec![ContentBlock::text("no")]);
+    result.structured_content = Some(json!({ "a": 1 }));
+    let reads = json!({ "output": "$steps.a.output?", "why": "$steps.a.error.message" });
+    let seen = read_both_ways(result, json!({ "continue": true }), reads).await;
+    assert_eq!(seen, json!({ "why": "no" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_default_stands_for_what_is_missing_and_for_nothing_else() {
+    let reads = json!({ "x": "$steps.a.output" });
+    let step = json!({ "continue": true, "default_results": "default" });
+    let result = CallToolResult::structured(json!({ "a": 1 }));
+    let seen = read_both_ways(result, step.clone(), reads.clone()).await;
+    assert_eq!(seen, json!({ "x": { "a": 1 } }));
+    let seen = read_both_ways(CallToolResult::error(vec![]), step, reads).await;
+    assert_eq!(seen, json!({ "x": "default" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_is_kept_of_a_result_than_is_read() {
+    let record = |state: &RunState| serde_json::to_value(&outcome(state, 0).record).unwrap();
+    let text = json!({ "text": "first" });
+    // Beside a result that is kept, what stands in that already is not kept once more.
+    let structured = CallToolResult::structured(json!({ "a": 1 }));
+    let reads = json!({ "x": "$steps.a.output" });
+    let (_, state) = read(structured, json!({}), reads, Answer::Outcomes).await;
+    assert_eq!(record(&state), Value::Null);
+    let reads = json!({ "x": "$steps.a.text" });
+    let (_, state) = read(rich(), json!({}), reads, Answer::Outcomes).await;
+    assert_eq!(record(&state), text);
+
+    // And of one that is not, the rest is gone.
+    let properties = json!({ "x": { "type": "string", "value": "$steps.a.text" } });
+    let answer = Answer::Output(output(&["a"], &properties, &[]));
+    let (_, state) = read(rich(), json!({}), json!({}), answer).await;
+    assert_eq!(record(&state), text);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_text_that_is_no_json_fails_the_step() {
     let world = World::new();
     let plan = workflow(
@@ -242,6 +294,42 @@ async fn the_input_is_kept_only_while_something_needs_it() {
     let plan = plan(&json!([{ "id": "a" }]), 10, Answer::Output(answer));
     let state = run_new(&plan, json!({ "q": 1 })).await;
     assert_eq!(state.input, json!({ "q": 1 }), "the answer needs it");
+}
+
+/// The state of a run once nothing goes on that does not hang.
+async fn while_something_hangs(plan: &Plan, input: Value) -> RunState {
+    let (context, scope, world) = (Context::default(), scope(600), World::new());
+    let state = RunState::new(input, plan.steps().len());
+    let mut running = Run::new(plan, state, &context, &scope, world.caller());
+    assert!(futures::poll!(Box::pin(running.drive())).is_pending());
+    running.into_state()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_input_is_gone_once_all_have_ended_that_read_it() {
+    let reads = json!({ "id": "a", "arguments": { "q": "$input.q" } });
+    let hangs = json!({ "id": "hangs", "arguments": {}, "depends_on": ["a"] });
+    let passes = json!({ "id": "later", "depends_on": ["hangs"] });
+    let state = while_something_hangs(&workflow(&json!([reads, hangs])), json!({ "q": 1 })).await;
+    assert_eq!(state.input, Value::Null);
+    let plan = workflow(&json!([reads, hangs, passes]));
+    let state = while_something_hangs(&plan, json!({ "q": 1 })).await;
+    assert_eq!(state.input, json!({ "q": 1 }), "`later` needs it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_kept_that_is_the_answer_if_a_person_ends_the_run() {
+    for (on_decline, expected) in [("skip_remaining", true), ("continue", false)] {
+        let plan = workflow(&json!([
+            { "id": "a", "arguments": {} },
+            { "id": "hangs", "arguments": {}, "depends_on": ["a"] },
+            { "id": "ask", "message": "go on?", "on_decline": on_decline, "continue": true,
+                "depends_on": ["hangs"] },
+            { "id": "last", "arguments": {}, "depends_on": ["ask"] },
+        ]));
+        let state = while_something_hangs(&plan, json!({})).await;
+        assert_eq!(outcome(&state, 0).result.is_some(), expected, "{on_decline}");
+    }
 }
 
 #[test]

@@ -161,22 +161,11 @@ impl<'n> Scope<'n> {
                     ))
                 })
                 .map(|(root, used)| (Start::Root(root), used)),
-            "prev" | "steps" | "input" | "index" => self.known(name, path, text),
-            _ if self.names.item == Some(name) => self.known(name, path, text),
-            _ => Err(self.unknown(name)),
-        }
-    }
-
-    fn known(
-        &self,
-        name: &str,
-        path: &[PathSegment],
-        text: &str,
-    ) -> Result<(Start, usize), Unknown> {
-        match reference::root(text, name, path, self.names) {
-            Ok((root, used)) => Ok((Start::Root(root), used)),
-            Err(ExpressionError::UnknownRoot { .. }) => Err(self.unknown(name)),
-            Err(error) => Err(Unknown::Reference(error)),
+            _ => match reference::root(text, name, path, self.names) {
+                Ok((root, used)) => Ok((Start::Root(root), used)),
+                Err(ExpressionError::UnknownRoot { .. }) => Err(self.unknown(name)),
+                Err(error) => Err(Unknown::Reference(error)),
+            },
         }
     }
 

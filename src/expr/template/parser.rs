@@ -3,7 +3,7 @@
 use super::{
     super::{ExpressionError, PathSegment},
     filters::{FILTERS, FUNCTIONS, TESTS},
-    names::{Path, Scope, Start, Unknown, WORDS, unknown},
+    names::{Path, Scope, Unknown, WORDS, unknown},
     syntax::{Argument, Expr, Written},
     tokens::{Code, Fault, Kind, MAX_DEPTH, Token},
 };
@@ -637,11 +637,4 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
 
 fn part(of: Expr, key: Expr) -> Expr {
     Expr::Part { of: Box::new(of), key: Box::new(key), optional: false }
-}
-
-impl Path {
-    /// Whether it begins with a value of the run, and not of a loop.
-    pub(super) const fn is_of_run(&self) -> bool {
-        matches!(self.start, Start::Root(_))
-    }
 }

@@ -1,3 +1,6 @@
+mod limits;
+mod meanings;
+
 use std::borrow::Cow;
 
 use proptest::prelude::*;

@@ -1,0 +1,221 @@
+//! What is just within a limit works, and what is just beyond it does not.
+
+use super::{
+    value::{MAX_ELEMENTS, MAX_MADE_BYTES},
+    *,
+};
+
+const TOO_MUCH_TEXT: &str = "makes more than 1048576 bytes";
+const TOO_MUCH_MEMORY: &str = "values of more than 16777216 bytes are made on the way";
+const TOO_MANY_STEPS: &str = "more than 2000000 steps are taken";
+const TOO_MANY_ELEMENTS: &str = "a list has more than 100000 elements";
+
+fn repeated(text: &str, count: usize) -> Value {
+    text.repeat(count).into()
+}
+
+/// So many times the same in a list.
+fn list_of(expression: &str, count: usize) -> String {
+    format!("[{}]", vec![expression; count].join(", "))
+}
+
+/// Data of which everything fits, and hardly.
+fn data() -> Value {
+    json!({ "input": {
+        "full": repeated("x", MAX_TEMPLATE_BYTES),
+        "fours": repeated("abcd", MAX_TEMPLATE_BYTES / 4),
+        "commas": repeated(",", MAX_ELEMENTS - 1),
+        "letters": repeated("x", MAX_ELEMENTS - 2),
+        "lines": repeated("\n", 1 << 16),
+        "most": vec![0; MAX_ELEMENTS],
+        "more": vec![0; MAX_ELEMENTS + 1],
+        "lists": [vec![0; MAX_ELEMENTS]],
+        "members": (0..MAX_ELEMENTS).map(|n| (n.to_string(), json!(0))).collect::<serde_json::Map<_, _>>(),
+        "object": { "k".repeat(1_000): "x".repeat(1 << 19) },
+    } })
+}
+
+/// Evaluates each with the same data, and asserts what becomes of it.
+fn assert_all<'c>(data: Value, cases: impl IntoIterator<Item = (String, Result<Value, &'c str>)>) {
+    let data: Arc<dyn Data> = Arc::new(Everything(data));
+    for (written, expected) in cases {
+        let template = Template::parse(&written, &NAMES).unwrap();
+        let told: String = written.chars().take(60).collect();
+        match (template.evaluate(&data).map_err(|error| error.to_string()), expected) {
+            (Ok(found), Ok(expected)) => assert!(found == expected, "{told}"),
+            (Err(found), Err(expected)) => assert!(found.contains(expected), "{told}: {found}"),
+            (found, expected) => panic!("{told}: {:?} and not {expected:?}", found.map(drop)),
+        }
+    }
+}
+
+#[test]
+fn a_text_may_be_as_long_as_the_limit() {
+    let full = repeated("x", MAX_TEMPLATE_BYTES);
+    let length = || Ok(json!(MAX_TEMPLATE_BYTES));
+    let cases = [
+        ("{{ input.full }}{{ '' }}", Ok(full)),
+        ("x{{ input.full }}", Err(TOO_MUCH_TEXT)),
+        ("{{ input.full|length }}", length()),
+        ("{{ input.full|upper|length }}", length()),
+        ("{{ input.full|replace('x', 'y')|length }}", length()),
+        ("{{ input.fours|replace('abcd', 'efgh')|length }}", length()),
+        ("{{ input.full|replace('x', 'yy')|length }}", Err(TOO_MUCH_TEXT)),
+        // Two lines of four bytes, of which the second is indented.
+        ("{{ 'ab\nb'|indent(524286)|length }}", Ok(json!(524_290))),
+        ("{{ 'ab\nb'|indent(524287)|length }}", Err(TOO_MUCH_TEXT)),
+    ];
+    assert_all(data(), cases.map(|(written, expected)| (written.to_owned(), expected)));
+}
+
+#[test]
+fn a_list_may_have_as_many_elements_as_the_limit() {
+    let length = || Ok(json!(MAX_ELEMENTS));
+    let cases = [
+        ("input.most|reverse|length", length()),
+        ("input.more|reverse|length", Err(TOO_MANY_ELEMENTS)),
+        // They look at few of the elements, or hand all of them through.
+        ("input.more|length", Ok(json!(MAX_ELEMENTS + 1))),
+        ("input.more|count", Ok(json!(MAX_ELEMENTS + 1))),
+        ("input.more|default([])|length", Ok(json!(MAX_ELEMENTS + 1))),
+        ("input.more|first", Ok(json!(0))),
+        ("input.members|keys|length", length()),
+        ("input.commas|split(',')|length", length()),
+        ("input.letters|split('')|length", length()),
+        ("[1]|batch(100000)|length", Ok(json!(1))),
+        ("[1]|batch(100001)|length", Err("`batch` needs a size up to 100000")),
+    ];
+    let cases = cases.map(|(written, expected)| (format!("{{{{ {written} }}}}"), expected));
+    assert_all(data(), cases);
+}
+
+#[test]
+fn what_filters_make_counts_as_much_memory_as_it_takes() {
+    let of = |expression: &str, count: usize, fits: bool| {
+        let expected = if fits { Ok(json!(count)) } else { Err(TOO_MUCH_MEMORY) };
+        (format!("{{{{ {}|length }}}}", list_of(expression, count)), expected)
+    };
+    let cases = [
+        of("input.full", 15, true),
+        of("input.full", 17, false),
+        // A text, and another one.
+        of("input.full|upper", 7, true),
+        of("input.full|upper", 9, false),
+        // A text, and nothing else.
+        of("input.full|default('x')", 15, true),
+        // A list of pieces, looked at and then made: less than 5 MB.
+        of("input.commas|split(',')", 3, true),
+        of("input.commas|split(',')", 4, false),
+        of("input.full|split(',')", 5, true),
+        // A list of keys, in the same way.
+        of("input.members|keys", 3, true),
+        of("input.members|keys", 4, false),
+        // A part of the data, of which nothing is made.
+        of("input.lists|first", 9, true),
+    ];
+    assert_all(data(), cases);
+    // Looked at when it is made, and not each time that somebody looks at it.
+    let reversed = |count| format!("{{{{ {}|length }}}}", list_of("input.most|reverse", count));
+    assert_all(data(), [(reversed(3), Ok(json!(3))), (reversed(8), Err(TOO_MANY_STEPS))]);
+}
+
+#[test]
+fn what_is_copied_from_the_data_counts_as_much_memory_as_it_takes() {
+    let object = data()["input"]["object"].clone();
+    let of = |count: usize| format!("{{{{ {} }}}}", list_of("input.object", count));
+    let cases = [
+        (of(1), Ok(json!([object]))),
+        (of(31), Ok(json!(vec![object; 31]))),
+        (of(33), Err(TOO_MUCH_MEMORY)),
+    ];
+    assert_all(data(), cases);
+}
+
+#[test]
+fn parts_of_the_data_take_no_memory_once_they_are_gone() {
+    let key = "k".repeat(300);
+    let rows = vec![json!({ &*key: [0] }); 50_000];
+    let data = json!({ "input": { "rows": rows } });
+    let turn = "{% for row in input.rows %}{{ '' }}{% endfor %}";
+    let parts = format!("{{{{ input.rows[:1000]|map(attribute='{key}')|list|length }}}}");
+    let cases = [(turn.repeat(4), Ok(json!(""))), (parts, Ok(json!(1_000)))];
+    assert_all(data, cases);
+}
+
+/// Evaluates an expression so many times.
+fn each(count: usize, expression: &str) -> String {
+    format!("{{% for n in range({count}) %}}{{{{ '' if {expression} }}}}{{% endfor %}}")
+}
+
+#[test]
+fn an_expression_counts_by_its_size_each_time_it_is_evaluated() {
+    // A little more than 200 steps.
+    let list = list_of("1", 100);
+    // Forty signs, and one number.
+    let signs = format!("{}1", "-".repeat(40));
+    let cases = [
+        (each(7_000, &list), Ok(json!(""))),
+        (each(10_000, &list), Err(TOO_MANY_STEPS)),
+        (each(15_000, &signs), Ok(json!(""))),
+        (each(28_000, &signs), Err(TOO_MANY_STEPS)),
+    ];
+    assert_all(json!({}), cases);
+}
+
+#[test]
+fn what_is_compared_counts_by_how_often_and_how_large_it_is() {
+    let row = |n: usize| std::iter::once(n).chain(std::iter::repeat_n(0, 38)).collect::<Value>();
+    let data = json!({ "input": {
+        "plain": (0..40_000).collect::<Vec<_>>(),
+        "wide": (0..8_192).map(row).collect::<Value>(),
+        "texts": (0..6_000).map(|n| format!("{n:0>100}")).collect::<Value>(),
+    } });
+    let before = each(4_000, &list_of("1", 100));
+    let cases = [
+        ("{{ input.plain|sort|length }}".to_owned(), Ok(json!(40_000))),
+        ("{{ input.texts|sort|length }}".to_owned(), Ok(json!(6_000))),
+        ("{{ input.wide|sort|length }}".to_owned(), Ok(json!(8_192))),
+        (format!("{before}{{{{ input.wide|length }}}}"), Ok(json!("8192"))),
+        (format!("{before}{{{{ input.wide|sort|length }}}}"), Err(TOO_MANY_STEPS)),
+    ];
+    assert_all(data, cases);
+}
+
+#[test]
+fn what_would_be_too_long_is_not_made() {
+    let data: Arc<dyn Data> = Arc::new(Everything(data()));
+    for written in [
+        format!("{{{{ input.full|replace('x', '{}') }}}}", "y".repeat(100)),
+        "{{ input.lines|indent(1000) }}".to_owned(),
+    ] {
+        let template = Template::parse(&written, &NAMES).unwrap();
+        let measured = allocation_counter::measure(|| drop(template.evaluate(&data)));
+        assert!(measured.bytes_max < MAX_MADE_BYTES as u64, "{measured:?}: {written}");
+    }
+}
+
+#[test]
+fn what_is_written_may_be_as_long_and_as_deep_as_the_limit() {
+    let long = |bytes: usize| format!("{{{{ 1 }}}}{}", " ".repeat(bytes - 7));
+    let brackets = |count: usize| format!("{{{{ {}1{} }}}}", "(".repeat(count), ")".repeat(count));
+    let chain = |count: usize| format!("{{{{ 1{} }}}}", " ~ 1".repeat(count));
+    let ifs = |count: usize| {
+        format!("{}{{{{ 1 }}}}{}", "{% if true %}".repeat(count), "{% endif %}".repeat(count))
+    };
+    let beside = |count: usize| "{% if true %}{{ 1 }}{% endif %}".repeat(count);
+    for (text, expected) in [
+        (long(MAX_BYTES), None),
+        (long(MAX_BYTES + 1), Some("more than 65536 bytes")),
+        (brackets(49), None),
+        (brackets(50), Some("this is nested too deeply: at most 50 levels")),
+        (chain(49), None),
+        (chain(50), Some("this is nested too deeply: at most 50 levels")),
+        (ifs(20), None),
+        (ifs(21), Some("statements are nested too deeply")),
+        (beside(1_000), None),
+    ] {
+        let told = Template::parse(&text, &NAMES).err().map(|error| error.to_string());
+        let told = told.as_deref().map(|told| told.rsplit(" of the template: ").next().unwrap());
+        assert_eq!(told, expected, "{} bytes", text.len());
+    }
+}

@@ -1,0 +1,157 @@
+//! What is written means one thing: cases that are next to another meaning.
+
+use super::*;
+
+#[test]
+fn operators_and_filters_mean_what_they_say() {
+    let cases = [
+        // Filters that nothing else shows.
+        ("'hello World'|capitalize", json!("Hello world")),
+        ("input.n|bool", json!(true)),
+        ("input.list|reject('odd')|list", json!([2])),
+        ("input.list|sum(start=10)", json!(16)),
+        ("input.people|sum('age', 5)", json!(85)),
+        // A group has names for its parts, also after it was handed through.
+        ("(input.people|groupby('age')|first).grouper", json!(20)),
+        ("(input.people|groupby('age')|last)[0]", json!(30)),
+        ("[{'k': 'x'}, {}]|groupby('k', default='x')|length", json!(1)),
+        ("[{'k': none}, {}]|sort(attribute='k')", json!([{}, { "k": null }])),
+        ("[1.5, 0.5, 1]|sort", json!([0.5, 1, 1.5])),
+        // One end of a slice or a range is in it, the other is not.
+        ("input.list[0:2]", json!([1, 2])),
+        ("input.list[:0]", json!([])),
+        ("range(3, 0, -1)", json!([3, 2, 1])),
+        // Whole numbers with others.
+        ("1 + 0.5", json!(1.5)),
+        ("0.5 + 1", json!(1.5)),
+        ("7.5 is divisibleby 2", json!(false)),
+        ("8 is divisibleby 2.5", json!(false)),
+        ("1e-3", json!(0.001)),
+        ("2E+2", json!(200.0)),
+        // What may be missing is taken if it is there.
+        ("(input.people|first)['name']|default('z')", json!("Ann")),
+        // A `-` is one everywhere but in the names of steps.
+        ("input.n-1", json!(2)),
+        ("steps.a.output.items[0]-1", json!(0)),
+        // A list can be longer than brackets can be deep.
+        (&format!("[{}]|length", "(1), ".repeat(100)), json!(100)),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(evaluate(&format!("{{{{ {written} }}}}")), Ok(expected), "{written}");
+    }
+}
+
+#[test]
+fn a_loop_gives_its_names_all_that_there_is_of_an_element() {
+    let cases = [
+        ("{% for pair in [[1, 2], [3, 4]] %}{{ pair[0] }}{% endfor %}", "13"),
+        ("{% for one in [{'a': 1}] %}{{ one.a }}{% endfor %}", "1"),
+        ("{% for g in input.people|groupby('age') %}{{ g.grouper }} {% endfor %}", "20 30 "),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(evaluate(written), Ok(json!(expected)), "{written}");
+    }
+    // A text has no parts, though minijinja would give its characters.
+    let told = "`word[0]` has no value".to_owned();
+    assert_eq!(evaluate("{% for word in input.words %}{{ word[0] }}{% endfor %}"), Err(told));
+}
+
+#[test]
+fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
+    let at =
+        |reason: &str, column| format!("at line 1, character {column} of the template: {reason}");
+    let cases = [
+        ("{{ 1 + in }}", at("expected an expression and not `in`", 8)),
+        ("{{ 1 + * 2 }}", at("expected an expression and not `*`", 8)),
+        ("{{ 1 ! 2 }}", at("unexpected `!`", 6)),
+        ("{{ {'a': 1) }}", at("this `{` is not closed", 4)),
+        ("{{ '\\u+123' }}", at("unknown escape: write `\\\\` for a backslash", 5)),
+        ("{{ (input.list)[] }}", at("expected a key", 17)),
+        ("{{ input.list|sort(reverse=true, 1) }}", at("arguments without a name come first", 34)),
+        (
+            "{{ input.people|selectattr('age', 'od') }}",
+            at("unknown test `od`: did you mean `odd`?", 17),
+        ),
+        (
+            "{{ loop.index }}",
+            at(
+                "unknown name `loop`: expected `input`, `prev`, `steps`, `item`, `index`, `workflow`",
+                4,
+            ),
+        ),
+        (
+            "{% for one in input.list %}{{ query }}{% endfor %}",
+            at(
+                "unknown name `query`: expected `one`, `input`, `prev`, `steps`, `item`, `index`, `workflow`, `loop`",
+                31,
+            ),
+        ),
+        (
+            "{{ steps }}",
+            at(
+                "`steps` is no value: write `steps['a'].output`, or another of `.output`, `.content`, `.text`, `.status`, `.error`",
+                4,
+            ),
+        ),
+        ("{% if true %}{{ 1 }}{% endif x %}", at("expected nothing after `endif`", 30)),
+        ("{{ steps.nope }}", "there is no step `nope`, which `steps.nope` refers to".to_owned()),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(evaluate(written), Err(expected), "{written}");
+    }
+    for (written, expected) in [
+        ("{{ input.list[::0] }}", "a slice goes in steps from 1"),
+        ("{{ input.list + 1 }}", "`+` cannot add an array and a number"),
+        ("{{ 1 + input.list }}", "`+` cannot add a number and an array"),
+        ("{{ input.words|sum(start='x') }}", "`sum` adds up numbers"),
+        ("{{ input.words|sum('x', 'y') }}", "`sum` adds up numbers"),
+    ] {
+        let told = evaluate(written).unwrap_err();
+        assert_eq!(told.split(" in the template").next(), Some(expected), "{written}");
+    }
+}
+
+#[test]
+fn names_that_mean_nothing_here_are_unknown() {
+    let names = Names::default();
+    for (written, name) in [
+        ("{{ steps.a.output }}", "steps"),
+        ("{{ steps.a }}", "steps"),
+        ("{{ prev.a }}", "prev"),
+        ("{{ index }}", "index"),
+        ("{{ item.id }}", "item"),
+        ("{{ workflow.id }}", "workflow"),
+        ("{{ loop.index }}", "loop"),
+    ] {
+        let told = Template::parse(written, &names).unwrap_err().to_string();
+        let expected = format!("unknown name `{name}`: expected `input`");
+        assert!(told.ends_with(&expected), "{told}");
+    }
+}
+
+#[test]
+fn numbers_are_compared_by_their_values_however_large() {
+    let least = "((0 - 2 ** 126) * 2)";
+    let greatest = "((2 ** 126 - 1) * 2 + 1)";
+    let cases = [
+        (format!("[{least}, -1e40]|sort|first"), json!(-1e40)),
+        (format!("[1e40, {greatest}]|sort|last"), json!(1e40)),
+        // Twice the same number.
+        (format!("[{least}, -1.7014118346046923e38]|unique|length"), json!(1)),
+        // What is no number comes last.
+        ("[1e308 * 10 - 1e308 * 10, 5]|sort|first".to_owned(), json!(5)),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(evaluate(&format!("{{{{ {written} }}}}")), Ok(expected), "{written}");
+    }
+}
+
+#[test]
+fn what_is_made_for_a_reference_has_no_parts_either() {
+    let data: Arc<dyn Data> = Arc::new(Everything(data()));
+    for written in ["$index.x", "$steps.a.status[0]", "$workflow.id.x"] {
+        let reference = Expression::parse_in(&json!(written), &NAMES).unwrap();
+        let told = reference.evaluate_in(&data).unwrap_err().to_string();
+        assert_eq!(told, format!("`{written}` has no value"));
+    }
+}
