@@ -444,4 +444,58 @@ mod tests {
         assert_eq!(resumed.count_call(), Ok(()));
         assert!(resumed.count_call().is_err());
     }
+
+    #[test]
+    fn what_all_runs_have_used_they_have_used_also_after_they_were_put_away() {
+        let limits = Limits::default().max_calls(2).max_result_bytes(20);
+        let scope = Scope::new(limits, Duration::from_secs(1));
+        assert_eq!((scope.count_call(), scope.keep_made(&json!("0123456789"))), (Ok(()), Ok(())));
+        let used = serde_json::to_value(scope.used()).unwrap();
+        let used = serde_json::from_value(used).unwrap();
+        let resumed = Scope::resumed(limits, Duration::from_secs(1), used);
+        assert!(resumed.keep_made(&json!("0123456789a")).is_err());
+        assert_eq!((resumed.count_call(), resumed.count_call().is_err()), (Ok(()), true));
+    }
+
+    #[test]
+    fn an_error_counts_with_its_data() {
+        let limits = Limits::default().max_result_bytes(20);
+        let scope = Scope::new(limits, Duration::from_secs(1));
+        let mut error = StepError::new(ErrorKind::Protocol, "0123456789");
+        error.data = Some(json!("0123456"));
+        assert_eq!(scope.keep(Err(error.clone())), Err(error.clone()));
+        assert_eq!(scope.used().result_bytes, 10 + size::of_value(&json!("0123456")));
+        assert_eq!(scope.keep(Err(error)).unwrap_err().kind, ErrorKind::Limit);
+    }
+
+    #[test]
+    fn whose_limit_is_in_the_way_is_told() {
+        let of = |scope: Scope, name: &str, bytes: usize| {
+            let limits = RunLimits { max_result_bytes: Some(bytes), ..RunLimits::default() };
+            scope.of_run(&name.into(), limits, &Context::default(), None)
+        };
+        let outer = of(Scope::new(Limits::default(), Duration::from_secs(1)), "outer", 10);
+        let inner = of(outer.nested(Duration::from_secs(1)), "inner", 100);
+        let told = |scope: &Scope| scope.keep_made(&json!("0123456789ab")).unwrap_err().message;
+        let expected = "is more than is left of `max_result_bytes` of `outer`, which is 10";
+        assert!(told(&inner).ends_with(expected), "{}", told(&inner));
+        let expected = "is more than is left of `max_result_bytes`, which is 10";
+        assert!(told(&outer).ends_with(expected), "{}", told(&outer));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nested_run_may_end_sooner_but_not_later() {
+        let outer = Scope::new(Limits::default(), Duration::from_secs(10));
+        let sooner = outer.nested(Duration::from_secs(1));
+        assert_eq!(sooner.deadline, Instant::now() + Duration::from_secs(1));
+        assert_eq!(outer.nested(Duration::from_secs(99)).deadline, outer.deadline);
+    }
+
+    #[test]
+    fn what_was_not_spent_is_not_put_away() {
+        let (_, inner) = nested(9, 2);
+        assert_eq!(inner.count_call(), Ok(()));
+        let spent = serde_json::to_value(inner.spent()).unwrap();
+        assert_eq!(spent, json!({ "calls": 1 }));
+    }
 }

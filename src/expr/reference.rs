@@ -84,15 +84,6 @@ impl Reference {
         self.optional
     }
 
-    /// The member of the input that it refers to, wholly or in part.
-    #[must_use]
-    pub fn property(&self) -> Option<&str> {
-        match (self.root, self.path.first()?) {
-            (Root::Input, PathSegment::Key(key)) => Some(key),
-            _ => None,
-        }
-    }
-
     /// Follows the reference.
     pub(crate) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
         match data.get(self.root)? {

@@ -147,6 +147,19 @@ fn a_value_without_references_is_known_as_a_whole() {
     assert_eq!(Expression::parse(&value).unwrap().as_literal(), None);
 }
 
+#[test]
+fn templates_are_the_same_if_they_are_written_the_same_and_mean_the_same() {
+    let parse = |text: &str, steps: &[&str]| {
+        let names = Names { steps, ..Names::default() };
+        Expression::parse_in(&json!(text), &names).unwrap()
+    };
+    let text = "{{ steps.a.output }}";
+    let template = parse(text, &["a", "b"]);
+    assert_eq!(template, parse(text, &["a", "c"]));
+    assert_ne!(template, parse(text, &["b", "a"]), "it is another step");
+    assert_ne!(template, parse("{{steps.a.output}}", &["a", "b"]));
+}
+
 proptest! {
     #[test]
     fn parsing_never_panics(text in r"\$?(input)?[\[\]'.?a-zé0-9 $\x22]{0,12}") {

@@ -208,6 +208,8 @@ fn every_mistake_in_a_list_is_told_with_its_place() {
         ]
     );
     assert!(errors.iter().all(|error| error.list() == ItemKind::Tool));
+    let each: Vec<_> = (&errors).into_iter().cloned().collect();
+    assert_eq!((each.len(), errors.clone().into_iter().collect::<Vec<_>>()), (10, each));
     assert!(errors.to_string().starts_with("alias 1 of tools at `name`: another alias"));
     let with_separator = AliasLayer::new().separator("/").tools([renamed("d", "one/slash")]);
     assert!(with_separator.is_ok());

@@ -259,3 +259,10 @@ fn the_same_words_are_not_both_allowed_and_denied() {
     assert!(get().deny(["get_*", "x"]).is_ok());
     assert!(get().deny(["x"]).unwrap().deny(["y"]).unwrap().allow(["x"]).is_ok());
 }
+
+#[test]
+fn a_comma_outside_of_braces_is_one() {
+    let patterns = Patterns::new(["a,b*"]).unwrap();
+    assert!(patterns.matches("a,bc"));
+    assert!(!patterns.matches("a") && !patterns.matches("bc"));
+}

@@ -217,7 +217,6 @@ impl<'a> Rewriter<'a> {
                     }
                 }
                 ("if", condition) => self.condition(condition, members, depth, &mut object),
-                ("then" | "else", _) => (),
                 ("$ref", Value::String(reference)) => {
                     self.follow(reference, depth, applies, &mut object)
                 }

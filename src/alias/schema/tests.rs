@@ -1,3 +1,5 @@
+mod details;
+
 use jsonschema::PatternOptions;
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Map, json};

@@ -503,4 +503,105 @@ async fn a_question_says_how_long_there_is_to_answer() {
     // The clock by which people answer is not that of the run.
     assert!((7_100..=7_200).contains(&left.as_secs()), "{left:?}");
     assert_eq!(question("of a tool").left(), None);
+    // In milliseconds since 1970.
+    let state = serde_json::to_value(&rounds.state).unwrap();
+    let until = state["asked"][0]["questions"][""]["until"].as_u64();
+    assert!(until.is_some_and(|until| until > 1_700_000_000_000), "{until:?}");
+}
+
+#[test]
+fn questions_take_as_much_memory_as_their_words_and_what_they_want_back() {
+    let sure = question("sure?");
+    let request = serde_json::to_value(&sure.request).unwrap();
+    let asked = BTreeMap::from([("key".to_owned(), sure)]);
+    let of = |state: Option<&str>, asked| {
+        Questions { asked, resume: Resume::Tool(state.map(str::to_owned)) }.size()
+    };
+    assert_eq!(of(None, BTreeMap::new()), 0);
+    assert_eq!(of(Some("state"), BTreeMap::new()), 5);
+    let whole = 3 + crate::message::size::of_value(&request) + 5;
+    assert_eq!(of(Some("state"), asked), whole);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_known_beforehand_which_answer_ends_a_run() {
+    let plan = plan(
+        &json!([
+            { "id": "goes_on", "message": "a?", "on_decline": "continue" },
+            { "id": "aborts", "message": "b?" },
+            { "id": "tool", "tool": "asks", "arguments": {} },
+        ]),
+        3,
+        Answer::Outcomes,
+    );
+    let rounds = Rounds::begin(&plan, json!({})).await;
+    let answer = |action: &str| Response::Answer(json!({ "action": action }));
+    for (key, response, expected) in [
+        ("goes_on", answer("decline"), false),
+        ("goes_on", answer("cancel"), true),
+        ("goes_on", Response::Late, true),
+        ("aborts", answer("decline"), true),
+        ("aborts", answer("accept"), false),
+        ("aborts", answer("perhaps"), false),
+        ("aborts", Response::Refused("not now".to_owned()), false),
+        ("tool", answer("decline"), false),
+        ("tool:sure", answer("decline"), false),
+        ("nobody", answer("decline"), false),
+    ] {
+        assert_eq!(rounds.state.is_ended_by(&plan, key, &response), expected, "{key} {response:?}");
+    }
+}
+
+/// Goes on with a state as a client does that can be asked.
+async fn go_on(plan: &Plan, state: RunState, scope: &Scope, caller: impl Caller) -> RunState {
+    let mut context = Context::default();
+    let key = "io.modelcontextprotocol/clientCapabilities".to_owned();
+    context.meta_mut().insert(key, json!({ "elicitation": {} }));
+    let mut run = Run::new(plan, state, &context, scope, caller);
+    run.drive().await;
+    run.into_state()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_cannot_be_made_again_was_made_as_often_as_before() {
+    let plan = workflow(&json!([{ "id": "tool", "tool": "asks", "arguments": {} }]));
+    let mut state = Rounds::begin(&plan, json!({})).await.state;
+    state.answer(&plan, [("tool:sure".to_owned(), Response::Answer(json!("yes")))].into());
+    let scope = Scope::new(Limits::default().max_calls(0), Duration::from_secs(600));
+    let state = go_on(&plan, state, &scope, World::new().caller()).await;
+    assert_eq!((error(&state, 0).kind, outcome(&state, 0).attempts), (ErrorKind::Limit, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_called_again_after_a_person_has_ended_the_run() {
+    let plan = workflow(&json!([
+        { "id": "stop", "message": "go on?" },
+        { "id": "tool", "tool": "asks", "arguments": {} },
+    ]));
+    let mut state = Rounds::begin(&plan, json!({})).await.state;
+    let no = Response::Answer(json!({ "action": "decline" }));
+    let yes = Response::Answer(json!("yes"));
+    state.answer(&plan, [("stop".to_owned(), no), ("tool:sure".to_owned(), yes)].into());
+    let mut calls = 0;
+    let caller = |_: Call| {
+        calls += 1;
+        async { Ok(CallToolResult::success(vec![])) }
+    };
+    let state = go_on(&plan, state, &scope(600), caller).await;
+    assert_eq!((statuses(&state), calls), (vec![Failed, Cancelled], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_case_that_asked_is_the_one_that_goes_on() {
+    let case = |when: &str, name: &str| json!({ "when": when, "tool": "asks", "arguments": { "case": name } });
+    let plan = plan(
+        &json!([{ "id": "switch", "cases": [case("false", "a"), case("true", "b")] }]),
+        1,
+        Answer::Outcomes,
+    );
+    let mut rounds = Rounds::begin(&plan, json!({})).await;
+    rounds.answer(json!({ "switch:sure": "yes" })).await;
+    assert_eq!(rounds.statuses(), [Completed]);
+    assert_eq!(rounds.world.arguments_of("switch").unwrap()["case"], "b");
+    assert_eq!(outcome(&rounds.state, 0).site, Some(1));
 }

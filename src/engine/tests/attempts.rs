@@ -178,3 +178,27 @@ async fn an_attempt_that_the_end_of_the_run_cuts_off_is_told_and_not_the_one_bef
     assert_eq!((*kind, &**message), (ErrorKind::Timeout, "no answer within 9s"));
     assert_eq!(outcome(&state, 0).attempts, 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn why_a_tool_failed_is_told_wherever_it_says_so() {
+    let plan = workflow(&json!([{ "id": "a", "arguments": {} }]));
+    let nothing = "the tool failed without saying why";
+    for (text, structured, expected) in [
+        ("a text", json!({ "message": "not this" }), "a text"),
+        ("  ", json!({ "message": "so" }), "so"),
+        ("", json!({ "error": { "message": "so" } }), "so"),
+        ("", json!({ "error": "so" }), "so"),
+        ("", json!({ "text": "so" }), "so"),
+        ("", json!({ "message": " ", "text": "so" }), "so"),
+        ("", json!({ "message": 7 }), nothing),
+        ("", json!({}), nothing),
+    ] {
+        let caller = |_: Call| {
+            let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+            result.structured_content = Some(structured.clone());
+            async { Ok(result) }
+        };
+        let state = run(&plan, RunState::new(json!({}), 1), &scope(600), caller).await;
+        assert_eq!(error(&state, 0).message, expected, "{structured}");
+    }
+}

@@ -37,7 +37,7 @@ async fn what_is_aborted_does_not_come_back_and_what_is_beside_it_does() {
     assert!(poll_fn(|cx| Poll::Ready(branches.poll_next(cx).is_pending())).await);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_branch_that_panics_in_a_task_has_panicked() {
     let mut branches = Branches::<()>::new(false);
     branches.start(id(0), async {

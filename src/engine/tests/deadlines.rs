@@ -81,3 +81,22 @@ async fn others_have_their_turn_in_a_run_that_never_waits() {
     assert!(turns > 1000 / 32, "{turns}");
     assert_eq!(output_of(&run.into_state(), 0).unwrap()["failed"], 1000);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_at_the_deadline_is_in_time_and_nothing_begins_then() {
+    use Status::{Completed, Skipped, TimedOut};
+    let sleeps = |id: &str, seconds: u64| json!({ "id": id, "tool": "sleeps", "arguments": { "seconds": seconds } });
+    let elements = json!({ "id": "loop", "tool": "sleeps", "collection": [3, 0],
+        "arguments": { "seconds": "$item" }, "max_parallel": 1 });
+    for (steps, expected) in [
+        (json!([sleeps("a", 3)]), vec![Completed]),
+        (json!([sleeps("a", 3), { "id": "b", "depends_on": ["a"] }]), vec![Completed, Skipped]),
+        (json!([elements]), vec![TimedOut]),
+    ] {
+        let plan = workflow(&steps);
+        let state = RunState::new(json!({}), plan.steps().len());
+        let state = run(&plan, state, &scope(3), World::new().caller()).await;
+        assert_eq!(statuses(&state), expected, "{steps}");
+        assert_eq!(state.timed_out, expected != [Completed], "{steps}");
+    }
+}

@@ -1,4 +1,6 @@
-use super::*;
+use rmcp::model::JsonObject;
+
+use super::{super::limits::RunLimits, *};
 
 fn picky(step: &Value) -> Value {
     let mut picky = json!({ "id": "loop", "tool": "picky", "collection": "$input.items",
@@ -186,4 +188,64 @@ async fn a_text_whose_elements_take_too_much_room_is_no_collection() {
         error(&state, 0).message,
         "collection: it is a text whose value is too large: expected an array, or a text that is a JSON array"
     );
+}
+
+/// Somebody else makes the last call that is left, just before one is made here.
+struct Late(Scope);
+
+impl Caller for Late {
+    fn prepare(&mut self, _: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
+        self.0.count_call()?;
+        Ok(arguments)
+    }
+
+    fn call(&mut self, _: Call) -> impl Future<Output = Called> + Send + 'static {
+        std::future::ready(Ok(CallToolResult::success(vec![]).into()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_finds_no_call_left_is_skipped() {
+    let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
+    for steps in [
+        json!([{ "id": "loop", "collection": [1, 2], "arguments": {} }]),
+        json!([{ "id": "step", "arguments": {} }]),
+    ] {
+        let plan = workflow(&steps);
+        let scope = scope(600).of_run(&plan.name, limits, &Context::default(), None);
+        let caller = Late(scope.clone());
+        let state = run(&plan, RunState::new(json!({}), 1), &scope, caller).await;
+        assert_eq!(statuses(&state), [Status::Skipped]);
+        assert_eq!(error(&state, 0).message, "`max_calls`, which is 1, was reached");
+        assert!(state.reached.is_some() && state.failed.is_none());
+        assert_eq!(state.skipped_elements, []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_after_a_limit_was_reached_has_failed_all_the_same() {
+    let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
+    for (steps, expected, told) in [
+        (
+            json!([
+                { "id": "a", "tool": "fails_late", "arguments": { "seconds": 1 } },
+                { "id": "b", "arguments": {} },
+            ]),
+            vec![Status::Failed, Status::Skipped],
+            "no",
+        ),
+        (
+            json!([{ "id": "a", "tool": "fails_late", "collection": [1, 2],
+                "arguments": { "seconds": 1 } }]),
+            vec![Status::Failed],
+            "element 0: no",
+        ),
+    ] {
+        let plan = workflow(&steps);
+        let scope = scope(600).of_run(&plan.name, limits, &Context::default(), None);
+        let state = RunState::new(json!({}), plan.steps().len());
+        let state = run(&plan, state, &scope, World::new().caller()).await;
+        assert_eq!((statuses(&state), state.failed), (expected, Some(0)), "{steps}");
+        assert_eq!(error(&state, 0).message, told);
+    }
 }

@@ -17,6 +17,9 @@ fn operators_and_filters_mean_what_they_say() {
         ("[{'k': 'x'}, {}]|groupby('k', default='x')|length", json!(1)),
         ("[{'k': none}, {}]|sort(attribute='k')", json!([{}, { "k": null }])),
         ("[1.5, 0.5, 1]|sort", json!([0.5, 1, 1.5])),
+        ("[true, false]|sort", json!([false, true])),
+        ("[{'a': 2}, {'a': 1}]|sort", json!([{ "a": 1 }, { "a": 2 }])),
+        ("[1]|tojson(indent=true)", json!("[\n  1\n]")),
         // One end of a slice or a range is in it, the other is not.
         ("input.list[0:2]", json!([1, 2])),
         ("input.list[:0]", json!([])),
@@ -67,6 +70,8 @@ fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
         ("{{ {'a': 1) }}", at("this `{` is not closed", 4)),
         ("{{ '\\u+123' }}", at("unknown escape: write `\\\\` for a backslash", 5)),
         ("{{ (input.list)[] }}", at("expected a key", 17)),
+        ("{{ input.list[0:1:2:3] }}", at("expected `]` and not `:`", 20)),
+        ("{{ input.+ }}", at("expected a key and not `+`", 10)),
         ("{{ input.list|sort(reverse=true, 1) }}", at("arguments without a name come first", 34)),
         (
             "{{ input.people|selectattr('age', 'od') }}",
@@ -101,6 +106,8 @@ fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
     }
     for (written, expected) in [
         ("{{ input.list[::0] }}", "a slice goes in steps from 1"),
+        ("{{ input.object[input.name] }}", "an object has no such key"),
+        ("{{ input.name[input.n - 3] }}", "a key is used on a value that has none"),
         ("{{ input.list + 1 }}", "`+` cannot add an array and a number"),
         ("{{ 1 + input.list }}", "`+` cannot add a number and an array"),
         ("{{ input.words|sum(start='x') }}", "`sum` adds up numbers"),
