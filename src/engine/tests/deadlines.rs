@@ -93,7 +93,7 @@ async fn what_ends_at_the_deadline_is_in_time_and_nothing_begins_then() {
         (json!([sleeps("a", 3), { "id": "b", "depends_on": ["a"] }]), vec![Completed, Skipped]),
         (json!([elements]), vec![TimedOut]),
     ] {
-        let plan = workflow(&steps);
+        let plan = plan(&steps, 1, Answer::Last);
         let state = RunState::new(json!({}), plan.steps().len());
         let state = run(&plan, state, &scope(3), World::new().caller()).await;
         assert_eq!(statuses(&state), expected, "{steps}");

@@ -746,6 +746,7 @@ fn conditions_are_true_or_false() {
         ("$input.flag", Ok(true)),
         (" {{ input.n > 5 }} ", Ok(false)),
         ("input.n == 3", Ok(true)),
+        ("input.n > 1e-3", Ok(true)),
         ("true", Ok(true)),
         ("'false'", Ok(false)),
         ("{% if input.flag %}true{% else %}false{% endif %}", Ok(true)),

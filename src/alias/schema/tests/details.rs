@@ -107,6 +107,15 @@ fn names_of_arguments_are_exact_if_all_are_sent_as_they_are() {
         let (_, is_exact) = rewritten(json!({ "propertyNames": names }), arguments);
         assert_eq!(is_exact, expected, "{names}");
     }
+    let renamed = || vec![argument("a", Some("x"), None)];
+    for (names, arguments, expected) in [
+        (json!({ "type": "string" }), hidden(), Some(json!({ "type": "string" }))),
+        (json!(false), hidden(), Some(json!(false))),
+        (json!(false), renamed(), None),
+    ] {
+        let (shown, _) = rewritten(json!({ "propertyNames": names }), arguments);
+        assert_eq!(shown.get("propertyNames"), expected.as_ref(), "{names}");
+    }
 }
 
 #[test]

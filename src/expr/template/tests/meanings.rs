@@ -19,6 +19,8 @@ fn operators_and_filters_mean_what_they_say() {
         ("[1.5, 0.5, 1]|sort", json!([0.5, 1, 1.5])),
         ("[true, false]|sort", json!([false, true])),
         ("[{'a': 2}, {'a': 1}]|sort", json!([{ "a": 1 }, { "a": 2 }])),
+        ("{1: 'a'}", json!({ "1": "a" })),
+        ("{'a': 1, 'b': [2]} ~ ''", json!("{\"a\":1,\"b\":[2]}")),
         ("[1]|tojson(indent=true)", json!("[\n  1\n]")),
         // One end of a slice or a range is in it, the other is not.
         ("input.list[0:2]", json!([1, 2])),
@@ -48,6 +50,7 @@ fn operators_and_filters_mean_what_they_say() {
 fn a_loop_gives_its_names_all_that_there_is_of_an_element() {
     let cases = [
         ("{% for pair in [[1, 2], [3, 4]] %}{{ pair[0] }}{% endfor %}", "13"),
+        ("{% for n in input.list %}{{ loop.revindex ~ loop.revindex0 }} {% endfor %}", "32 21 10 "),
         ("{% for one in [{'a': 1}] %}{{ one.a }}{% endfor %}", "1"),
         ("{% for g in input.people|groupby('age') %}{{ g.grouper }} {% endfor %}", "20 30 "),
     ];
@@ -105,6 +108,9 @@ fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
         assert_eq!(evaluate(written), Err(expected), "{written}");
     }
     for (written, expected) in [
+        ("{{ input.nothing|upper }}", "`upper` needs a string and not null"),
+        ("{{ input.flag|upper }}", "`upper` needs a string and not a boolean"),
+        ("{{ (1 if input.empty)|upper }}", "`upper` needs a string and not nothing"),
         ("{{ input.list[::0] }}", "a slice goes in steps from 1"),
         ("{{ input.object[input.name] }}", "an object has no such key"),
         ("{{ input.name[input.n - 3] }}", "a key is used on a value that has none"),
