@@ -326,12 +326,14 @@ async fn a_list_that_is_none_does_not_pass_for_one() {
         let odd = json!({ "tools": [{ "name": "secret" }, { "name": 1 }] });
         Ok::<Reply, Infallible>(ServerResult::CustomResult(CustomResult::new(odd)).into())
     };
-    let reply = ask(&denying().layer(service_fn(odd)), Request::list_tools()).await;
-    let error = reply.error().expect("an error").into_owned();
-    assert_eq!(
-        (error.code.0, &*error.message),
-        (-32603, "the server did not answer with a list of tools")
-    );
+    for filter in [denying(), FilterLayer::new().hide_destructive(true)] {
+        let reply = ask(&filter.layer(service_fn(odd)), Request::list_tools()).await;
+        let error = reply.error().expect("an error").into_owned();
+        assert_eq!(
+            (error.code.0, &*error.message),
+            (-32603, "the server did not answer with a list of tools")
+        );
+    }
     let free = ask(&FilterLayer::new().layer(service_fn(odd)), Request::list_tools()).await;
     assert!(free.error().is_none());
 }
