@@ -62,7 +62,8 @@
 //!   result may be that clients get, with the whole kept in [`results`], and what
 //!   [`redact`] takes out of results nobody sees. A [`stack`] is all layers in their
 //!   fixed order.
-//! - [`observe`] tells what becomes of runs and their branches while they go on.
+//! - [`observe`] tells what becomes of runs and their branches while they go on, and a
+//!   [`trace`] has a span for each request, run and call, with OpenTelemetry's names.
 //! - The [`adapter`]s make a Tower service of an rmcp server, here or at the other
 //!   end of a [connection](adapter::remote), one service of [several](adapter::router),
 //!   and an rmcp server of a Tower service.
@@ -87,6 +88,8 @@
 //! - `redis`: budgets, waiting runs and kept results that replicas share.
 //! - `rig-compose`: tools of the crate [`rig-compose`](rig_compose) as targets, and ours as
 //!   its tools.
+//! - `metrics`: counters and histograms, through the facade of that name.
+//! - `opentelemetry`: one trace from the client to the servers, with OpenTelemetry's ids.
 //! - `testing`: scripted servers and faults, for your tests.
 //!
 //! # Runtime
@@ -104,6 +107,8 @@
         feature = "normalize",
         feature = "redis",
         feature = "rig-compose",
+        feature = "metrics",
+        feature = "opentelemetry",
         feature = "testing"
     )),
     allow(rustdoc::broken_intra_doc_links, reason = "the docs speak of all features")
@@ -150,6 +155,15 @@ pub mod state;
 pub mod results;
 
 pub mod stack;
+
+pub mod trace;
+
+#[cfg(feature = "metrics")]
+pub mod metrics;
+
+#[cfg(not(feature = "metrics"))]
+#[path = "unmeasured.rs"]
+mod metrics;
 
 pub mod reload;
 

@@ -21,8 +21,9 @@
 //! while the run waits for it, so it should be quick.
 //!
 //! The same is logged, without arguments, under the target `mcp_composite::run`: runs
-//! at the level `debug` and branches at the level `trace`. Without an observer, and
-//! where that is not logged, nothing of it costs anything.
+//! at the level `debug` and branches at the level `trace`, in the [span](crate::trace) of
+//! the run. Without an observer, and where neither that nor the spans are wanted, nothing
+//! of it costs anything.
 //!
 //! # Examples
 //!
@@ -78,6 +79,8 @@ use std::{
 
 use rmcp::model::JsonObject;
 use tracing::Level;
+
+use crate::trace::span;
 
 /// Is told of runs.
 ///
@@ -259,7 +262,9 @@ impl Observers {
 
     /// Whether anybody wants to know.
     pub(crate) fn are_there(&self) -> bool {
-        self.0.is_some() || tracing::enabled!(target: "mcp_composite::run", Level::DEBUG)
+        self.0.is_some()
+            || span::runs_are_wanted()
+            || tracing::enabled!(target: "mcp_composite::run", Level::DEBUG)
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {

@@ -75,11 +75,12 @@ use crate::{
     observe::{Observer, Observers},
     pattern::Patterns,
     redact::{Redact, RedactLayer},
+    trace::{Trace, TraceLayer},
     validate::{Validate, ValidateLayer},
 };
 
 /// The order above a router, or a single server. It is told nowhere else.
-type Layers<S> = Limit<Advertise<Bound<Composite<BackendLayers<Redact<Budgeted<S>>>>>>>;
+type Layers<S> = Trace<Limit<Advertise<Bound<Composite<BackendLayers<Redact<Budgeted<S>>>>>>>>;
 
 /// The order below a router.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
@@ -89,6 +90,7 @@ type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 /// See the [module docs](self) for the order and for an example.
 #[derive(Clone, Default)]
 pub struct StackLayer {
+    trace: TraceLayer,
     limit: LimitLayer,
     advertise: AdvertiseLayer,
     bound: BoundLayer,
@@ -138,6 +140,13 @@ impl StackLayer {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets what others are told of spans, and what spans have.
+    #[must_use]
+    pub fn trace(mut self, trace: TraceLayer) -> Self {
+        self.trace = trace;
+        self
     }
 
     /// Sets how large a request may be.
@@ -277,12 +286,13 @@ impl<S> Layer<S> for StackLayer {
             composite = composite.vary_by(shared(key));
         }
         let advertise = advertise.composites(composite.names());
+        let trace = self.trace.clone().tools(composite.names());
         let inner = self.redact.layer(self.budget.layer(inner));
         // They know tools by the same names, and do not list any.
         let mentioned = self.redact.patterns().chain(self.budget.patterns());
         let backend = self.backend.clone().mentioned(mentioned);
         let inner = composite.layer(backend.layer(inner).0);
-        Stack(self.limit.layer(advertise.layer(bound.layer(inner))))
+        Stack(trace.layer(self.limit.layer(advertise.layer(bound.layer(inner)))))
     }
 }
 
@@ -385,6 +395,7 @@ fn shared(key: &VaryBy) -> impl Fn(&RequestContext) -> Option<String> + Send + S
 impl fmt::Debug for StackLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StackLayer")
+            .field("trace", &self.trace)
             .field("limit", &self.limit)
             .field("advertise", &self.advertise)
             .field("bound", &self.bound)
@@ -426,7 +437,7 @@ where
     /// Returns an error if they cannot be listed. They are listed again when they
     /// are needed.
     pub async fn warm(&self) -> Result<(), ListError> {
-        let advertise = self.0.get_ref();
+        let advertise = self.0.get_ref().get_ref();
         let composite = advertise.get_ref().get_ref();
         let filter = composite.get_ref().get_ref();
         filter.get_ref().warm().await?;
@@ -454,7 +465,7 @@ where
         composite: &str,
         arguments: JsonObject,
     ) -> Result<Preview, ErrorData> {
-        self.0.get_ref().get_ref().get_ref().preview(composite, arguments).await
+        self.0.get_ref().get_ref().get_ref().get_ref().preview(composite, arguments).await
     }
 }
 

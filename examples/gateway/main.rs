@@ -13,7 +13,9 @@
 //! gateway FILE.toml --mermaid NAME           draws a composite
 //! ```
 //!
-//! Logs go to standard error; `RUST_LOG` filters them. It ends, with all child
+//! Logs go to standard error; `RUST_LOG` filters them. What is logged while a request is
+//! answered begins with the spans of the request, its run and its branch; without them:
+//! `RUST_LOG=info,mcp_composite::trace=off,mcp_composite::run=off`. It ends, with all child
 //! processes, on `SIGTERM`, on `SIGINT`, and over stdio when its input ends.
 //! `--check` connects everything once, prints tools and composites with their
 //! schemas and annotations, and fails if anything is wrong. Tools that are not

@@ -166,6 +166,7 @@ where
             if shortened.told.is_empty() {
                 return Ok(reply);
             }
+            crate::metrics::shortened(&whole, result);
             let link = match (&settings.store, owner) {
                 (Some(store), Some(owner)) => keep(store, &whole, &owner).await,
                 _ => None,

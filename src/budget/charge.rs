@@ -261,6 +261,7 @@ fn called(request: &Request) -> &str {
 }
 
 fn over(budget: &str, retry_after: Option<Duration>) -> Refusal {
+    crate::metrics::over_budget(budget);
     Refusal::OverBudget { budget: Cow::Owned(budget.to_owned()), retry_after }
 }
 

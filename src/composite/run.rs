@@ -143,6 +143,11 @@ where
         target.prepare(arguments, &self.defaulted)
     }
 
+    fn is_nested(&self, site: usize) -> bool {
+        let targets = &self.runner.program.composites[self.composite].targets;
+        matches!(targets[site].route, Route::Composite(_))
+    }
+
     fn is_read_only(&self, site: usize) -> bool {
         let available = self.runner.known.derived().available(self.composite);
         available.is_some_and(|available| available.targets[site].is_read_only())

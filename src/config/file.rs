@@ -27,6 +27,7 @@ use crate::{
     composite::{CompositeLayer, CompositeTool},
     observe::Observer,
     stack::StackLayer,
+    trace::TraceLayer,
 };
 use serde::Deserialize;
 
@@ -249,6 +250,15 @@ impl Config {
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.composite_layer = self.composite_layer.observer(observer);
         self.stack_layer = self.stack_layer.composite(self.composite_layer.clone());
+        self
+    }
+
+    /// Sets what others are told of spans, what spans have, and what is measured.
+    ///
+    /// It is not of the file, so that what was said of [observers](Self::observer) holds.
+    #[must_use]
+    pub fn trace(mut self, trace: TraceLayer) -> Self {
+        self.stack_layer = self.stack_layer.trace(trace);
         self
     }
 

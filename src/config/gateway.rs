@@ -88,7 +88,8 @@ pub struct Reloaded {
 
 impl Gateway {
     /// Starts to connect the backends of a file, and puts its stack over them. Who is to
-    /// watch runs is given to [`Config::observer`] before.
+    /// watch runs is given to [`Config::observer`] before, and how requests are traced to
+    /// [`Config::trace`].
     ///
     /// Returns at once. A backend that cannot be reached is tried again and again
     /// in the background, and the log says what is in its way.
@@ -197,8 +198,9 @@ impl Gateway {
     ///   background.
     /// - *Runs* that wait for a person, what is left of *budgets*, and whole *results*
     ///   are kept where they were, unless the file says otherwise now.
-    /// - *Observers* of runs are those of the new one: they are not of the file, so it
-    ///   is [given](Config::observer) them as the one before was.
+    /// - *Observers* of runs are those of the new one, and requests are traced as that
+    ///   says: neither is of the file, so it is [given](Config::observer) them as the one
+    ///   before was.
     /// - *Clients* are told that tools, prompts and resources have changed. They
     ///   stay subscribed to resources of backends whose names are in the new file;
     ///   one that was connected again is asked to tell of them. To resources of

@@ -26,6 +26,12 @@ pub(crate) trait Caller: Send {
         Ok(arguments)
     }
 
+    /// Whether a run is made for the tool of a site, and it is asked of no server.
+    fn is_nested(&self, site: usize) -> bool {
+        let _ = site;
+        false
+    }
+
     /// Whether the tool of a site changes nothing, so that it may be called also
     /// where a person who must be asked later cannot be.
     fn is_read_only(&self, site: usize) -> bool {

@@ -18,6 +18,7 @@ use tokio::{
     task::yield_now,
     time::{Instant, Sleep},
 };
+use tracing::{Instrument, Span};
 
 use super::{
     ask::Questions,
@@ -131,7 +132,7 @@ impl<'p, C: Caller> Run<'p, C> {
         };
         let now = Instant::now();
         let begun = now.checked_sub(state.active()).unwrap_or(now);
-        let watching = Watching::new(plan, &state, scope, begun);
+        let watching = Watching::new(plan, &state, context, scope, begun);
         // From here on it is told by this one.
         state.suspended.release();
         Self {
@@ -178,7 +179,13 @@ impl<'p, C: Caller> Run<'p, C> {
     /// # Panics
     ///
     /// Panics outside a Tokio runtime with its time enabled.
-    pub(crate) async fn drive(&mut self) {
+    pub(crate) fn drive(&mut self) -> impl Future<Output = ()> {
+        let watching = self.watching.as_ref();
+        let span = watching.map_or_else(Span::none, |watching| watching.span().clone());
+        self.go_through().instrument(span)
+    }
+
+    async fn go_through(&mut self) {
         if let Some(watching) = &mut self.watching {
             watching.begin(self.state.input.as_object());
         }

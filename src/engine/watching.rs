@@ -4,6 +4,7 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 
 use rmcp::model::JsonObject;
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::{
     branches::BranchId,
@@ -11,9 +12,13 @@ use super::{
     plan::Plan,
     scope::Scope,
 };
-use crate::observe::{Branch, Event, Observers, Parent, RunId, What};
+use crate::{
+    message::Context,
+    observe::{Branch, Event, Observers, Parent, RunId, What},
+    trace::{End, span},
+};
 
-/// A run that somebody watches.
+/// A run that somebody watches, and its spans.
 ///
 /// Dropped before its run has ended or was put away, it tells that all is over.
 pub(crate) struct Watching<'p> {
@@ -33,6 +38,9 @@ struct Told {
     /// Where the run is called.
     place: Option<Arc<Place>>,
     begun: Instant,
+    span: Span,
+    /// Whether it is measured what it does.
+    metrics: bool,
     /// The branches that have begun and not ended.
     open: Vec<Open>,
 }
@@ -51,6 +59,17 @@ struct Open {
     started: Duration,
     /// How often its tool was called.
     attempts: u32,
+    /// The call that goes on, if one does.
+    call: Option<OpenCall>,
+}
+
+/// A call of a tool that has begun. Dropped before it has ended, it is cancelled.
+struct OpenCall {
+    tool: Arc<str>,
+    begun: Instant,
+    span: Span,
+    metrics: bool,
+    has_ended: bool,
 }
 
 /// A branch, by its step and the element of that, of a run.
@@ -78,10 +97,11 @@ impl<'p> Watching<'p> {
     pub(super) fn new(
         plan: &'p Plan,
         state: &RunState,
+        context: &Context,
         scope: &Scope,
         begun: Instant,
     ) -> Option<Box<Self>> {
-        if !scope.observers.are_there() {
+        if !scope.observers.are_there() && !context.is_measured() {
             return None;
         }
         let run = RunId(state.watched.unwrap_or_else(|| fastrand::u64(..)));
@@ -91,6 +111,8 @@ impl<'p> Watching<'p> {
             name: plan.name.clone(),
             place: scope.place.clone(),
             begun,
+            span: span::run(&plan.name, run, scope.place.as_deref().map(Place::branch)),
+            metrics: context.is_measured(),
             open: Vec::new(),
         };
         let phase = Phase::Before { was_put_away: !state.asked.is_empty() };
@@ -102,10 +124,15 @@ impl<'p> Watching<'p> {
             asked.map(|asked| (watching.element(asked.id), asked.started_ms, asked.attempts));
         let open = |((step, element), started_ms, attempts): ((usize, Option<usize>), u64, u32)| {
             let started = Duration::from_millis(started_ms);
-            Open { place: watching.place(step, element), started, attempts }
+            Open { place: watching.place(step, element), started, attempts, call: None }
         };
         watching.told.open = loops.chain(asked).map(open).collect();
         Some(Box::new(watching))
+    }
+
+    /// The span of the run, disabled if nobody wants one.
+    pub(super) const fn span(&self) -> &Span {
+        &self.told.span
     }
 
     /// It begins, or goes on.
@@ -129,7 +156,7 @@ impl<'p> Watching<'p> {
         attempt: u32,
         after: Option<&'static str>,
         arguments: &JsonObject,
-    ) -> Arc<Place> {
+    ) -> Place {
         let (step, element) = self.element(id);
         let place = self.open(step, element);
         if let Some(open) = self.told.open.iter_mut().find(|open| open.place == place) {
@@ -137,11 +164,40 @@ impl<'p> Watching<'p> {
         }
         let branch = place.branch();
         self.tell(What::Attempt { branch, tool, attempt, after, arguments: Some(arguments) });
-        Arc::new(place)
+        place
+    }
+
+    /// The attempt of a branch is a call of a server; returns the span of it.
+    pub(super) fn call(
+        &mut self,
+        place: &Place,
+        tool: &Arc<str>,
+        attempt: u32,
+        arguments: Option<&JsonObject>,
+    ) -> Span {
+        let span = span::call(tool, place.branch(), attempt, arguments);
+        if let Some(open) = self.told.open.iter_mut().find(|open| open.place == *place) {
+            let (tool, begun, span) = (tool.clone(), Instant::now(), span.clone());
+            let metrics = self.told.metrics;
+            open.call = Some(OpenCall { tool, begun, span, metrics, has_ended: false });
+        }
+        span
+    }
+
+    /// The call of a branch has ended, if it is one.
+    pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome, with_contents: bool) {
+        let Some(call) = self.take_call(id) else { return };
+        if with_contents && let Some(result) = &outcome.result {
+            span::record_result(&call.span, result);
+        }
+        call.end(&End::of_outcome(outcome));
     }
 
     /// A branch waits for a person.
-    pub(super) fn wait(&self, id: BranchId) {
+    pub(super) fn wait(&mut self, id: BranchId) {
+        if let Some(call) = self.take_call(id) {
+            call.end(&End::SUSPENDED);
+        }
         let (step, element) = self.element(id);
         let place = self.place(step, element);
         self.tell(What::BranchWaiting { branch: place.branch() });
@@ -180,13 +236,17 @@ impl<'p> Watching<'p> {
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
         self.tell(What::RunSuspended);
-        let Told { observers, run, name, place, begun, open } = &mut self.told;
+        End::SUSPENDED.record(&self.told.span);
+        let Told { observers, run, name, place, begun, metrics, open, .. } = &mut self.told;
         let told = Told {
             observers: observers.clone(),
             run: *run,
             name: name.clone(),
             place: place.clone(),
             begun: *begun,
+            // Whoever goes on with it has another.
+            span: Span::none(),
+            metrics: *metrics,
             open: mem::take(open),
         };
         let took = told.took();
@@ -198,6 +258,8 @@ impl<'p> Watching<'p> {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.told.took();
             self.tell(What::RunFinished { is_error, limit, took });
+            self.told.span.record("mcp_composite.limit", limit);
+            End::of_result(is_error).record(&self.told.span);
         }
     }
 
@@ -213,7 +275,10 @@ impl<'p> Watching<'p> {
         if !is_open {
             self.tell(What::BranchStarted { branch });
         }
-        self.told.open.retain(|open| open.place != place);
+        let is_it = |open: &mut Open| open.place == place;
+        for call in self.told.open.extract_if(.., is_it).filter_map(|open| open.call) {
+            call.end(&End::of_outcome(outcome));
+        }
         self.tell(What::BranchFinished {
             branch,
             status: outcome.status.name(),
@@ -228,7 +293,8 @@ impl<'p> Watching<'p> {
     fn open(&mut self, step: usize, element: Option<usize>) -> Place {
         let place = self.place(step, element);
         if !self.told.open.iter().any(|open| open.place == place) {
-            let open = Open { place: place.clone(), started: self.told.took(), attempts: 0 };
+            let started = self.told.took();
+            let open = Open { place: place.clone(), started, attempts: 0, call: None };
             self.told.open.push(open);
             self.tell(What::BranchStarted { branch: place.branch() });
         }
@@ -247,6 +313,12 @@ impl<'p> Watching<'p> {
     /// The step of a branch, and its element if that is a loop.
     fn element(&self, BranchId { step, element }: BranchId) -> (usize, Option<usize>) {
         (step, self.plan.steps()[step].is_loop().then_some(element))
+    }
+
+    fn take_call(&mut self, id: BranchId) -> Option<OpenCall> {
+        let (step, element) = self.element(id);
+        let place = self.place(step, element);
+        self.told.open.iter_mut().find(|open| open.place == place)?.call.take()
     }
 
     fn place(&self, step: usize, element: Option<usize>) -> Place {
@@ -276,9 +348,10 @@ impl Told {
             self.cancelled(open);
         }
         self.tell(What::RunDropped { took: self.took() });
+        End::CANCELLED.record(&self.span);
     }
 
-    fn cancelled(&self, &Open { ref place, started, attempts }: &Open) {
+    fn cancelled(&self, &Open { ref place, started, attempts, .. }: &Open) {
         self.tell(What::BranchFinished {
             branch: place.branch(),
             status: Status::Cancelled.name(),
@@ -296,7 +369,35 @@ impl Told {
     fn tell(&self, what: What<'_>) {
         let parent = self.place.as_deref();
         let parent = parent.map(|place| Parent { run: place.run, branch: place.branch() });
-        self.observers.tell(&Event { run: self.run, parent, composite: &self.name, what });
+        let event = Event { run: self.run, parent, composite: &self.name, what };
+        self.span.in_scope(|| self.observers.tell(&event));
+        if self.metrics {
+            crate::metrics::happened(&event);
+        }
+    }
+}
+
+// === impl OpenCall ===
+
+impl OpenCall {
+    fn end(mut self, end: &End) {
+        self.tell(end);
+        self.has_ended = true;
+    }
+
+    fn tell(&self, end: &End) {
+        end.record(&self.span);
+        if self.metrics {
+            crate::metrics::called(&self.tool, end, self.begun.elapsed());
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.tell(&End::CANCELLED);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
     client::{ASKABLE, Abilities, LiveClient},
     delegation::Delegation,
 };
+use crate::trace::Tracing;
 
 /// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -38,6 +39,8 @@ pub struct Context {
     /// The client, if it was found that it can be asked meanwhile.
     pub(super) live_client: Option<LiveClient>,
     pub(super) delegation: Delegation,
+    /// How it is traced, other than by default.
+    pub(crate) tracing: Option<Arc<Tracing>>,
 }
 
 // === impl Context ===
@@ -186,6 +189,7 @@ impl Context {
             progress,
             live_client: self.live_client.clone(),
             delegation: self.delegation.clone(),
+            tracing: self.tracing.clone(),
         }
     }
 
@@ -220,6 +224,7 @@ impl Default for Context {
             progress: None,
             live_client: None,
             delegation: Delegation::default(),
+            tracing: None,
         }
     }
 }
@@ -236,6 +241,7 @@ impl From<RequestContext<RoleServer>> for Context {
             progress: None,
             live_client: None,
             delegation: Delegation::default(),
+            tracing: None,
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) use self::{
     cause::Cause,
     measure::{Bounds, MAX_LEVELS, is_deeper},
     progress::{Labels, Parts},
-    request::is_of_protocol,
+    request::{is_of_protocol, known_method},
     tally::Tally,
 };
 pub use self::{

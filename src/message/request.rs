@@ -42,7 +42,12 @@ pub struct Request(
 
 /// Whether it is a method that rmcp has a type for.
 pub(crate) fn is_of_protocol(method: &str) -> bool {
-    METHODS.contains(&method)
+    known_method(method).is_some()
+}
+
+/// The method of this name that rmcp has a type for.
+pub(crate) fn known_method(method: &str) -> Option<&'static str> {
+    METHODS.into_iter().find(|known| *known == method)
 }
 
 #[derive(Clone, Debug)]

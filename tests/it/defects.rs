@@ -182,7 +182,7 @@ async fn c9_what_belongs_to_the_call_alone_does_not_reach_the_targets() {
         "io.modelcontextprotocol/clientCapabilities": {
             "elicitation": {}, "sampling": {}, "extensions": { "io.modelcontextprotocol/tasks": {} },
         },
-        "traceparent": "00-1-2-3",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         "com.example/mine": 1,
     });
     *request.context_mut().meta_mut() = serde_json::from_value(meta).unwrap();
@@ -192,12 +192,16 @@ async fn c9_what_belongs_to_the_call_alone_does_not_reach_the_targets() {
     for call in server.requests() {
         let params = call.tool_call().unwrap();
         assert_eq!((&params.request_state, &params.input_responses), (&None, &None));
-        let meta = serde_json::to_value(call.context().meta()).unwrap();
+        let mut meta = serde_json::to_value(call.context().meta()).unwrap();
+        let parent = meta["traceparent"].take();
         let expected = json!({
             "io.modelcontextprotocol/clientCapabilities": { "elicitation": {}, "sampling": {} },
-            "traceparent": "00-1-2-3",
+            "traceparent": null,
             "com.example/mine": 1,
         });
+        let parent = parent.as_str().unwrap();
+        assert!(parent.starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{parent}");
+        assert!(!parent.contains("b7ad6b7169203331"), "{parent}");
         assert_eq!(meta, expected, "no progress token, and only what a target may ask for");
     }
     let mut ids: Vec<_> =
@@ -295,7 +299,7 @@ async fn c13_nothing_of_a_panic_reaches_the_client_or_the_other_branches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c14_branches_run_in_the_span_of_their_call_and_with_its_extensions() {
+async fn c14_branches_run_below_the_span_of_their_call_and_with_its_extensions() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let server = {
         let seen = seen.clone();
@@ -307,7 +311,7 @@ async fn c14_branches_run_in_the_span_of_their_call_and_with_its_extensions() {
         });
         Server::new().tool("a", look)
     };
-    let (_log, _guard) = capture_logs();
+    let (log, _guard) = capture_logs();
     // One that runs alone, and two in tasks of their own.
     for tools in [&["a"][..], &["a", "a"]] {
         let mut request = call("all", json!({}));
@@ -316,7 +320,15 @@ async fn c14_branches_run_in_the_span_of_their_call_and_with_its_extensions() {
         tracing::Instrument::instrument(run(stack(&server, all(tools)), request), span).await;
     }
 
-    assert_eq!(*seen.lock().unwrap(), [(Some("request"), Some(7)); 3]);
+    assert_eq!(*seen.lock().unwrap(), [(Some("mcp.client"), Some(7)); 3]);
+    // As each span tells when it closes.
+    let within = "request:gen_ai.workflow{";
+    let calls = log
+        .text()
+        .lines()
+        .filter(|line| line.contains(within) && line.contains("}:mcp.client{"))
+        .count();
+    assert_eq!(calls, 3, "{}", log.text());
 }
 
 #[test]

@@ -43,6 +43,8 @@ mod matrix;
 mod mermaid;
 #[cfg(all(feature = "normalize", feature = "rig-compose"))]
 mod meters;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "normalize")]
 mod normalize;
 mod observers;
@@ -76,6 +78,7 @@ mod states;
 mod steps;
 mod support;
 mod testing;
+mod traces;
 mod validate;
 #[cfg(all(unix, feature = "config", feature = "http", feature = "stdio"))]
 mod watching;

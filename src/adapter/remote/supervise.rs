@@ -266,6 +266,7 @@ async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
         protocol = info.as_ref().map(|info| info.protocol_version.as_str()),
         "connected a backend"
     );
+    crate::metrics::connected(&remote.about.name);
     remote.connected(info);
     remote.state.send_replace(State::Connected(connection.clone()));
     if changed {

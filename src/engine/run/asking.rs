@@ -173,7 +173,7 @@ impl<'p, C: Caller> Run<'p, C> {
     pub(super) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
         let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
         let call = self.calls.swap_remove(place);
-        if let Some(watching) = &self.watching {
+        if let Some(watching) = &mut self.watching {
             watching.wait(id);
         }
         let since = milliseconds(call.begun.saturating_duration_since(self.begun));

@@ -3,11 +3,13 @@
 use std::{
     future::ready,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 use futures::FutureExt;
 use rmcp::model::JsonObject;
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use super::{Ended, Run, panicked};
 use crate::{
@@ -48,17 +50,28 @@ impl<'p, C: Caller> Run<'p, C> {
     ) -> Result<(), StepError> {
         self.scope.count_call()?;
         let (arguments, answered) = call.begin(now);
-        let context = self.branch_context(call.id);
+        let mut context = self.branch_context(call.id);
         let (site, tool) = (call.site.site, call.site.tool.clone());
         let mut scope = self.scope.clone();
+        let is_nested = self.caller.is_nested(site);
+        let mut span = Span::none();
         if let Some(watching) = &mut self.watching {
             let (attempt, after) = (call.count, call.failed_before());
-            scope.place = Some(watching.attempt(call.id, &tool, attempt, after, &arguments));
+            let place = watching.attempt(call.id, &tool, attempt, after, &arguments);
+            if !is_nested {
+                let contents = context.is_traced_with_contents().then_some(&arguments);
+                span = watching.call(&place, &tool, attempt, contents);
+            }
+            scope.place = Some(Arc::new(place));
+        }
+        // Who is asked for a nested run is told of the span of its own call.
+        if !is_nested {
+            context.call_within(&span);
         }
         let made = Call { site, tool, arguments, context, scope, answered };
         let times = call.times(self.begun);
         // Its future is made here, and not in the task of the branch.
-        match catch_unwind(AssertUnwindSafe(|| self.caller.call(made))) {
+        match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| self.caller.call(made)))) {
             Ok(called) => {
                 // `map` and not `async`, which would keep room for the call twice.
                 let ended = move |called: Called| {
@@ -69,7 +82,12 @@ impl<'p, C: Caller> Run<'p, C> {
                     };
                     Ended::Outcome(Box::new(times.outcome(result, Instant::now())))
                 };
-                self.branches.start(call.id, called.map(ended));
+                let called = called.map(ended);
+                if span.is_none() {
+                    self.branches.start(call.id, called);
+                } else {
+                    self.branches.start(call.id, called.instrument(span));
+                }
             }
             Err(_) => {
                 let outcome = times.outcome(Err(panicked()), Instant::now());
@@ -143,6 +161,9 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Takes up how an attempt ended: the call waits for the next, or has ended too.
     fn end_attempt(&mut self, id: BranchId, mut outcome: Box<Outcome>) {
         let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
+        if let Some(watching) = &mut self.watching {
+            watching.end_call(id, &outcome, self.context.is_traced_with_contents());
+        }
         let step = &self.plan.steps()[id.step];
         if step.parse_json {
             outcome.parse(self.scope);

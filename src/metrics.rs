@@ -1,0 +1,167 @@
+//! What can be counted and timed, for the facade [`metrics`](::metrics).
+//!
+//! Requests are measured, and the runs that they lead to, by a
+//! [`TraceLayer`](crate::trace::TraceLayer::metrics) that was told so; what is rare, such
+//! as that a backend is connected, is measured in any case. The program brings a recorder,
+//! and [`describe`] tells that what the names mean, in which units. There are few values
+//! for each label, whatever clients do; see the [table](crate::trace#metrics).
+//!
+//! # Examples
+//!
+//! ```
+//! # #[cfg(feature = "testing")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use mcp_composite::{
+//!     composite::{CompositeLayer, CompositeTool},
+//!     stack::StackLayer,
+//!     testing::{self, Server},
+//!     trace::TraceLayer,
+//! };
+//! use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+//! use serde_json::json;
+//! use tower::Layer;
+//!
+//! let recorder = DebuggingRecorder::new();
+//! let snapshotter = recorder.snapshotter();
+//! let _recorder = metrics::set_default_local_recorder(&recorder);
+//! mcp_composite::metrics::describe();
+//!
+//! let look = CompositeTool::fan_out("look", "Looks everywhere", ["near", "far"]);
+//! let backends = Server::new().says("near", "found").says("far", "found");
+//! let stack = StackLayer::new()
+//!     .trace(TraceLayer::new().metrics(true))
+//!     .composite(CompositeLayer::new([look])?)
+//!     .layer(backends);
+//! testing::call(&stack, "look", json!({})).await;
+//!
+//! let branches = snapshotter.snapshot().into_vec().into_iter().find_map(|(key, .., value)| {
+//!     (key.key().name() == "mcp_composite.branches").then_some(value)
+//! });
+//! assert_eq!(branches, Some(DebugValue::Counter(2)));
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "testing"))]
+//! # fn main() {}
+//! ```
+
+use std::time::Duration;
+
+use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
+use rmcp::model::CallToolResult;
+
+use crate::{
+    message::{ItemKind, size},
+    observe::{Event, What},
+    trace::End,
+};
+
+const SERVED: &str = "mcp.server.operation.duration";
+const CALLED: &str = "mcp.client.operation.duration";
+const RUNS: &str = "mcp_composite.run.duration";
+const SUSPENSIONS: &str = "mcp_composite.run.suspensions";
+const RESUMPTIONS: &str = "mcp_composite.run.resumptions";
+const BRANCHES: &str = "mcp_composite.branches";
+const RETRIES: &str = "mcp_composite.retries";
+const OVER_BUDGET: &str = "mcp_composite.budget.refusals";
+const SHORTENED: &str = "mcp_composite.bound.results";
+const LEFT_OUT: &str = "mcp_composite.bound.bytes";
+const CONNECTIONS: &str = "mcp_composite.backend.connections";
+
+const COMPOSITE: &str = "gen_ai.workflow.name";
+const STATUS: &str = "mcp_composite.status";
+
+/// Tells the recorder what is measured, in which units.
+///
+/// Call it once the recorder is there.
+pub fn describe() {
+    describe_histogram!(SERVED, Unit::Seconds, "requests of clients, until they are answered");
+    describe_histogram!(CALLED, Unit::Seconds, "calls of tools by runs, until they are answered");
+    describe_histogram!(RUNS, Unit::Seconds, "runs, without the time that they waited for people");
+    describe_counter!(SUSPENSIONS, Unit::Count, "runs that stopped to ask a person");
+    describe_counter!(RESUMPTIONS, Unit::Count, "runs that went on after that");
+    describe_counter!(BRANCHES, Unit::Count, "branches of runs that have ended, or never began");
+    describe_counter!(RETRIES, Unit::Count, "calls of tools that were made again");
+    describe_counter!(OVER_BUDGET, Unit::Count, "calls that a budget was used up for");
+    describe_counter!(SHORTENED, Unit::Count, "results that were too large, and shortened");
+    describe_counter!(LEFT_OUT, Unit::Bytes, "what was left out of them");
+    describe_counter!(CONNECTIONS, Unit::Count, "connections made to backends, the first included");
+}
+
+/// A request of a client has ended.
+pub(crate) fn served(
+    method: &'static str,
+    target: Option<(ItemKind, &str)>,
+    end: &End,
+    took: Duration,
+) {
+    let mut labels = ended(method, end);
+    match target {
+        Some((ItemKind::Tool, name)) => {
+            labels.push(Label::new("gen_ai.tool.name", name.to_owned()))
+        }
+        Some((_, name)) => labels.push(Label::new("gen_ai.prompt.name", name.to_owned())),
+        None => (),
+    }
+    histogram!(SERVED, labels).record(took);
+}
+
+/// A call of a tool by a run has ended.
+pub(crate) fn called(tool: &str, end: &End, took: Duration) {
+    let mut labels = ended("tools/call", end);
+    labels.push(Label::new("gen_ai.tool.name", tool.to_owned()));
+    histogram!(CALLED, labels).record(took);
+}
+
+/// A run did something.
+pub(crate) fn happened(event: &Event<'_>) {
+    let composite = || Label::new(COMPOSITE, event.composite.to_owned());
+    let with = |label, value| vec![composite(), Label::new(label, value)];
+    match event.what {
+        What::RunFinished { is_error, took, .. } => {
+            let status = if is_error { "failed" } else { "completed" };
+            histogram!(RUNS, with(STATUS, status)).record(took);
+        }
+        What::RunDropped { took } => histogram!(RUNS, with(STATUS, "cancelled")).record(took),
+        What::RunSuspended => counter!(SUSPENSIONS, vec![composite()]).increment(1),
+        What::RunResumed => counter!(RESUMPTIONS, vec![composite()]).increment(1),
+        What::BranchFinished { status, .. } => {
+            counter!(BRANCHES, with(STATUS, status)).increment(1)
+        }
+        What::BranchSkipped { .. } => counter!(BRANCHES, with(STATUS, "skipped")).increment(1),
+        What::Attempt { after: Some(after), .. } => {
+            counter!(RETRIES, with("error.type", after)).increment(1);
+        }
+        What::RunStarted { .. }
+        | What::BranchStarted { .. }
+        | What::Attempt { .. }
+        | What::BranchWaiting { .. } => (),
+    }
+}
+
+/// A call was refused, since a budget is used up.
+pub(crate) fn over_budget(budget: &str) {
+    counter!(OVER_BUDGET, "mcp_composite.budget" => budget.to_owned()).increment(1);
+}
+
+/// A result was too large.
+pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult) {
+    let left_out = size::of_result(whole).saturating_sub(size::of_result(shortened));
+    counter!(SHORTENED).increment(1);
+    counter!(LEFT_OUT).increment(u64::try_from(left_out).unwrap_or(u64::MAX));
+}
+
+/// A backend was connected, for the first time or again.
+#[cfg(feature = "remote")]
+pub(crate) fn connected(backend: &str) {
+    counter!(CONNECTIONS, "mcp_composite.backend" => backend.to_owned()).increment(1);
+}
+
+fn ended(method: &'static str, end: &End) -> Vec<Label> {
+    let mut labels = vec![Label::new("mcp.method.name", method)];
+    let error =
+        end.error.clone().or_else(|| (end.status == "cancelled").then(|| "cancelled".into()));
+    labels.extend(error.map(|error| Label::new("error.type", error)));
+    labels.extend(end.low_code().map(|code| Label::new("rpc.response.status_code", code)));
+    labels
+}

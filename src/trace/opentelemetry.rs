@@ -1,0 +1,102 @@
+//! Traces that `tracing-opentelemetry` records.
+
+use opentelemetry::{
+    Context as OtelContext,
+    trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState},
+};
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use super::{Propagate, TraceContext};
+
+/// Tells others of spans as `tracing-opentelemetry` records them, so that what backends
+/// are told and what is exported agree.
+///
+/// The span of a request becomes a child of the place that the request comes from. If
+/// there was another span around it, as of the HTTP request, it is linked, as the
+/// conventions say. For a span that nobody records, others are told what [`Propagate`] tells
+/// by itself, and of the span around it where there is no trace yet.
+///
+/// The propagators of the `opentelemetry` crate are not used: MCP has one format.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use mcp_composite::{
+///     stack::StackLayer,
+///     testing::{self, Server},
+///     trace::{OpenTelemetry, TraceLayer},
+/// };
+/// use opentelemetry::trace::TracerProvider;
+/// use opentelemetry_sdk::trace::SdkTracerProvider;
+/// use serde_json::json;
+/// use tower::Layer;
+/// use tracing_subscriber::layer::SubscriberExt;
+///
+/// let provider = SdkTracerProvider::builder().build(); // with an exporter
+/// let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("gateway"));
+/// let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(spans));
+///
+/// let server = Server::new().says("search", "found");
+/// let trace = TraceLayer::new().propagate(OpenTelemetry);
+/// testing::call(&StackLayer::new().trace(trace).layer(server.clone()), "search", json!({})).await;
+///
+/// // The server is told of the trace that begins with the span of the request.
+/// assert!(server.requests()[0].context().trace().is_some());
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "there is nothing to set")]
+pub struct OpenTelemetry;
+
+// === impl OpenTelemetry ===
+
+impl Propagate for OpenTelemetry {
+    fn extract(&self, incoming: &TraceContext, span: &Span) {
+        let around = Span::current().context().span().span_context().clone();
+        let parent = OtelContext::new().with_remote_span_context(incoming.into());
+        // It fails if nobody records the span.
+        let is_set = span.set_parent(parent).is_ok();
+        if is_set && around.span_id() != SpanId::from_bytes(incoming.span_id()) {
+            span.add_link(around);
+        }
+    }
+
+    fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
+        TraceContext::of(span)
+            .or_else(|| incoming.map(TraceContext::child))
+            .or_else(|| TraceContext::of(&Span::current()))
+    }
+}
+
+// === impl TraceContext ===
+
+impl TraceContext {
+    /// The place of a span that is recorded.
+    fn of(span: &Span) -> Option<Self> {
+        let context = span.context();
+        let span = context.span();
+        let span = span.span_context();
+        let flags = span.trace_flags().to_u8();
+        let context = Self::new(span.trace_id().to_bytes(), span.span_id().to_bytes(), flags)?;
+        Some(context.with_state(&span.trace_state().header()))
+    }
+}
+
+impl From<&TraceContext> for SpanContext {
+    fn from(context: &TraceContext) -> Self {
+        let state = context.state().and_then(|state| state.parse().ok());
+        Self::new(
+            TraceId::from_bytes(context.trace_id()),
+            SpanId::from_bytes(context.span_id()),
+            TraceFlags::new(context.flags()),
+            true,
+            state.unwrap_or(TraceState::NONE),
+        )
+    }
+}

@@ -1,0 +1,98 @@
+//! What others are told of spans.
+
+use std::{fmt, sync::Arc};
+
+use tracing::Span;
+
+use super::TraceContext;
+use crate::message::Context;
+
+/// Decides which place in which trace a span is, for those who are called within it.
+///
+/// By itself, each who is called is told a place of its own below that of the request,
+/// and none if the request came with none. A tracer that records spans knows better:
+/// for OpenTelemetry, `OpenTelemetry` does this, with the feature of that name. One that
+/// implements neither method changes nothing.
+pub trait Propagate: Send + Sync {
+    /// Makes the span of a request a child of the place that the request comes from.
+    ///
+    /// Nobody has entered the span before.
+    fn extract(&self, incoming: &TraceContext, span: &Span) {
+        let _ = (incoming, span);
+    }
+
+    /// What somebody is told who is called within the span; nothing, if there is no trace.
+    ///
+    /// `incoming` is what the request said by which the span came to be. The span is
+    /// [disabled](Span::is_none) if no subscriber wants it.
+    fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
+        let _ = span;
+        incoming.map(TraceContext::child)
+    }
+}
+
+/// How a request is traced, other than by default; it travels with the request.
+#[derive(Clone, Default)]
+pub(crate) struct Tracing {
+    pub(super) propagate: Option<Arc<dyn Propagate>>,
+    pub(super) contents: bool,
+    pub(super) metrics: bool,
+}
+
+impl<P: Propagate + ?Sized> Propagate for Arc<P> {
+    fn extract(&self, incoming: &TraceContext, span: &Span) {
+        (**self).extract(incoming, span);
+    }
+
+    fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
+        (**self).inject(incoming, span)
+    }
+}
+
+impl fmt::Debug for Tracing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracing")
+            .field("propagate", &self.propagate.is_some())
+            .field("contents", &self.contents)
+            .field("metrics", &self.metrics)
+            .finish()
+    }
+}
+
+// === impl Context ===
+
+impl Context {
+    /// Takes up the trace that the request comes from, with a span for the request.
+    pub(super) fn continue_trace(&mut self, span: &Span) {
+        if let Some(propagate) = self.propagate()
+            && let Some(incoming) = self.trace()
+        {
+            propagate.extract(&incoming, span);
+        }
+        self.call_within(span);
+    }
+
+    /// Makes it tell of the span to those who are called within it.
+    pub(crate) fn call_within(&mut self, span: &Span) {
+        let incoming = self.trace();
+        let outgoing = match self.propagate() {
+            Some(propagate) => propagate.inject(incoming.as_ref(), span),
+            None => incoming.as_ref().map(TraceContext::child),
+        };
+        self.set_trace(outgoing.as_ref());
+    }
+
+    /// Whether spans of the request have what tools are called with and answer.
+    pub(crate) fn is_traced_with_contents(&self) -> bool {
+        self.tracing.as_ref().is_some_and(|tracing| tracing.contents)
+    }
+
+    /// Whether the request, and what it leads to, is measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.tracing.as_ref().is_some_and(|tracing| tracing.metrics)
+    }
+
+    fn propagate(&self) -> Option<&dyn Propagate> {
+        self.tracing.as_ref()?.propagate.as_deref()
+    }
+}

@@ -1,0 +1,164 @@
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+use tower_service::Service;
+use tracing::Span;
+
+use super::{End, Tracing, names::Names, span};
+use crate::message::{ItemKind, Reply, Request};
+
+/// Middleware that [`TraceLayer`](super::TraceLayer) puts in front of a service.
+///
+/// It is ready when the service is.
+#[derive(Clone, Debug)]
+pub struct Trace<S> {
+    inner: S,
+    tracing: Option<Arc<Tracing>>,
+    names: Arc<Names>,
+}
+
+pin_project! {
+    /// Response future of [`Trace`].
+    pub struct ResponseFuture<F> {
+        #[pin]
+        reply: F,
+        watched: Option<Box<Watched>>,
+    }
+}
+
+/// A request that somebody watches. Dropped before it was answered, it is cancelled.
+struct Watched {
+    span: Span,
+    begun: Instant,
+    method: &'static str,
+    /// What the request is about, if that has a name.
+    target: Option<(ItemKind, String)>,
+    names: Arc<Names>,
+    contents: bool,
+    metrics: bool,
+    has_ended: bool,
+}
+
+// === impl Trace ===
+
+impl<S> Trace<S> {
+    pub(super) fn new(inner: S, tracing: Option<Arc<Tracing>>, names: Names) -> Self {
+        Self { inner, tracing, names: Arc::new(names) }
+    }
+
+    /// The service behind the layer.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S> Service<Request> for Trace<S>
+where
+    S: Service<Request, Response = Reply>,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        if let Some(tracing) = &self.tracing {
+            request.context_mut().tracing = Some(tracing.clone());
+        }
+        let span = span::server(&request, &self.names);
+        request.context_mut().continue_trace(&span);
+        if span.is_none() && !request.context().is_measured() {
+            return ResponseFuture { reply: self.inner.call(request), watched: None };
+        }
+        let watched = Watched::new(span, &request, self.names.clone());
+        let reply = watched.span.in_scope(|| self.inner.call(request));
+        ResponseFuture { reply, watched: Some(Box::new(watched)) }
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl<F, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Reply, E>>,
+{
+    type Output = Result<Reply, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let Some(watched) = this.watched else { return this.reply.poll(cx) };
+        let reply = ready!(watched.span.in_scope(|| this.reply.poll(cx)));
+        if let Some(mut watched) = this.watched.take() {
+            watched.answer(reply.as_ref().ok());
+        }
+        Poll::Ready(reply)
+    }
+}
+
+impl<F> fmt::Debug for ResponseFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+// === impl Watched ===
+
+impl Watched {
+    fn new(span: Span, request: &Request, names: Arc<Names>) -> Self {
+        let (method, target) = span::operation(request);
+        Self {
+            span,
+            begun: Instant::now(),
+            method,
+            target: target.map(|(kind, name)| (kind, name.to_owned())),
+            names,
+            contents: request.context().is_traced_with_contents(),
+            metrics: request.context().is_measured(),
+            has_ended: false,
+        }
+    }
+
+    /// Takes up what the request was answered with, if it was.
+    fn answer(&mut self, reply: Option<&Reply>) {
+        let Some(reply) = reply else { return self.end(&End::UNANSWERED) };
+        let end = End::of_reply(reply);
+        self.names.learn_listed(reply);
+        // Some servers say of tools that there are not that these have failed.
+        if let Some((kind, name)) = &self.target
+            && end.status != "failed"
+        {
+            self.names.learn(*kind, name);
+        }
+        if self.contents && !self.span.is_none() {
+            span::record_answer(&self.span, reply);
+        }
+        self.end(&end);
+    }
+
+    fn end(&mut self, end: &End) {
+        self.has_ended = true;
+        end.record(&self.span);
+        if self.metrics {
+            let target = self.target.as_ref().map(|(kind, name)| (*kind, &**name));
+            let known = target.filter(|(kind, name)| self.names.knows(*kind, name));
+            crate::metrics::served(self.method, known, end, self.begun.elapsed());
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.end(&if std::thread::panicking() { End::PANICKED } else { End::CANCELLED });
+        }
+    }
+}

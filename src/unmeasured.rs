@@ -1,0 +1,20 @@
+//! What would be measured with the feature `metrics`.
+
+use std::time::Duration;
+
+use rmcp::model::CallToolResult;
+
+use crate::{message::ItemKind, observe::Event, trace::End};
+
+pub(crate) const fn served(_: &str, _: Option<(ItemKind, &str)>, _: &End, _: Duration) {}
+
+pub(crate) const fn called(_: &str, _: &End, _: Duration) {}
+
+pub(crate) const fn happened(_: &Event<'_>) {}
+
+pub(crate) const fn over_budget(_: &str) {}
+
+pub(crate) const fn shortened(_: &CallToolResult, _: &CallToolResult) {}
+
+#[cfg(feature = "remote")]
+pub(crate) const fn connected(_: &str) {}

@@ -1,0 +1,259 @@
+//! What is measured, against the table that says so.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use mcp_composite::{
+    bound::BoundLayer,
+    budget::{Budget, BudgetLayer, Unit},
+    composite::{CompositeLayer, CompositeTool, OnError, Retry, Step},
+    message::ToolAnswer,
+    pattern::Selection,
+    stack::StackLayer,
+    testing::{self, Answer, Server},
+    trace::TraceLayer,
+};
+use metrics_util::{
+    MetricKind,
+    debugging::{DebugValue, DebuggingRecorder, Snapshotter},
+};
+use serde_json::json;
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::can_be_asked;
+
+/// What a recorder has, by the name of the metric and its labels.
+type Measured = BTreeMap<(String, BTreeMap<String, String>), DebugValue>;
+
+/// Of each metric: its kind, its unit, its labels.
+type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
+
+/// What the guide says.
+fn documented() -> Table {
+    let guide = include_str!("../../src/docs/telemetry.md");
+    let cells = |row: &str| -> Vec<String> {
+        row.split('|').map(|cell| cell.trim().replace('`', "")).collect()
+    };
+    let rows = guide.lines().filter(|line| line.starts_with("| `mcp"));
+    let rows = rows.map(cells).filter(|cells| matches!(&*cells[2], "histogram" | "counter"));
+    rows.map(|cells| {
+        let labels = cells[4].split(", ").filter(|label| !label.is_empty()).map(str::to_owned);
+        (cells[1].clone(), (cells[2].clone(), cells[3].clone(), labels.collect()))
+    })
+    .collect()
+}
+
+fn kind(kind: MetricKind) -> String {
+    format!("{kind:?}").to_lowercase()
+}
+
+fn measured(snapshotter: &Snapshotter) -> Measured {
+    let all = snapshotter.snapshot().into_vec().into_iter();
+    all.map(|(key, _, _, value)| {
+        let labels = key.key().labels();
+        let labels = labels.map(|label| (label.key().to_owned(), label.value().to_owned()));
+        ((key.key().name().to_owned(), labels.collect()), value)
+    })
+    .collect()
+}
+
+/// What was counted under a name with these labels.
+fn count(measured: &Measured, name: &str, labels: &[(&str, &str)]) -> u64 {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    match measured.get(&(name.to_owned(), labels.collect())) {
+        None => 0,
+        Some(DebugValue::Counter(count)) => *count,
+        Some(DebugValue::Histogram(values)) => values.len() as u64,
+        Some(other) => panic!("{name} is {other:?}"),
+    }
+}
+
+/// Has all that can be measured measured; the last is a server that is lost and found.
+async fn everything() {
+    let server = Server::new()
+        .says("near", "yes")
+        .fails("fails", "no")
+        .tool("large", Answer::text("x".repeat(5000)))
+        .tool("broken", rmcp::ErrorData::internal_error("broken", None))
+        .hangs("hangs");
+    let again = OnError::Retry(Retry::times(1).delay(Duration::ZERO));
+    let look = CompositeTool::pipeline(
+        "look",
+        "Looks",
+        [
+            Step::new("near", "near"),
+            Step::new("off", "near").condition("false"),
+            Step::new("fails", "fails").on_error(again),
+        ],
+    );
+    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let asks = CompositeTool::pipeline("asks", "Asks", [sure]);
+    let waits = CompositeTool::fan_out("waits", "Waits", ["hangs"]);
+    let broken = Selection::default().allow(["broken"]).unwrap();
+    let budget = Budget::new("broken calls", Unit::Calls, 1).tools(broken);
+    let stack = StackLayer::new()
+        .trace(TraceLayer::new().metrics(true))
+        .bound(BoundLayer::new().max_result_bytes(1000))
+        .budget(BudgetLayer::new().budget(budget))
+        .composite(CompositeLayer::new([look, asks, waits]).unwrap())
+        .layer(server);
+    let call = async |tool: &str| {
+        drop(stack.clone().oneshot(testing::request(tool, json!({}))).await.unwrap());
+    };
+    for tool in ["look", "near", "large", "broken", "broken", "guess"] {
+        call(tool).await;
+    }
+    let late = tokio::time::timeout(Duration::from_secs(1), call("waits")).await;
+    assert!(late.is_err());
+    let ask = async |state: Option<String>| {
+        let mut request = testing::request("asks", json!({}));
+        *request.context_mut().meta_mut() = can_be_asked();
+        let params = request.tool_call_mut().unwrap();
+        let yes = json!({ "sure": { "action": "accept", "content": {} } });
+        params.input_responses = serde_json::from_value(yes).unwrap();
+        params.request_state = state;
+        stack.clone().oneshot(request).await.unwrap().into_tool_answer()
+    };
+    let ToolAnswer::InputRequired(asked) = ask(None).await else { panic!("no question") };
+    ask(asked.request_state).await;
+    #[cfg(feature = "remote")]
+    connect().await;
+}
+
+/// Connects a backend over a pipe.
+#[cfg(feature = "remote")]
+async fn connect() {
+    use mcp_composite::adapter::RemoteService;
+    use rmcp::ServiceExt as _;
+
+    struct Nobody;
+    impl rmcp::ServerHandler for Nobody {}
+
+    let remote = RemoteService::builder("far").transport(|| async {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        #[expect(clippy::disallowed_methods, reason = "a server of its own")]
+        tokio::spawn(async { Nobody.serve(far).await.unwrap().waiting().await });
+        Ok::<_, std::io::Error>(near)
+    });
+    remote.connected().await.unwrap();
+    remote.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_is_measured_as_the_guide_says() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    mcp_composite::metrics::describe();
+    everything().await;
+
+    let mut told = Table::new();
+    for (key, unit, description, _) in snapshotter.snapshot().into_vec() {
+        let name = key.key().name().to_owned();
+        assert!(description.is_some_and(|text| !text.is_empty()), "{name}");
+        let labels = key.key().labels().map(|label| label.key().to_owned());
+        let unit = unit.unwrap().as_str().to_owned();
+        let row = told.entry(name).or_insert((kind(key.kind()), unit, BTreeSet::new()));
+        row.2.extend(labels);
+    }
+    let documented = documented();
+    assert_eq!(told.keys().collect::<Vec<_>>(), documented.keys().collect::<Vec<_>>());
+    for (name, (kind, unit, labels)) in told {
+        let (said_kind, said_unit, said_labels) = &documented[&name];
+        assert_eq!((&kind, &unit), (said_kind, said_unit), "{name}");
+        assert!(labels.is_subset(said_labels), "{name}: {labels:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_is_counted_by_what_becomes_of_it() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    everything().await;
+    let measured = measured(&snapshotter);
+
+    let run = |composite, status| {
+        let labels = [("gen_ai.workflow.name", composite), ("mcp_composite.status", status)];
+        count(&measured, "mcp_composite.run.duration", &labels)
+    };
+    assert_eq!(
+        [run("look", "failed"), run("waits", "cancelled"), run("asks", "completed")],
+        [1; 3]
+    );
+    let asks = [("gen_ai.workflow.name", "asks")];
+    assert_eq!(count(&measured, "mcp_composite.run.suspensions", &asks), 1);
+    assert_eq!(count(&measured, "mcp_composite.run.resumptions", &asks), 1);
+    let branches = |status| {
+        let labels = [("gen_ai.workflow.name", "look"), ("mcp_composite.status", status)];
+        count(&measured, "mcp_composite.branches", &labels)
+    };
+    assert_eq!(["completed", "skipped", "failed"].map(branches), [1; 3]);
+    let retried = [("gen_ai.workflow.name", "look"), ("error.type", "tool")];
+    assert_eq!(count(&measured, "mcp_composite.retries", &retried), 1);
+    let budget = [("mcp_composite.budget", "broken calls")];
+    assert_eq!(count(&measured, "mcp_composite.budget.refusals", &budget), 1);
+    assert_eq!(count(&measured, "mcp_composite.bound.results", &[]), 1);
+    assert!(count(&measured, "mcp_composite.bound.bytes", &[]) > 3000);
+
+    let call = ("mcp.method.name", "tools/call");
+    let server = |labels: &[_]| count(&measured, "mcp.server.operation.duration", labels);
+    assert_eq!(server(&[call, ("gen_ai.tool.name", "near")]), 1);
+    let look = [call, ("error.type", "tool_error"), ("gen_ai.tool.name", "look")];
+    assert_eq!(server(&look), 1);
+    let waits = [call, ("error.type", "cancelled"), ("gen_ai.tool.name", "waits")];
+    assert_eq!(server(&waits), 1);
+    let broken = [call, ("error.type", "-32603"), ("rpc.response.status_code", "-32603")];
+    assert_eq!(server(&broken), 1, "it is not known whether there is such a tool");
+    let client = |labels: &[_]| count(&measured, "mcp.client.operation.duration", labels);
+    let fails = [call, ("error.type", "tool_error"), ("gen_ai.tool.name", "fails")];
+    assert_eq!(client(&fails), 2);
+    let hangs = [call, ("error.type", "cancelled"), ("gen_ai.tool.name", "hangs")];
+    assert_eq!(client(&hangs), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn durations_are_seconds() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let server = Server::new().tool("slow", Answer::text("yes").after(Duration::from_millis(1500)));
+    let trace = TraceLayer::new().metrics(true);
+    testing::call(&StackLayer::new().trace(trace).layer(server), "slow", json!({})).await;
+    let [value] = &*measured(&snapshotter).into_values().collect::<Vec<_>>() else { panic!() };
+    let DebugValue::Histogram(values) = value else { panic!("{value:?}") };
+    assert_eq!(values.iter().map(|value| value.into_inner()).collect::<Vec<_>>(), [1.5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_cannot_make_labels() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let server =
+        Server::new().tool("odd", rmcp::ErrorData::new(rmcp::model::ErrorCode(7), "", None));
+    let stack = StackLayer::new().trace(TraceLayer::new().metrics(true)).layer(server);
+    for guess in 0..50 {
+        let request = testing::request(&format!("guess-{guess}"), json!({}));
+        stack.clone().oneshot(request).await.unwrap();
+    }
+    stack.oneshot(testing::request("odd", json!({}))).await.unwrap();
+    let measured = measured(&snapshotter);
+    assert_eq!(measured.len(), 2, "{measured:?}");
+    let odd = [("mcp.method.name", "tools/call"), ("rpc.response.status_code", "_OTHER")];
+    assert_eq!(count(&measured, "mcp.server.operation.duration", &odd), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_measured_that_nobody_asked_for() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let look = CompositeTool::fan_out("look", "Looks", ["near"]);
+    let composites = CompositeLayer::new([look]).unwrap();
+    let stack = StackLayer::new().composite(composites).layer(Server::new().says("near", "yes"));
+    testing::call(&stack, "look", json!({})).await;
+    assert_eq!(measured(&snapshotter), Measured::new());
+}

@@ -1,0 +1,149 @@
+//! What backends are told where nobody records spans.
+
+use mcp_composite::{
+    composite::{CompositeLayer, CompositeTool},
+    message::Request,
+    stack::StackLayer,
+    testing::{self, Server},
+    trace::{Propagate, TraceContext, TraceLayer},
+};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+use crate::contract::allocations_of;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// The `_meta` of the calls that came to the server when it was called in this one.
+async fn told(tool: &str, trace: TraceLayer, meta: Value) -> Vec<Value> {
+    let server = Server::new().says("near", "yes").says("far", "yes");
+    let inner = CompositeTool::fan_out("inner", "Looks", ["near", "far"]);
+    let outer = CompositeTool::fan_out("outer", "Looks", ["inner", "near"]);
+    let composites = CompositeLayer::new([inner, outer]).unwrap();
+    let stack = StackLayer::new().trace(trace).composite(composites).layer(server.clone());
+    let mut request = testing::request(tool, json!({}));
+    *request.context_mut().meta_mut() = serde_json::from_value(meta).unwrap();
+    stack.oneshot(request).await.unwrap();
+    metas(&server)
+}
+
+fn metas(server: &Server) -> Vec<Value> {
+    let calls = server.requests().into_iter().filter(|request| request.tool_call().is_some());
+    calls.map(|call| serde_json::to_value(call.context().meta()).unwrap()).collect()
+}
+
+fn span_id(meta: &Value) -> &str {
+    let parent = meta["traceparent"].as_str().unwrap();
+    assert!(parent.starts_with(&PARENT[..36]) && parent.ends_with("-01"), "{parent}");
+    &parent[36..52]
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_call_is_told_a_place_of_its_own_in_the_trace_of_the_caller() {
+    let meta = json!({ "traceparent": PARENT, "tracestate": "vendor=1", "baggage": "a=1" });
+    let told = told("outer", TraceLayer::new(), meta).await;
+    let mut spans: Vec<_> = told.iter().map(span_id).collect();
+    spans.push(&PARENT[36..52]);
+    spans.sort_unstable();
+    spans.dedup();
+    assert_eq!(spans.len(), 4, "three calls, and the caller");
+    assert!(told.iter().all(|meta| meta["tracestate"] == "vendor=1" && meta["baggage"] == "a=1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_direct_call_is_told_one_too() {
+    let told = told("near", TraceLayer::new(), json!({ "traceparent": PARENT })).await;
+    assert_ne!(span_id(&told[0]), &PARENT[36..52]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_malformed_is_dropped_and_nothing_else() {
+    let meta =
+        json!({ "traceparent": "00-1-2-3", "tracestate": "vendor=1", "com.example/mine": 1 });
+    for tool in ["near", "outer"] {
+        for told in told(tool, TraceLayer::new(), meta.clone()).await {
+            assert_eq!(told, json!({ "com.example/mine": 1 }), "{tool}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_no_trace_none_is_begun() {
+    for tool in ["near", "outer"] {
+        for told in told(tool, TraceLayer::new(), json!({})).await {
+            assert_eq!(told, json!({}), "{tool}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn composites_without_a_stack_do_the_same() {
+    let server = Server::new().says("near", "yes");
+    let composite = CompositeTool::fan_out("look", "Looks", ["near"]);
+    let service = CompositeLayer::new([composite]).unwrap().layer(server.clone());
+    for (parent, is_told) in [(PARENT, true), ("00-1-2-3", false)] {
+        let mut request = testing::request("look", json!({}));
+        request.context_mut().meta_mut().set_traceparent(parent);
+        service.clone().oneshot(request).await.unwrap();
+        let told = metas(&server).pop().unwrap();
+        assert_eq!(told.get("traceparent").is_some(), is_told, "{told}");
+    }
+    assert_ne!(span_id(&metas(&server)[0]), &PARENT[36..52]);
+}
+
+/// Begins a trace where there is none, and counts down the ids of its spans.
+struct Counting(std::sync::atomic::AtomicU8);
+
+impl Propagate for Counting {
+    fn inject(&self, _: Option<&TraceContext>, _: &tracing::Span) -> Option<TraceContext> {
+        let id = self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        TraceContext::new([1; 16], [id; 8], 0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tracer_of_ones_own_decides_the_ids() {
+    let trace = || TraceLayer::new().propagate(Counting(9.into()));
+    let told_as = |id: u8| {
+        let id = format!("{id:02x}").repeat(8);
+        json!({ "traceparent": format!("00-{}-{id}-00", "01".repeat(16)) })
+    };
+    assert_eq!(told("near", trace(), json!({})).await, [told_as(9)]);
+    // The request itself was the first.
+    assert_eq!(told("inner", trace(), json!({})).await, [told_as(8), told_as(7)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tool_calls_within_a_request_is_in_the_same_trace() {
+    let server = Server::new().says("near", "yes");
+    let stack = StackLayer::new().trace(TraceLayer::new().propagate(Counting(9.into())));
+    let outer = stack.layer(server.clone());
+    outer.oneshot(Request::call_tool("near")).await.unwrap();
+    let within = server.requests().pop().unwrap();
+    // Also through a stack that was told nothing.
+    let inner = StackLayer::new().layer(server.clone());
+    inner.oneshot(Request::call_tool("near").within(within.context())).await.unwrap();
+    let spans: Vec<_> =
+        server.requests().iter().map(|call| call.context().trace().unwrap().span_id()).collect();
+    assert_eq!(spans, [[9; 8], [8; 8]]);
+}
+
+#[cfg(feature = "config")]
+#[tokio::test(start_paused = true)]
+async fn the_stack_of_a_file_is_traced_as_the_program_says() {
+    let server = Server::new().says("near", "yes");
+    let config = mcp_composite::config::Config::from_toml_str("").unwrap();
+    let stack = config.trace(TraceLayer::new().propagate(Counting(9.into()))).stack_layer();
+    stack.layer(server.clone()).oneshot(Request::call_tool("near")).await.unwrap();
+    assert_eq!(server.requests()[0].context().trace().unwrap().span_id(), [9; 8]);
+}
+
+#[test]
+fn nothing_is_allocated_where_nobody_wants_spans() {
+    let request = testing::request("other", json!({ "q": "x" }));
+    assert_eq!(allocations_of(&TraceLayer::new(), request.clone()), 0);
+    let filter = tracing_subscriber::EnvFilter::new("warn");
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    assert_eq!(allocations_of(&TraceLayer::new(), request), 0);
+}

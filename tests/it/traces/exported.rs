@@ -1,0 +1,376 @@
+//! Spans as they are exported, and the ids that backends are told.
+
+use std::time::Duration;
+
+use mcp_composite::{
+    composite::{CompositeLayer, CompositeTool, OnError, Retry, Step, Strategy},
+    message::{Context, Request, ToolAnswer},
+    stack::{Stack, StackLayer},
+    testing::{self, Answer, Server},
+    trace::{OpenTelemetry, TraceLayer},
+};
+use opentelemetry::trace::{SpanId, SpanKind, Status};
+use rmcp::model::ErrorData;
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+use super::exporter::{Collecting, attribute, told};
+use crate::scripted::can_be_asked;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+fn server() -> Server {
+    Server::new()
+        .says("near", "yes")
+        .says("far", "yes")
+        .fails("fails", "no")
+        .tool("flaky", Answer::failure("no").times(1).then(Answer::text("yes")))
+        .tool("invalid", ErrorData::invalid_params("hunter2 is no number", None))
+        .tool("broken", ErrorData::internal_error("hunter2 is broken", None))
+        .hangs("hangs")
+}
+
+fn stack(server: &Server, composites: Vec<CompositeTool>) -> Stack<Server> {
+    traced(server, composites, TraceLayer::new().propagate(OpenTelemetry))
+}
+
+fn traced(server: &Server, composites: Vec<CompositeTool>, trace: TraceLayer) -> Stack<Server> {
+    let composites = CompositeLayer::new(composites).unwrap();
+    StackLayer::new().trace(trace).composite(composites).layer(server.clone())
+}
+
+fn look(tools: &[&str]) -> CompositeTool {
+    CompositeTool::fan_out("look", "Looks", tools.to_vec())
+}
+
+async fn call(stack: &Stack<Server>, tool: &str, arguments: Value) {
+    let _ = stack.clone().oneshot(testing::request(tool, arguments)).await.unwrap();
+}
+
+fn calls(server: &Server) -> Vec<Request> {
+    server.requests().into_iter().filter(|request| request.tool_call().is_some()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_a_tree_of_spans() {
+    let collecting = Collecting::begin();
+    let again = OnError::Retry(Retry::times(2));
+    let inner = CompositeTool::fan_out("inner", "Looks", ["far"]);
+    let steps = [
+        Step::new("first", "near"),
+        Step::new("again", "flaky").on_error(again),
+        Step::new("nested", "inner"),
+        Step::new("fails", "fails"),
+    ];
+    let outer = CompositeTool::pipeline("outer", "Looks", steps);
+    call(&stack(&server(), vec![inner, outer]), "outer", json!({})).await;
+    let expected = [
+        "tools/call outer server ERROR: tool_error",
+        "  invoke_workflow outer internal ERROR: tool_error",
+        "    invoke_workflow inner internal",
+        "      tools/call far client",
+        "    tools/call fails client ERROR: tool_error",
+        "    tools/call flaky client ERROR: tool_error",
+        "    tools/call flaky client",
+        "    tools/call near client",
+    ];
+    assert_eq!(collecting.tree(), expected);
+    let branch = |name| attribute(&collecting.span(name), "mcp_composite.branch");
+    assert_eq!(branch("tools/call flaky").as_deref(), Some("again"));
+    assert_eq!(branch("invoke_workflow inner").as_deref(), Some("nested"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn elements_of_loops_and_attempts_are_told_apart() {
+    let collecting = Collecting::begin();
+    let each = Step::for_each("each", json!([1, 2]), "flaky")
+        .arguments(json!({}))
+        .max_parallel(1)
+        .on_error(OnError::Retry(Retry::times(1)));
+    let outer = CompositeTool::pipeline("outer", "Looks", [each]);
+    call(&stack(&server(), vec![outer]), "outer", json!({})).await;
+    let calls = collecting.spans().into_iter().filter(|span| span.span_kind == SpanKind::Client);
+    let told: Vec<_> = calls
+        .map(|span| {
+            let of = |key| attribute(&span, key).unwrap();
+            (of("mcp_composite.branch"), of("mcp_composite.attempt"), of("mcp_composite.status"))
+        })
+        .collect();
+    let of = |branch: &str, attempt: &str, status: &str| {
+        (branch.to_owned(), attempt.to_owned(), status.to_owned())
+    };
+    let expected = [
+        of("each[0]", "1", "failed"),
+        of("each[0]", "2", "completed"),
+        of("each[1]", "1", "completed"),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn backends_are_told_the_ids_of_the_spans_that_are_exported() {
+    let collecting = Collecting::begin();
+    let server = server();
+    let mut request = testing::request("look", json!({}));
+    request.context_mut().meta_mut().set_traceparent(PARENT);
+    request.context_mut().meta_mut().set_tracestate("vendor=1");
+    request.context_mut().meta_mut().set_baggage("tenant=ada");
+    let caller = request.context().trace().unwrap();
+    stack(&server, vec![look(&["near", "far"])]).oneshot(request).await.unwrap();
+
+    let served = collecting.span("tools/call look");
+    assert_eq!(served.parent_span_id, SpanId::from_bytes(caller.span_id()));
+    assert!(served.parent_span_is_remote);
+    assert_eq!(served.span_context.trace_id().to_bytes(), caller.trace_id());
+    for request in calls(&server) {
+        let tool = &request.tool_call().unwrap().name;
+        let called = collecting.span(&format!("tools/call {tool}"));
+        assert_eq!(told(&request), Some(called.span_context.span_id()));
+        let context = request.context();
+        let trace = context.trace().unwrap();
+        assert_eq!(trace.trace_id(), caller.trace_id());
+        assert_eq!((trace.is_sampled(), trace.state()), (true, Some("vendor=1")));
+        assert_eq!(context.meta().get_baggage(), Some("tenant=ada"));
+    }
+    assert_eq!(calls(&server).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_direct_call_tells_the_backend_the_span_of_the_request() {
+    let collecting = Collecting::begin();
+    let server = server();
+    call(&stack(&server, vec![]), "near", json!({})).await;
+    let served = collecting.span("tools/call");
+    assert_eq!(served.parent_span_id, SpanId::INVALID);
+    assert_eq!(told(&calls(&server)[0]), Some(served.span_context.span_id()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_span_around_a_request_is_linked_and_that_of_the_caller_is_above() {
+    let collecting = Collecting::begin();
+    let service = stack(&server(), vec![]);
+    let http = tracing::info_span!("http");
+    let mut request = testing::request("near", json!({}));
+    request.context_mut().meta_mut().set_traceparent(PARENT);
+    tracing::Instrument::instrument(service.oneshot(request), http).await.unwrap();
+    let (served, http) = (collecting.span("tools/call"), collecting.span("http"));
+    let linked: Vec<_> = served.links.iter().map(|link| link.span_context.span_id()).collect();
+    assert_eq!(linked, [http.span_context.span_id()]);
+    assert_ne!(served.parent_span_id, http.span_context.span_id());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_spans_are_not_wanted_the_trace_goes_on_all_the_same() {
+    let _collecting = Collecting::filtered("off");
+    let server = server();
+    let mut request = testing::request("look", json!({}));
+    request.context_mut().meta_mut().set_traceparent(PARENT);
+    let caller = request.context().trace().unwrap();
+    stack(&server, vec![look(&["near"])]).oneshot(request).await.unwrap();
+    let trace = calls(&server)[0].context().trace().unwrap();
+    assert_eq!(trace.trace_id(), caller.trace_id());
+    assert_ne!(trace.span_id(), caller.span_id());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_only_a_client_knows_is_not_that_of_a_span() {
+    let collecting = Collecting::begin();
+    let service = stack(&server(), vec![]);
+    for tool in ["guess", "fails", "near", "near"] {
+        call(&service, tool, json!({})).await;
+    }
+    // Nothing was listed, and nothing else has answered yet.
+    let method = "tools/call";
+    assert_eq!(collecting.names(), [method, method, method, "tools/call near"]);
+    let of = attribute(&collecting.spans()[0], "gen_ai.tool.name");
+    assert_eq!(of.as_deref(), Some("guess"));
+
+    service.clone().oneshot(Request::list_tools()).await.unwrap();
+    call(&service, "fails", json!({})).await;
+    call(&service, "guess", json!({})).await;
+    let names = collecting.names();
+    assert_eq!(names[4..], ["tools/list", "tools/call fails", "tools/call"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_method_that_only_a_client_knows_is_not_that_of_a_span() {
+    let collecting = Collecting::begin();
+    let custom = rmcp::model::CustomRequest::new("guess/42", None);
+    let request = Request::new(custom, Context::default());
+    stack(&server(), vec![]).oneshot(request).await.unwrap();
+    let span = collecting.span("_OTHER");
+    assert_eq!(attribute(&span, "mcp.method.name").as_deref(), Some("_OTHER"));
+    assert_eq!(attribute(&span, "gen_ai.operation.name"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mistakes_of_clients_are_no_failures_of_the_server() {
+    let collecting = Collecting::begin();
+    let service = stack(&server(), vec![look(&["invalid"])]);
+    for tool in ["invalid", "broken", "look"] {
+        call(&service, tool, json!({})).await;
+    }
+    let spans = collecting.spans();
+    let ends: Vec<_> = spans
+        .iter()
+        .map(|span| {
+            let of = |key| attribute(span, key);
+            let failed = matches!(span.status, Status::Error { .. });
+            (failed, of("error.type"), of("rpc.response.status_code"))
+        })
+        .collect();
+    let text = |text: &str| Some(text.to_owned());
+    let expected = [
+        (false, None, text("-32602")),
+        (true, text("-32603"), text("-32603")),
+        (true, text("tool_error"), None),
+        (true, text("tool_error"), None),
+        // It is the run that made the mistake.
+        (true, text("-32602"), text("-32602")),
+    ];
+    assert_eq!(ends, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_is_cancelled_and_has_not_failed() {
+    let collecting = Collecting::begin();
+    let service = stack(&server(), vec![look(&["near", "hangs"])]);
+    let call = call(&service, "look", json!({}));
+    tokio::time::timeout(Duration::from_secs(3), call).await.unwrap_err();
+    // The task of the branch ends when it has its turn.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let tree = [
+        "tools/call look server",
+        "  invoke_workflow look internal",
+        "    tools/call hangs client",
+        "    tools/call near client",
+    ];
+    assert_eq!(collecting.tree(), tree);
+    for name in ["tools/call look", "invoke_workflow look", "tools/call hangs"] {
+        let status = attribute(&collecting.span(name), "mcp_composite.status");
+        assert_eq!(status.as_deref(), Some("cancelled"), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_loses_a_race_is_cancelled_and_who_is_late_has_failed() {
+    let collecting = Collecting::begin();
+    let race = look(&["hangs", "near"]).strategy(Strategy::Race);
+    let late = CompositeTool::fan_out("late", "Looks", ["hangs"]).timeout(Duration::from_secs(1));
+    let service = stack(&server(), vec![race, late]);
+    call(&service, "look", json!({})).await;
+    call(&service, "late", json!({})).await;
+    let tree = [
+        "tools/call look server",
+        "  invoke_workflow look internal",
+        "    tools/call hangs client",
+        "    tools/call near client",
+        "tools/call late server ERROR: tool_error",
+        "  invoke_workflow late internal ERROR: tool_error",
+        "    tools/call hangs client ERROR: timeout",
+    ];
+    assert_eq!(collecting.tree(), tree);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_asks_has_a_span_before_and_one_after() {
+    let collecting = Collecting::begin();
+    let sure = Step::elicitation("sure", "Sure?", json!({}));
+    let asks = CompositeTool::pipeline("asks", "Asks", [sure, Step::new("near", "near")]);
+    let service = stack(&server(), vec![asks]);
+    let ask = async |state: Option<String>| {
+        let mut request = testing::request("asks", json!({}));
+        *request.context_mut().meta_mut() = can_be_asked();
+        let params = request.tool_call_mut().unwrap();
+        let yes = json!({ "sure": { "action": "accept", "content": {} } });
+        params.input_responses = serde_json::from_value(yes).unwrap();
+        params.request_state = state;
+        service.clone().oneshot(request).await.unwrap().into_tool_answer()
+    };
+    let ToolAnswer::InputRequired(asked) = ask(None).await else { panic!("no question") };
+    let ToolAnswer::Result(_) = ask(asked.request_state).await else { panic!("no result") };
+    let tree = [
+        "tools/call asks server",
+        "  invoke_workflow asks internal",
+        "tools/call asks server",
+        "  invoke_workflow asks internal",
+        "    tools/call near client",
+    ];
+    assert_eq!(collecting.tree(), tree);
+    let spans = collecting.spans();
+    let of = |span: usize, key| attribute(&spans[span], key);
+    assert_eq!(of(0, "mcp_composite.status").as_deref(), Some("suspended"));
+    assert_eq!(of(1, "mcp_composite.status").as_deref(), Some("suspended"));
+    assert_eq!(of(3, "mcp_composite.status").as_deref(), Some("completed"));
+    assert_eq!(of(1, "mcp_composite.run.id"), of(3, "mcp_composite.run.id"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_tools_are_called_with_and_answer_is_in_no_span_unless_that_is_wanted() {
+    let tools = ["invalid", "broken", "echo"];
+    let secret = json!({ "password": "hunter2" });
+    let shown = async |trace: TraceLayer| {
+        let collecting = Collecting::begin();
+        let service = traced(&server().echoes("echo"), vec![look(&tools)], trace);
+        service.clone().oneshot(Request::list_tools()).await.unwrap();
+        for tool in [&tools[..], &["look"]].concat() {
+            call(&service, tool, secret.clone()).await;
+        }
+        collecting.spans()
+    };
+    let spans = shown(TraceLayer::new()).await;
+    assert_eq!(spans.len(), 9);
+    assert!(!format!("{spans:?}").contains("hunter2"), "{spans:?}");
+
+    let spans = shown(TraceLayer::new().contents(true)).await;
+    let echo = spans.iter().filter(|span| span.name == "tools/call echo");
+    for span in echo.clone() {
+        let of = |key| attribute(span, key).unwrap();
+        assert_eq!(of("gen_ai.tool.call.arguments"), secret.to_string());
+        assert!(of("gen_ai.tool.call.result").contains("hunter2"), "{span:?}");
+    }
+    assert_eq!(echo.count(), 2, "of the client, and of the branch");
+    let broken = spans.iter().find(|span| span.name == "tools/call broken").unwrap();
+    assert!(format!("{:?}", broken.status).contains("hunter2"), "{broken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn contents_that_are_large_are_left_out() {
+    let collecting = Collecting::begin();
+    let trace = TraceLayer::new().contents(true);
+    let service = traced(&server().echoes("echo"), vec![], trace);
+    call(&service, "echo", json!({ "text": "x".repeat(9000) })).await;
+    let span = collecting.span("tools/call");
+    assert_eq!(attribute(&span, "gen_ai.tool.call.arguments"), None);
+    assert_eq!(attribute(&span, "gen_ai.tool.call.result"), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_go_with_the_tasks_of_branches() {
+    let collecting = Collecting::begin();
+    let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    let tool = Answer::from_fn(|_| async {
+        tokio::task::yield_now().await;
+        let id = tracing::Span::current().metadata().map(|metadata| metadata.name());
+        Answer::text(id.unwrap_or("none"))
+    });
+    let server = Server::new().tool("a", tool.clone()).tool("b", tool);
+    let service = stack(&server, vec![look(&["a", "b"])]);
+    let request = testing::request("look", json!({}));
+    let reply =
+        tracing::instrument::WithSubscriber::with_subscriber(service.oneshot(request), dispatch);
+    let result = reply.await.unwrap().tool_result().unwrap().clone();
+    let branches = &result.structured_content.unwrap()["branches"];
+    // Other threads have no subscriber, but the spans know theirs.
+    for branch in ["a", "b"] {
+        let output = branches[branch]["output"].as_str();
+        assert!(matches!(output, Some("mcp.client" | "none")), "{output:?}");
+    }
+    let tree = [
+        "tools/call look server",
+        "  invoke_workflow look internal",
+        "    tools/call a client",
+        "    tools/call b client",
+    ];
+    assert_eq!(collecting.tree(), tree);
+}

@@ -1,0 +1,139 @@
+//! An exporter that keeps what it is given, for tests that look at it.
+
+use std::sync::{Arc, Mutex, Once};
+
+use mcp_composite::{
+    composite::{CompositeLayer, CompositeTool},
+    message::Request,
+    stack::StackLayer,
+    testing::{self, Server},
+};
+use opentelemetry::trace::{SpanId, SpanKind, Status, TracerProvider};
+use opentelemetry_sdk::{
+    error::OTelSdkResult,
+    trace::{SdkTracerProvider, SpanData, SpanExporter},
+};
+use serde_json::json;
+use tower::Layer;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::{EnvFilter, layer::SubscriberExt};
+
+/// The spans that have ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exported(Arc<Mutex<Vec<SpanData>>>);
+
+/// Who collects them, as long as it is there.
+pub(crate) struct Collecting {
+    exported: Exported,
+    _provider: SdkTracerProvider,
+    _subscriber: DefaultGuard,
+}
+
+impl SpanExporter for Exported {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.lock().unwrap().extend(batch);
+        Ok(())
+    }
+}
+
+// === impl Collecting ===
+
+impl Collecting {
+    /// Exports all spans of this thread.
+    pub(crate) fn begin() -> Self {
+        Self::filtered("info")
+    }
+
+    pub(crate) fn filtered(filter: &str) -> Self {
+        static ALL_SPANS_ARE_KNOWN: Once = Once::new();
+        ALL_SPANS_ARE_KNOWN.call_once(make_all_spans);
+        let exported = Exported::default();
+        let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+        let subscriber = tracing_subscriber::registry().with(EnvFilter::new(filter)).with(layer);
+        let subscriber = tracing::subscriber::set_default(subscriber);
+        Self { exported, _provider: provider, _subscriber: subscriber }
+    }
+
+    /// The spans that have ended, those that began first first.
+    pub(crate) fn spans(&self) -> Vec<SpanData> {
+        let mut spans = self.exported.0.lock().unwrap().clone();
+        spans.sort_by_key(|span| span.start_time);
+        spans
+    }
+
+    pub(crate) fn span(&self, name: &str) -> SpanData {
+        let spans = self.spans();
+        let found = spans.iter().find(|span| span.name == name);
+        found.unwrap_or_else(|| panic!("no `{name}` in {:?}", self.names())).clone()
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.spans().iter().map(|span| span.name.to_string()).collect()
+    }
+
+    /// All spans as an indented tree, with kinds and what went wrong; those beside each
+    /// other by their names.
+    pub(crate) fn tree(&self) -> Vec<String> {
+        let spans = self.spans();
+        let is_root = |span: &&SpanData| !spans.iter().any(|other| is_parent(other, span));
+        let mut lines = Vec::new();
+        for root in spans.iter().filter(is_root) {
+            branch(root, &spans, 0, &mut lines);
+        }
+        lines
+    }
+}
+
+/// Makes each span once.
+///
+/// A place in the code that makes spans is registered when it is first passed. If that
+/// happens while another thread gets a subscriber, `tracing` may hold that nobody wants
+/// them, until the next thread gets one.
+fn make_all_spans() {
+    let made = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let composite = CompositeTool::fan_out("look", "Looks", ["near"]);
+        let composites = CompositeLayer::new([composite]).unwrap();
+        let stack = StackLayer::new().composite(composites);
+        let call = async {
+            let stack = stack.layer(Server::new().says("near", "yes"));
+            testing::call(&stack, "look", json!({})).await;
+        };
+        let subscriber = tracing_subscriber::registry();
+        tracing::subscriber::with_default(subscriber, || runtime.block_on(call));
+    });
+    made.join().unwrap();
+}
+
+fn is_parent(parent: &SpanData, child: &SpanData) -> bool {
+    parent.span_context.span_id() == child.parent_span_id
+}
+
+fn branch(span: &SpanData, spans: &[SpanData], depth: usize, lines: &mut Vec<String>) {
+    let kind = match span.span_kind {
+        SpanKind::Server => "server",
+        SpanKind::Client => "client",
+        _ => "internal",
+    };
+    let failed = if matches!(span.status, Status::Error { .. }) { " ERROR" } else { "" };
+    let error = attribute(span, "error.type").map(|error| format!(": {error}"));
+    let error = error.unwrap_or_default();
+    lines.push(format!("{}{} {kind}{failed}{error}", "  ".repeat(depth), span.name));
+    let mut below: Vec<_> = spans.iter().filter(|child| is_parent(span, child)).collect();
+    below.sort_by_key(|child| child.name.clone());
+    for child in below {
+        branch(child, spans, depth + 1, lines);
+    }
+}
+
+/// What a span has under a key.
+pub(crate) fn attribute(span: &SpanData, key: &str) -> Option<String> {
+    let mut attributes = span.attributes.iter();
+    attributes.find(|pair| pair.key.as_str() == key).map(|pair| pair.value.to_string())
+}
+
+/// The id of the span that the request was told of.
+pub(crate) fn told(request: &Request) -> Option<SpanId> {
+    request.context().trace().map(|trace| SpanId::from_bytes(trace.span_id()))
+}
