@@ -19,7 +19,7 @@ use std::{
 use mcp_composite::{
     adapter::{HandlerService, Router, router::Backend},
     composite::{CompositeLayer, CompositeTool, OnError, Retry, Step},
-    message::Request,
+    message::{Context, Request},
     stack::StackLayer,
     trace::{OpenTelemetry, TraceLayer},
 };
@@ -29,7 +29,9 @@ use opentelemetry_sdk::{
     trace::{SdkTracerProvider, SpanData, SpanExporter},
 };
 use rmcp::{
-    RoleServer, ServerHandler, model::CallToolResult, model::ContentBlock, service::RequestContext,
+    RoleServer, ServerHandler,
+    model::{CallToolResult, ContentBlock},
+    service::RequestContext,
     tool, tool_handler, tool_router,
 };
 use tower::{Layer, ServiceExt};
@@ -148,8 +150,8 @@ struct Mail {
 }
 
 impl Told {
-    fn note(&self, context: &RequestContext<RoleServer>) {
-        let context = mcp_composite::message::Context::from(context.clone());
+    fn note(&self, context: RequestContext<RoleServer>) {
+        let context = Context::from(context);
         if let (Some(trace), Ok(mut told)) = (context.trace(), self.0.lock()) {
             told.push(SpanId::from_bytes(trace.span_id()));
         }
@@ -164,7 +166,7 @@ impl Told {
 impl Shop {
     #[tool(description = "The price")]
     fn price(&self, context: RequestContext<RoleServer>) -> String {
-        self.told.note(&context);
+        self.told.note(context);
         "5 €".to_owned()
     }
 }
@@ -180,7 +182,7 @@ impl Mail {
 
     #[tool(description = "Sends an offer")]
     fn send(&self, context: RequestContext<RoleServer>) -> CallToolResult {
-        self.told.note(&context);
+        self.told.note(context);
         if self.is_up.swap(true, Ordering::Relaxed) {
             CallToolResult::success(vec![ContentBlock::text("sent")])
         } else {
