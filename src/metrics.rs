@@ -1,4 +1,4 @@
-//! What can be counted and timed, for the facade [`metrics`](::metrics).
+//! What can be counted and timed, for the facade [`metrics`].
 //!
 //! Requests are measured, and the runs that they lead to, by a
 //! [`TraceLayer`](crate::trace::TraceLayer::metrics) that was told so; what is rare, such
