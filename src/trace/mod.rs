@@ -8,7 +8,7 @@
 //! ```
 //! # #[cfg(feature = "testing")]
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn main() -> Result<(), tower::BoxError> {
 //! use mcp_composite::{
 //!     composite::{CompositeLayer, CompositeTool},
 //!     stack::StackLayer,
