@@ -114,6 +114,8 @@
     allow(rustdoc::broken_intra_doc_links, reason = "the docs speak of all features")
 )]
 
+pub mod guide;
+
 pub mod message;
 
 pub mod changes;

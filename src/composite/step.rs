@@ -6,6 +6,12 @@ use serde_json::Value;
 use super::Segment;
 use crate::engine::plan::OnRefusal;
 
+/// How often a step is tried again that says no number.
+const RETRIES: u32 = 3;
+/// How long it waits at most before the first time, unless it says otherwise.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// How long it waits at most before any, unless it says otherwise.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// How long one attempt of a step may take, unless it says otherwise.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
@@ -443,12 +449,7 @@ impl Retry {
     /// It waits for up to a second before the first, and never more than a minute.
     #[must_use]
     pub const fn times(count: u32) -> Self {
-        Self {
-            count,
-            delay: Duration::from_secs(1),
-            max_delay: Duration::from_secs(60),
-            then: Then::Abort,
-        }
+        Self { count, delay: RETRY_DELAY, max_delay: MAX_RETRY_DELAY, then: Then::Abort }
     }
 
     /// Sets how long to wait at most before the first time.
@@ -476,6 +477,6 @@ impl Retry {
 /// Three times.
 impl Default for Retry {
     fn default() -> Self {
-        Self::times(3)
+        Self::times(RETRIES)
     }
 }

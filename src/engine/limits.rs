@@ -5,6 +5,12 @@ use tokio::time::Instant;
 /// Longer than any run.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
+/// How many tools one call of a composite may call, unless it is said otherwise.
+const MAX_CALLS: usize = 10_000;
+/// How large their answers may be together, unless it is said otherwise.
+const MAX_RESULT_BYTES: usize = 4 << 20;
+/// How often a run may stop to ask, unless it is said otherwise.
+const MAX_ROUNDS: usize = 10;
 /// How long nothing moves before a run says that it still goes on.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
@@ -66,7 +72,7 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_calls: 10_000, max_result_bytes: 4 << 20, max_rounds: 10 }
+        Self { max_calls: MAX_CALLS, max_result_bytes: MAX_RESULT_BYTES, max_rounds: MAX_ROUNDS }
     }
 }
 

@@ -1,6 +1,12 @@
 use super::call::{MalformedKind, Problem};
 use crate::message::MAX_LEVELS;
 
+/// How many bytes arguments, or a text with calls in it, may have, unless it is said
+/// otherwise.
+const MAX_BYTES: usize = 1 << 20;
+/// How many calls are read, unless it is said otherwise.
+const MAX_CALLS: usize = 128;
+
 /// How much of what a model wrote is read.
 ///
 /// ```
@@ -28,7 +34,7 @@ impl Limits {
     /// 1 MiB, 128 levels and 128 calls.
     #[must_use]
     pub const fn new() -> Self {
-        Self { max_bytes: 1 << 20, max_depth: MAX_LEVELS, max_calls: 128 }
+        Self { max_bytes: MAX_BYTES, max_depth: MAX_LEVELS, max_calls: MAX_CALLS }
     }
 
     /// Sets how many bytes the arguments of a call may have, and a text in which calls

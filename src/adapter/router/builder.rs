@@ -10,6 +10,8 @@ use crate::{
     names::{MAX_SEPARATOR, is_separator, is_spelled},
 };
 
+/// How long a list waits for a backend that is late, unless it is said otherwise.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the name and the prefix of a backend may be: half of what the name
 /// of a tool may have.
 const MAX_NAME: usize = 64;
@@ -152,7 +154,7 @@ impl Default for RouterBuilder {
         Self {
             separator: "_".to_owned(),
             conflicts: Conflicts::default(),
-            patience: Duration::from_secs(5),
+            patience: PATIENCE,
             changes: Changes::default(),
             backends: Vec::new(),
         }

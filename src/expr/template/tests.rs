@@ -1,3 +1,4 @@
+mod guide;
 mod limits;
 mod meanings;
 

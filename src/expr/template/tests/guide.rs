@@ -1,0 +1,114 @@
+//! The guide to expressions: what its tables say is so.
+
+use std::sync::LazyLock;
+
+use super::*;
+use crate::expr::template::filters::{FILTERS, TESTS};
+
+const GUIDE: &str = include_str!("../../../docs/expressions.md");
+
+/// The run that its examples speak of.
+#[derive(Debug)]
+struct Run(Value);
+
+static RUN: LazyLock<Arc<dyn Data>> = LazyLock::new(|| {
+    let json = GUIDE.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+    Arc::new(Run(serde_json::from_str(json).unwrap()))
+});
+
+const RUN_NAMES: Names<'_> = Names {
+    steps: &["search", "get-logs"],
+    previous: Previous::Step(1),
+    before: Some(2),
+    item: Some("item"),
+    run: true,
+    lenient: false,
+};
+
+impl Data for Run {
+    fn get(&self, root: Root) -> Option<Cow<'_, Value>> {
+        let Self(run) = self;
+        let value = match root {
+            Root::Input => run.get("input"),
+            Root::Item => run.get("item"),
+            Root::Index => run.get("index"),
+            Root::WorkflowId => run.pointer("/workflow/id"),
+            Root::WorkflowName => run.pointer("/workflow/name"),
+            Root::Step { step, field } => {
+                run["steps"].get(RUN_NAMES.steps[step])?.get(field.name())
+            }
+        };
+        value.map(Cow::Borrowed)
+    }
+}
+
+/// The rows of the table under a heading, cell by cell.
+fn rows(heading: &str) -> Vec<Vec<String>> {
+    let section = GUIDE.split(&format!("# {heading}\n")).nth(1).unwrap();
+    let section = section.split("\n# ").next().unwrap();
+    let lines = section.lines().filter(|line| line.starts_with("| `"));
+    let rows = lines.map(|line| {
+        let line = line.trim_start_matches("| ").trim_end_matches('|').replace("\\|", "\0");
+        line.split(" | ").map(|cell| cell.trim().replace('\0', "|")).collect()
+    });
+    rows.collect()
+}
+
+/// What stands between the backticks of a cell.
+fn code(cell: &str) -> &str {
+    let code = cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`'));
+    code.unwrap_or_else(|| panic!("no code: {cell}"))
+}
+
+fn gives(written: &str) -> Option<Value> {
+    let expression = Expression::parse_in(&json!(written), &RUN_NAMES)
+        .unwrap_or_else(|errors| panic!("{written}: {errors}"));
+    expression.evaluate_in(&RUN).unwrap_or_else(|error| panic!("{written}: {error}"))
+}
+
+fn expected(cell: &str) -> Option<Value> {
+    (cell != "left out").then(|| serde_json::from_str(code(cell)).unwrap())
+}
+
+#[test]
+fn every_form_gives_what_the_guide_says() {
+    let mut count = 0;
+    for heading in ["References", "Templates"] {
+        for row in rows(heading) {
+            assert_eq!(gives(code(&row[0])), expected(&row[1]), "{}", row[0]);
+            count += 1;
+        }
+    }
+    assert!(count > 40, "the tables were not read: {count}");
+}
+
+#[test]
+fn every_filter_and_test_is_in_the_guide_and_gives_what_it_says() {
+    let mut filters: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
+    let mut tests = TESTS;
+    filters.sort_unstable();
+    tests.sort_unstable();
+    for (heading, known) in [("Filters", &*filters), ("Tests", &tests)] {
+        let rows = rows(heading);
+        let told: Vec<_> = rows.iter().map(|row| code(&row[0])).collect();
+        assert_eq!(told, known);
+        for row in &rows {
+            let (name, written) = (code(&row[0]), code(&row[1]));
+            assert!(written.contains(name), "{written} does not show `{name}`");
+            assert_eq!(gives(written), expected(&row[2]), "{written}");
+        }
+    }
+}
+
+#[test]
+fn every_mistake_of_the_guide_is_one() {
+    let rows = rows("What is a mistake");
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let written = code(&row[0]);
+        let errors = Expression::parse_in(&json!(written), &RUN_NAMES).unwrap_err().to_string();
+        if let Some((_, near)) = row[1].split_once("did you mean ") {
+            assert!(errors.contains(&format!("did you mean {near}")), "{written}: {errors}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A default of `limits.md` that is written into a file changes nothing.
+
+use super::limits::{LIMITS, rows};
+use crate::config::Config;
+
+const STEPS: &str = "name = 'c'\ndescription = 'd'\nstrategy = 'workflow'\n";
+
+/// What must be said besides, so that the key has a meaning.
+fn besides(section: &str, key: &str) -> (String, &'static str) {
+    let composite = |rest: &str| format!("[[composite_tools]]\n{rest}");
+    let step =
+        |rest: &str| composite(&format!("{STEPS}[[composite_tools.steps]]\nid = 's'\n{rest}"));
+    match (section, key) {
+        ("[[composite_tools]]", "max_parallel") => {
+            (composite(STEPS), "[[composite_tools.steps]]\nid = 's'\ntool = 'a'\n")
+        }
+        ("[[composite_tools]]", "strict" | "on_limit") => {
+            let limited = format!("{STEPS}max_calls = 1\n");
+            (composite(&limited), "[[composite_tools.steps]]\nid = 's'\ntool = 'a'\n")
+        }
+        ("[[composite_tools]]", _) => {
+            (composite("name = 'c'\ndescription = 'd'\ntools = ['a', 'b']\n"), "")
+        }
+        ("[[composite_tools.targets]]", _) => {
+            let target = "name = 'c'\ndescription = 'd'\n[[composite_tools.targets]]\ntool = 'a'\n";
+            (composite(target), "")
+        }
+        ("[[composite_tools.steps]]", "item_var" | "max_iterations" | "max_parallel") => {
+            (step("type = 'for_each'\ncollection = '$input.l'\ntool = 'a'\n"), "")
+        }
+        ("[[composite_tools.steps]]", "on_decline" | "on_cancel") => {
+            (step("type = 'elicitation'\nmessage = 'Yes?'\n"), "")
+        }
+        ("[[composite_tools.steps]]", _) => (step("tool = 'a'\n"), ""),
+        ("[[backends]]", _) => ("[[backends]]\nname = 'b'\ncommand = 'b'\n".to_owned(), ""),
+        ("[router]", _) => ("[[backends]]\nname = 'b'\ncommand = 'b'\n[router]\n".to_owned(), ""),
+        ("[state]", "max_total_bytes") => ("[state]\nstore = 'memory'\n".to_owned(), ""),
+        ("[budget]", "lease" | "when_away") => {
+            let redis = "[redis]\nurl = 'redis://r'\n[budget]\nstore = 'redis'\n";
+            (redis.to_owned(), "[[budget.limits]]\nname = 'n'\nlimit = 1\n")
+        }
+        ("[budget]", _) => ("[budget]\n".to_owned(), "[[budget.limits]]\nname = 'n'\nlimit = 1\n"),
+        ("[[budget.limits]]", _) => ("[[budget.limits]]\nname = 'n'\nlimit = 1\n".to_owned(), ""),
+        ("[results]", _) => ("[bound]\nmax_result_bytes = 1000\n[results]\n".to_owned(), ""),
+        ("[redis]", _) => ("[redis]\nurl = 'redis://r'\n".to_owned(), "[state]\nstore = 'redis'\n"),
+        ("[[redactions]]", _) => {
+            ("[[redactions]]\ntools = ['a']\nremove = ['/a']\n".to_owned(), "")
+        }
+        (section, _) => (format!("{section}\n"), ""),
+    }
+}
+
+/// What a file configures, all that is made of it included.
+fn configured(file: &str) -> String {
+    let config = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}"));
+    let tools: Vec<_> = config.composite_tools().iter().collect();
+    format!("{tools:#?}\n{:#?}\n{:#?}", config.stack_layer(), config.backends())
+}
+
+#[test]
+fn a_default_that_is_written_down_changes_nothing() {
+    let numbers = rows().into_iter().flat_map(|row| {
+        let places: Vec<_> = row.keys().map(str::to_owned).collect();
+        places.into_iter().map(move |place| (place, row.in_toml()))
+    });
+    let words = LIMITS.split("## What is said with words").nth(1).unwrap();
+    let words = words.lines().filter(|line| line.starts_with("| `")).map(|line| {
+        let cells: Vec<_> = line.split(" | ").collect();
+        (cells[0].trim_matches(['|', ' ', '`']).to_owned(), cells[1].trim_matches('`').to_owned())
+    });
+    let mut count = 0;
+    for (place, value) in numbers.chain(words) {
+        let (section, key) = place.split_once(' ').unwrap();
+        let (before, after) = besides(section, key);
+        let said = format!("{before}{key} = {value}\n{after}");
+        let unsaid = format!("{before}{after}");
+        assert_eq!(configured(&said), configured(&unsaid), "{said}");
+        count += 1;
+    }
+    assert!(count > 40, "the tables were not read: {count}");
+}

@@ -1,0 +1,222 @@
+//! `limits.md` has every constant that is a default or a limit, with its value.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use rmcp::model::RequestStateCodec;
+
+use super::sources;
+
+pub(super) const LIMITS: &str = include_str!("../../docs/limits.md");
+
+/// Numbers that are neither: a user sees nothing of them, whatever they are.
+const OTHERS: [(&str, &[&str]); 7] = [
+    (
+        "what something weighs or counts for beside others",
+        &[
+            "advertise/index.rs IN_NAME",
+            "advertise/index.rs IN_TITLE",
+            "advertise/index.rs IN_DESCRIPTION",
+            "advertise/index.rs BEGINNING",
+            "alias/schema/definitions.rs BYTES_OF_VALUE",
+            "expr/template/order.rs COMPARISONS",
+            "expr/template/render.rs STEPS",
+            "expr/template/value.rs MAP_BYTES",
+            "input_schema/coerce/shape.rs BYTES_PER_VISIT",
+            "message/progress.rs NUDGE",
+            "message/progress/parts.rs MOST",
+            "message/size.rs SMALL",
+        ],
+    ),
+    (
+        "how long a text is that the crate writes or reads",
+        &[
+            "bound/shorten.rs STRUCTURED",
+            "bound/shorten.rs META",
+            "normalize/text/mod.rs INDENT",
+            "redis/kept.rs OWNER",
+        ],
+    ),
+    (
+        "how many bytes are random",
+        &[
+            "normalize/names.rs HASH",
+            "redis/budgets/mod.rs ID",
+            "redis/kept.rs HANDLE",
+            "redis/kept.rs TAKING",
+            "shelf.rs HANDLE",
+        ],
+    ),
+    (
+        "as good as for ever",
+        &[
+            "engine/limits.rs A_LIFETIME",
+            "redis/budgets/settling.rs A_LIFETIME",
+            "redis/kept.rs A_LIFETIME",
+            "shelf.rs A_LIFETIME",
+        ],
+    ),
+    (
+        "where numbers end",
+        &[
+            "engine/outcome.rs MAX_ATTEMPTS",
+            "expr/template/order.rs END",
+            "redis/budgets/account.rs MAX",
+        ],
+    ),
+    (
+        "how work is spread, and others have their turn",
+        &[
+            "budget/memory.rs LOOKS",
+            "budget/memory.rs LOOKS_FOR_ROOM",
+            "budget/memory.rs SHARDS",
+            "bound/value.rs LONG",
+            "engine/run.rs EVALUATIONS",
+            "expr/template/value.rs SHORT",
+            "message/client.rs ON_ITS_WAY",
+        ],
+    ),
+    (
+        "what others have defined",
+        &[
+            "adapter/remote/stdio/child.rs SIGTERM",
+            "budget/balance.rs SECOND",
+            "trace/context.rs FLAGS",
+        ],
+    ),
+];
+
+#[test]
+fn every_limit_is_told_with_its_value() {
+    let constants = constants();
+    let mut told = BTreeMap::new();
+    for row in rows() {
+        let value = quantity(&row.value);
+        for name in row.constants {
+            let text = constants.get(&name).unwrap_or_else(|| panic!("there is no `{name}`"));
+            assert_eq!(evaluated(text, &name, &constants), value, "`{name}`, which is {text}");
+            assert!(told.insert(name.clone(), ()).is_none(), "`{name}` is told twice");
+        }
+    }
+    let others: Vec<_> = OTHERS.iter().flat_map(|(_, names)| *names).collect();
+    for name in &others {
+        assert!(constants.contains_key(**name), "there is no `{name}`");
+        assert!(!told.contains_key(**name), "`{name}` is told, and is among the others");
+    }
+    let missing: Vec<_> = constants
+        .keys()
+        .filter(|name| !told.contains_key(*name) && !others.iter().any(|other| name == other))
+        .collect();
+    assert!(missing.is_empty(), "`src/docs/limits.md` says nothing of {missing:?}");
+}
+
+/// So that none is missed: a time that stands in the middle of the code has no name.
+#[test]
+fn times_are_constants() {
+    let time = Regex::new(r"Duration::from_(secs|millis|micros|nanos)\((\d+)").unwrap();
+    for (file, text) in sources() {
+        for line in text.lines().filter(|line| !line.contains("const ")) {
+            if line.trim_start().starts_with("//") {
+                continue;
+            }
+            // One second, or one millisecond, is a unit.
+            let found = time.captures(line).filter(|found| &found[2] != "1");
+            assert!(found.is_none(), "{file}: {line}");
+        }
+    }
+}
+
+/// A row of the tables.
+pub(super) struct Row {
+    /// How the value is written.
+    value: String,
+    /// Where a file can set it, if it can.
+    set_with: String,
+    /// The constants that have it.
+    constants: Vec<String>,
+}
+
+impl Row {
+    /// The keys of a file, with the sections they are in.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.set_with.split('`').filter(|key| key.starts_with('['))
+    }
+
+    /// The value as a file has it.
+    pub(super) fn in_toml(&self) -> String {
+        let is_time = self.value.ends_with(['s', 'n', 'h']);
+        if is_time { format!("\"{}\"", self.value) } else { quantity(&self.value).to_string() }
+    }
+}
+
+/// All rows.
+pub(super) fn rows() -> Vec<Row> {
+    let name = Regex::new(r"`([a-z_/]+\.rs)` `([A-Z_]+)`").unwrap();
+    let rows = LIMITS.lines().filter_map(|line| {
+        let cells: Vec<_> = line.split(" | ").collect();
+        let names = name.captures_iter(cells.last()?);
+        let constants: Vec<_> = names.map(|name| format!("{} {}", &name[1], &name[2])).collect();
+        let (value, set_with) = (cells.get(1)?.to_string(), cells.get(2)?.to_string());
+        (!constants.is_empty()).then_some(Row { value, set_with, constants })
+    });
+    rows.collect()
+}
+
+/// A number as people write it, in bytes or nanoseconds if it has a unit.
+fn quantity(text: &str) -> u128 {
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+    let scale = match unit {
+        "" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "min" => 60 * 1_000_000_000,
+        "h" => 3_600 * 1_000_000_000,
+        _ => panic!("what is `{text}`?"),
+    };
+    digits.parse::<u128>().unwrap() * scale
+}
+
+/// The constants of the sources that are numbers or times, and what they are.
+fn constants() -> BTreeMap<String, String> {
+    let constant = Regex::new(
+        r"(?m)^\s*(?:pub(?:\([^)]*\))? )?const ([A-Z_]+): (?:[iuf]\d+|usize|Duration) =\s*([^;]+);",
+    )
+    .unwrap();
+    let mut constants = BTreeMap::new();
+    for (file, text) in sources() {
+        for found in constant.captures_iter(&text) {
+            constants.insert(format!("{file} {}", &found[1]), found[2].to_owned());
+        }
+    }
+    assert!(constants.len() > 200, "the sources were not read");
+    constants
+}
+
+/// What the value of a constant is, in nanoseconds if it is a time.
+fn evaluated(text: &str, name: &str, constants: &BTreeMap<String, String>) -> u128 {
+    let file = name.split(' ').next().unwrap();
+    if let Some(seconds) = text.strip_prefix("Duration::from_secs(") {
+        return evaluated(seconds.trim_end_matches(')'), name, constants) * 1_000_000_000;
+    }
+    if let Some(millis) = text.strip_prefix("Duration::from_millis(") {
+        return evaluated(millis.trim_end_matches(')'), name, constants) * 1_000_000;
+    }
+    if let Some((number, shift)) = text.split_once(" << ") {
+        return evaluated(number, name, constants) << evaluated(shift, name, constants);
+    }
+    let factors = text.split(" * ").map(|factor| match factor {
+        "RequestStateCodec::MIN_KEY_LENGTH" => RequestStateCodec::MIN_KEY_LENGTH as u128,
+        number if number.starts_with(|c: char| c.is_ascii_digit()) => {
+            number.replace('_', "").parse().unwrap_or_else(|_| panic!("`{name}` is {text}"))
+        }
+        other => {
+            let other = format!("{file} {other}");
+            let text = constants.get(&other).unwrap_or_else(|| panic!("what is `{other}`?"));
+            evaluated(text, &other, constants)
+        }
+    });
+    factors.product()
+}

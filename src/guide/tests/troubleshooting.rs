@@ -1,0 +1,30 @@
+//! `troubleshooting.md` tells messages that the crate has.
+
+use super::sources;
+
+const TROUBLESHOOTING: &str = include_str!("../../docs/troubleshooting.md");
+
+#[test]
+fn every_message_is_one_that_the_crate_has() {
+    // Texts as they are once they are compiled: without the ends of lines in them.
+    let texts: String = sources().into_iter().map(|(_, text)| text).collect();
+    let texts = joined(&texts);
+    let mut count = 0;
+    for line in TROUBLESHOOTING.lines().filter(|line| line.starts_with("| `")) {
+        let cell = line.trim_start_matches("| ").split(" | ").next().unwrap();
+        let message = cell.trim_matches('`').trim_end();
+        count += 1;
+        for part in message.split('…').map(|part| part.trim_matches([' ', '`'])) {
+            // What is left between two names, such as an `of`, says nothing.
+            assert!(part.len() < 6 || texts.contains(part), "nothing says {part:?}: {line}");
+        }
+    }
+    assert!(count > 25, "the tables were not read: {count}");
+}
+
+/// Joins what a `\` at the end of a line in a text has put apart.
+fn joined(texts: &str) -> String {
+    let mut parts = texts.split("\\\n");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |joined, part| joined + part.trim_start())
+}
