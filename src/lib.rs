@@ -38,45 +38,40 @@
 //! # }
 //! ```
 //!
+//! The [`guide`] says how to do what; [its table](guide) is the place to begin.
+//!
 //! # The ideas
 //!
-//! - A [`Request`](message::Request) is an MCP message with the context it came
-//!   in; a [`Reply`](message::Reply) is a result, a JSON-RPC error or a typed
-//!   refusal. Everything here is a Tower service from one to the other, so
-//!   stock Tower layers fit above and below, and nothing needs a client.
-//! - A *rule* is a layer's look at a request on its way in and its reply on the
-//!   way out. [`intercept`] runs rules; write your own with it.
-//! - A [`catalog`] is what a layer knows of the tools behind it: listed when it
-//!   is first needed, once for all.
-//! - [`CompositeLayer`](composite::CompositeLayer) adds composites to
-//!   `tools/list`, and runs them on `tools/call`: the same call to many tools, or
-//!   steps that use what others gave, through [`expr`]essions, and may ask the
-//!   person behind the client. A run owns its branches: dropping the call stops
-//!   them all. One that waits for a person is a [`state`].
-//!   Whoever wants to know what runs do can [`observe`] them, or see them in [`mermaid`].
-//! - [`AdvertiseLayer`](advertise::AdvertiseLayer) says which tools clients are
-//!   shown: some, or two to search and call the others by.
-//! - A [`filter`] decides what clients may see and use, an [`alias`] what it is
-//!   called, a [`limit`] how large a request may be, and [`validate`] what arguments
-//!   must be like. A [`budget`] is what calls may use together, a [`bound`] how large a
-//!   result may be that clients get, with the whole kept in [`results`], and what
-//!   [`redact`] takes out of results nobody sees. A [`stack`] is all layers in their
-//!   fixed order.
-//! - [`observe`] tells what becomes of runs and their branches while they go on, and a
-//!   [`trace`] has a span for each request, run and call, with OpenTelemetry's names.
-//! - The [`adapter`]s make a Tower service of an rmcp server, here or at the other
-//!   end of a [connection](adapter::remote), one service of [several](adapter::router),
-//!   and an rmcp server of a Tower service.
-//! - [`functions`] are tools without a server: closures and Tower services, which may
-//!   call the stack that they are a part of.
-//! - [`config`] reads all of it from one TOML file, tells every mistake at its line,
+//! - **One service type.** A [`Request`](message::Request) is an MCP message with the
+//!   context it came in; a [`Reply`](message::Reply) is a result, a JSON-RPC error or a
+//!   typed refusal. Everything here is a Tower service from one to the other, so stock
+//!   Tower layers fit above and below, and nothing needs a client.
+//! - **Rules.** A layer's look at a request on its way in and its reply on the way out;
+//!   [`intercept`] runs them, and yours. What a rule must know of the tools behind it is
+//!   in a [`catalog`].
+//! - **Composites.** A [`CompositeLayer`](composite::CompositeLayer) adds them to
+//!   `tools/list`, and runs them on `tools/call`: the same call to many tools, or steps
+//!   that use what others gave, through [`expr`]essions, and may ask the person behind the
+//!   client. A run owns its branches: dropping the call stops them all.
+//! - **One order.** A [`stack`] has all layers, each where it must stand so that no rule
+//!   can be gone around. Targets of composites pass what is below as direct calls do.
+//! - **Servers anywhere.** The [`adapter`]s make a Tower service of an rmcp server, here or
+//!   [elsewhere](adapter::remote), one service of [several](adapter::router), and an rmcp
+//!   server of a Tower service.
+//! - **One file.** [`config`] reads all of it from TOML, tells every mistake at its line,
 //!   and puts a changed file in the place of the old one while clients are served.
-//! - [`normalize`] finds calls in what language models write, and makes of the results
-//!   what they read: for the programs that ask them.
-//! - [`testing`] has scripted servers and faults, to test files, stacks and rules of your
-//!   own.
-//! - [`security`] says what is promised against clients, backends and files that mean ill,
-//!   and which test shows it.
+//!
+//! | | modules |
+//! |---|---|
+//! | what clients see | [`advertise`], [`alias`], [`filter`] |
+//! | what they may send and use | [`limit`], [`validate`], [`budget`] |
+//! | what they get | [`bound`], [`results`], [`redact`] |
+//! | tools without a server | [`functions`], [`rig_compose`] |
+//! | what runs do, and where they wait | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`state`], [`redis`] |
+//! | what changes | [`changes`], [`reload`] |
+//! | for the program that asks a model | [`normalize`] |
+//! | what is promised | [`security`] |
+//! | for your tests | [`testing`] |
 //!
 //! # Features
 //!
@@ -99,6 +94,7 @@
 //! with its time enabled.
 #![doc = include_str!("docs/architecture.md")]
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(all(
         feature = "config",

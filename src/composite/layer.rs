@@ -220,6 +220,14 @@ impl CompositeLayer {
     }
 }
 
+#[cfg(test)]
+impl CompositeLayer {
+    /// What the definitions came to, with all that they leave open.
+    pub(crate) fn compiled(&self) -> impl fmt::Debug {
+        &self.program.composites
+    }
+}
+
 impl Default for CompositeLayer {
     /// No composites: nothing changes.
     fn default() -> Self {

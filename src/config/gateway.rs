@@ -33,21 +33,34 @@ const WARMTH: Duration = Duration::from_secs(1);
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # #[cfg(feature = "stdio")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use mcp_composite::config::{Config, Gateway};
-/// use rmcp::{ServiceExt, model::ServerConfig, transport::stdio};
+/// use rmcp::{ServiceExt, model::ServerConfig};
 ///
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// let gateway = Gateway::connect(&Config::load("gateway.toml")?)?;
-/// let server = gateway.serve(ServerConfig::default()).serve(stdio()).await?;
+/// let file = "[[backends]]\nname = 'docs'\ncommand = 'no-such-server'";
+/// let gateway = Gateway::connect(&Config::from_toml_str(file)?)?;
+///
+/// // Any transport will do; this one is a pipe in memory.
+/// let (near, far) = tokio::io::duplex(4096);
+/// let server = gateway.serve(ServerConfig::default());
+/// let (server, client) = tokio::join!(server.serve(near), ().serve(far));
+/// let (_server, _client) = (server?, client?);
+///
 /// // … later, when the file has changed:
-/// match Config::load("gateway.toml") {
-///     Ok(config) => println!("{}", gateway.reload(&config).await?),
-///     Err(mistakes) => eprintln!("{mistakes}"),
-/// }
-/// # server.waiting().await?;
+/// let changed = format!("{file}\n[filter]\nread_only_only = true");
+/// let reloaded = gateway.reload(&Config::from_toml_str(&changed)?).await?;
+/// assert_eq!(reloaded.kept, ["docs"]);
+///
+/// // A broken file is told, and changes nothing.
+/// assert!(Config::from_toml_str("[filtr]").is_err());
+/// gateway.close().await;
 /// # Ok(())
 /// # }
+/// # #[cfg(not(feature = "stdio"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Shared>);

@@ -1,5 +1,6 @@
 //! Files, from their text to what it configures or every mistake.
 
+mod documents;
 mod keys;
 mod schema;
 mod secrets;
@@ -266,44 +267,5 @@ proptest! {
             }
             prop_assert!(!error.to_string().is_empty());
         }
-    }
-}
-
-#[test]
-fn the_files_of_the_readme_are_accepted() {
-    let readme = include_str!("../../README.md");
-    let files: Vec<_> =
-        readme.split("```toml\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
-    assert_eq!(files.len(), 6);
-    for file in files {
-        // As long as a key must be.
-        Config::from_toml_str_with_env(file, |_| Some("value".repeat(8))).unwrap();
-    }
-}
-
-#[test]
-fn the_files_of_the_docs_of_meters_and_replicas_are_accepted() {
-    for (docs, count) in [
-        (include_str!("../../src/docs/meters.md"), 1),
-        (include_str!("../../src/docs/replicas.md"), 2),
-    ] {
-        let files: Vec<_> = docs.split("```toml\n").skip(1).collect();
-        assert_eq!(files.len(), count);
-        for file in files {
-            let file = file.split_once("```").unwrap().0;
-            Config::from_toml_str_with_env(file, |_| Some("value".repeat(8))).unwrap();
-        }
-    }
-}
-
-#[test]
-fn the_files_of_the_docs_of_steps_are_accepted_without_a_remark() {
-    let docs = include_str!("../../src/docs/steps.md");
-    let files: Vec<_> =
-        docs.split("```toml\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
-    assert_eq!(files.len(), 1);
-    for file in files {
-        let layer = Config::from_toml_str(file).unwrap().composite_layer();
-        assert_eq!(layer.remarks().collect::<Vec<_>>(), [""; 0]);
     }
 }

@@ -43,16 +43,19 @@ impl RemoteBuilder {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// use http::{HeaderValue, header::AUTHORIZATION};
     /// use mcp_composite::adapter::RemoteService;
     ///
-    /// # let token = "secret";
-    /// # fn runtime() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let token = "secret";
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let token = "hunter2";
     /// let authorization = HeaderValue::try_from(format!("Bearer {token}"))?;
     /// let docs = RemoteService::builder("docs")
-    ///     .http("https://docs.example.com/mcp", [(AUTHORIZATION, authorization)]);
+    ///     .http("http://127.0.0.1:1/mcp", [(AUTHORIZATION, authorization)]);
+    ///
+    /// assert_eq!(docs.name(), "docs");
+    /// assert!(!format!("{docs:?}").contains("hunter2"));
     /// # Ok(())
     /// # }
     /// ```

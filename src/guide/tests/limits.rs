@@ -139,7 +139,7 @@ pub(super) struct Row {
 impl Row {
     /// The keys of a file, with the sections they are in.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.set_with.split('`').filter(|key| key.starts_with('['))
+        self.set_with.split('`').filter(|key| key.contains("] "))
     }
 
     /// The value as a file has it.

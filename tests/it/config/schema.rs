@@ -6,6 +6,8 @@ use jsonschema::Validator;
 use mcp_composite::config::Config;
 use serde_json::Value;
 
+use super::documents;
+
 /// What is wrong with a file for an editor.
 fn wrong(schema: &Validator, text: &str) -> Vec<String> {
     let file: Value = toml::from_str(text).unwrap();
@@ -32,22 +34,7 @@ fn files_that_are_right_fit_the_schema() {
         }
     }
     assert!(files.len() > 5, "{files:?}");
-    for (name, least) in [
-        ("README.md", 2),
-        ("src/config/mod.rs", 2),
-        ("src/docs/meters.md", 1),
-        ("src/docs/replicas.md", 2),
-        ("src/docs/steps.md", 1),
-    ] {
-        let text = fs::read_to_string(package.join(name)).unwrap();
-        let lines = text.lines().map(|line| line.trim_start_matches("//!").trim_start());
-        let text = lines.collect::<Vec<_>>().join("\n");
-        let blocks: Vec<_> = text.split("```toml\n").skip(1).collect();
-        assert!(blocks.len() >= least, "{name}");
-        for block in blocks {
-            files.push((name.to_owned(), block.split_once("```").unwrap().0.to_owned()));
-        }
-    }
+    files.extend(documents::files());
     let schema = schema();
     for (name, text) in files {
         assert_eq!(wrong(&schema, &text), [""; 0], "{name}");

@@ -143,13 +143,16 @@ impl RemoteBuilder {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// use mcp_composite::adapter::{RemoteService, remote::stdio::ChildProcess};
     ///
-    /// # fn runtime() {
-    /// let files = RemoteService::builder("files").child_process(
-    ///     ChildProcess::new("npx").args(["-y", "@modelcontextprotocol/server-filesystem", "."]),
-    /// );
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let files = RemoteService::builder("files")
+    ///     .child_process(ChildProcess::new("no-such-server").args(["--read-only", "."]));
+    ///
+    /// // It is tried again and again; meanwhile nobody waits for it.
+    /// assert!(files.connected().await.is_err());
     /// # }
     /// ```
     ///

@@ -1,0 +1,60 @@
+//! The files that the README, the guides and the docs of modules show.
+
+use std::{fs, path::Path};
+
+use mcp_composite::config::Config;
+
+/// Every file that stands in a document, with the name of the document.
+pub(crate) fn files() -> Vec<(String, String)> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut documents = vec![package.join("README.md"), package.join("src/config/mod.rs")];
+    let guides = fs::read_dir(package.join("src/docs")).unwrap();
+    documents.extend(guides.map(|entry| entry.unwrap().path()));
+    documents.sort();
+    let mut files = Vec::new();
+    for document in documents {
+        let text = fs::read_to_string(&document).unwrap();
+        let text: String = text
+            .lines()
+            .map(|line| format!("{}\n", line.strip_prefix("//!").unwrap_or(line)))
+            .collect();
+        let text = text.replace("\n ```", "\n```");
+        for block in text.split("```toml\n").skip(1) {
+            let name = document.strip_prefix(package).unwrap().display().to_string();
+            files.push((name, block.split_once("```").unwrap().0.to_owned()));
+        }
+    }
+    for (name, count) in
+        [("README.md", 2), ("src/config/mod.rs", 10), ("src/docs/composites.md", 3)]
+    {
+        assert_eq!(files.iter().filter(|file| file.0 == name).count(), count, "{name}");
+    }
+    files
+}
+
+#[test]
+fn the_files_of_documents_are_accepted_without_a_remark() {
+    // The docs of `config` show all keys of a section, whatever goes together.
+    for (name, file) in files().into_iter().filter(|(name, _)| name != "src/config/mod.rs") {
+        // As long as a key must be.
+        let config = Config::from_toml_str_with_env(&file, |_| Some("value".repeat(8)))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let layer = config.composite_layer();
+        assert_eq!(layer.remarks().collect::<Vec<_>>(), [""; 0], "{name}");
+    }
+}
+
+/// What the README shows of a mistake is what is told.
+#[test]
+fn the_mistake_of_the_readme_is_told_so() {
+    let readme = include_str!("../../../README.md");
+    let shown = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    let file = "[[composite_tools]]\nname = \"offer\"\ndescription = \"d\"\n\
+                tols = [\"price\", \"stock\"]\n";
+    let told = Config::from_toml_str(file).unwrap_err().to_string();
+    let mut told = told.replace("<string>", "tools.toml");
+    // The rest of the keys is left out there.
+    let (from, to) = (told.find("`title`").unwrap(), told.find("\n -->").unwrap());
+    told.replace_range(from..to, "…");
+    assert_eq!(told.trim_end(), shown.trim_end());
+}
