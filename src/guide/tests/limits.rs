@@ -156,7 +156,7 @@ pub(super) fn rows() -> Vec<Row> {
         let cells: Vec<_> = line.split(" | ").collect();
         let names = name.captures_iter(cells.last()?);
         let constants: Vec<_> = names.map(|name| format!("{} {}", &name[1], &name[2])).collect();
-        let (value, set_with) = (cells.get(1)?.to_string(), cells.get(2)?.to_string());
+        let (value, set_with) = ((*cells.get(1)?).to_owned(), (*cells.get(2)?).to_owned());
         (!constants.is_empty()).then_some(Row { value, set_with, constants })
     });
     rows.collect()
