@@ -15,6 +15,33 @@
 //! - When its [`Epoch`] is bumped, whoever lists tools waits for a new catalog, or
 //!   calls one where access depends on what it is now.
 //! - A tool that it does not know is looked for again, at most once a second.
+//!
+//! # Examples
+//!
+//! A composite must know its targets, and lists them once for all calls:
+//!
+//! ```
+//! # #[cfg(feature = "testing")]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! use mcp_composite::{
+//!     composite::{CompositeLayer, CompositeTool},
+//!     testing::{self, Server},
+//! };
+//! use serde_json::json;
+//! use tower::Layer;
+//!
+//! let look = CompositeTool::fan_out("look", "Looks", ["near", "far"]);
+//! let server = Server::new().says("near", "a ship").says("far", "a port");
+//! let service = CompositeLayer::new([look]).unwrap().layer(server.clone());
+//!
+//! testing::call(&service, "look", json!({})).await;
+//! testing::call(&service, "look", json!({})).await;
+//! assert_eq!(server.lists(), 1);
+//! # }
+//! # #[cfg(not(feature = "testing"))]
+//! # fn main() {}
+//! ```
 
 use std::{
     collections::HashMap,

@@ -4,6 +4,25 @@
 //! as a [`RemoteService`](crate::adapter::RemoteService) that was told by its
 //! server, tells its [`Changes`]; whoever depends on it holds a clone of them:
 //! layers forget what they knew, and clients are told.
+//!
+//! # Examples
+//!
+//! ```
+//! use mcp_composite::changes::Changes;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let changes = Changes::default();
+//! let mut tools = changes.tools().watch();
+//! let mut resources = changes.watch_resources();
+//!
+//! changes.tools().bump();
+//! changes.resource_updated("docs:///readme.md");
+//!
+//! tools.bumped().await;
+//! assert_eq!(&*resources.recv().await.unwrap(), "docs:///readme.md");
+//! # }
+//! ```
 
 use std::{
     collections::VecDeque,

@@ -57,36 +57,58 @@
 //! # }
 //! ```
 
+/// Which kind of composite is for what, from a fan-out to a workflow.
+///
 #[doc = include_str!("../docs/composites.md")]
 pub mod composites {}
 
+/// Every form of a reference and a template, every filter and test.
+///
 #[doc = include_str!("../docs/expressions.md")]
 pub mod expressions {}
 
+/// Servers to stand on: in process, child processes, over HTTP, several at once.
+///
 #[doc = include_str!("../docs/backends.md")]
 pub mod backends {}
 
+/// A step that asks somebody, and goes on with the answer.
+///
 #[doc = include_str!("../docs/person.md")]
 pub mod person {}
 
+/// Scripted servers in the place of real ones, in paused time.
+///
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
 
+/// A rule, a hook or a service of your own, and where to put it.
+///
 #[doc = include_str!("../docs/layers.md")]
 pub mod layers {}
 
+/// What a message means, why it came, and what to do.
+///
 #[doc = include_str!("../docs/troubleshooting.md")]
 pub mod troubleshooting {}
 
+/// Every default and every limit, with what happens beyond it.
+///
 #[doc = include_str!("../docs/limits.md")]
 pub mod limits {}
 
+/// What of a file of mcp-proxy is what here, and what is different on purpose.
+///
 #[doc = include_str!("../docs/from_mcp_proxy.md")]
 pub mod from_mcp_proxy {}
 
+/// How the composite tools of vMCP move, key by key.
+///
 #[doc = include_str!("../docs/from_toolhive.md")]
 pub mod from_toolhive {}
 
+/// How composable tools of AgentOS move, and what `rig-compose` has here.
+///
 #[doc = include_str!("../docs/from_agentos_and_rig.md")]
 pub mod from_agentos_and_rig {}
 

@@ -54,7 +54,12 @@ fn besides(section: &str, key: &str) -> (String, &'static str) {
 fn configured(file: &str) -> String {
     let config = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}"));
     let (composites, stack) = (config.composite_layer(), config.stack_layer());
-    format!("{:#?}\n{stack:#?}\n{:#?}", composites.compiled(), config.backends())
+    let backends: Vec<_> = config
+        .backends()
+        .iter()
+        .map(|b| (b.timeout(), b.connect_timeout(), b.elicitation(), b.prefix(), b.layer()))
+        .collect();
+    format!("{:#?}\n{stack:#?}\n{backends:#?}", composites.compiled())
 }
 
 #[test]
