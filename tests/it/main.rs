@@ -24,6 +24,8 @@ mod floors;
 mod forms;
 mod from_fn;
 mod functions;
+#[cfg(all(feature = "config", feature = "normalize"))]
+mod fuzz;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod gateway;
 mod handler;

@@ -1,0 +1,135 @@
+//! What the fuzz targets check, on what chance makes up and on all that was kept: a
+//! corpus, and what fuzzers have found.
+
+mod checks;
+
+use std::{
+    fs,
+    panic::catch_unwind,
+    path::{Path, PathBuf},
+};
+
+use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
+
+use self::checks::{Check, TARGETS};
+
+/// How many bytes chance makes up, about as many as a fuzzer does.
+const MAX_BYTES: usize = 1_500;
+
+/// The targets whose bytes are a text.
+const OF_TEXTS: [&str; 3] = ["config", "expr", "normalize"];
+
+/// Where the targets are. A package of the crate is without them.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz")
+}
+
+/// The files in a folder of a target, with their names.
+fn kept(kind: &str, target: &str) -> Vec<(String, Vec<u8>)> {
+    let Ok(folder) = fs::read_dir(folder().join(kind).join(target)) else { return Vec::new() };
+    let paths = folder.map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.display().to_string(), fs::read(&path).unwrap())).collect()
+}
+
+fn holds(check: Check, data: &[u8], whose: &str) {
+    catch_unwind(|| check(data)).unwrap_or_else(|_| panic!("{whose} shows it"));
+}
+
+/// Runs a check on some of what a strategy makes.
+fn holds_for(check: Check, made: impl Strategy<Value = Vec<u8>>) {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) };
+    let checked = TestRunner::new(config).run(&made, |data| {
+        check(&data);
+        Ok(())
+    });
+    checked.unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn check_of(target: &str) -> Check {
+    let (_, check) = TARGETS.iter().find(|(name, _)| *name == target).unwrap();
+    *check
+}
+
+/// The words of a dictionary for libFuzzer.
+fn words(target: &str) -> Vec<String> {
+    let path = folder().join("dictionaries").join(format!("{target}.dict"));
+    let Ok(text) = fs::read_to_string(path) else { return vec![" ".to_owned()] };
+    let lines = text.lines().filter(|line| line.starts_with('"'));
+    let word = |line: &str| {
+        let escaped = &line[1..line.len() - 1];
+        escaped.replace("\\x0a", "\n").replace("\\\"", "\"").replace("\\\\", "\\")
+    };
+    lines.map(word).collect()
+}
+
+/// Texts of words, and what may be between them.
+fn texts(target: &str) -> impl Strategy<Value = Vec<u8>> {
+    let part = prop_oneof![3 => select(words(target)), 1 => "[ -~\n]{0,4}", 1 => "\\PC?"];
+    vec(part, 0..40).prop_map(|parts| parts.concat().into_bytes())
+}
+
+/// Kept files, of which a part is something else.
+fn changed(target: &str, with: Vec<String>) -> impl Strategy<Value = Vec<u8>> {
+    let mut files: Vec<_> = kept("corpus", target).into_iter().map(|(_, data)| data).collect();
+    files.push(Vec::new());
+    let other = prop_oneof![select(with).prop_map(String::into_bytes), vec(any::<u8>(), 0..4)];
+    (select(files), any::<prop::sample::Index>(), 0..20_usize, other).prop_map(
+        |(mut file, at, length, other)| {
+            let start = at.index(file.len() + 1);
+            let end = file.len().min(start + length);
+            drop(file.splice(start..end, other));
+            file
+        },
+    )
+}
+
+#[test]
+fn what_was_kept_holds() {
+    for (target, check) in TARGETS {
+        let corpus = kept("corpus", target);
+        assert!(!corpus.is_empty() || !folder().exists(), "{target} has no corpus");
+        for (name, data) in corpus.into_iter().chain(kept("regressions", target)) {
+            holds(check, &data, &name);
+        }
+    }
+}
+
+#[test]
+fn nothing_kept_is_of_a_target_that_there_is_not() {
+    for kind in ["corpus", "regressions", "targets", "dictionaries"] {
+        let Ok(folder) = fs::read_dir(folder().join(kind)) else { continue };
+        for entry in folder {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            assert!(TARGETS.iter().any(|(target, _)| *target == name), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn files_of_any_words_hold() {
+    holds_for(check_of("config"), texts("config"));
+}
+
+#[test]
+fn expressions_of_any_words_hold() {
+    holds_for(check_of("expr"), texts("expr"));
+}
+
+#[test]
+fn output_of_models_of_any_words_holds() {
+    holds_for(check_of("normalize"), texts("normalize"));
+}
+
+#[test]
+fn states_hold_whatever_is_done_to_them() {
+    holds_for(check_of("state"), vec(any::<u8>(), 0..MAX_BYTES));
+}
+
+#[test]
+fn what_was_kept_holds_with_a_part_changed() {
+    for (target, check) in TARGETS {
+        let with = if OF_TEXTS.contains(&target) { words(target) } else { vec![String::new()] };
+        holds_for(check, changed(target, with));
+    }
+}

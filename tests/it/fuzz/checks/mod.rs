@@ -1,0 +1,34 @@
+//! What holds for whatever comes in, each as a function of bytes that panics if it
+//! does not.
+//!
+//! The fuzz targets in `tests/fuzz` run them on what a fuzzer makes up, the tests
+//! beside this folder on what chance does and on all that fuzzers found.
+
+mod config;
+mod expr;
+mod normalize;
+mod state;
+
+use std::time::Duration;
+
+/// A check of bytes.
+pub(crate) type Check = fn(&[u8]);
+
+/// Every target with its check.
+pub(crate) const TARGETS: [(&str, Check); 4] = [
+    ("config", config::check),
+    ("expr", expr::check),
+    ("state", state::check),
+    ("normalize", normalize::check),
+];
+
+/// Runs what is asked of a service to its end, in paused time: whatever waits is
+/// waited for at once, and what never ends is a failure.
+fn run<F: Future>(asked: F) -> F::Output {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
+    runtime.block_on(async {
+        let years = Duration::from_secs(2 * 365 * 24 * 60 * 60);
+        tokio::time::timeout(years, asked).await.expect("an answer at some time")
+    })
+}
