@@ -269,6 +269,14 @@ fn rules_and_lists_need_no_runtime() {
     assert_eq!(reply.tools().unwrap().tools.len(), 2, "`one` can run with `a` alone");
 }
 
+/// As it is where nobody wants spans, until it is dropped.
+///
+/// Without a subscriber of its own, a thread makes the spans that all subscribers of other
+/// tests want.
+pub(crate) fn without_spans() -> tracing::subscriber::DefaultGuard {
+    tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new())
+}
+
 /// Counts what a call allocates on this thread.
 fn allocations<T>(f: impl FnOnce() -> T) -> u64 {
     allocation_counter::measure(|| drop(f())).count_total

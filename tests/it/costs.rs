@@ -18,7 +18,10 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tower::{Layer, Service, ServiceExt};
 
-use crate::support::{Era, detached, tool};
+use crate::{
+    contract::without_spans,
+    support::{Era, detached, tool},
+};
 
 /// A tool that allocates nothing but an empty result.
 #[derive(Clone)]
@@ -64,6 +67,7 @@ fn newer() -> Context {
 
 /// What a call of so many targets allocates that asks nothing.
 fn allocations(runtime: &Runtime, targets: usize, context: &Context) -> u64 {
+    let _guard = without_spans();
     let composite = CompositeTool::fan_out("all", "All", vec!["leaf"; targets]);
     let service: Composite<Leaf> = CompositeLayer::new([composite]).unwrap().layer(Leaf);
     let request = || {

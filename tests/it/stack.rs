@@ -31,7 +31,7 @@ use tower::{
 };
 
 use crate::{
-    contract::allocations_of,
+    contract::{allocations_of, without_spans},
     scripted::{Answer, Server, call, search_tool},
     support::Full,
 };
@@ -310,6 +310,7 @@ async fn without_settings_every_request_and_every_reply_stays_as_it_is() {
 
 #[test]
 fn without_settings_nothing_is_allocated() {
+    let _guard = without_spans();
     let requests =
         requests().into_iter().chain([call("all", json!({ "q": "x" })), Request::list_tools()]);
     for request in requests {

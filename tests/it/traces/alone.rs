@@ -10,7 +10,7 @@ use mcp_composite::{
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
-use crate::contract::allocations_of;
+use crate::contract::{allocations_of, without_spans};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -141,7 +141,9 @@ async fn the_stack_of_a_file_is_traced_as_the_program_says() {
 #[test]
 fn nothing_is_allocated_where_nobody_wants_spans() {
     let request = testing::request("other", json!({ "q": "x" }));
+    let guard = without_spans();
     assert_eq!(allocations_of(&TraceLayer::new(), request.clone()), 0);
+    drop(guard);
     let filter = tracing_subscriber::EnvFilter::new("warn");
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
