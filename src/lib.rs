@@ -70,7 +70,6 @@
 //! | what runs do, and where they wait | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`state`], [`redis`] |
 //! | what changes | [`changes`], [`reload`] |
 //! | for the program that asks a model | [`normalize`] |
-//! | what is promised | [`security`] |
 //! | for your tests | [`testing`] |
 //!
 //! # Features
@@ -92,7 +91,7 @@
 //! Calling a composite needs Tokio with its time enabled, and so do remote servers,
 //! from the beginning. Everything else that passes a layer needs no runtime, or one
 //! with its time enabled.
-#![doc = include_str!("docs/architecture.md")]
+
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -160,7 +159,7 @@ pub mod trace;
 pub mod metrics;
 
 #[cfg(not(feature = "metrics"))]
-#[path = "unmeasured.rs"]
+#[path = "metrics/none.rs"]
 mod metrics;
 
 pub mod reload;
@@ -204,13 +203,12 @@ mod room;
 
 mod shelf;
 
+mod spans;
+
 mod tasks;
 
 #[cfg(any(feature = "config", feature = "http"))]
 mod url;
-
-#[doc = include_str!("docs/security.md")]
-pub mod security {}
 
 #[cfg(all(doctest, feature = "config"))]
 #[doc = include_str!("../README.md")]

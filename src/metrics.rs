@@ -53,7 +53,7 @@ use rmcp::model::CallToolResult;
 use crate::{
     message::{ItemKind, size},
     observe::{Event, What},
-    trace::End,
+    spans::End,
 };
 
 const SERVED: &str = "mcp.server.operation.duration";

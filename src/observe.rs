@@ -80,8 +80,6 @@ use std::{
 use rmcp::model::JsonObject;
 use tracing::Level;
 
-use crate::trace::span;
-
 /// Is told of runs.
 ///
 /// One that panics harms no run: it is told of what comes next, and its first panic is
@@ -263,7 +261,7 @@ impl Observers {
     /// Whether anybody wants to know.
     pub(crate) fn are_there(&self) -> bool {
         self.0.is_some()
-            || span::runs_are_wanted()
+            || tracing::span_enabled!(target: "mcp_composite::run", Level::INFO)
             || tracing::enabled!(target: "mcp_composite::run", Level::DEBUG)
     }
 

@@ -12,6 +12,7 @@ use super::{
     scope::Spent,
     watching::Suspended,
 };
+use crate::spans::End;
 
 /// More calls than any run makes for what it puts away, and few enough to count on.
 const MAX_ATTEMPTS: u64 = 1 << 30;
@@ -217,6 +218,18 @@ impl RunState {
 // === impl Outcome ===
 
 impl Outcome {
+    /// How it has ended, as spans and metrics tell it.
+    pub(crate) fn end(&self) -> End {
+        let error = self.error.as_ref().filter(|_| self.status != Status::Cancelled);
+        let code = error.and_then(|error| error.code);
+        let error = error.map(|error| match (error.kind, code) {
+            (ErrorKind::Tool, _) => "tool_error".into(),
+            (_, Some(code)) => End::of_code(code),
+            (kind, None) => kind.name().into(),
+        });
+        End { status: self.status.name(), error, code }
+    }
+
     pub(crate) const fn is_success(&self) -> bool {
         matches!(self.status, Status::Completed)
     }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     message::Context,
     observe::{Branch, Event, Observers, Parent, RunId, What},
-    trace::{End, span},
+    spans::{self, End},
 };
 
 /// A run that somebody watches, and its spans.
@@ -111,7 +111,7 @@ impl<'p> Watching<'p> {
             name: plan.name.clone(),
             place: scope.place.clone(),
             begun,
-            span: span::run(&plan.name, run, scope.place.as_deref().map(Place::branch)),
+            span: spans::run(&plan.name, run, scope.place.as_deref().map(Place::branch)),
             metrics: context.is_measured(),
             open: Vec::new(),
         };
@@ -175,7 +175,7 @@ impl<'p> Watching<'p> {
         attempt: u32,
         arguments: Option<&JsonObject>,
     ) -> Span {
-        let span = span::call(tool, place.branch(), attempt, arguments);
+        let span = spans::call(tool, place.branch(), attempt, arguments);
         if let Some(open) = self.told.open.iter_mut().find(|open| open.place == *place) {
             let (tool, begun, span) = (tool.clone(), Instant::now(), span.clone());
             let metrics = self.told.metrics;
@@ -188,9 +188,9 @@ impl<'p> Watching<'p> {
     pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome, with_contents: bool) {
         let Some(call) = self.take_call(id) else { return };
         if with_contents && let Some(result) = &outcome.result {
-            span::record_result(&call.span, result);
+            spans::record_result(&call.span, result);
         }
-        call.end(&End::of_outcome(outcome));
+        call.end(&outcome.end());
     }
 
     /// A branch waits for a person.
@@ -277,7 +277,7 @@ impl<'p> Watching<'p> {
         }
         let is_it = |open: &mut Open| open.place == place;
         for call in self.told.open.extract_if(.., is_it).filter_map(|open| open.call) {
-            call.end(&End::of_outcome(outcome));
+            call.end(&outcome.end());
         }
         self.tell(What::BranchFinished {
             branch,

@@ -12,10 +12,14 @@
 //! | ask somebody before something happens | [person] |
 //! | bound what calls may use and results may hold | [which limit is for what](crate::budget#which-limit-is-for-what) |
 //! | run several gateways behind a load balancer | [several replicas](crate::state#several-replicas) |
+//! | see what runs do: spans, metrics | [`trace`](crate::trace) |
+//! | see a composite, or what became of a run | [`mermaid`](crate::mermaid) |
 //! | test a file | [testing] |
 //! | write a rule, a hook or a layer | [layers] |
 //! | know what a message means | [troubleshooting] |
 //! | know a default, or a limit | [limits] |
+//! | know what is promised to hold against whom | [security] |
+//! | read or change the crate | [architecture] |
 //! | move from mcp-proxy | [from_mcp_proxy] |
 //! | move from ToolHive | [from_toolhive] |
 //! | move from AgentOS or `rig-compose` | [from_agentos_and_rig] |
@@ -96,6 +100,16 @@ pub mod troubleshooting {}
 ///
 #[doc = include_str!("../docs/limits.md")]
 pub mod limits {}
+
+/// What is promised of security, against whom, and which test shows it.
+///
+#[doc = include_str!("../docs/security.md")]
+pub mod security {}
+
+/// The modules of the crate, and which may use which.
+///
+#[doc = include_str!("../docs/architecture.md")]
+pub mod architecture {}
 
 /// What of a file of mcp-proxy is what here, and what is different on purpose.
 ///

@@ -9,11 +9,10 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Account, Progress,
+    Account, Progress, Tracing,
     client::{ASKABLE, Abilities, LiveClient},
     delegation::Delegation,
 };
-use crate::trace::Tracing;
 
 /// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";

@@ -52,12 +52,14 @@ mod expected;
 mod items;
 mod measure;
 mod progress;
+mod propagate;
 mod refusal;
 mod reply;
 mod request;
 pub(crate) mod size;
 mod subject;
 mod tally;
+mod trace;
 mod uris;
 
 #[cfg(any(feature = "remote", feature = "testing"))]
@@ -69,6 +71,7 @@ pub(crate) use self::{
     cause::Cause,
     measure::{Bounds, MAX_LEVELS, is_deeper},
     progress::{Labels, Parts},
+    propagate::Tracing,
     request::{is_of_protocol, known_method},
     tally::Tally,
 };
@@ -77,8 +80,10 @@ pub use self::{
     context::Context,
     items::ItemMut,
     progress::Progress,
+    propagate::Propagate,
     refusal::{Refusal, Violation},
     reply::{Reply, ToolAnswer},
     request::Request,
     subject::{ItemKind, Subject},
+    trace::TraceContext,
 };

@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::{Propagate, Trace, Tracing, names::Names};
+use super::{Propagate, Trace, names::Names};
+use crate::message::Tracing;
 
 /// Gives each request a span, and tells others of it.
 ///

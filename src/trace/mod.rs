@@ -38,22 +38,17 @@
 //! # fn main() {}
 //! ```
 
-mod context;
-mod end;
 mod layer;
 mod names;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
-mod propagate;
 mod service;
-pub(crate) mod span;
+mod span;
 
 #[cfg(feature = "opentelemetry")]
 pub use self::opentelemetry::OpenTelemetry;
 pub use self::{
-    context::TraceContext,
     layer::TraceLayer,
-    propagate::Propagate,
     service::{ResponseFuture, Trace},
 };
-pub(crate) use self::{end::End, propagate::Tracing};
+pub use crate::message::{Propagate, TraceContext};

@@ -10,8 +10,11 @@ use tokio::time::Instant;
 use tower_service::Service;
 use tracing::Span;
 
-use super::{End, Tracing, names::Names, span};
-use crate::message::{ItemKind, Reply, Request};
+use super::{names::Names, span};
+use crate::{
+    message::{ItemKind, Reply, Request, Tracing},
+    spans::End,
+};
 
 /// Middleware that [`TraceLayer`](super::TraceLayer) puts in front of a service.
 ///

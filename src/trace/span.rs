@@ -1,23 +1,20 @@
-//! The spans, each with all fields that it may ever have.
+//! The span of a request of a client.
 
 use std::borrow::Cow;
 
-use rmcp::model::{JsonObject, ServerResult};
 use serde_json::Value;
 use tracing::{Span, field::Empty};
 
 use super::names::{Names, is_fit};
 use crate::{
-    message::{Context, ItemKind, Reply, Request, Subject, known_method, size},
-    observe::{Branch, RunId},
+    message::{Context, ItemKind, Reply, Request, Subject, known_method},
+    spans::{MAX_CONTENT, json, name, record_result},
 };
 
-/// How large arguments and results are that spans have, in bytes as all messages are measured.
-const MAX_CONTENT: usize = 8 * 1024;
 /// How long an id or a version may be that a client gives.
 const MAX_ID: usize = 128;
 
-/// The span of a request of a client.
+/// The span, with all fields that it may ever have.
 ///
 /// Nothing of it is looked at but for a subscriber that wants the span.
 pub(super) fn server(request: &Request, names: &Names) -> Span {
@@ -47,76 +44,12 @@ pub(super) fn server(request: &Request, names: &Names) -> Span {
     )
 }
 
-/// The span of a run of a composite.
-pub(crate) fn run(composite: &str, run: RunId, branch: Option<Branch<'_>>) -> Span {
-    tracing::info_span!(
-        target: "mcp_composite::run",
-        "gen_ai.workflow",
-        otel.name = &*format!("invoke_workflow {composite}"),
-        otel.kind = "internal",
-        otel.status_code = Empty,
-        gen_ai.operation.name = "invoke_workflow",
-        gen_ai.workflow.name = composite,
-        gen_ai.agent.name = composite,
-        mcp_composite.run.id = %run,
-        mcp_composite.branch = branch.map(tracing::field::display),
-        mcp_composite.limit = Empty,
-        "error.type" = Empty,
-        mcp_composite.status = Empty,
-    )
-}
-
-/// The span of an attempt to call the tool of a branch.
-pub(crate) fn call(
-    tool: &str,
-    branch: Branch<'_>,
-    attempt: u32,
-    arguments: Option<&JsonObject>,
-) -> Span {
-    tracing::info_span!(
-        target: "mcp_composite::run",
-        "mcp.client",
-        otel.name = &*name("tools/call", Some((ItemKind::Tool, tool))),
-        otel.kind = "client",
-        otel.status_code = Empty,
-        otel.status_description = Empty,
-        mcp.method.name = "tools/call",
-        gen_ai.operation.name = "execute_tool",
-        gen_ai.tool.name = tool,
-        gen_ai.tool.call.arguments = arguments.and_then(json).as_deref(),
-        gen_ai.tool.call.result = Empty,
-        rpc.response.status_code = Empty,
-        "error.type" = Empty,
-        mcp_composite.branch = %branch,
-        mcp_composite.attempt = attempt,
-        mcp_composite.status = Empty,
-    )
-}
-
-/// Whether a subscriber wants spans of runs.
-pub(crate) fn runs_are_wanted() -> bool {
-    tracing::span_enabled!(target: "mcp_composite::run", tracing::Level::INFO)
-}
-
 /// Puts into the span of a request what it was answered, for those who want contents.
 pub(super) fn record_answer(span: &Span, reply: &Reply) {
-    match reply.result() {
-        Some(ServerResult::CallToolResult(result)) => record_result(span, result),
-        Some(_) => (),
-        None => {
-            if let Some(error) = reply.error() {
-                span.record("otel.status_description", &*error.message);
-            }
-        }
-    }
-}
-
-/// The same for what a tool has answered.
-pub(crate) fn record_result(span: &Span, result: &rmcp::model::CallToolResult) {
-    if size::of_result(result) <= MAX_CONTENT
-        && let Ok(result) = serde_json::to_string(result)
-    {
-        span.record("gen_ai.tool.call.result", result);
+    if let Some(result) = reply.tool_result() {
+        record_result(span, result);
+    } else if let Some(error) = reply.error() {
+        span.record("otel.status_description", &*error.message);
     }
 }
 
@@ -128,14 +61,6 @@ pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &
         _ => None,
     };
     (method, target)
-}
-
-/// What a span is called.
-fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Cow<'static, str> {
-    match target {
-        Some((_, target)) => format!("{method} {target}").into(),
-        None => method.into(),
-    }
 }
 
 /// What the span of a request is called before it is answered.
@@ -152,11 +77,6 @@ fn named(request: &Request, wanted: ItemKind) -> Option<&str> {
 fn arguments(request: &Request) -> Option<String> {
     let call = request.tool_call().filter(|_| request.context().is_traced_with_contents())?;
     json(call.arguments.as_ref()?)
-}
-
-fn json(arguments: &JsonObject) -> Option<String> {
-    let size: usize = arguments.iter().map(|(key, value)| key.len() + size::of_value(value)).sum();
-    (size <= MAX_CONTENT).then(|| serde_json::to_string(arguments).ok())?
 }
 
 fn resource(request: &Request) -> Option<&str> {

@@ -1,6 +1,6 @@
 //! What a client is told when there is no answer.
 
-use std::{any::Any, error::Error, panic::AssertUnwindSafe};
+use std::{error::Error, panic::AssertUnwindSafe};
 
 use futures::future::{FutureExt, TryFutureExt};
 use rmcp::model::ErrorData;
@@ -8,22 +8,17 @@ use rmcp::model::ErrorData;
 use crate::message::Cause;
 
 /// Turns a panic into an error, since rmcp would leave the request unanswered.
+///
+/// Its text may have anything in it, arguments included, and was given to the panic hook
+/// of the program already: it is not logged.
 pub(super) fn caught<T>(
     method: &str,
     work: impl Future<Output = T>,
 ) -> impl Future<Output = Result<T, ErrorData>> {
-    AssertUnwindSafe(work).catch_unwind().map_err(move |panic| {
-        tracing::error!(method, panic = panic_text(&*panic), "panicked while answering a request");
+    AssertUnwindSafe(work).catch_unwind().map_err(move |_| {
+        tracing::error!(method, "panicked while answering a request");
         internal_error()
     })
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => text,
-        (_, Some(text)) => text,
-        (None, None) => "no text",
-    }
 }
 
 /// What the client is told when the service could not answer.

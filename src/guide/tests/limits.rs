@@ -81,7 +81,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
         &[
             "adapter/remote/stdio/child.rs SIGTERM",
             "budget/balance.rs SECOND",
-            "trace/context.rs FLAGS",
+            "message/trace.rs FLAGS",
         ],
     ),
 ];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rmcp::model::CallToolResult;
 
-use crate::{message::ItemKind, observe::Event, trace::End};
+use crate::{message::ItemKind, observe::Event, spans::End};
 
 pub(crate) const fn served(_: &str, _: Option<(ItemKind, &str)>, _: &End, _: Duration) {}
 

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use rmcp::model::RequestMetaObject;
 
-use crate::message::Context;
+use super::Context;
 
 /// How long a `tracestate` or `baggage` may be, in bytes; the limit that W3C Baggage has.
 const MAX_LIST: usize = 8192;

@@ -4,8 +4,7 @@ use std::{fmt, sync::Arc};
 
 use tracing::Span;
 
-use super::TraceContext;
-use crate::message::Context;
+use super::{Context, TraceContext};
 
 /// Decides which place in which trace a span is, for those who are called within it.
 ///
@@ -34,9 +33,9 @@ pub trait Propagate: Send + Sync {
 /// How a request is traced, other than by default; it travels with the request.
 #[derive(Clone, Default)]
 pub(crate) struct Tracing {
-    pub(super) propagate: Option<Arc<dyn Propagate>>,
-    pub(super) contents: bool,
-    pub(super) metrics: bool,
+    pub(crate) propagate: Option<Arc<dyn Propagate>>,
+    pub(crate) contents: bool,
+    pub(crate) metrics: bool,
 }
 
 impl<P: Propagate + ?Sized> Propagate for Arc<P> {
@@ -63,7 +62,7 @@ impl fmt::Debug for Tracing {
 
 impl Context {
     /// Takes up the trace that the request comes from, with a span for the request.
-    pub(super) fn continue_trace(&mut self, span: &Span) {
+    pub(crate) fn continue_trace(&mut self, span: &Span) {
         if let Some(propagate) = self.propagate()
             && let Some(incoming) = self.trace()
         {

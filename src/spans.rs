@@ -1,0 +1,89 @@
+//! The spans of runs and calls, and how what they are of has ended.
+//!
+//! The targets are those of [`observe`](crate::observe). Each span has all fields that it
+//! may ever have: a subscriber is told of no others.
+
+mod end;
+
+use std::borrow::Cow;
+
+use rmcp::model::{CallToolResult, JsonObject};
+use tracing::{Span, field::Empty};
+
+pub(crate) use self::end::End;
+use crate::{
+    message::{ItemKind, size},
+    observe::{Branch, RunId},
+};
+
+/// How large arguments and results are that spans have, in bytes as all messages are measured.
+pub(crate) const MAX_CONTENT: usize = 8 * 1024;
+
+/// The span of a run of a composite.
+pub(crate) fn run(composite: &str, run: RunId, branch: Option<Branch<'_>>) -> Span {
+    tracing::info_span!(
+        target: "mcp_composite::run",
+        "gen_ai.workflow",
+        otel.name = &*format!("invoke_workflow {composite}"),
+        otel.kind = "internal",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "invoke_workflow",
+        gen_ai.workflow.name = composite,
+        gen_ai.agent.name = composite,
+        mcp_composite.run.id = %run,
+        mcp_composite.branch = branch.map(tracing::field::display),
+        mcp_composite.limit = Empty,
+        "error.type" = Empty,
+        mcp_composite.status = Empty,
+    )
+}
+
+/// The span of an attempt to call the tool of a branch.
+pub(crate) fn call(
+    tool: &str,
+    branch: Branch<'_>,
+    attempt: u32,
+    arguments: Option<&JsonObject>,
+) -> Span {
+    tracing::info_span!(
+        target: "mcp_composite::run",
+        "mcp.client",
+        otel.name = &*name("tools/call", Some((ItemKind::Tool, tool))),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        otel.status_description = Empty,
+        mcp.method.name = "tools/call",
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = tool,
+        gen_ai.tool.call.arguments = arguments.and_then(json).as_deref(),
+        gen_ai.tool.call.result = Empty,
+        rpc.response.status_code = Empty,
+        "error.type" = Empty,
+        mcp_composite.branch = %branch,
+        mcp_composite.attempt = attempt,
+        mcp_composite.status = Empty,
+    )
+}
+
+/// Puts into a span what a tool has answered, for those who want contents.
+pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
+    if size::of_result(result) <= MAX_CONTENT
+        && let Ok(result) = serde_json::to_string(result)
+    {
+        span.record("gen_ai.tool.call.result", result);
+    }
+}
+
+/// What a span is called.
+pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Cow<'static, str> {
+    match target {
+        Some((_, target)) => format!("{method} {target}").into(),
+        None => method.into(),
+    }
+}
+
+/// Arguments, unless they are large.
+pub(crate) fn json(arguments: &JsonObject) -> Option<String> {
+    let size: usize = arguments.iter().map(|(key, value)| key.len() + size::of_value(value)).sum();
+    (size <= MAX_CONTENT).then(|| serde_json::to_string(arguments).ok())?
+}
