@@ -3,7 +3,7 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: fmt-check lint test doc features examples shared foreign
+check: fmt-check lint test doc package features examples deny shared foreign soak
 
 # Check formatting.
 fmt-check:
@@ -22,6 +22,14 @@ test:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
 
+# Check what the package holds, and that it builds alone.
+package:
+    .ci/package
+
+# Check licences, versions and sources of what is built in.
+deny:
+    .ci/deny
+
 # Check each feature alone.
 features:
     cargo check --no-default-features
@@ -31,6 +39,8 @@ features:
     cargo check --no-default-features --features normalize
     cargo check --no-default-features --features redis
     cargo check --no-default-features --features rig-compose
+    cargo check --no-default-features --features metrics
+    cargo check --no-default-features --features opentelemetry
     cargo check --features stdio
     cargo check --features http
     cargo test --no-default-features --lib
@@ -43,6 +53,7 @@ examples:
     cargo run --example workflow
     cargo run --example approval
     cargo run --features normalize --example agent_loop
+    cargo run --features opentelemetry --example telemetry
 
 # Test what replicas share; needs `redis-server`.
 shared:
@@ -55,6 +66,22 @@ foreign:
     cargo test --all-features --test foreign
     cargo build --all-features --example gateway
     cargo run --all-features --example replicas
+
+# Composites over backends that fail: a minute, or `just soak 20 release 2000` for twenty
+# with two thousand callers.
+soak minutes="1" profile="dev" callers="300":
+    cargo build --profile {{profile}} --all-features --example misbehaving
+    cargo run --profile {{profile}} --all-features --example soak -- --minutes {{minutes}} --callers {{callers}}
+
+# Fuzz a target for some minutes, `just fuzz config 10`; needs nightly and `cargo-fuzz`.
+fuzz target minutes="10":
+    mkdir -p target/fuzz/{{target}} tests/fuzz/regressions/{{target}}
+    cargo +nightly fuzz run --fuzz-dir tests/fuzz {{target}} target/fuzz/{{target}} tests/fuzz/corpus/{{target}} tests/fuzz/regressions/{{target}} -- $(test -f tests/fuzz/dictionaries/{{target}}.dict && echo -dict=tests/fuzz/dictionaries/{{target}}.dict) -max_total_time=$(( {{minutes}} * 60 )) -timeout=10 -rss_limit_mb=4096 -max_len=4096
+
+# Change the code one thing at a time and see whether a test fails; takes hours, and needs
+# `cargo-mutants`. `just mutants -f src/filter.rs` for one file.
+mutants *arguments:
+    cargo mutants {{arguments}}
 
 # Time the fan-out; `just bench fan_out/8` for one group.
 bench *filter:
