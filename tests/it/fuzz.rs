@@ -127,6 +127,21 @@ fn states_hold_whatever_is_done_to_them() {
 }
 
 #[test]
+fn names_hold_whatever_they_are() {
+    holds_for(check_of("names"), vec(any::<u8>(), 0..MAX_BYTES));
+}
+
+#[test]
+fn replies_hold_whatever_a_server_says() {
+    holds_for(check_of("replies"), vec(any::<u8>(), 0..MAX_BYTES));
+}
+
+#[test]
+fn requests_hold_whatever_a_client_sends() {
+    holds_for(check_of("requests"), vec(any::<u8>(), 0..MAX_BYTES));
+}
+
+#[test]
 fn what_was_kept_holds_with_a_part_changed() {
     for (target, check) in TARGETS {
         let with = if OF_TEXTS.contains(&target) { words(target) } else { vec![String::new()] };

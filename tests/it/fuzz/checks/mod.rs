@@ -6,7 +6,12 @@
 
 mod config;
 mod expr;
+mod json;
+mod names;
 mod normalize;
+mod replies;
+mod requests;
+mod stack;
 mod state;
 
 use std::time::Duration;
@@ -15,10 +20,13 @@ use std::time::Duration;
 pub(crate) type Check = fn(&[u8]);
 
 /// Every target with its check.
-pub(crate) const TARGETS: [(&str, Check); 4] = [
+pub(crate) const TARGETS: [(&str, Check); 7] = [
     ("config", config::check),
     ("expr", expr::check),
     ("state", state::check),
+    ("names", names::check),
+    ("replies", replies::check),
+    ("requests", requests::check),
     ("normalize", normalize::check),
 ];
 

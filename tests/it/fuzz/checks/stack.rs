@@ -1,0 +1,108 @@
+//! A stack with a layer of each kind, of composites of each kind.
+
+use std::sync::OnceLock;
+
+use mcp_composite::{
+    bound::SHORTENED,
+    config::Config,
+    message::{Reply, Request},
+    stack::Stack,
+};
+use rmcp::model::{CallToolResult, ErrorData, ServerResult};
+use serde_json::Value;
+use tower::{BoxError, Layer, Service};
+
+/// What clients must not see: of what is redacted, of the servers' own errors.
+pub(super) const SECRET: &str = "s3cr3t-of-the-server";
+
+/// What no error may repeat: the value of an argument.
+pub(super) const ARGUMENT: &str = "4rgument-of-the-client";
+
+/// What is sent without the client's knowledge.
+pub(super) const DEFAULT: &str = "d3fault-of-the-file";
+
+/// The tools of the servers, with some that a filter hides, one that is called
+/// otherwise, and one behind a question.
+pub(super) const TOOLS: [&str; 7] =
+    ["a", "b", "plain", "hidden_1", "hidden_2", "guarded", "unheard_of"];
+
+/// All names that a client could try.
+pub(super) const NAMES: [&str; 16] = [
+    "a",
+    "b",
+    "plain",
+    "renamed",
+    "hidden_1",
+    "hidden_2",
+    "guarded",
+    "all",
+    "either",
+    "raced",
+    "chain",
+    "flow",
+    "nested",
+    "approval",
+    "",
+    "no such tool",
+];
+
+/// How large a result may be.
+const MAX_RESULT: usize = 2_000;
+
+/// What says that a result was shortened: a text and an entry of `_meta`, as the docs of
+/// `bound` promise, and what is around them.
+const MAX_NOTES: usize = 512 + 8 * 1_024 + 512;
+
+const FILE: &str = include_str!("stack.toml");
+
+/// The stack of the file around a service.
+pub(super) fn stack<S>(service: S) -> Stack<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    let config = CONFIG
+        .get_or_init(|| Config::from_toml_str(FILE).unwrap_or_else(|error| panic!("{error}")));
+    config.stack_layer().layer(service)
+}
+
+/// Whether a tool is behind the filter, so that nobody reaches it.
+pub(super) fn is_hidden(tool: &str) -> bool {
+    tool.starts_with("hidden")
+}
+
+/// What a client gets: it can be written, it is not too large, and nothing is in it that
+/// must not be.
+pub(super) fn check_answer(answer: &Result<ServerResult, ErrorData>, never: &[&str]) {
+    let json = match answer {
+        Ok(result) => serde_json::to_value(result).expect("JSON"),
+        Err(error) => serde_json::to_value(error).expect("JSON"),
+    };
+    let text = json.to_string();
+    for secret in never {
+        assert!(!text.contains(secret), "`{secret}` is told: {text}");
+    }
+    match answer {
+        Ok(ServerResult::CallToolResult(result)) => check_result(result, &json, &text),
+        Ok(ServerResult::ListToolsResult(list)) => {
+            for tool in &list.tools {
+                let is_shown = !is_hidden(&tool.name) && tool.name != "plain";
+                assert!(is_shown && tool.name != "guarded", "`{}` is shown", tool.name);
+            }
+        }
+        _ => (),
+    }
+}
+
+fn check_result(result: &CallToolResult, json: &Value, text: &str) {
+    assert!(text.len() <= MAX_RESULT + MAX_NOTES, "{} bytes: {text}", text.len());
+    if text.len() > MAX_RESULT {
+        let meta = result.meta.as_ref();
+        assert!(meta.is_some_and(|meta| meta.0.contains_key(SHORTENED)), "not told: {text}");
+    }
+    let read: CallToolResult = serde_json::from_value(json.clone()).expect("a result");
+    assert_eq!(read, *result);
+}
