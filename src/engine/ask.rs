@@ -293,10 +293,11 @@ impl Asked {
         let Some(definition) = plan.steps().get(step) else { return false };
         let has_site = |site| definition.action.sites().any(|call| call.site == site);
         let each = || loops.iter().find(|each| each.step == step);
+        let is_alone = element == 0;
         match &definition.action {
-            Action::Elicit(_) => !self.is_call() && self.questions.contains_key(OWN),
-            Action::Call(_) => self.is_call(),
-            Action::Switch(_) => self.is_call() && self.site.is_some_and(has_site),
+            Action::Elicit(_) => is_alone && !self.is_call() && self.questions.contains_key(OWN),
+            Action::Call(_) => is_alone && self.is_call(),
+            Action::Switch(_) => is_alone && self.is_call() && self.site.is_some_and(has_site),
             Action::ForEach(_) => {
                 self.is_call() && each().is_some_and(|each| each.is_running(element))
             }

@@ -180,6 +180,17 @@ async fn a_run_stops_at_a_question_and_goes_on_with_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_state_in_which_a_step_waits_as_the_element_of_a_loop_is_refused() {
+    let (plan, input) = approve(&json!({})).await;
+    let state = Rounds::begin(&plan, input).await.state;
+    assert!(state.fits(&plan));
+    let mut changed = serde_json::to_value(&state).unwrap();
+    changed["asked"][0]["id"]["element"] = json!(128);
+    let changed: RunState = serde_json::from_value(changed).unwrap();
+    assert!(!changed.fits(&plan));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_does_not_accept_ends_the_run_as_the_step_says() {
     let cases = [
         ("decline", json!({}), [Completed, Failed, Skipped]),
