@@ -12,9 +12,10 @@ use super::{
 use crate::{
     engine::{
         meter::Reached,
-        outcome::{Outcome, RunState, Status},
+        outcome::{Outcome, Status},
         plan::{self, Action, Step},
         scope::Scope,
+        state::RunState,
     },
     expr::Data,
     input_schema::InputSchema,

@@ -11,9 +11,10 @@ use crate::{
     engine::{
         caller::{Call, ToolReply},
         limits::Limits,
-        outcome::{RunState, StepError},
+        outcome::StepError,
         run::Run,
         scope::Scope,
+        state::RunState,
     },
     mermaid::Flowchart,
     message::Context,
@@ -144,7 +145,7 @@ impl Plan {
         let mut run = Run::new(&compiled.plan, state, context, &scope, caller);
         run.drive().await;
         let (state, watching) = run.into_parts();
-        let reached = state.reached.as_ref().map(|reached| reached.setting.name());
+        let reached = state.limit();
         let result = answer(compiled, state, &scope);
         if let Some(mut watching) = watching {
             watching.finish(result.is_error == Some(true), reached);

@@ -22,8 +22,8 @@ use crate::{
     engine::{
         ask::{Question, Response, Responses, requests},
         limits::Limits,
-        outcome::RunState,
         scope::{Scope, Used},
+        state::RunState,
     },
     fingerprint::{Fingerprint, Fingerprinter},
     message::{Context, Reply, Request, client::LiveClient},

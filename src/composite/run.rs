@@ -26,10 +26,11 @@ use crate::{
         ask::{Answered, Question, Questions, Response, Resume},
         caller::{Call, Called, Caller, ToolReply},
         meter::Setting,
-        outcome::{ErrorKind, RunState, StepError},
+        outcome::{ErrorKind, StepError},
         plan::StepSet,
         run::Run,
         scope::Scope,
+        state::RunState,
     },
     message::{
         BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer,
@@ -108,7 +109,7 @@ where
         run.drive().await;
         let (state, watching) = run.into_parts();
         if state.asked.is_empty() {
-            let reached = state.reached.as_ref().map(|reached| reached.setting.name());
+            let reached = state.limit();
             let result = answer(compiled, state, &scope);
             if let Some(mut watching) = watching {
                 watching.finish(result.is_error == Some(true), reached);

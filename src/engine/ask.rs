@@ -17,8 +17,9 @@ use super::{
     attempts::milliseconds,
     branches::BranchId,
     for_each::LoopState,
-    outcome::{ErrorKind, RunState, StepError},
+    outcome::{ErrorKind, StepError},
     plan::{Action, Elicitation, OnRefusal, Plan},
+    state::RunState,
 };
 use crate::{
     expr::{Data, Expression},

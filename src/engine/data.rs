@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::outcome::{RunState, StepError};
+use super::{outcome::StepError, state::RunState};
 use crate::expr::{Data, EvaluationError, Root};
 
 /// A run, and the element that a loop of it is at.

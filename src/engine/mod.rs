@@ -1,12 +1,12 @@
 //! Runs plans.
 //!
 //! A [`Plan`](plan::Plan) is a checked set of steps with a policy; running it
-//! turns a [`RunState`](outcome::RunState) in which some steps are finished
+//! turns a [`RunState`](state::RunState) in which some steps are finished
 //! into one in which all are. The engine knows nothing of Tower, services or
 //! files: its world is a [`Caller`](caller::Caller) that calls one tool.
 //!
 //! In the order to read them: `plan` (with `step_set`), `outcome` (how steps ended),
-//! `record` (what is kept of their results), `data` (what expressions see of it), `ask`
+//! `record` (what is kept of their results), `state` (all that a run knows), `data` (what expressions see of it), `ask`
 //! (what a person is asked, and answers), `attempts` (one call, however often it is
 //! tried), `meter` and `scope` (what runs use, and may use), `telling` (of progress),
 //! `watching` (for whoever watches), `for_each` and `run`. `output` makes the value that a
@@ -30,6 +30,7 @@ pub(crate) mod preview;
 mod record;
 pub(crate) mod run;
 pub(crate) mod scope;
+pub(crate) mod state;
 mod step_set;
 mod telling;
 #[cfg(test)]

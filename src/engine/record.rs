@@ -7,9 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    outcome::{ErrorKind, Outcome, RunState, Status, StepError},
+    outcome::{ErrorKind, Outcome, Status, StepError},
     plan::{Answer, Fields, Plan, StepSet},
     scope::Scope,
+    state::RunState,
 };
 use crate::expr::{Field, json};
 

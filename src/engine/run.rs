@@ -26,9 +26,10 @@ use super::{
     branches::{BranchId, Branches, Lost},
     caller::Caller,
     for_each::Loop,
-    outcome::{ErrorKind, Outcome, RunState, Status, StepError},
+    outcome::{ErrorKind, Outcome, Status, StepError},
     plan::{Action, Arguments, CallSite, Elicitation, ForEach, Plan, StepSet, Stop, Switch},
     scope::Scope,
+    state::RunState,
     telling::Telling,
     watching::Watching,
 };
@@ -132,7 +133,7 @@ impl<'p, C: Caller> Run<'p, C> {
         };
         let now = Instant::now();
         let begun = now.checked_sub(state.active()).unwrap_or(now);
-        let watching = Watching::new(plan, &state, context, scope, begun);
+        let watching = state.watch(plan, context, scope, begun);
         // From here on it is told by this one.
         state.suspended.release();
         Self {
@@ -460,7 +461,7 @@ impl<'p, C: Caller> Run<'p, C> {
 
     fn note(&mut self, step: usize, outcome: Box<Outcome>) {
         if let Some(watching) = &mut self.watching {
-            watching.end_step(&self.state, step, &outcome);
+            watching.end_step(step, &outcome, self.state.limit());
         }
         self.running.remove(step);
         self.finished.insert(step);

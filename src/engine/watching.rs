@@ -8,7 +8,7 @@ use tracing::Span;
 
 use super::{
     branches::BranchId,
-    outcome::{Outcome, RunState, Status},
+    outcome::{Outcome, Status},
     plan::Plan,
     scope::Scope,
 };
@@ -28,6 +28,9 @@ pub(crate) struct Watching<'p> {
     /// Whether it ends, and what has not begun never will.
     is_ending: bool,
 }
+
+/// The name of the limit that ended the run before the other steps, if one did.
+type Limit = Option<&'static str>;
 
 /// What was told of a run, and to whom.
 struct Told {
@@ -93,10 +96,11 @@ enum Phase {
 // === impl Watching ===
 
 impl<'p> Watching<'p> {
-    /// What is told of a run in this state, if anybody wants to know.
+    /// What is told of a run, if anybody wants to know: of a new one, or of one that goes
+    /// on and was known by this.
     pub(super) fn new(
         plan: &'p Plan,
-        state: &RunState,
+        known_by: Option<u64>,
         context: &Context,
         scope: &Scope,
         begun: Instant,
@@ -104,7 +108,7 @@ impl<'p> Watching<'p> {
         if !scope.observers.are_there() && !context.is_measured() {
             return None;
         }
-        let run = RunId(state.watched.unwrap_or_else(|| fastrand::u64(..)));
+        let run = RunId(known_by.unwrap_or_else(|| fastrand::u64(..)));
         let told = Told {
             observers: scope.observers.clone(),
             run,
@@ -115,19 +119,25 @@ impl<'p> Watching<'p> {
             metrics: context.is_measured(),
             open: Vec::new(),
         };
-        let phase = Phase::Before { was_put_away: !state.asked.is_empty() };
-        let mut watching = Self { plan, told, phase, is_ending: false };
-        let loops = state.loops.iter();
-        let loops = loops.map(|each| ((each.step, None), each.started_ms, each.attempts));
-        let asked = state.asked.iter();
-        let asked =
-            asked.map(|asked| (watching.element(asked.id), asked.started_ms, asked.attempts));
-        let open = |((step, element), started_ms, attempts): ((usize, Option<usize>), u64, u32)| {
-            let started = Duration::from_millis(started_ms);
-            Open { place: watching.place(step, element), started, attempts, call: None }
-        };
-        watching.told.open = loops.chain(asked).map(open).collect();
-        Some(Box::new(watching))
+        let phase = Phase::Before { was_put_away: false };
+        Some(Box::new(Self { plan, told, phase, is_ending: false }))
+    }
+
+    /// A branch that waits for a person has begun before the run was put away.
+    pub(super) fn take_up(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
+        self.phase = Phase::Before { was_put_away: true };
+        let (step, element) = self.element(id);
+        self.push(self.place(step, element), started_ms, attempts);
+    }
+
+    /// A loop has begun before the run was put away.
+    pub(super) fn take_up_loop(&mut self, step: usize, started_ms: u64, attempts: u32) {
+        self.push(self.place(step, None), started_ms, attempts);
+    }
+
+    fn push(&mut self, place: Place, started_ms: u64, attempts: u32) {
+        let started = Duration::from_millis(started_ms);
+        self.told.open.push(Open { place, started, attempts, call: None });
     }
 
     /// The span of the run, disabled if nobody wants one.
@@ -204,25 +214,25 @@ impl<'p> Watching<'p> {
     }
 
     /// A step has ended.
-    pub(super) fn end_step(&mut self, state: &RunState, step: usize, outcome: &Outcome) {
+    pub(super) fn end_step(&mut self, step: usize, outcome: &Outcome, limit: Limit) {
         // What a loop gave up with it.
         let id = &self.plan.steps()[step].id;
         let is_element = |open: &mut Open| open.place.id == *id && open.place.element.is_some();
         for open in self.told.open.extract_if(.., is_element).collect::<Vec<_>>() {
             self.told.cancelled(&open);
         }
-        self.end(state, step, None, outcome);
+        self.end(step, None, outcome, limit);
     }
 
     /// An element of a loop has ended.
-    pub(super) fn end_element(&mut self, state: &RunState, id: BranchId, outcome: &Outcome) {
-        self.end(state, id.step, Some(id.element), outcome);
+    pub(super) fn end_element(&mut self, id: BranchId, outcome: &Outcome, limit: Limit) {
+        self.end(id.step, Some(id.element), outcome, limit);
     }
 
     /// An element of a loop does not begin.
-    pub(super) fn skip_element(&self, state: &RunState, id: BranchId) {
+    pub(super) fn skip_element(&self, id: BranchId, limit: Limit) {
         let place = self.place(id.step, Some(id.element));
-        let reason = self.reason(state, true);
+        let reason = self.reason(limit);
         self.tell(What::BranchSkipped { branch: place.branch(), reason });
     }
 
@@ -254,7 +264,7 @@ impl<'p> Watching<'p> {
     }
 
     /// The run has given an answer.
-    pub(crate) fn finish(&mut self, is_error: bool, limit: Option<&'static str>) {
+    pub(crate) fn finish(&mut self, is_error: bool, limit: Limit) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.told.took();
             self.tell(What::RunFinished { is_error, limit, took });
@@ -263,12 +273,12 @@ impl<'p> Watching<'p> {
         }
     }
 
-    fn end(&mut self, state: &RunState, step: usize, element: Option<usize>, outcome: &Outcome) {
+    fn end(&mut self, step: usize, element: Option<usize>, outcome: &Outcome, limit: Limit) {
         let place = self.place(step, element);
         let branch = place.branch();
         let is_open = self.told.open.iter().any(|open| open.place == place);
         if !is_open && outcome.status == Status::Skipped {
-            let reason = self.reason(state, outcome.is_refused());
+            let reason = self.reason(limit.filter(|_| outcome.is_refused()));
             return self.tell(What::BranchSkipped { branch, reason });
         }
         // What fails before it can call anything begins and ends at once.
@@ -302,11 +312,11 @@ impl<'p> Watching<'p> {
     }
 
     /// Why something does not begin.
-    fn reason(&self, state: &RunState, by_limit: bool) -> &'static str {
-        match &state.reached {
-            Some(reached) if by_limit => reached.setting.name(),
-            _ if self.is_ending => "ended",
-            _ => "condition",
+    const fn reason(&self, limit: Limit) -> &'static str {
+        match limit {
+            Some(limit) => limit,
+            None if self.is_ending => "ended",
+            None => "condition",
         }
     }
 

@@ -54,7 +54,7 @@ impl<C: Caller> Run<'_, C> {
         self.state.reached = self.state.reached.take().or_else(|| self.scope.reached());
         self.state.skipped_elements.push(element);
         if let Some(watching) = &self.watching {
-            watching.skip_element(&self.state, element);
+            watching.skip_element(element, self.state.limit());
         }
         self.end_rest();
     }
@@ -74,7 +74,8 @@ impl<C: Caller> Run<'_, C> {
             let skipped = each.cut(&why).map(|element| BranchId { step, element });
             self.state.skipped_elements.extend(skipped.clone());
             if let Some(watching) = &self.watching {
-                skipped.for_each(|element| watching.skip_element(&self.state, element));
+                let limit = self.state.limit();
+                skipped.for_each(|element| watching.skip_element(element, limit));
             }
             loops.insert(step);
         }

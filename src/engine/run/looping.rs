@@ -87,7 +87,7 @@ impl<'p, C: Caller> Run<'p, C> {
     pub(super) fn end_element(&mut self, id: BranchId, outcome: Outcome) {
         let Some(place) = self.loops.iter().position(|each| each.step == id.step) else { return };
         if let Some(watching) = &mut self.watching {
-            watching.end_element(&self.state, id, &outcome);
+            watching.end_element(id, &outcome, self.state.limit());
         }
         let goes_on = self.plan.steps()[id.step].on_failure == OnFailure::Continue
             // What a limit refused ends the run with what there is.

@@ -28,7 +28,7 @@ use self::asks::asks;
 use super::{
     caller::{Call, Called, Caller, ToolReply},
     limits::Limits,
-    outcome::{ErrorKind, Outcome, RunState, Status, StepError},
+    outcome::{ErrorKind, Outcome, Status, StepError},
     output::{Output, OutputType, Property, Source},
     plan::{
         Action, Answer, Arguments, CallSite, Elicitation, ForEach, OnFailure, OnRefusal, Plan,
@@ -36,6 +36,7 @@ use super::{
     },
     run::Run,
     scope::Scope,
+    state::RunState,
 };
 use crate::{
     expr::{Collection, Condition, Expression, Names},

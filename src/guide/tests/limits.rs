@@ -59,7 +59,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
     (
         "where numbers end",
         &[
-            "engine/outcome.rs MAX_ATTEMPTS",
+            "engine/state.rs MAX_ATTEMPTS",
             "expr/template/order.rs END",
             "redis/budgets/account.rs MAX",
         ],
