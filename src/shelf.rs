@@ -20,8 +20,17 @@ const OVERHEAD: usize = 512;
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Items of somebody, each until it expires.
-#[derive(Debug, Default)]
-pub(crate) struct Shelf(Mutex<Kept>);
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    /// How long an item is kept.
+    pub(crate) ttl: Duration,
+    /// How large an item may be.
+    pub(crate) max_item_bytes: usize,
+    /// How large all may be together, each with half a KiB besides itself.
+    pub(crate) max_total_bytes: usize,
+    when_full: WhenFull,
+    kept: Mutex<Kept>,
+}
 
 /// What becomes of an item that there is no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +44,8 @@ pub(crate) enum WhenFull {
 /// Why an item is not kept.
 #[derive(Debug)]
 pub(crate) enum Refused {
+    /// It alone has more bytes than an item may.
+    TooLarge { bytes: usize, max: usize },
     /// With it, all would have more bytes than they may.
     Full { bytes: usize, max: usize },
     /// There are no random numbers.
@@ -71,31 +82,37 @@ struct Item {
 // === impl Shelf ===
 
 impl Shelf {
+    pub(crate) fn new(
+        ttl: Duration,
+        max_item_bytes: usize,
+        max_total_bytes: usize,
+        when_full: WhenFull,
+    ) -> Self {
+        Self { ttl, max_item_bytes, max_total_bytes, when_full, kept: Mutex::default() }
+    }
+
     /// Keeps an item for an owner, and returns its handle.
     ///
     /// # Errors
     ///
     /// Returns why it is not kept.
-    pub(crate) fn put(
-        &self,
-        bytes: Vec<u8>,
-        owner: &[u8],
-        ttl: Duration,
-        max_bytes: usize,
-        when_full: WhenFull,
-    ) -> Result<String, Refused> {
+    pub(crate) fn put(&self, bytes: Vec<u8>, owner: &[u8]) -> Result<String, Refused> {
+        if bytes.len() > self.max_item_bytes {
+            return Err(Refused::TooLarge { bytes: bytes.len(), max: self.max_item_bytes });
+        }
+        let max = self.max_total_bytes;
         let handle = random::text::<HANDLE>().map_err(Refused::NoHandle)?;
         let now = Instant::now();
-        let expiry = now.checked_add(ttl).unwrap_or_else(|| now + A_LIFETIME);
+        let expiry = now.checked_add(self.ttl).unwrap_or_else(|| now + A_LIFETIME);
         let item = Item { bytes: bytes.into(), owner: owner.into(), expiry };
         let size = item.size();
         let mut kept = self.kept();
         kept.drop_expired(now);
-        if when_full == WhenFull::DropOldest && size <= max_bytes {
-            while kept.bytes + size > max_bytes && kept.drop_first() {}
+        if self.when_full == WhenFull::DropOldest && size <= max {
+            while kept.bytes + size > max && kept.drop_first() {}
         }
-        if kept.bytes + size > max_bytes {
-            return Err(Refused::Full { bytes: kept.bytes + size, max: max_bytes });
+        if kept.bytes + size > max {
+            return Err(Refused::Full { bytes: kept.bytes + size, max });
         }
         kept.insert(handle.clone(), item);
         Ok(handle)
@@ -137,7 +154,7 @@ impl Shelf {
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // Nothing panics while it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

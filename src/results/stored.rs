@@ -22,12 +22,7 @@ const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
-pub struct StoredResults {
-    ttl: Duration,
-    max_result_bytes: usize,
-    max_total_bytes: usize,
-    shelf: Shelf,
-}
+pub struct StoredResults(Shelf);
 
 // === impl StoredResults ===
 
@@ -35,25 +30,20 @@ impl StoredResults {
     /// Keeps results for 10 minutes, of up to 16 MiB, and of 64 MiB together.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            ttl: TTL,
-            max_result_bytes: MAX_RESULT_BYTES,
-            max_total_bytes: MAX_TOTAL_BYTES,
-            shelf: Shelf::default(),
-        }
+        Self(Shelf::new(TTL, MAX_RESULT_BYTES, MAX_TOTAL_BYTES, WhenFull::DropOldest))
     }
 
     /// Sets how long a result is kept; 10 minutes by default.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.0.ttl = ttl;
         self
     }
 
     /// Sets how large a result may be, as JSON; 16 MiB by default.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
-        self.max_result_bytes = bytes;
+        self.0.max_item_bytes = bytes;
         self
     }
 
@@ -61,16 +51,8 @@ impl StoredResults {
     /// a KiB besides itself.
     #[must_use]
     pub const fn max_total_bytes(mut self, bytes: usize) -> Self {
-        self.max_total_bytes = bytes;
+        self.0.max_total_bytes = bytes;
         self
-    }
-
-    fn keep(&self, result: Vec<u8>, caller: &[u8]) -> Result<String, PutError> {
-        let (bytes, max) = (result.len(), self.max_result_bytes);
-        if bytes > max {
-            return Err(PutError::TooLarge { bytes, max });
-        }
-        Ok(self.shelf.put(result, caller, self.ttl, self.max_total_bytes, WhenFull::DropOldest)?)
     }
 }
 
@@ -86,7 +68,7 @@ impl ResultStore for StoredResults {
         result: Vec<u8>,
         caller: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>> {
-        Box::pin(async move { self.keep(result, caller) })
+        Box::pin(async move { Ok(self.0.put(result, caller)?) })
     }
 
     fn get<'a>(
@@ -94,6 +76,6 @@ impl ResultStore for StoredResults {
         handle: &'a str,
         caller: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
-        Box::pin(async move { Ok(self.shelf.get(handle, caller)?) })
+        Box::pin(async move { Ok(self.0.get(handle, caller)?) })
     }
 }

@@ -82,6 +82,7 @@ pub enum KeyError {
 impl From<Refused> for PutError {
     fn from(refused: Refused) -> Self {
         match refused {
+            Refused::TooLarge { bytes, max } => Self::TooLarge { bytes, max },
             Refused::Full { bytes, max } => Self::Full { bytes, max },
             Refused::NoHandle(error) => {
                 Self::Unavailable(format!("no random numbers: {error}").into())

@@ -20,12 +20,7 @@ const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
 /// A state that was put in stays until it is taken or expires; when there is no more
 /// room, no further one is put in.
 #[derive(Debug)]
-pub struct StoredState {
-    ttl: Duration,
-    max_state_bytes: usize,
-    max_total_bytes: usize,
-    shelf: Shelf,
-}
+pub struct StoredState(Shelf);
 
 // === impl StoredState ===
 
@@ -33,25 +28,20 @@ impl StoredState {
     /// Keeps states for an hour, of up to 4 MiB, and of 64 MiB together.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            ttl: TTL,
-            max_state_bytes: MAX_STATE_BYTES,
-            max_total_bytes: MAX_TOTAL_BYTES,
-            shelf: Shelf::default(),
-        }
+        Self(Shelf::new(TTL, MAX_STATE_BYTES, MAX_TOTAL_BYTES, WhenFull::Refuse))
     }
 
     /// Sets how long a state may wait for a person; an hour by default.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.0.ttl = ttl;
         self
     }
 
     /// Sets how large a state may be; 4 MiB by default.
     #[must_use]
     pub const fn max_state_bytes(mut self, bytes: usize) -> Self {
-        self.max_state_bytes = bytes;
+        self.0.max_item_bytes = bytes;
         self
     }
 
@@ -59,16 +49,8 @@ impl StoredState {
     /// a KiB besides itself.
     #[must_use]
     pub const fn max_total_bytes(mut self, bytes: usize) -> Self {
-        self.max_total_bytes = bytes;
+        self.0.max_total_bytes = bytes;
         self
-    }
-
-    fn keep(&self, state: Vec<u8>, binding: &[u8]) -> Result<String, PutError> {
-        let (bytes, max) = (state.len(), self.max_state_bytes);
-        if bytes > max {
-            return Err(PutError::TooLarge { bytes, max });
-        }
-        Ok(self.shelf.put(state, binding, self.ttl, self.max_total_bytes, WhenFull::Refuse)?)
     }
 }
 
@@ -84,7 +66,7 @@ impl StateStore for StoredState {
         state: Vec<u8>,
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>> {
-        Box::pin(async move { self.keep(state, binding) })
+        Box::pin(async move { Ok(self.0.put(state, binding)?) })
     }
 
     fn take<'a>(
@@ -92,6 +74,6 @@ impl StateStore for StoredState {
         text: &'a str,
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
-        Box::pin(async move { Ok(self.shelf.take(text, binding)?) })
+        Box::pin(async move { Ok(self.0.take(text, binding)?) })
     }
 }
