@@ -4,6 +4,9 @@
 const MAX_NAME: usize = 128;
 /// How long a separator may be.
 pub(crate) const MAX_SEPARATOR: usize = 8;
+/// How long the name and the prefix of a backend may be: half of what the name of a tool
+/// may have.
+pub(crate) const MAX_PREFIX: usize = 64;
 
 /// Whether a router can put it between the name of a server and that of its
 /// tool: 1 to 8 visible ASCII characters.

@@ -24,17 +24,13 @@ use crate::{
     adapter::{Secrets, router::Conflicts, secrets::credentials},
     composite::Segment,
     limit::LimitLayer,
+    names::MAX_PREFIX,
     stack::BackendLayer,
     url::Url,
 };
 
 /// The key of the section.
 const SECTION: &str = "backends";
-
-/// How long the name of a backend may be.
-const MAX_NAME: usize = 64;
-/// How long a prefix of its own may be.
-const MAX_PREFIX: usize = 64;
 
 /// A server behind the stack.
 #[derive(Default, Deserialize)]
@@ -209,7 +205,7 @@ impl Builder<'_, '_, '_> {
             Some(name) if is_name(name) => return Some(name.to_owned()),
             Some(name) => {
                 let message = format!(
-                    "illegal backend name {:?}: expected 1 to {MAX_NAME} of `A-Z`, `a-z`, `0-9`, `_` and `-`",
+                    "illegal backend name {:?}: expected 1 to {MAX_PREFIX} of `A-Z`, `a-z`, `0-9`, `_` and `-`",
                     shown(name)
                 );
                 self.report(["name"], message);
@@ -461,7 +457,7 @@ fn named(header: &str) -> String {
 }
 
 fn is_name(name: &str) -> bool {
-    (1..=MAX_NAME).contains(&name.len())
+    (1..=MAX_PREFIX).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 

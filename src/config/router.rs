@@ -3,10 +3,7 @@
 use serde::Deserialize;
 
 use super::read::Reader;
-use crate::adapter::router::Conflicts;
-
-/// How long a separator may be.
-const MAX_SEPARATOR: usize = 8;
+use crate::{adapter::router::Conflicts, names::MAX_SEPARATOR};
 
 /// How the backends of a file become one server.
 #[derive(Clone, Debug, PartialEq, Eq)]

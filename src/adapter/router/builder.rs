@@ -7,14 +7,11 @@ use super::{
 };
 use crate::{
     changes::Changes,
-    names::{MAX_SEPARATOR, is_separator, is_spelled},
+    names::{MAX_PREFIX, MAX_SEPARATOR, is_separator, is_spelled},
 };
 
 /// How long a list waits for a backend that is late, unless it is said otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the name and the prefix of a backend may be: half of what the name
-/// of a tool may have.
-const MAX_NAME: usize = 64;
 
 /// Makes a [`Router`].
 #[derive(Debug)]
@@ -113,8 +110,8 @@ impl RouterBuilder {
         for (place, backend) in self.backends.iter().enumerate() {
             let mut mistake = |kind| mistakes.push(RouterMistake::new(Some(place), kind));
             let name = backend.name.to_string();
-            if !(1..=MAX_NAME).contains(&name.len()) || !is_spelled(&name, separator) {
-                mistake(Kind::IllegalName { name, max: MAX_NAME });
+            if !(1..=MAX_PREFIX).contains(&name.len()) || !is_spelled(&name, separator) {
+                mistake(Kind::IllegalName { name, max: MAX_PREFIX });
                 continue;
             }
             if names.insert(name.clone(), place).is_some() {
@@ -129,10 +126,10 @@ impl RouterBuilder {
                     continue;
                 }
                 (Some(prefix), Conflicts::Prefix)
-                    if prefix.len() > MAX_NAME || !is_spelled(prefix, separator) =>
+                    if prefix.len() > MAX_PREFIX || !is_spelled(prefix, separator) =>
                 {
                     let prefix = prefix.clone();
-                    mistake(Kind::IllegalPrefix { backend: name, prefix, max: MAX_NAME });
+                    mistake(Kind::IllegalPrefix { backend: name, prefix, max: MAX_PREFIX });
                     continue;
                 }
                 (_, Conflicts::Prefix) => (),
