@@ -79,10 +79,8 @@ pub(super) fn declare(capabilities: &mut ServerCapabilities) {
 
 /// Says so in the answer to whoever asks what the server can do.
 pub(super) fn declare_in(reply: &mut Reply) {
-    match reply.result_mut() {
-        Some(ServerResult::InitializeResult(result)) => declare(&mut result.capabilities),
-        Some(ServerResult::DiscoverResult(result)) => declare(&mut result.capabilities),
-        _ => (),
+    if let Some(capabilities) = reply.capabilities_mut() {
+        declare(capabilities);
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
-use rmcp::model::{ClientRequest, ContentBlock, MetaObject};
+use rmcp::model::{ContentBlock, MetaObject};
 use tower::BoxError;
 use tower_service::Service;
 
@@ -105,19 +105,17 @@ where
         {
             State::Working { reply: Box::pin(self.bounded(request, limit)) }
         } else if let Some(store) = &self.settings.store {
-            match (read_handle(&request), request.message()) {
-                (Some(handle), _) => {
-                    let (store, handle) = (store.clone(), handle.to_owned());
-                    let owner = self.settings.owner(request.context());
-                    self.give_back_readiness();
-                    let reply = async move { Ok(read(&store, &handle, &owner).await) };
-                    State::Working { reply: Box::pin(reply) }
-                }
-                (_, ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)) => {
-                    let reply = self.inner.call(request);
-                    State::Working { reply: Box::pin(declared(reply)) }
-                }
-                _ => State::Passed { reply: self.inner.call(request) },
+            if let Some(handle) = read_handle(&request) {
+                let (store, handle) = (store.clone(), handle.to_owned());
+                let owner = self.settings.owner(request.context());
+                self.give_back_readiness();
+                let reply = async move { Ok(read(&store, &handle, &owner).await) };
+                State::Working { reply: Box::pin(reply) }
+            } else if request.asks_for_capabilities() {
+                let reply = self.inner.call(request);
+                State::Working { reply: Box::pin(declared(reply)) }
+            } else {
+                State::Passed { reply: self.inner.call(request) }
             }
         } else {
             State::Passed { reply: self.inner.call(request) }

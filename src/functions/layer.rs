@@ -5,7 +5,7 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
-use rmcp::model::{ClientRequest, ErrorCode, ListToolsResult, ServerResult};
+use rmcp::model::{ErrorCode, ListToolsResult};
 use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -149,7 +149,7 @@ where
                 is_first: request.lists_first_tools(),
                 reply: self.inner.call(request),
             },
-            Err(request) if asks_for_capabilities(&request) && !self.functions.is_empty() => {
+            Err(request) if request.asks_for_capabilities() && !self.functions.is_empty() => {
                 State::Declared { reply: self.inner.call(request) }
             }
             Err(request) => State::Passed { reply: self.inner.call(request) },
@@ -166,21 +166,11 @@ impl<S: Clone> Functions<S> {
     }
 }
 
-fn asks_for_capabilities(request: &Request) -> bool {
-    matches!(
-        request.message(),
-        ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
-    )
-}
-
 /// Says that there are tools, in the answer to whoever asks what the server can do.
 fn declare_in(reply: &mut Reply) {
-    let capabilities = match reply.result_mut() {
-        Some(ServerResult::InitializeResult(result)) => &mut result.capabilities,
-        Some(ServerResult::DiscoverResult(result)) => &mut result.capabilities,
-        _ => return,
-    };
-    capabilities.tools.get_or_insert_default();
+    if let Some(capabilities) = reply.capabilities_mut() {
+        capabilities.tools.get_or_insert_default();
+    }
 }
 
 /// Puts the functions on a page of tools; on the first one of a service that has none, too.

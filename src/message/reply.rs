@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use rmcp::model::{
     CallToolResult, CreateTaskResult, ErrorCode, ErrorData, InputRequiredResult, ListToolsResult,
-    ServerResult,
+    ServerCapabilities, ServerResult,
 };
 
 use super::{ItemKind, Refusal, size};
@@ -112,6 +112,15 @@ impl Reply {
         match &mut *self.0 {
             Answer::Result(result) => Some(result),
             Answer::Error(_) | Answer::Refused(_) => None,
+        }
+    }
+
+    /// What the server says it can do, if the reply tells that.
+    pub(crate) fn capabilities_mut(&mut self) -> Option<&mut ServerCapabilities> {
+        match self.result_mut()? {
+            ServerResult::InitializeResult(result) => Some(&mut result.capabilities),
+            ServerResult::DiscoverResult(result) => Some(&mut result.capabilities),
+            _ => None,
         }
     }
 

@@ -199,6 +199,14 @@ impl Request {
         matches!(&self.0.message, ClientRequest::ListToolsRequest(_))
     }
 
+    /// Whether the request asks what the server can do.
+    pub(crate) const fn asks_for_capabilities(&self) -> bool {
+        matches!(
+            &self.0.message,
+            ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
+        )
+    }
+
     /// Whether the request lists tools from the beginning.
     ///
     /// An empty cursor is a cursor: only its absence means the first page.
