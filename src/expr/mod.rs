@@ -113,11 +113,11 @@ pub(crate) use self::{
     data::{Data, Field, Root},
     expression::Use,
     names::{Names, Previous, RESERVED},
-    reference::follow,
+    reference::{Reference, follow},
     sketch::Sketch,
 };
 pub use self::{
     error::{EvaluationError, ExpressionError, ExpressionErrors},
     expression::Expression,
-    reference::{PathSegment, Reference},
+    reference::PathSegment,
 };

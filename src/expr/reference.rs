@@ -11,7 +11,7 @@ use crate::near::nearest;
 
 /// A reference to a value of a run, such as `$input.a[0]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub(crate) struct Reference {
     written: Box<str>,
     root: Root,
     path: Vec<PathSegment>,
@@ -73,14 +73,12 @@ impl Reference {
     }
 
     /// Where in what it begins with; empty for all of it.
-    #[must_use]
-    pub fn path(&self) -> &[PathSegment] {
+    pub(crate) fn path(&self) -> &[PathSegment] {
         &self.path
     }
 
     /// Whether the value may be missing.
-    #[must_use]
-    pub const fn is_optional(&self) -> bool {
+    pub(crate) const fn is_optional(&self) -> bool {
         self.optional
     }
 
