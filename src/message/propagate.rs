@@ -63,20 +63,24 @@ impl fmt::Debug for Tracing {
 impl Context {
     /// Takes up the trace that the request comes from, with a span for the request.
     pub(crate) fn continue_trace(&mut self, span: &Span) {
+        let incoming = self.trace();
         if let Some(propagate) = self.propagate()
-            && let Some(incoming) = self.trace()
+            && let Some(incoming) = &incoming
         {
-            propagate.extract(&incoming, span);
+            propagate.extract(incoming, span);
         }
-        self.call_within(span);
+        self.pass_on(incoming.as_ref(), span);
     }
 
     /// Makes it tell of the span to those who are called within it.
     pub(crate) fn call_within(&mut self, span: &Span) {
-        let incoming = self.trace();
+        self.pass_on(self.trace().as_ref(), span);
+    }
+
+    fn pass_on(&mut self, incoming: Option<&TraceContext>, span: &Span) {
         let outgoing = match self.propagate() {
-            Some(propagate) => propagate.inject(incoming.as_ref(), span),
-            None => incoming.as_ref().map(TraceContext::child),
+            Some(propagate) => propagate.inject(incoming, span),
+            None => incoming.map(TraceContext::child),
         };
         self.set_trace(outgoing.as_ref());
     }
