@@ -128,13 +128,18 @@ impl Notes {
         if self.outermost.contains_key(&event.run) {
             return;
         }
-        let around = event.parent.and_then(|parent| self.outermost.get(&parent.run));
-        if let Some(&around) = around {
-            self.outermost.insert(event.run, around);
+        if let Some(parent) = event.parent {
+            // There is none if the run around it is no longer kept.
+            if let Some(&around) = self.outermost.get(&parent.run) {
+                self.outermost.insert(event.run, around);
+            }
             return;
         }
         self.outermost.insert(event.run, event.run);
-        self.runs.insert(event.run, Run::new(event.run, event.composite));
+        if self.runs.insert(event.run, Run::new(event.run, event.composite)).is_some() {
+            // It has ended before: its state came back once more.
+            self.order.retain(|run| *run != event.run);
+        }
         self.order.push_back(event.run);
         while self.order.len() > max_runs
             && let Some(oldest) = self.order.pop_front()

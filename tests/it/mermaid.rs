@@ -308,8 +308,11 @@ async fn a_run_that_waits_for_a_person_goes_on_as_the_same_run() {
         panic!()
     };
     assert_eq!(stands(), ["waiting", "waiting"]);
-    call(asked.request_state).await;
-    assert_eq!(stands(), ["completed", "completed"]);
+    // Whoever sends the state again has the run once more, and not another.
+    for _ in 0..2 {
+        call(asked.request_state.clone()).await;
+        assert_eq!(stands(), ["completed", "completed"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,6 +328,27 @@ async fn only_the_last_runs_are_kept() {
     let runs = recorder.runs();
     assert_eq!(runs.iter().map(Run::composite).collect::<Vec<_>>(), ["look", "look"]);
     assert_ne!(runs[0].id(), runs[1].id());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_run_calls_that_is_no_longer_kept_takes_the_place_of_none() {
+    let recorder = Arc::new(Recorder::new().max_runs(1));
+    let inner = CompositeTool::fan_out("inner", "Looks", ["near"]);
+    let steps = [Step::new("slow", "slow"), Step::new("inner", "inner")];
+    let outer = CompositeTool::pipeline("outer", "Looks", steps);
+    let late = Answer::text("yes").after(Duration::from_secs(1));
+    let server = Server::new().says("near", "yes").tool("slow", late);
+    let service =
+        CompositeLayer::new([inner, outer]).unwrap().observer(recorder.clone()).layer(server);
+    let other = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        testing::call(&service, "inner", json!({})).await;
+        let [run] = &recorder.runs()[..] else { panic!("one is kept") };
+        run.id()
+    };
+    let (_, other) = tokio::join!(testing::call(&service, "outer", json!({})), other);
+    let [run] = &recorder.runs()[..] else { panic!("one is kept") };
+    assert_eq!((run.id(), run.composite()), (other, "inner"));
 }
 
 /// The composites of every example are drawn.
