@@ -130,6 +130,8 @@ pub(crate) fn happened(event: &Event<'_>) {
         }
         What::BranchSkipped { .. } => counter!(BRANCHES, with(STATUS, "skipped")).increment(1),
         What::Attempt { after: Some(after), .. } => {
+            // As the call that failed has told it.
+            let after = if after == "tool" { "tool_error" } else { after };
             counter!(RETRIES, with("error.type", after)).increment(1);
         }
         What::RunStarted { .. }

@@ -51,7 +51,6 @@ pub(crate) fn call(
         otel.name = &*name("tools/call", Some((ItemKind::Tool, tool))),
         otel.kind = "client",
         otel.status_code = Empty,
-        otel.status_description = Empty,
         mcp.method.name = "tools/call",
         gen_ai.operation.name = "execute_tool",
         gen_ai.tool.name = tool,

@@ -109,13 +109,18 @@ impl<'p> Watching<'p> {
             return None;
         }
         let run = RunId(known_by.unwrap_or_else(|| fastrand::u64(..)));
+        let span = spans::run(&plan.name, run, scope.place.as_deref().map(Place::branch));
+        // A run within another has the span of that around it.
+        if scope.place.is_none() {
+            context.continue_trace_in_run(&span);
+        }
         let told = Told {
             observers: scope.observers.clone(),
             run,
             name: plan.name.clone(),
             place: scope.place.clone(),
             begun,
-            span: spans::run(&plan.name, run, scope.place.as_deref().map(Place::branch)),
+            span,
             metrics: context.is_measured(),
             open: Vec::new(),
         };

@@ -40,6 +40,8 @@ pub struct Context {
     pub(super) delegation: Delegation,
     /// How it is traced, other than by default.
     pub(crate) tracing: Option<Arc<Tracing>>,
+    /// Whether a span here stands for the place in a trace that `meta` tells.
+    pub(super) is_in_span: bool,
 }
 
 // === impl Context ===
@@ -189,6 +191,7 @@ impl Context {
             live_client: self.live_client.clone(),
             delegation: self.delegation.clone(),
             tracing: self.tracing.clone(),
+            is_in_span: self.is_in_span,
         }
     }
 
@@ -224,6 +227,7 @@ impl Default for Context {
             live_client: None,
             delegation: Delegation::default(),
             tracing: None,
+            is_in_span: false,
         }
     }
 }
@@ -241,6 +245,7 @@ impl From<RequestContext<RoleServer>> for Context {
             live_client: None,
             delegation: Delegation::default(),
             tracing: None,
+            is_in_span: false,
         }
     }
 }

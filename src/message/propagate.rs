@@ -13,7 +13,8 @@ use super::{Context, TraceContext};
 /// for OpenTelemetry, `OpenTelemetry` does this, with the feature of that name. One that
 /// implements neither method changes nothing.
 pub trait Propagate: Send + Sync {
-    /// Makes the span of a request a child of the place that the request comes from.
+    /// Makes the span of a request a child of the place that the request comes from; where
+    /// nobody wants spans of requests, the span of a run that is called by one.
     ///
     /// Nobody has entered the span before.
     fn extract(&self, incoming: &TraceContext, span: &Span) {
@@ -72,6 +73,17 @@ impl Context {
         self.pass_on(incoming.as_ref(), span);
     }
 
+    /// Puts the span of a run into the trace that the request comes from, if no span around
+    /// it is there.
+    pub(crate) fn continue_trace_in_run(&self, span: &Span) {
+        if !self.is_in_span
+            && let Some(propagate) = self.propagate()
+            && let Some(incoming) = self.trace()
+        {
+            propagate.extract(&incoming, span);
+        }
+    }
+
     /// Makes it tell of the span to those who are called within it.
     pub(crate) fn call_within(&mut self, span: &Span) {
         self.pass_on(self.trace().as_ref(), span);
@@ -83,6 +95,7 @@ impl Context {
             None => incoming.map(TraceContext::child),
         };
         self.set_trace(outgoing.as_ref());
+        self.is_in_span |= !span.is_none();
     }
 
     /// Whether spans of the request have what tools are called with and answer.

@@ -14,8 +14,8 @@ use super::{Propagate, TraceContext};
 ///
 /// The span of a request becomes a child of the place that the request comes from. If
 /// there was another span around it, as of the HTTP request, it is linked, as the
-/// conventions say. For a span that nobody records, others are told what [`Propagate`] tells
-/// by itself, and of the span around it where there is no trace yet.
+/// conventions say. For a span that nobody records, others are told of the one that is
+/// recorded above it, here or at the caller, and never an id that nobody exports.
 ///
 /// The propagators of the `opentelemetry` crate are not used: MCP has one format.
 ///
@@ -69,7 +69,7 @@ impl Propagate for OpenTelemetry {
 
     fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
         TraceContext::of(span)
-            .or_else(|| incoming.map(TraceContext::child))
+            .or_else(|| incoming.cloned())
             .or_else(|| TraceContext::of(&Span::current()))
     }
 }

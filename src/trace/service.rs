@@ -2,7 +2,7 @@ use std::{
     fmt,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use pin_project_lite::pin_project;
@@ -98,12 +98,14 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let Some(watched) = this.watched else { return this.reply.poll(cx) };
-        let reply = ready!(watched.span.in_scope(|| this.reply.poll(cx)));
-        if let Some(mut watched) = this.watched.take() {
-            watched.answer(reply.as_ref().ok());
+        // Out of the future meanwhile, so that a panic drops it on its way.
+        let Some(mut watched) = this.watched.take() else { return this.reply.poll(cx) };
+        let reply = watched.span.in_scope(|| this.reply.poll(cx));
+        match &reply {
+            Poll::Ready(reply) => watched.answer(reply.as_ref().ok()),
+            Poll::Pending => *this.watched = Some(watched),
         }
-        Poll::Ready(reply)
+        reply
     }
 }
 
@@ -142,7 +144,7 @@ impl Watched {
             self.names.learn(*kind, name);
         }
         if self.contents && !self.span.is_none() {
-            span::record_answer(&self.span, reply);
+            span::record_answer(&self.span, reply, &end);
         }
         self.end(&end);
     }

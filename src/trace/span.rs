@@ -8,7 +8,7 @@ use tracing::{Span, field::Empty};
 use super::names::{Names, is_fit};
 use crate::{
     message::{Context, ItemKind, Reply, Request, Subject, known_method},
-    spans::{MAX_CONTENT, json, name, record_result},
+    spans::{End, MAX_CONTENT, json, name, record_result},
 };
 
 /// How long an id or a version may be that a client gives.
@@ -45,10 +45,15 @@ pub(super) fn server(request: &Request, names: &Names) -> Span {
 }
 
 /// Puts into the span of a request what it was answered, for those who want contents.
-pub(super) fn record_answer(span: &Span, reply: &Reply) {
+///
+/// Exporters take a description for an error, so what is none is not described.
+pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     if let Some(result) = reply.tool_result() {
         record_result(span, result);
-    } else if let Some(error) = reply.error() {
+    } else if end.error.is_some()
+        && let Some(error) = reply.error()
+        && error.message.len() <= MAX_CONTENT
+    {
         span.record("otel.status_description", &*error.message);
     }
 }

@@ -191,7 +191,7 @@ async fn what_happens_is_counted_by_what_becomes_of_it() {
         count(&measured, "mcp_composite.branches", &labels)
     };
     assert_eq!(["completed", "skipped", "failed"].map(branches), [1; 3]);
-    let retried = [("gen_ai.workflow.name", "look"), ("error.type", "tool")];
+    let retried = [("gen_ai.workflow.name", "look"), ("error.type", "tool_error")];
     assert_eq!(count(&measured, "mcp_composite.retries", &retried), 1);
     let budget = [("mcp_composite.budget", "broken calls")];
     assert_eq!(count(&measured, "mcp_composite.budget.refusals", &budget), 1);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use mcp_composite::{
     composite::{CompositeLayer, CompositeTool, OnError, Retry, Step, Strategy},
     message::{Context, Request, ToolAnswer},
@@ -167,9 +168,57 @@ async fn where_spans_are_not_wanted_the_trace_goes_on_all_the_same() {
     request.context_mut().meta_mut().set_traceparent(PARENT);
     let caller = request.context().trace().unwrap();
     stack(&server, vec![look(&["near"])]).oneshot(request).await.unwrap();
-    let trace = calls(&server)[0].context().trace().unwrap();
-    assert_eq!(trace.trace_id(), caller.trace_id());
-    assert_ne!(trace.span_id(), caller.span_id());
+    // No id is made up that nobody exports.
+    assert_eq!(calls(&server)[0].context().trace(), Some(caller));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_spans_of_runs_are_not_wanted_backends_are_told_that_of_the_request() {
+    let collecting = Collecting::filtered("info,mcp_composite::run=off");
+    let server = server();
+    call(&stack(&server, vec![look(&["near"])]), "look", json!({})).await;
+    let served = collecting.span("tools/call look");
+    assert_eq!(told(&calls(&server)[0]), Some(served.span_context.span_id()));
+    assert_eq!(collecting.names(), ["tools/call look"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_spans_of_requests_are_not_wanted_runs_are_in_the_trace_of_the_caller() {
+    let collecting = Collecting::filtered("info,mcp_composite::trace=off");
+    let server = server();
+    let inner = CompositeTool::fan_out("inner", "Looks", ["far"]);
+    let service = stack(&server, vec![inner, look(&["near", "inner"])]);
+    let mut request = testing::request("look", json!({}));
+    request.context_mut().meta_mut().set_traceparent(PARENT);
+    let caller = request.context().trace().unwrap();
+    service.oneshot(request).await.unwrap();
+    let tree = [
+        "invoke_workflow look internal",
+        "  invoke_workflow inner internal",
+        "    tools/call far client",
+        "  tools/call near client",
+    ];
+    assert_eq!(collecting.tree(), tree);
+    let run = collecting.span("invoke_workflow look");
+    assert_eq!(run.parent_span_id, SpanId::from_bytes(caller.span_id()));
+    for request in calls(&server) {
+        assert_eq!(request.context().trace().unwrap().trace_id(), caller.trace_id());
+    }
+    assert_eq!(calls(&server).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_panics_has_failed_and_was_not_cancelled() {
+    let collecting = Collecting::begin();
+    let panics: fn() -> Answer = || panic!("on purpose");
+    let server = Server::new().tool("bad", Answer::from_fn(move |_| async move { panics() }));
+    let service = stack(&server, vec![]);
+    // As an edge does it, which answers all the same.
+    let call = std::panic::AssertUnwindSafe(call(&service, "bad", json!({})));
+    call.catch_unwind().await.unwrap_err();
+    assert_eq!(collecting.tree(), ["tools/call server ERROR: panic"]);
+    let status = attribute(&collecting.span("tools/call"), "mcp_composite.status");
+    assert_eq!(status.as_deref(), Some("failed"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,8 +254,17 @@ async fn a_method_that_only_a_client_knows_is_not_that_of_a_span() {
 
 #[tokio::test(start_paused = true)]
 async fn mistakes_of_clients_are_no_failures_of_the_server() {
+    who_has_failed(TraceLayer::new()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn mistakes_of_clients_are_none_either_where_contents_are_wanted() {
+    who_has_failed(TraceLayer::new().contents(true)).await;
+}
+
+async fn who_has_failed(trace: TraceLayer) {
     let collecting = Collecting::begin();
-    let service = stack(&server(), vec![look(&["invalid"])]);
+    let service = traced(&server(), vec![look(&["invalid"])], trace);
     for tool in ["invalid", "broken", "look"] {
         call(&service, tool, json!({})).await;
     }
@@ -345,10 +403,16 @@ async fn contents_that_are_large_are_left_out() {
     assert_eq!(attribute(&span, "gen_ai.tool.call.result"), None);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spans_go_with_the_tasks_of_branches() {
+#[test]
+fn spans_go_with_the_tasks_of_branches() {
     let collecting = Collecting::begin();
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().on_thread_start(move || {
+        // For as long as the thread is there.
+        std::mem::forget(tracing::dispatcher::set_default(&dispatch));
+    });
+    let runtime = runtime.build().unwrap();
     let tool = Answer::from_fn(|_| async {
         tokio::task::yield_now().await;
         let id = tracing::Span::current().metadata().map(|metadata| metadata.name());
@@ -356,15 +420,11 @@ async fn spans_go_with_the_tasks_of_branches() {
     });
     let server = Server::new().tool("a", tool.clone()).tool("b", tool);
     let service = stack(&server, vec![look(&["a", "b"])]);
-    let request = testing::request("look", json!({}));
-    let reply =
-        tracing::instrument::WithSubscriber::with_subscriber(service.oneshot(request), dispatch);
-    let result = reply.await.unwrap().tool_result().unwrap().clone();
+    let reply = runtime.block_on(service.oneshot(testing::request("look", json!({}))));
+    let result = reply.unwrap().tool_result().unwrap().clone();
     let branches = &result.structured_content.unwrap()["branches"];
-    // Other threads have no subscriber, but the spans know theirs.
     for branch in ["a", "b"] {
-        let output = branches[branch]["output"].as_str();
-        assert!(matches!(output, Some("mcp.client" | "none")), "{output:?}");
+        assert_eq!(branches[branch]["output"], "mcp.client", "{branch}");
     }
     let tree = [
         "tools/call look server",
