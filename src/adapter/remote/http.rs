@@ -90,7 +90,7 @@ impl RemoteBuilder {
         self.transport(move || {
             // The client of each connection starts with its transport.
             let transport = StreamableHttpClientTransport::from_config(config.clone());
-            async move { Ok::<_, std::convert::Infallible>(Impatient(transport)) }
+            async move { Ok::<_, std::convert::Infallible>(Impatient::new(transport)) }
         })
     }
 }

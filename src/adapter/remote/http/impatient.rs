@@ -1,6 +1,6 @@
-//! Cancellations over HTTP that nobody can wait for for ever.
+//! What a server over HTTP is told and nobody can wait for for ever.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rmcp::{
     RoleClient,
@@ -8,17 +8,38 @@ use rmcp::{
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 
 /// How long a server may take to be told that nobody waits for an answer any more.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How many answers to what a server has asked may be on their way to it.
+const MAX_ANSWERS: usize = 1024;
 
-/// A transport that gives up telling a server that a request was cancelled.
+/// A transport that does not keep without end what a server is slow to take.
 ///
-/// rmcp posts one cancellation after another, each with a request of its own. A server
-/// that is slow to take them, or far away, is told later and later, and all that is still
-/// to be told is kept. What comes that late helps nobody.
-pub(super) struct Impatient<T>(pub(super) T);
+/// rmcp posts one message after another, each with a request of its own, and keeps what
+/// is still to be told. A cancellation is given up when it comes so late that it helps
+/// nobody. Of a server that asks faster than it takes answers, further ones are dropped.
+pub(super) struct Impatient<T> {
+    transport: T,
+    answers: Arc<Semaphore>,
+}
+
+/// What of a message that is sent is waited for.
+enum Kind {
+    Cancellation,
+    /// To a request of the server: a result or an error.
+    Answer,
+    Other,
+}
+
+// === impl Impatient ===
+
+impl<T> Impatient<T> {
+    pub(super) fn new(transport: T) -> Self {
+        Self { transport, answers: Arc::new(Semaphore::new(MAX_ANSWERS)) }
+    }
+}
 
 impl<T: Transport<RoleClient>> Transport<RoleClient> for Impatient<T> {
     type Error = T::Error;
@@ -27,28 +48,104 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Impatient<T> {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let cancels = cancels(&item);
+        let kind = Kind::of(&item);
         // This ends the request at our end, however late the server is told.
-        let sent = self.0.send(item);
+        let sent = self.transport.send(item);
+        let answers = self.answers.clone();
         async move {
-            match cancels {
+            match kind {
                 // Dropped, it leaves the queue.
-                true => timeout(PATIENCE, sent).await.unwrap_or(Ok(())),
-                false => sent.await,
+                Kind::Cancellation => timeout(PATIENCE, sent).await.unwrap_or(Ok(())),
+                Kind::Answer => {
+                    let Ok(_on_its_way) = answers.try_acquire() else {
+                        tracing::warn!(
+                            "a server asks faster than it takes answers: one is dropped"
+                        );
+                        return Ok(());
+                    };
+                    sent.await
+                }
+                Kind::Other => sent.await,
             }
         }
     }
 
     fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.0.receive()
+        self.transport.receive()
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
-        self.0.close()
+        self.transport.close()
     }
 }
 
-fn cancels(message: &TxJsonRpcMessage<RoleClient>) -> bool {
-    let JsonRpcMessage::Notification(notification) = message else { return false };
-    matches!(notification.notification, ClientNotification::CancelledNotification(_))
+// === impl Kind ===
+
+impl Kind {
+    fn of(message: &TxJsonRpcMessage<RoleClient>) -> Self {
+        match message {
+            JsonRpcMessage::Notification(notification)
+                if matches!(
+                    notification.notification,
+                    ClientNotification::CancelledNotification(_)
+                ) =>
+            {
+                Self::Cancellation
+            }
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Self::Answer,
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future};
+
+    use futures::FutureExt;
+    use rmcp::model::{ClientResult, RequestId};
+
+    use super::*;
+
+    /// A server that takes nothing.
+    struct Deaf;
+
+    impl Transport<RoleClient> for Deaf {
+        type Error = Infallible;
+
+        fn send(
+            &mut self,
+            _: TxJsonRpcMessage<RoleClient>,
+        ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+            future::pending()
+        }
+
+        async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+            future::pending().await
+        }
+
+        async fn close(&mut self) -> Result<(), Infallible> {
+            Ok(())
+        }
+    }
+
+    fn answer(id: usize) -> TxJsonRpcMessage<RoleClient> {
+        let id = RequestId::Number(i64::try_from(id).unwrap());
+        TxJsonRpcMessage::<RoleClient>::response(ClientResult::empty(()), id)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_a_server_does_not_take_do_not_pile_up() {
+        let mut transport = Impatient::new(Deaf);
+        let mut on_their_way = Vec::new();
+        for id in 0..MAX_ANSWERS {
+            let mut sent = Box::pin(transport.send(answer(id)));
+            assert!(sent.as_mut().now_or_never().is_none(), "{id}");
+            on_their_way.push(sent);
+        }
+        assert_eq!(transport.send(answer(0)).now_or_never(), Some(Ok(())), "it is dropped");
+        // There is room as soon as one is gone.
+        on_their_way.pop();
+        assert_eq!(transport.send(answer(0)).now_or_never(), None);
+    }
 }
