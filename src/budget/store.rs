@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use tower::BoxError;
@@ -26,6 +26,14 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
         let _ = budget;
         None
+    }
+
+    /// Waits until all that was settled or given back is known where it is counted.
+    ///
+    /// A [`Gateway`](crate::config::Gateway) that is closed waits for it, for five seconds
+    /// at most. By default all is known at once.
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(future::ready(()))
     }
 }
 

@@ -155,7 +155,7 @@ pub(super) struct BudgetConfig {
         expect(dead_code, reason = "only a gateway puts one file in the place of another")
     )]
     settings: Settings,
-    store: Arc<dyn BudgetStore>,
+    pub(super) store: Arc<dyn BudgetStore>,
 }
 
 /// What makes one store another.
@@ -253,11 +253,6 @@ impl BudgetConfig {
         if self.settings == before.settings {
             self.store = before.store.clone();
         }
-    }
-
-    #[cfg(all(test, feature = "http"))]
-    pub(super) fn store(&self) -> &Arc<dyn BudgetStore> {
-        &self.store
     }
 
     /// The layer, with where it keeps what is left.

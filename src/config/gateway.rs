@@ -26,6 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it waits until each layer knows that, too.
 const WARMTH: Duration = Duration::from_secs(1);
 
+/// How long whoever closes the gateway waits until it is known elsewhere what calls have
+/// used of budgets.
+const FLUSHING: Duration = Duration::from_secs(5);
+
 /// The backends of a file with the stack over them, which another file can take
 /// the place of while it serves.
 ///
@@ -255,13 +259,18 @@ impl Gateway {
     }
 
     /// Ends all backends at the same time, child processes included, also those
-    /// of files before that requests are still at.
+    /// of files before that requests are still at; then waits until it is known, where
+    /// budgets are kept, what calls have used, for five seconds at most.
     pub async fn close(&self) {
         let Self(shared) = self;
         shared.closed.cancel();
         let _reloading = shared.reloading.lock().await;
         let endings = shared.endings().clone();
         join_all(endings.iter().map(Ending::end)).await;
+        let store = shared.running().stores.budget.store.clone();
+        if timeout(FLUSHING, store.flush()).await.is_err() {
+            tracing::warn!("what calls have used of budgets is not all known where it is kept");
+        }
     }
 }
 
@@ -330,13 +339,18 @@ impl fmt::Display for Reloaded {
 
 #[cfg(all(test, feature = "http"))]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        future,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
-    use futures::FutureExt;
+    use futures::{FutureExt, future::BoxFuture};
+    use tokio::time::Instant;
     use tower::ServiceExt;
 
     use super::*;
     use crate::{
+        budget::{Budget, BudgetStore, Permit, Reserving},
         message::Request,
         observe::{Event, Observer},
     };
@@ -414,10 +428,49 @@ mod tests {
             gateway.reload(&file(&file_after)).await.unwrap();
             let after = gateway.0.running().stores;
             let [before, after] =
-                [&before, &after].map(|stores| (stores.budget.store(), stores.bound.store()));
+                [&before, &after].map(|stores| (&stores.budget.store, stores.bound.store()));
             assert_eq!(Arc::ptr_eq(before.0, after.0), budgets_stay, "{file_after}");
             let (Some(before), Some(after)) = (before.1, after.1) else { panic!("{file_after}") };
             assert_eq!(Arc::ptr_eq(before, after), results_stay, "{file_after}");
         }
+    }
+
+    /// Notes how often somebody waits until it knows all, which may be for ever.
+    #[derive(Debug, Default)]
+    struct Far {
+        flushed: AtomicUsize,
+        is_away: bool,
+    }
+
+    impl BudgetStore for Far {
+        fn reserve(&self, _: &Budget, _: Option<&str>, _: u64) -> Reserving {
+            Reserving::Now(Ok(Permit::free()))
+        }
+
+        fn flush(&self) -> BoxFuture<'_, ()> {
+            self.flushed.fetch_add(1, Ordering::SeqCst);
+            if self.is_away { Box::pin(future::pending()) } else { Box::pin(future::ready(())) }
+        }
+    }
+
+    /// How long it takes to close a gateway over such a store.
+    async fn close(store: Far) -> (Duration, usize) {
+        let mut config = file("");
+        let store = Arc::new(store);
+        config.stores.budget.store = store.clone();
+        let gateway = Gateway::connect(&config).expect("there is a backend");
+        let start = Instant::now();
+        gateway.close().await;
+        (start.elapsed(), store.flushed.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_closed_waits_until_it_is_known_what_calls_have_used() {
+        assert_eq!(close(Far::default()).await, (Duration::ZERO, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_long_for_a_store_that_is_away() {
+        assert_eq!(close(Far { is_away: true, ..Far::default() }).await, (FLUSHING, 1));
     }
 }

@@ -123,6 +123,14 @@ impl BudgetStore for GuardBudgets {
             Ok(Permit::new(Reserved { shared, amount }))
         }))
     }
+
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            Telling::begin(&self.0).finish().await;
+            // What the guard has no more of is owed still.
+            let _ = self.0.pay().await;
+        })
+    }
 }
 
 impl fmt::Debug for GuardBudgets {

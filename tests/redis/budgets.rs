@@ -7,7 +7,7 @@ use std::{
 
 use futures::future::join_all;
 use mcp_composite::{
-    budget::{Denied, Refill},
+    budget::{BudgetStore, Denied, Refill},
     redis::{RedisBudgets, RedisStore},
 };
 use tokio::time::{Instant, sleep};
@@ -39,6 +39,16 @@ async fn replicas_use_exactly_what_there_is_together() {
     }
     soon(join_all(replicas.iter().map(RedisBudgets::flush))).await;
     assert_eq!(replicas[0].remaining(&budget, None).await.unwrap(), 50);
+}
+
+#[tokio::test]
+async fn who_ends_waits_until_others_know_what_was_used() {
+    let server = Server::start();
+    let [one, other] = replicas(&server);
+    reserve(&one, &calls(9), 4).await.unwrap().settle(3);
+    let store: &dyn BudgetStore = &one;
+    soon(store.flush()).await;
+    assert_eq!(other.remaining(&calls(9), None).await.unwrap(), 6);
 }
 
 #[tokio::test]

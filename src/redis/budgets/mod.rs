@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
+
 use self::{
     account::{Account, Reserved},
     lease::Lease,
@@ -172,5 +174,9 @@ impl BudgetStore for RedisBudgets {
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving {
         let account = Account::of(&self.prefix, budget, caller);
         Reserving::Later(Box::pin(self.clone().hold(account, amount)))
+    }
+
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.settling.flush())
     }
 }
