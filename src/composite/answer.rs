@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     compile::{Answer, Compiled},
     definition::{OnLimit, Order, Success},
+    run::MAX_LEVELS,
 };
 use crate::{
     engine::{
@@ -19,6 +20,7 @@ use crate::{
     },
     expr::Data,
     input_schema::InputSchema,
+    message::is_deeper,
 };
 
 /// Under which key of a content block's `_meta` the name of its branch stands.
@@ -182,11 +184,17 @@ fn steps(
             return failed(told);
         }
     }
-    // What is made of what steps gave is counted once more: composites within
-    // composites could make as much as they like of it.
-    let made = |output: Value| match scope.keep_given(&output) {
-        Ok(()) => CallToolResult::structured(output),
-        Err(error) => failed(error.message),
+    // What is made of what steps gave is looked at once more: a text that is read can be
+    // deeper than any answer, and composites within composites could make as much as
+    // they like of it.
+    let made = |output: Value| {
+        if is_deeper(&output, MAX_LEVELS) {
+            return failed(format!("the output is nested deeper than {MAX_LEVELS} levels"));
+        }
+        match scope.keep_given(&output) {
+            Ok(()) => CallToolResult::structured(output),
+            Err(error) => failed(error.message),
+        }
     };
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     let ended = ended.or_else(|| limit.map(LimitEnd::told));

@@ -40,9 +40,9 @@ use crate::{
     tasks::cancel_task,
 };
 
-/// How deep what a tool gives may be nested. What composites make of it has more levels,
-/// and no reader of JSON takes more than 128 in all.
-const MAX_LEVELS: usize = 110;
+/// How deep what a tool gives may be nested, and what is made of it. What composites put
+/// around it has more levels, and no reader of JSON takes more than 128 in all.
+pub(super) const MAX_LEVELS: usize = 110;
 /// How many bytes the key of a tool's question may have.
 const MAX_KEY: usize = 256;
 

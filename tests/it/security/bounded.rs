@@ -7,7 +7,7 @@ use std::sync::{
 
 use mcp_composite::{
     adapter::{HandlerService, ServeService},
-    composite::{CompositeLayer, CompositeTool, Limits},
+    composite::{CompositeLayer, CompositeTool, Limits, Output, OutputProperty, OutputType, Step},
     message::Reply,
     testing::{self, Answer, Server},
 };
@@ -104,6 +104,28 @@ async fn an_answer_that_is_nested_too_deep_costs_its_branch_and_not_the_client()
         assert_eq!(branches["fine"]["status"], "completed", "{levels}");
         let told = answer.to_string().matches("nested deeper than 110 levels").count();
         assert_eq!(told > 0, levels > 105, "{levels}: {answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_is_read_as_something_too_deep_does_not_cost_the_client_its_answer() {
+    // A text is read up to 127 levels, and none of them counts in the answer of the tool.
+    let text = "[".repeat(126) + &"]".repeat(126);
+    let pipeline = |step| CompositeTool::pipeline("look", "Reads", [step]);
+    let read = || Step::new("a", "text");
+    let output = |kind, value: &str| Output::new().property("x", OutputProperty::new(kind, value));
+    let composites = [
+        pipeline(read().parse_json()).output(output(OutputType::Array, "$steps.a.output")),
+        pipeline(read()).output(output(OutputType::Array, "$steps.a.text")),
+        pipeline(read()).output(output(OutputType::Array, "{{ steps.a.text | fromjson }}")),
+    ];
+    for composite in composites {
+        let server = Server::new().says("text", &text);
+        let service = CompositeLayer::new([composite]).unwrap().layer(server);
+        let answer = call_as(&Asked::default(), serve(service)).await.unwrap();
+        assert_eq!(answer["isError"], true, "{answer}");
+        let told = answer["content"][0]["text"].as_str().unwrap();
+        assert_eq!(told, "the output is nested deeper than 110 levels");
     }
 }
 
