@@ -12,6 +12,9 @@ use tokio::time::Instant;
 /// again later and later, and the others are to have somebody to talk to.
 const EVERY: Duration = Duration::from_secs(15);
 
+/// Of what goes well.
+pub(crate) const WELL: &str = "well";
+
 /// In parts of all calls, of which the rest goes well.
 const FAULTS: [(&str, u32); 10] = [
     ("slow", 60),
@@ -75,5 +78,5 @@ fn usual(rng: &mut Rng, more: &[&'static str]) -> &'static str {
             Some(rest) => part = rest,
         }
     }
-    "well"
+    WELL
 }

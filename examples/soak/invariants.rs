@@ -105,6 +105,12 @@ impl Invariants {
         }
     }
 
+    /// How often each was looked at.
+    pub(crate) fn checked(&self) -> [(Invariant, u64); 9] {
+        let seen = self.seen();
+        Invariant::ALL.map(|it| (it, seen.checked.get(&it).copied().unwrap_or_default()))
+    }
+
     /// How often something was not so.
     pub(crate) fn broken(&self) -> u64 {
         self.seen().broken.values().sum()

@@ -19,7 +19,7 @@ use tokio::{
 use tower::ServiceExt;
 
 use crate::{
-    faults::Fatal,
+    faults::{Fatal, WELL},
     invariants::{Invariant, Invariants, marker},
     report::Report,
     wire::Wire,
@@ -90,7 +90,11 @@ impl Load {
     pub(crate) async fn call(&self, rng: &mut Rng) {
         let tool = self.choose(rng);
         let marker = marker(rng.u64(..));
-        let (pipe, web) = (self.fatal.pipe(rng), self.fatal.web(rng));
+        // What does not call a process must not use up what it could have done wrong.
+        let calls_web = tool != "memory_fault";
+        let calls_pipe = calls_web && !matches!(tool, "relays" | "far_web_fault");
+        let pipe = if calls_pipe { self.fatal.pipe(rng) } else { WELL };
+        let web = if calls_web { self.fatal.web(rng) } else { WELL };
         self.report.fault("pipe", pipe);
         self.report.fault("web", web);
         let mut arguments = arguments(&marker, pipe, web, rng.u64(0..2_000), rng.bool());

@@ -35,6 +35,7 @@ mod wire;
 mod world;
 
 use std::{
+    panic,
     process::ExitCode,
     sync::{
         Arc,
@@ -77,6 +78,14 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    let told = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        // Those that are wanted are counted, and their backtraces tell nothing.
+        let text = panic.payload().downcast_ref::<String>().map(String::as_str);
+        if text.or_else(|| panic.payload().downcast_ref().copied()) != Some("a fault") {
+            told(panic);
+        }
+    }));
     let result = Arguments::parse(std::env::args().skip(1)).and_then(|arguments| {
         // Four threads also on a small machine: what is wrong between threads is to show.
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -109,8 +118,13 @@ async fn soak(Arguments { time, seed, callers }: Arguments) -> Result<u64, Error
     let before = Resources::at_rest().await;
     println!("before: {before}, {:.0} MiB", Memory::now().now);
 
+    let looked = invariants.checked();
     let run = Run::new(seed, &invariants).await?;
     let report = run.load(time, callers, seed).await?;
+    for ((invariant, now), (_, before)) in invariants.checked().into_iter().zip(looked) {
+        // Nobody has shown anything where nobody has looked.
+        invariants.check(invariant, now > before, || "it was never looked at".to_owned());
+    }
     let after = Resources::settled(before, PATIENCE).await;
     invariants.check(Invariant::Baseline, after.is_within(before), || {
         format!("{after} are left of {before}")

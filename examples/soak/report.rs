@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fmt,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -14,12 +14,14 @@ use std::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::resources::Memory;
+use crate::{faults::WELL, resources::Memory};
 
 /// How many kinds of errors are told, those that there are most of.
 const TOLD: usize = 30;
 /// How often it is looked at whether this process is late.
 const LOOK: Duration = Duration::from_millis(100);
+/// For how many looks a call may still suffer from it.
+const LOOKS: usize = 300;
 /// Steps of latencies to a doubling: each is known to about six parts of a hundred.
 const STEPS: f64 = 12.0;
 /// From a microsecond to an hour.
@@ -38,8 +40,9 @@ pub(crate) struct Report {
     calls: AtomicU64,
     going_on: AtomicUsize,
     most_going_on: AtomicUsize,
-    /// How late this process was at most, in microseconds.
-    lag: AtomicU64,
+    /// How late this process was, at the last looks and at most.
+    late: Mutex<VecDeque<Duration>>,
+    latest: Mutex<Duration>,
     /// How large this process was, in MiB, once in a while.
     sizes: Mutex<Vec<f64>>,
 }
@@ -61,7 +64,8 @@ impl Report {
             calls: AtomicU64::default(),
             going_on: AtomicUsize::default(),
             most_going_on: AtomicUsize::default(),
-            lag: AtomicU64::default(),
+            late: Mutex::default(),
+            latest: Mutex::default(),
             sizes: Mutex::default(),
         }
     }
@@ -79,7 +83,7 @@ impl Report {
     }
 
     pub(crate) fn fault(&self, backend: &'static str, fault: &'static str) {
-        if fault != "well" {
+        if fault != WELL {
             *locked(&self.faults).entry((backend, fault)).or_default() += 1;
         }
     }
@@ -113,9 +117,9 @@ impl Report {
         self.latencies[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How late this process was at most: a machine that is busy is no fault of ours.
+    /// How late this process was lately: a machine that is busy is no fault of ours.
     pub(crate) fn lag(&self) -> Duration {
-        Duration::from_micros(self.lag.load(Ordering::Relaxed))
+        locked(&self.late).iter().max().copied().unwrap_or_default()
     }
 
     /// Looks at how late this process is and how large, for ever.
@@ -124,8 +128,15 @@ impl Report {
             let start = Instant::now();
             sleep(LOOK).await;
             let late = start.elapsed().saturating_sub(LOOK);
-            self.lag
-                .fetch_max(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            let mut looks = locked(&self.late);
+            looks.push_back(late);
+            if looks.len() > LOOKS {
+                looks.pop_front();
+            }
+            drop(looks);
+            let mut latest = locked(&self.latest);
+            *latest = late.max(*latest);
+            drop(latest);
             if turn % 10 == 0 {
                 locked(&self.sizes).push(Memory::now().own);
             }
@@ -201,7 +212,7 @@ impl fmt::Display for Report {
             "latency: p50 {:?}, p99 {:?}, longest {longest:.1?}; this process was {:.0?} late at most",
             self.latency(0.5),
             self.latency(0.99),
-            self.lag(),
+            *locked(&self.latest),
         )
     }
 }

@@ -47,11 +47,13 @@ impl Web {
                 loop {
                     let _how = running.process.wait().await;
                     match start(&port).await {
-                        Ok(again) => running = again,
+                        Ok(again) => {
+                            running = again;
+                            starts.fetch_add(1, Ordering::Relaxed);
+                        }
                         // The port may be taken for a moment.
                         Err(_) => sleep(Duration::from_millis(100)).await,
                     }
-                    starts.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });

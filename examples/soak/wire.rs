@@ -2,7 +2,7 @@
 //! that a server sends: also what an SDK would drop.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -13,11 +13,9 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
+use tower::BoxError;
 
-use crate::{
-    invariants::{Invariant, Invariants, markers},
-    world::Error,
-};
+use crate::invariants::{Invariant, Invariants, markers};
 
 /// A connection, and what is on its way over it.
 pub(crate) struct Wire {
@@ -36,8 +34,8 @@ struct Calls {
 struct Sent {
     count: usize,
     waiting: HashMap<usize, Waiting>,
-    /// They may be answered, since the two can cross; once.
-    cancelled: HashSet<usize>,
+    /// Their markers. They may be answered and ask, since the two can cross; once.
+    cancelled: HashMap<usize, String>,
 }
 
 struct Waiting {
@@ -60,7 +58,7 @@ impl Wire {
     pub(crate) async fn connect(
         stream: DuplexStream,
         invariants: Arc<Invariants>,
-    ) -> Result<Arc<Self>, Error> {
+    ) -> Result<Arc<Self>, BoxError> {
         let (read, write) = tokio::io::split(stream);
         let (lines, to_write) = mpsc::unbounded_channel();
         let calls = Arc::new(Calls { invariants, sent: Mutex::default() });
@@ -170,7 +168,7 @@ impl Calls {
         let id = message["id"].as_u64().and_then(|id| usize::try_from(id).ok());
         let mut sent = self.sent();
         let waiting = id.and_then(|id| sent.waiting.remove(&id));
-        let was_cancelled = id.is_some_and(|id| sent.cancelled.remove(&id));
+        let was_cancelled = id.is_some_and(|id| sent.cancelled.remove(&id).is_some());
         let was_sent = id.is_some_and(|id| id < sent.count);
         drop(sent);
         let is_awaited = waiting.is_some() || was_cancelled;
@@ -186,8 +184,8 @@ impl Calls {
 
     fn cancel(&self, id: usize) {
         let mut sent = self.sent();
-        if sent.waiting.remove(&id).is_some() {
-            sent.cancelled.insert(id);
+        if let Some(Waiting { marker, .. }) = sent.waiting.remove(&id) {
+            sent.cancelled.insert(id, marker);
         }
     }
 
@@ -196,9 +194,9 @@ impl Calls {
         let text = message.to_string();
         let asked: BTreeSet<_> = markers(&text).collect();
         let sent = self.sent();
-        let waits = |marker: &str| sent.waiting.values().any(|waiting| waiting.marker == marker);
-        // One that was cancelled may still ask, since the two can cross.
-        let is_own = !sent.cancelled.is_empty() || asked.first().is_none_or(|marker| waits(marker));
+        let waiting = sent.waiting.values().map(|waiting| &waiting.marker);
+        let mut own = waiting.chain(sent.cancelled.values());
+        let is_own = asked.first().is_none_or(|marker| own.any(|own| own == marker));
         drop(sent);
         self.invariants.check(Invariant::OwnMarker, is_own && asked.len() <= 1, || {
             format!("a question of no call of this connection: {text}")

@@ -85,5 +85,7 @@ mod validate;
 #[cfg(all(unix, feature = "config", feature = "http", feature = "stdio"))]
 mod watching;
 mod ways;
+#[path = "../../examples/soak/wire.rs"]
+mod wire;
 #[cfg(feature = "config")]
 mod workflows;

@@ -1,4 +1,5 @@
-//! What the soak looks for, it finds: each invariant is broken here on purpose.
+//! What the soak looks for in answers, questions, lines of the log and runs, it finds: each
+//! of these invariants is broken here on purpose.
 
 use std::sync::{
     Arc, Mutex,
@@ -12,9 +13,13 @@ use mcp_composite::{
     testing::{self, Answer, Server},
 };
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tower::Layer;
 
-use crate::invariants::{Invariants, Runs, marker, markers};
+use crate::{
+    invariants::{Invariant, Invariants, Runs, marker, markers},
+    wire::Wire,
+};
 
 /// How many breaches an answer to the call of marker 1 is.
 fn breaches(answer: &Value) -> u64 {
@@ -29,6 +34,20 @@ fn a_sound_answer_is_no_breach() {
     let branches = json!({ "near": { "status": "completed", "output": echo } });
     assert_eq!(breaches(&json!({ "structuredContent": { "branches": branches } })), 0);
     assert_eq!(breaches(&json!({ "isError": true, "content": [] })), 0);
+}
+
+#[test]
+fn it_is_known_at_what_nobody_has_looked() {
+    let invariants = Invariants::default();
+    invariants.check_answer(&marker(1), &json!({ "marker": marker(1), "pid": 7 }));
+    let looked = invariants.checked().map(|(invariant, count)| (invariant, count > 0));
+    for (invariant, is_looked_at) in looked {
+        let is_of_answers = matches!(
+            invariant,
+            Invariant::AnsweredOnce | Invariant::OwnMarker | Invariant::Echo | Invariant::Redacted
+        );
+        assert_eq!(is_looked_at, is_of_answers, "{invariant:?}");
+    }
 }
 
 #[test]
@@ -140,4 +159,86 @@ async fn a_run_that_begins_and_ends_twice_is_found() {
     assert_eq!(invariants.broken(), 2, "{invariants}");
     let told = "BROKEN RunEnds: a run of `all` began when it could not";
     assert!(invariants.to_string().contains(told), "{invariants}");
+}
+
+/// A server of which the test says what it writes, whatever it is asked.
+struct Peer(BufReader<DuplexStream>);
+
+impl Peer {
+    /// The next message of this kind.
+    async fn next(&mut self, is_wanted: fn(&Value) -> bool) -> Value {
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line).await.unwrap();
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if is_wanted(&message) {
+                return message;
+            }
+        }
+    }
+
+    async fn request(&mut self) -> Value {
+        self.next(|message| message.get("id").is_some() && message.get("method").is_some()).await
+    }
+
+    async fn write(&mut self, message: Value) {
+        self.0.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    /// Asks, and waits for what is said: whatever was written before was read then.
+    async fn ask(&mut self, text: &str) {
+        let params = json!({ "message": text, "requestedSchema": {} });
+        let method = "elicitation/create";
+        self.write(json!({ "jsonrpc": "2.0", "id": "q", "method": method, "params": params }))
+            .await;
+        self.next(|message| message.get("method").is_none()).await;
+    }
+}
+
+async fn connected() -> (Arc<Invariants>, Arc<Wire>, Peer) {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (invariants, mut peer) = (Arc::<Invariants>::default(), Peer(BufReader::new(far)));
+    let introduced = async {
+        let id = peer.request().await["id"].clone();
+        let result = json!({ "protocolVersion": "2025-11-25" });
+        peer.write(json!({ "jsonrpc": "2.0", "id": id, "result": result })).await;
+    };
+    let (wire, ()) = tokio::join!(Wire::connect(near, invariants.clone()), introduced);
+    (invariants, wire.unwrap(), peer)
+}
+
+#[tokio::test]
+async fn a_second_answer_and_one_that_nobody_asked_for_are_found() {
+    let (invariants, wire, mut peer) = connected().await;
+    let mut call = wire.call(&marker(1), "near", &json!({}));
+    let id = peer.request().await["id"].clone();
+    let answer = json!({ "jsonrpc": "2.0", "id": id, "result": {} });
+    peer.write(answer.clone()).await;
+    assert_eq!(call.answer().await, answer);
+    assert_eq!(invariants.broken(), 0, "{invariants}");
+    peer.write(answer).await;
+    peer.write(json!({ "jsonrpc": "2.0", "id": 99, "result": {} })).await;
+    peer.ask("Sure?").await;
+    assert_eq!(wire.waiting(), 0);
+    wire.close().await;
+    let told = invariants.to_string();
+    assert_eq!(invariants.broken(), 2, "{told}");
+    assert!(told.contains(&format!("a second answer to {id}")), "{told}");
+    assert!(told.contains("an answer to 99, which nobody asked"), "{told}");
+}
+
+#[tokio::test]
+async fn a_question_of_another_connection_is_found_also_after_something_was_cancelled() {
+    let (invariants, wire, mut peer) = connected().await;
+    let _goes_on = wire.call(&marker(1), "near", &json!({}));
+    drop(wire.call(&marker(2), "near", &json!({})));
+    assert_eq!(wire.waiting(), 1);
+    for own in [1, 2] {
+        peer.ask(&marker(own)).await;
+    }
+    assert_eq!(invariants.broken(), 0, "{invariants}");
+    peer.ask(&marker(3)).await;
+    assert_eq!(invariants.broken(), 1, "{invariants}");
+    peer.ask(&format!("{} {}", marker(1), marker(2))).await;
+    assert_eq!(invariants.broken(), 2, "{invariants}");
 }
