@@ -3,7 +3,7 @@
 //! A [`Server`] has scripted tools: each gives the [`Answer`] that the test wants,
 //! at once, late or never, and the server notes every [`Call`]. Then [`call`],
 //! [`refused`] and [`listed`] are what a client sees. Nothing here opens a
-//! connection, or waits in real time.
+//! connection, and in a test with paused time nothing waits.
 //!
 //! What becomes of all this when calls go wrong, by chance that can be repeated, is what
 //! [`Faults`] are for: a layer for any service, a scripted server or one of yours.
