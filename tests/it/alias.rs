@@ -1,6 +1,6 @@
 //! Other names, texts and arguments for what a server has.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, error::Error, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use mcp_composite::{
@@ -209,8 +209,7 @@ fn every_mistake_in_a_list_is_told_with_its_place() {
     );
     assert!(errors.iter().all(|error| error.list() == ItemKind::Tool));
     let each: Vec<_> = (&errors).into_iter().cloned().collect();
-    assert_eq!((each.len(), errors.clone().into_iter().collect::<Vec<_>>()), (10, each));
-    assert!(errors.to_string().starts_with("alias 1 of tools at `name`: another alias"));
+    assert_eq!((each.len(), errors.into_iter().collect::<Vec<_>>()), (10, each));
     let with_separator = AliasLayer::new().separator("/").tools([renamed("d", "one/slash")]);
     assert!(with_separator.is_ok());
     assert!(AliasLayer::new().separator("/").tools([renamed("d", "two//slashes")]).is_err());
@@ -218,6 +217,22 @@ fn every_mistake_in_a_list_is_told_with_its_place() {
     let errors = AliasLayer::new().resources([template]).unwrap_err();
     let kind = errors.iter().next().unwrap().kind().clone();
     assert!(matches!(kind, AliasErrorKind::OtherTemplate { .. }), "{kind}");
+}
+
+#[test]
+fn mistakes_are_printed_one_a_line() {
+    let aliases = [renamed("a", "x"), renamed("b", "x"), renamed("a", "y")];
+    let errors = AliasLayer::new().tools(aliases).unwrap_err();
+    let told = "alias 1 of tools at `name`: another alias gives the name `x`\n\
+                alias 2 of tools at `original`: `a` has an alias already";
+    assert_eq!(errors.to_string(), told);
+}
+
+#[test]
+fn what_is_wrong_is_the_source_of_a_mistake() {
+    let errors = AliasLayer::new().tools([renamed("", "x")]).unwrap_err();
+    let mistake = errors.iter().next().unwrap();
+    assert_eq!(mistake.source().unwrap().to_string(), "a blank name");
 }
 
 // === arguments ===
@@ -293,6 +308,24 @@ async fn clients_see_the_schema_of_what_they_can_set() {
         );
     }
     assert_eq!(layer.complaints(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_schema_is_rewritten_once_and_once_more_when_it_is_another() {
+    let layer = tools([search()]);
+    let shown = async |argument: &str| {
+        // Each time it is made anew.
+        let schema = object(json!({ "properties": { "q": {}, argument: {} } }));
+        let list = ListToolsResult::with_all_items(vec![Tool::new("search_code", "", schema)]);
+        let answer =
+            move |_: Request| std::future::ready(Ok::<Reply, Infallible>(list.clone().into()));
+        let reply = layer.layer(service_fn(answer)).oneshot(Request::list_tools()).await.unwrap();
+        reply.tools().unwrap().tools[0].input_schema.clone()
+    };
+    let (first, same, other) = (shown("a").await, shown("a").await, shown("b").await);
+    assert_eq!(first["properties"], json!({ "query": {}, "a": {} }));
+    assert!(Arc::ptr_eq(&first, &same));
+    assert_eq!(other["properties"], json!({ "query": {}, "b": {} }));
 }
 
 #[tokio::test]
@@ -588,6 +621,8 @@ async fn resources_of_a_template_are_read_by_its_alias_only() {
     for (uri, expected) in [
         ("pub://users", Some(["pub://users", "pub://other"])),
         ("my://own", Some(["my://own", "pub://other"])),
+        // It has two names.
+        ("pub://own", Some(["pub://own", "pub://other"])),
         ("db://users", None),
         ("db://own", None),
         ("db://users/1", Some(["db://users/1", "pub://other"])),
@@ -602,6 +637,28 @@ async fn resources_of_a_template_are_read_by_its_alias_only() {
             }
             None => assert!(matches!(reply.refusal(), Some(Refusal::Unknown { .. })), "{uri}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn refusals_of_resources_come_back_under_the_uri_that_clients_know() {
+    let resource = ItemKind::Resource;
+    for (asked, kind, name, expected) in [
+        // Of its two names the one that was asked for.
+        ("pub://own", resource, "db://own", "pub://own"),
+        ("my://own", resource, "db://own", "my://own"),
+        // What else it needs.
+        ("my://own", resource, "db://users", "pub://users"),
+        ("my://own", ItemKind::ResourceTemplate, "db://{t}", "pub://{t}"),
+        ("my://own", resource, "foreign://a", "foreign://a"),
+        // A tool is no resource, whatever it is called.
+        ("my://own", ItemKind::Tool, "db://own", "db://own"),
+    ] {
+        let service =
+            of_template().layer(service_fn(refusing(Refusal::Unknown { kind, name: name.into() })));
+        let request = request("resources/read", &json!({ "uri": asked }));
+        let reply = service.oneshot(request).await.unwrap();
+        assert_eq!(reply.refusal().unwrap().name(), Some(expected), "{asked} {name}");
     }
 }
 
