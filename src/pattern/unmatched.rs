@@ -104,3 +104,23 @@ fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
 fn head(name: &str, length: usize) -> &str {
     name.char_indices().nth(length).map_or(name, |(end, _)| &name[..end])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_is_meant_to_begin_as_a_name_does_that_has_a_character_more_or_less() {
+        for (pattern, name) in [
+            ("abcd*", "abcdefgh"),
+            ("xabc*", "abcdefgh"),
+            ("bcde*", "abcdefgh"),
+            ("xbcd*", "abcdefgh"),
+        ] {
+            assert_eq!(meant(pattern, &["other", name]), Some(name), "{pattern}");
+        }
+        for pattern in ["xy*", "xyabc*", "cdef*", "re:abcd.*"] {
+            assert_eq!(meant(pattern, &["other", "abcdefgh"]), None, "{pattern}");
+        }
+    }
+}
