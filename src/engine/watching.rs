@@ -283,7 +283,7 @@ impl<'p> Watching<'p> {
         let branch = place.branch();
         let is_open = self.told.open.iter().any(|open| open.place == place);
         if !is_open && outcome.status == Status::Skipped {
-            let reason = self.reason(limit.filter(|_| outcome.is_refused()));
+            let reason = self.reason(limit);
             return self.tell(What::BranchSkipped { branch, reason });
         }
         // What fails before it can call anything begins and ends at once.
@@ -319,6 +319,7 @@ impl<'p> Watching<'p> {
     /// Why something does not begin.
     const fn reason(&self, limit: Limit) -> &'static str {
         match limit {
+            // Then nothing is left to decide by a condition.
             Some(limit) => limit,
             None if self.is_ending => "ended",
             None => "condition",
