@@ -446,6 +446,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_run_was_charged_it_was_charged_also_after_it_was_put_away() {
+        let limits = RunLimits { max_cost: Some(5), ..RunLimits::default() };
+        let of_run = |spent: Option<&Spent>| {
+            let scope = Scope::new(Limits::default(), Duration::from_secs(1));
+            scope.of_run(&"run".into(), limits, &Context::default(), spent)
+        };
+        let scope = of_run(None);
+        scope.account().unwrap().reserve_cost(5).unwrap().settle(5);
+        let spent = serde_json::to_value(scope.spent()).unwrap();
+        let spent: Option<Box<Spent>> = serde_json::from_value(spent).unwrap();
+        assert!(of_run(spent.as_deref()).count_call().is_err());
+    }
+
+    #[test]
     fn what_all_runs_have_used_they_have_used_also_after_they_were_put_away() {
         let limits = Limits::default().max_calls(2).max_result_bytes(20);
         let scope = Scope::new(limits, Duration::from_secs(1));

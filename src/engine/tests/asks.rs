@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use rmcp::model::{ElicitRequestParams, InputRequest};
 
 use super::*;
-use crate::engine::ask::{Answered, Question, Questions, Response, Resume};
+use crate::engine::{
+    ask::{Answered, Question, Questions, Response, Resume},
+    limits::RunLimits,
+};
 
 /// What a tool asks that is called `asks` or `asks_twice`, or has an argument
 /// `rounds`, if it has not asked enough: its state counts.
@@ -564,7 +567,12 @@ async fn it_is_known_beforehand_which_answer_ends_a_run() {
 }
 
 /// Goes on with a state as a client does that can be asked.
-async fn go_on(plan: &Plan, state: RunState, scope: &Scope, caller: impl Caller) -> RunState {
+pub(super) async fn go_on(
+    plan: &Plan,
+    state: RunState,
+    scope: &Scope,
+    caller: impl Caller,
+) -> RunState {
     let mut context = Context::default();
     let key = "io.modelcontextprotocol/clientCapabilities".to_owned();
     context.meta_mut().insert(key, json!({ "elicitation": {} }));
@@ -578,9 +586,55 @@ async fn a_call_that_cannot_be_made_again_was_made_as_often_as_before() {
     let plan = workflow(&json!([{ "id": "tool", "tool": "asks", "arguments": {} }]));
     let mut state = Rounds::begin(&plan, json!({})).await.state;
     state.answer(&plan, [("tool:sure".to_owned(), Response::Answer(json!("yes")))].into());
+    // As if the tool had failed twice before it asked.
+    state.asked[0].attempts = 3;
     let scope = Scope::new(Limits::default().max_calls(0), Duration::from_secs(600));
     let state = go_on(&plan, state, &scope, World::new().caller()).await;
-    assert_eq!((error(&state, 0).kind, outcome(&state, 0).attempts), (ErrorKind::Limit, 1));
+    assert_eq!((error(&state, 0).kind, outcome(&state, 0).attempts), (ErrorKind::Limit, 3));
+}
+
+/// A loop of which one element has ended and one waits for a person, one of which all
+/// wait, and a question before another step.
+async fn loops_that_wait() -> (Plan, RunState) {
+    let plan = plan(
+        &json!([
+            { "id": "some", "tool": "picky", "collection": [0, 1],
+                "arguments": { "rounds": "$item" } },
+            { "id": "all", "tool": "asks", "collection": [0, 1], "arguments": {} },
+            { "id": "ask", "message": "go on?", "on_decline": "skip_remaining" },
+            { "id": "next", "depends_on": ["ask"], "arguments": {} },
+        ]),
+        10,
+        Answer::Outcomes,
+    );
+    let mut state = Rounds::begin(&plan, json!({})).await.state;
+    // As if each tool had failed once before it asked.
+    state.asked.iter_mut().filter(|asked| asked.is_call()).for_each(|asked| asked.attempts = 2);
+    (plan, state)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_ends_the_loops_that_wait_with_what_their_other_elements_gave() {
+    let (plan, mut state) = loops_that_wait().await;
+    let yes = Response::Answer(accept(&json!({})));
+    state.answer(&plan, [("ask".to_owned(), yes)].into());
+    let limits = RunLimits { max_calls: Some(0), ..RunLimits::default() };
+    let scope = scope(600).of_run(&plan.name, limits, &Context::default(), None);
+    let state = go_on(&plan, state, &scope, World::new().caller()).await;
+    assert_eq!(statuses(&state), [Completed, Cancelled, Completed, Skipped]);
+    let iterations = &output_of(&state, 0).unwrap()["iterations"];
+    let of_each = [0, 1].map(|at: usize| iterations[at]["status"].clone());
+    assert_eq!(of_each, ["completed", "cancelled"]);
+    assert_eq!([0, 1].map(|step| outcome(&state, step).attempts), [3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_who_ends_the_run_gives_up_the_loops_that_wait() {
+    let (plan, mut state) = loops_that_wait().await;
+    let no = Response::Answer(json!({ "action": "decline" }));
+    state.answer(&plan, [("ask".to_owned(), no)].into());
+    let state = go_on(&plan, state, &scope(600), World::new().caller()).await;
+    assert_eq!(statuses(&state), [Cancelled, Cancelled, Completed, Skipped]);
 }
 
 #[tokio::test(start_paused = true)]

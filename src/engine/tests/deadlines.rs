@@ -7,7 +7,7 @@ use futures::FutureExt;
 use rmcp::model::JsonObject;
 use tokio::time::advance;
 
-use super::*;
+use super::{asks::go_on, *};
 
 /// Tools that take a second to find that their arguments do not fit, in which
 /// nobody else has a turn.
@@ -41,12 +41,18 @@ async fn the_deadline_ends_what_never_waits() {
         workflow(&json!([{ "id": "loop", "collection": items, "arguments": { "x": "$item" },
             "continue": true }]))
     };
+    let after_a_step = workflow(&json!([
+        { "id": "step", "continue": true },
+        { "id": "loop", "collection": [1, 2, 3], "arguments": { "x": "$item" },
+            "depends_on": ["step"], "continue": true },
+    ]));
     for (what, plan, input, seconds, expected) in [
         ("steps", steps(5, 1), json!({}), 3, vec![Failed, Failed, TimedOut, Skipped, Skipped]),
         ("steps side by side", steps(4, 4), json!({}), 2, vec![Failed, TimedOut, Skipped, Skipped]),
         ("elements", elements(9), json!({}), 3, vec![TimedOut]),
         ("the last step", steps(2, 1), json!({}), 2, vec![Failed, TimedOut]),
         ("the last element", elements(2), json!({}), 2, vec![TimedOut]),
+        ("elements after a step", after_a_step, json!({}), 2, vec![Failed, TimedOut]),
         ("what is called", steps(1, 1), json!({ "fits": 1 }), 1, vec![TimedOut]),
         ("nothing", steps(1, 1), json!({ "fits": 1 }), 2, vec![Completed]),
     ] {
@@ -59,6 +65,33 @@ async fn the_deadline_ends_what_never_waits() {
         assert_eq!(state.timed_out, what != "nothing", "{what}");
         assert!(begun.elapsed().as_secs() <= seconds, "{what}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_also_ends_a_run_in_which_a_person_is_asked() {
+    use Status::{Failed, Skipped, TimedOut};
+    let plan = |others: &[Value]| {
+        let question = json!({ "id": "ask", "message": "go on?" });
+        plan(&[&[question], others].concat().into(), 1, Answer::Last)
+    };
+    let ended = |state: RunState| (statuses(&state), state.asked.len(), state.timed_out);
+
+    let steps = ["a", "b"].map(|id| json!({ "id": id, "continue": true }));
+    let elements = json!({ "id": "loop", "collection": [1, 2], "arguments": { "x": "$item" },
+        "continue": true });
+    for (plan, expected) in [
+        (plan(&steps), vec![TimedOut, Failed, Skipped]),
+        (plan(&[elements]), vec![TimedOut, TimedOut]),
+    ] {
+        let state = RunState::new(json!({}), plan.steps().len());
+        let scope = Scope::new(Limits::default(), Duration::from_millis(500));
+        let state = go_on(&plan, state, &scope, Slow).await;
+        assert_eq!(ended(state), (expected, 0, true));
+    }
+
+    let plan = plan(&[json!({ "id": "a", "tool": "hangs", "arguments": {} })]);
+    let state = go_on(&plan, RunState::new(json!({}), 2), &scope(3), World::new().caller()).await;
+    assert_eq!(ended(state), (vec![TimedOut, TimedOut], 0, true));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,9 @@
 use rmcp::model::JsonObject;
 
-use super::{super::limits::RunLimits, *};
+use super::{
+    super::{branches::BranchId, limits::RunLimits},
+    *,
+};
 
 fn picky(step: &Value) -> Value {
     let mut picky = json!({ "id": "loop", "tool": "picky", "collection": "$input.items",
@@ -220,6 +223,16 @@ async fn a_loop_that_finds_no_call_left_is_skipped() {
         assert!(state.reached.is_some() && state.failed.is_none());
         assert_eq!(state.skipped_elements, []);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_element_that_finds_no_call_left_is_skipped_with_all_that_follow() {
+    let limits = RunLimits { max_calls: Some(3), ..RunLimits::default() };
+    let plan = workflow(&json!([{ "id": "loop", "collection": [1, 2, 3], "arguments": {} }]));
+    let scope = scope(600).of_run(&plan.name, limits, &Context::default(), None);
+    let state = run(&plan, RunState::new(json!({}), 1), &scope, Late(scope.clone())).await;
+    assert_eq!(output_of(&state, 0).unwrap()["completed"], 1);
+    assert_eq!(state.skipped_elements, [1, 2].map(|element| BranchId { step: 0, element }));
 }
 
 #[tokio::test(start_paused = true)]

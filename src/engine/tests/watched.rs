@@ -1,4 +1,5 @@
-//! What is told of runs that nobody thought of, and of what a limit leaves of them.
+//! What those are told who watch a run, also one that nobody thought of, and what a limit
+//! leaves of it.
 
 use std::collections::BTreeMap;
 
@@ -49,6 +50,84 @@ impl Observer for Told {
             self.mistakes.lock().unwrap().push(format!("{what} is told outside of the run"));
         }
     }
+}
+
+/// What is told of branches, in words.
+#[derive(Default)]
+struct Words(Mutex<Vec<String>>);
+
+impl Observer for Words {
+    fn on_event(&self, event: &observe::Event<'_>) {
+        let told = match event.what {
+            What::BranchStarted { branch } => format!("{branch} begins"),
+            What::BranchFinished { branch, status, .. } => format!("{branch} {status}"),
+            What::BranchSkipped { branch, reason } => format!("{branch} skipped: {reason}"),
+            _ => return,
+        };
+        self.0.lock().unwrap().push(told);
+    }
+}
+
+/// What is told of the branches of a run.
+async fn told_of(steps: &Value, limits: RunLimits) -> Vec<String> {
+    let plan = workflow(steps);
+    let words = Arc::new(Words::default());
+    let mut observers = Observers::default();
+    observers.push(words.clone());
+    let scope = scope(600).observers(observers);
+    let scope = scope.of_run(&plan.name, limits, &Context::default(), None);
+    run(&plan, RunState::new(json!({}), plan.steps().len()), &scope, World::new().caller()).await;
+    words.0.lock().unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_fails_gives_up_its_own_elements_only() {
+    let told = told_of(
+        &json!([
+            { "id": "a", "tool": "fails_late", "collection": [9, 2],
+                "arguments": { "seconds": "$item" } },
+            { "id": "b", "tool": "sleeps", "collection": [3], "arguments": { "seconds": "$item" } },
+        ]),
+        RunLimits::default(),
+    )
+    .await;
+    let [begin, end] = [&told[..5], &told[5..]];
+    assert_eq!(begin, ["a begins", "a[0] begins", "a[1] begins", "b begins", "b[0] begins"]);
+    let expected = ["a[1] failed", "a[0] cancelled", "a failed", "b[0] cancelled", "b cancelled"];
+    assert_eq!(end, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_before_its_tool_is_called_has_begun_and_not_been_skipped() {
+    let steps = json!([{ "id": "a", "arguments": { "x": "$input.x" } }]);
+    let told = told_of(&steps, RunLimits::default()).await;
+    assert_eq!(told, ["a begins", "a failed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_something_does_not_begin_is_told() {
+    let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
+    let told = told_of(
+        &json!([
+            { "id": "no", "condition": "false" },
+            { "id": "a", "tool": "fails", "arguments": {}, "depends_on": ["no"] },
+            { "id": "b", "depends_on": ["a"] },
+        ]),
+        RunLimits::default(),
+    )
+    .await;
+    assert_eq!(told, ["no skipped: condition", "a begins", "a failed", "b skipped: ended"]);
+    let told = told_of(
+        &json!([
+            { "id": "no", "condition": "false" },
+            { "id": "a", "depends_on": ["no"] },
+            { "id": "b", "depends_on": ["a"] },
+        ]),
+        limits,
+    )
+    .await;
+    let expected = ["no skipped: condition", "a begins", "a completed", "b skipped: max_calls"];
+    assert_eq!(told, expected);
 }
 
 proptest! {
