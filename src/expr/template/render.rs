@@ -348,10 +348,7 @@ struct Names {
 
 impl Object for Names {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.get_value_by_str(key.as_str()?)
-    }
-
-    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        let key = key.as_str()?;
         if key == "run" {
             return Some(Value::from_dyn_object(Arc::clone(&self.frame.run)));
         }

@@ -105,7 +105,6 @@ impl Failure {
             ErrorKind::UndefinedError => "a value is missing",
             ErrorKind::TooManyArguments => "too many arguments",
             ErrorKind::MissingArgument => "an argument is missing",
-            ErrorKind::NonKey | ErrorKind::NonPrimitive => "a key is no text and no number",
             _ => "this cannot be calculated with these values",
         })
     }

@@ -1,7 +1,7 @@
 //! What is just within a limit works, and what is just beyond it does not.
 
 use super::{
-    value::{MAX_ELEMENTS, MAX_MADE_BYTES},
+    value::{MAX_ELEMENTS, MAX_MADE_BYTES, Run},
     *,
 };
 
@@ -47,6 +47,15 @@ fn assert_all<'c>(data: Value, cases: impl IntoIterator<Item = (String, Result<V
             (found, expected) => panic!("{told}: {:?} and not {expected:?}", found.map(drop)),
         }
     }
+}
+
+#[test]
+fn what_stands_for_data_prints_as_much_of_it_as_fits() {
+    let run = Run::new(Arc::new(Everything(data())));
+    let printed = |value: Value| run.made(value).unwrap().to_string();
+    assert_eq!(printed(json!({ "a": [1, null] })), r#"{"a":[1,null]}"#);
+    let long = printed(json!([1, repeated("x", MAX_TEMPLATE_BYTES)]));
+    assert!(long.starts_with("[1,") && long.len() <= MAX_TEMPLATE_BYTES);
 }
 
 #[test]

@@ -29,6 +29,7 @@ fn operators_and_filters_mean_what_they_say() {
         // Whole numbers with others.
         ("1 + 0.5", json!(1.5)),
         ("0.5 + 1", json!(1.5)),
+        ("[input.empty is empty, input.list is empty]", json!([true, false])),
         ("7.5 is divisibleby 2", json!(false)),
         ("8 is divisibleby 2.5", json!(false)),
         ("1e-3", json!(0.001)),
@@ -111,6 +112,8 @@ fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
         ("{{ input.nothing|upper }}", "`upper` needs a string and not null"),
         ("{{ input.flag|upper }}", "`upper` needs a string and not a boolean"),
         ("{{ (1 if input.empty)|upper }}", "`upper` needs a string and not nothing"),
+        ("{{ (1 if input.empty)['x'] }}", "a value is missing"),
+        ("{{ range() }}", "an argument is missing"),
         ("{{ input.list[::0] }}", "a slice goes in steps from 1"),
         ("{{ input.object[input.name] }}", "an object has no such key"),
         ("{{ input.name[input.n - 3] }}", "a key is used on a value that has none"),
