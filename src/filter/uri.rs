@@ -100,6 +100,7 @@ mod tests {
             ("file:///a/b/.", "file:///a/b/"),
             ("docs://host/../a?b=/../c", "docs://host/a?b=/../c"),
             ("urn:a/../b", "urn:b"),
+            ("urn:../b", "urn:b"),
         ] {
             assert_eq!(read_as(uri).as_deref(), Some(read), "{uri}");
         }
