@@ -95,3 +95,15 @@ impl RunLimits {
         self.max_calls.is_none() && self.max_result_bytes.is_none() && self.max_cost.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_that_a_clock_can_show_lasts_a_lifetime() {
+        let (now, day) = (Instant::now(), Duration::from_secs(86_400));
+        assert_eq!(after(now, Duration::MAX) - now, day * 36_500);
+        assert_eq!(after(now, day), now + day);
+    }
+}
