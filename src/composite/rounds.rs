@@ -26,12 +26,16 @@ use crate::{
         state::RunState,
     },
     fingerprint::{Fingerprint, Fingerprinter},
-    message::{Context, Reply, Request, client::LiveClient},
+    message::{
+        Context, Reply, Request,
+        client::{LiveClient, MAX_ASKED, too_many},
+    },
     observe::Observers,
     state::{PutError, StateStore, TakeError},
 };
 
-/// How long a person may take over a question that says nothing of that.
+/// How long a person may take over a question that says nothing of that, once it is its
+/// turn.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// How many questions are named that are waited for.
@@ -53,6 +57,9 @@ pub(super) struct Settings {
 struct Kept {
     /// How often it has asked.
     round: usize,
+    /// How many questions that were.
+    #[serde(default)]
+    asked: usize,
     used: Used,
     run: RunState,
 }
@@ -119,15 +126,15 @@ impl Called<'_> {
             + 'static,
     {
         let plan = &self.compiled.plan;
-        let (mut round, mut used, mut run) = match state {
+        let (mut round, mut asked, mut used, mut run) = match state {
             // Answers alone are to questions that nobody asked.
-            None => (0, Used::default(), None),
+            None => (0, 0, Used::default(), None),
             Some(text) => match self.take(&text).await {
-                Ok(Kept { round, used, mut run }) => {
+                Ok(Kept { round, asked, used, mut run }) => {
                     let answers = answers.into_iter();
                     let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
                     run.answer(plan, answers.collect());
-                    (round, used, Some(run))
+                    (round, asked, used, Some(run))
                 }
                 Err(refused) => return refused,
             },
@@ -149,8 +156,12 @@ impl Called<'_> {
             };
             round += 1;
             used = scope.used();
+            let client = self.context.live_client();
+            // One that is asked while it waits counts for itself, and for all of its request.
+            asked += if client.is_some() { 0 } else { asks.question_count() };
             let within = self.settings.limits.check_rounds(round);
-            let why = match (within, self.context.live_client()) {
+            let within = within.and_then(|()| check_asked(asked));
+            let why = match (within, client) {
                 // Who may ask nothing more does not come here.
                 _ if closed.is_some() => return failed("nobody can be asked".to_owned()),
                 (Err(limit), _) => limit,
@@ -161,7 +172,7 @@ impl Called<'_> {
                     continue;
                 }
                 (Ok(()), None) => {
-                    let mut kept = Kept { round, used, run: *asks };
+                    let mut kept = Kept { round, asked, used, run: *asks };
                     match self.put(&kept).await {
                         Ok(asks) => {
                             kept.run.hand_over();
@@ -269,6 +280,11 @@ impl Called<'_> {
     }
 }
 
+/// Tells that a client which keeps the run is asked more than it may be.
+fn check_asked(asked: usize) -> Result<(), String> {
+    if asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
+}
+
 /// What a client is waited for, with the first of the keys, which can be a tool's.
 fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     let more = keys.len().saturating_sub(MAX_NAMED);
@@ -278,8 +294,8 @@ fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     format!("waiting for an answer to {}{more}", told.join(", "))
 }
 
-/// Asks a client all at once. What is still open when an answer is the end is
-/// withdrawn.
+/// Asks a client all at once, or as many as it can be asked at a time. What is still open
+/// when an answer is the end is withdrawn.
 async fn ask(
     client: &LiveClient,
     questions: BTreeMap<String, Question>,
@@ -288,17 +304,27 @@ async fn ask(
     let asked = questions.into_iter().map(|(key, question)| async move {
         let left = question.left();
         let is_form = matches!(question.request, InputRequest::Elicitation(_));
-        let asked = timeout(left.unwrap_or(ANSWER_TIMEOUT), client.ask(question.request)).await;
+        let asked = async {
+            let turn = client.turn().await.map_err(Response::Refused)?;
+            // Only then, or who waits for others would be late for them.
+            let answer = turn.ask(question.request);
+            Ok(timeout(left.unwrap_or(ANSWER_TIMEOUT), answer).await)
+        };
+        let asked = match left {
+            Some(left) => timeout(left, asked).await.unwrap_or(Err(Response::Late)),
+            None => asked.await,
+        };
         let response = match asked {
-            Ok(Ok(answer)) => Response::Answer(answer),
-            Err(_) if left.is_some() => Response::Late,
-            // What a tool asks is given up as a person would.
-            Err(_) if is_form => Response::Answer(json!({ "action": "cancel" })),
-            Err(_) => Response::Refused("the client has not answered".to_owned()),
-            Ok(Err(error)) => {
+            Ok(Ok(Ok(answer))) => Response::Answer(answer),
+            Ok(Ok(Err(error))) => {
                 tracing::debug!(%error, "a client does not answer a question");
                 Response::Refused("the client could not be asked".to_owned())
             }
+            Ok(Err(_)) if left.is_some() => Response::Late,
+            // What a tool asks is given up as a person would.
+            Ok(Err(_)) if is_form => Response::Answer(json!({ "action": "cancel" })),
+            Ok(Err(_)) => Response::Refused("the client has not answered".to_owned()),
+            Err(response) => response,
         };
         (key, response)
     });

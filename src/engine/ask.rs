@@ -384,6 +384,11 @@ impl RunState {
         self.asked.iter().flat_map(of).collect()
     }
 
+    /// How many questions are asked.
+    pub(crate) fn question_count(&self) -> usize {
+        self.asked.iter().map(|asked| asked.questions.len()).sum()
+    }
+
     /// Takes up what became of questions; who asked nothing like it is not told.
     pub(crate) fn answer(&mut self, plan: &Plan, mut responses: Responses) {
         for asked in &mut self.asked {

@@ -22,16 +22,17 @@ use rmcp::{
 use serde_json::{Map, Value};
 use tokio::{
     runtime::Handle,
+    sync::{Semaphore, SemaphorePermit},
     task::{JoinSet, coop::unconstrained},
     time::{Instant, sleep},
 };
 use tracing::Instrument;
 
-/// How many questions a tool may ask at once.
+/// How many questions a tool may ask at once, and how many a client is asked at once
+/// while one request of it goes on.
 pub(crate) const MAX_QUESTIONS: usize = 32;
-/// How many questions are put to a client in the names of servers while one request of
-/// it goes on.
-const MAX_RELAYED: usize = 1_000;
+/// How many questions a client is asked for one request of it.
+pub(crate) const MAX_ASKED: usize = 1_000;
 
 /// What a client can be asked for, by the names of its capabilities.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
@@ -56,6 +57,11 @@ pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "what a server asks for was not answered");
     ErrorData::invalid_request(reason, None)
+}
+
+/// Why a client is asked nothing more for its request.
+pub(crate) fn too_many() -> String {
+    format!("more than {MAX_ASKED} questions were asked for one request")
 }
 
 /// What the client of a request says that it can be asked for.
@@ -85,8 +91,16 @@ struct Asked {
     request: RequestId,
     /// What it can be asked for, as it says so.
     capabilities: Map<String, Value>,
-    /// How many questions were put to it in the names of servers.
-    relayed: AtomicUsize,
+    /// How many questions were asked so far, by whomever.
+    asked: AtomicUsize,
+    /// A permit for each question that it can be asked now.
+    turns: Semaphore,
+}
+
+/// The turn of a question, which no more than a few have at once.
+pub(crate) struct Turn<'c> {
+    client: &'c Asked,
+    _permit: Option<SemaphorePermit<'c>>,
 }
 
 /// A question on its way. Dropped, it is withdrawn.
@@ -154,8 +168,9 @@ impl LiveClient {
         let capabilities = declared(&info.capabilities)?;
         let can = !Abilities::of(&capabilities).is_nothing();
         can.then(|| {
-            let (peer, request, relayed) = (peer.clone(), request.clone(), AtomicUsize::new(0));
-            Self(Arc::new(Asked { peer, request, capabilities, relayed }))
+            let (peer, request) = (peer.clone(), request.clone());
+            let (asked, turns) = (AtomicUsize::new(0), Semaphore::new(MAX_QUESTIONS));
+            Self(Arc::new(Asked { peer, request, capabilities, asked, turns }))
         })
     }
 
@@ -189,24 +204,38 @@ impl LiveClient {
         if let Some(capability) = self.abilities().lacks(&request) {
             return Err(unanswered(format!("the client does not declare `{capability}`")));
         }
-        if self.0.relayed.fetch_add(1, Ordering::Relaxed) >= MAX_RELAYED {
-            let reason = format!("more than {MAX_RELAYED} questions were asked for one request");
-            return Err(unanswered(reason));
-        }
-        self.answer(request).await.map_err(|error| match error {
+        let turn = self.turn().await.map_err(unanswered)?;
+        turn.answer(request).await.map_err(|error| match error {
             ServiceError::McpError(error) => error,
             ServiceError::UnexpectedResponse => unanswered("the client gave an invalid answer"),
             _ => unanswered("the client is gone"),
         })
     }
 
+    /// Waits for the turn of a question.
+    ///
+    /// # Errors
+    ///
+    /// Returns that there were too many, in words that are fit for a client.
+    pub(crate) async fn turn(&self) -> Result<Turn<'_>, String> {
+        if self.0.asked.fetch_add(1, Ordering::Relaxed) >= MAX_ASKED {
+            return Err(too_many());
+        }
+        // It is never closed.
+        Ok(Turn { client: &self.0, _permit: self.0.turns.acquire().await.ok() })
+    }
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
     /// Asks, and waits for the answer as long as it takes; dropped, it withdraws
     /// the question.
     ///
     /// # Errors
     ///
     /// Returns why there will be no answer: the client is gone, or refused.
-    pub(crate) async fn ask(&self, request: InputRequest) -> Result<Value, ServiceError> {
+    pub(crate) async fn ask(self, request: InputRequest) -> Result<Value, ServiceError> {
         let result = match self.answer(request).await? {
             ClientResult::ElicitResult(result) => serde_json::to_value(result),
             ClientResult::CreateMessageResult(result) => serde_json::to_value(result),
@@ -216,8 +245,8 @@ impl LiveClient {
         result.map_err(|_| ServiceError::UnexpectedResponse)
     }
 
-    async fn answer(&self, request: InputRequest) -> Result<ClientResult, ServiceError> {
-        let Asked { peer, request: origin, .. } = &*self.0;
+    async fn answer(self, request: InputRequest) -> Result<ClientResult, ServiceError> {
+        let Asked { peer, request: origin, .. } = self.client;
         // rmcp knows it only in the task that it runs the request in.
         let origin = OriginatingRequestId(origin.clone());
         // rmcp reads an answer as the first thing that it looks like.

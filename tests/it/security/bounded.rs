@@ -1,15 +1,20 @@
 //! Nothing that comes in from any side is without an end.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use mcp_composite::{
     adapter::{HandlerService, ServeService},
-    composite::{CompositeLayer, CompositeTool, Limits, Output, OutputProperty, OutputType, Step},
+    composite::{
+        Composite, CompositeLayer, CompositeTool, Limits, Output, OutputProperty, OutputType, Step,
+    },
     message::Reply,
-    testing::{self, Answer, Server},
+    testing::{self, Answer, Person, Server},
 };
 use rmcp::{
     ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt, model::*,
@@ -28,7 +33,21 @@ fn nested(levels: usize) -> Value {
 
 /// A person who is asked over a connection, counts that, and says yes.
 #[derive(Clone, Default)]
-struct Asked(Arc<AtomicUsize>);
+struct Asked(Arc<Count>);
+
+#[derive(Default)]
+struct Count {
+    all: AtomicUsize,
+    now: AtomicUsize,
+    /// The most that there were at once.
+    peak: AtomicUsize,
+}
+
+impl Asked {
+    fn all(&self) -> usize {
+        self.0.all.load(Ordering::Relaxed)
+    }
+}
 
 impl ClientHandler for Asked {
     fn get_info(&self) -> ClientConfig {
@@ -43,7 +62,12 @@ impl ClientHandler for Asked {
         _: ElicitRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        let Count { all, now, peak } = &*self.0;
+        all.fetch_add(1, Ordering::Relaxed);
+        peak.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // As long as it takes to read.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        now.fetch_sub(1, Ordering::Relaxed);
         Ok(ElicitResult::new(ElicitationAction::Accept))
     }
 }
@@ -169,23 +193,57 @@ async fn content_that_says_nothing_is_counted_all_the_same() {
     }
 }
 
+/// What a tool gives that asks so much at once.
+fn asks(questions: usize) -> Answer {
+    let question = || InputRequest::Elicitation(ElicitRequest::new(question()));
+    let asked = (0..questions).map(|key| (key.to_string(), question())).collect();
+    let asks = InputRequiredResult::new(Some(asked), Some("state".to_owned()));
+    Answer::from(Reply::from(ServerResult::InputRequiredResult(asks)))
+}
+
+/// A composite over so many tools, all of which ask as much as they may, again and again.
+fn over_tools_that_ask(count: usize) -> Composite<Server> {
+    let tools: Vec<_> = (0..count).map(|tool| format!("tool{tool}")).collect();
+    let server = tools.iter().fold(Server::new(), |server, tool| server.tool(tool, asks(32)));
+    let look = CompositeTool::fan_out("look", "Looks", tools);
+    CompositeLayer::new([look]).unwrap().layer(server)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_puts_no_thousands_of_questions_to_a_person() {
-    let asks = |questions: usize| {
-        let question = || InputRequest::Elicitation(ElicitRequest::new(question()));
-        let asked = (0..questions).map(|key| (key.to_string(), question())).collect();
-        let asks = InputRequiredResult::new(Some(asked), Some("state".to_owned()));
-        Answer::from(Reply::from(ServerResult::InputRequiredResult(asks)))
-    };
     let person = Asked::default();
     let error = call_as(&person, serve(served(asks(33)))).await.unwrap_err();
     assert!(error.contains("asks for too much at once"), "{error}");
-    assert_eq!(person.0.load(Ordering::Relaxed), 0, "nobody is asked in vain");
+    assert_eq!(person.all(), 0, "nobody is asked in vain");
 
     // As many as it may, again and again.
     let error = call_as(&person, serve(served(asks(32)))).await.unwrap_err();
     assert!(error.contains("asked again after 10 answers"), "{error}");
-    assert_eq!(person.0.load(Ordering::Relaxed), 320);
+    assert_eq!(person.all(), 320);
+}
+
+const TOO_MANY: &str = "more than 1000 questions were asked for one request";
+
+#[tokio::test(start_paused = true)]
+async fn many_tools_together_put_no_thousands_of_questions_to_a_person() {
+    let person = Asked::default();
+    let answer = call_as(&person, serve(over_tools_that_ask(64))).await.unwrap().to_string();
+    assert!(answer.contains(TOO_MANY), "{answer}");
+    assert_eq!(person.all(), 1_000);
+    assert_eq!(person.0.peak.load(Ordering::Relaxed), 32);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_asks_no_thousands_of_questions() {
+    // Once, and once more; or too much at once, which nobody is asked at all.
+    for (tools, rounds) in [(31, 1), (32, 0), (64, 0)] {
+        let keys = (0..tools).flat_map(|tool| (0..32).map(move |key| format!("tool{tool}:{key}")));
+        let mut person = keys.fold(Person::new(), |person, key| person.declines(&key));
+        let result = person.call(&over_tools_that_ask(tools), "look", json!({})).await;
+        assert_eq!(person.rounds(), rounds, "{tools}");
+        let answer = serde_json::to_string(&result).unwrap();
+        assert!(answer.contains(TOO_MANY), "{tools}: {answer}");
+    }
 }
 
 /// A server whose tool asks until it gets no answer.
@@ -221,7 +279,7 @@ async fn a_server_does_not_ask_for_ever_in_the_middle_of_a_call() {
     let person = Asked::default();
     let answer = call_as(&person, serve(service)).await.unwrap().to_string();
     assert!(answer.contains("more than 1000 questions were asked for one request"), "{answer}");
-    assert_eq!(person.0.load(Ordering::Relaxed), 1_000);
+    assert_eq!(person.all(), 1_000);
 }
 
 #[cfg(feature = "config")]
