@@ -58,6 +58,7 @@ use tracing::Instrument;
 
 use crate::{
     changes::Epoch,
+    complaints::shown::Reason,
     message::{Context, Reply, Request},
     pages::{MAX_BYTES, MAX_ITEMS, MAX_PAGES, NoEnd, Pages},
 };
@@ -452,7 +453,8 @@ impl<D> Shared<D> {
                 Ok(known)
             }
             Err(error) => {
-                tracing::warn!(%error, "the tools behind a layer are not known");
+                let why = Reason(&error);
+                tracing::warn!(error = %why, "the tools behind a layer are not known");
                 state.failed = Some((now, error.clone()));
                 state.known.clone().ok_or(error)
             }

@@ -1,9 +1,13 @@
-//! What an operator is told once.
+//! What an operator is told once, and how what others have written is printed.
+
+pub(crate) mod shown;
 
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
+
+use self::shown::Complaint;
 
 /// How many complaints are remembered; what comes after is not logged.
 const MAX_COMPLAINTS: usize = 1_000;
@@ -19,7 +23,7 @@ impl Complaints {
     /// Logs a complaint, unless it was; without what a terminal would obey in it, since
     /// there may be names in it that clients and servers chose.
     pub(crate) fn tell(&self, complaint: fmt::Arguments<'_>) {
-        let complaint = printable(&complaint.to_string());
+        let complaint = Complaint(complaint).to_string();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() < MAX_COMPLAINTS && !told.contains(&complaint) {
             tracing::warn!("{complaint}");
@@ -31,18 +35,6 @@ impl Complaints {
     pub(crate) fn told(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
-
-/// A text without what a terminal would obey.
-fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\'' | '"' | '\\' => printable.push(character),
-            _ => printable.extend(character.escape_debug()),
-        }
-    }
-    printable
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use rmcp::model::{CancelTaskParams, CancelTaskRequest};
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
-use crate::message::{Context, Reply, Request};
+use crate::{
+    complaints::shown::Reason,
+    message::{Context, Reply, Request},
+};
 
 /// Cancels a task that nobody will ever ask for.
 pub(crate) async fn cancel_task<S>(service: S, id: String, context: Context)
@@ -13,6 +16,6 @@ where
 {
     let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));
     if let Err(error) = service.oneshot(Request::new(cancel, context)).await {
-        tracing::debug!(error = %error.into(), "a task could not be cancelled");
+        tracing::debug!(error = %Reason(error.into()), "a task could not be cancelled");
     }
 }

@@ -4,6 +4,7 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use crate::{
+    complaints::shown::Reason,
     input_schema::{self, InputSchema, refs::resolve},
     message::Refusal,
 };
@@ -78,7 +79,7 @@ impl Input {
         }
 
         self.schema.check(tool, &arguments, |unusable| {
-            let error = &unusable;
+            let error = Reason(unusable);
             tracing::warn!(tool, %error, "calls are not checked: the input schema cannot be used");
         })?;
         Ok(Checked { arguments, defaulted })

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     catalog::Tools,
-    complaints::Complaints,
+    complaints::{Complaints, shown::Reason},
     engine::{
         outcome::StepError,
         plan::{self, Action, Arguments, CallSite, Plan},
@@ -354,6 +354,7 @@ impl ResolvedTarget {
         let tool = &*self.name;
         let mut arguments = Value::Object(arguments);
         let fits = schema.fit(tool, &mut arguments, |error| {
+            let error = Reason(error);
             tracing::warn!(tool, %error, "arguments are not fitted: the input schema cannot be used");
         });
         match (fits, arguments) {

@@ -19,6 +19,7 @@ use super::{
     run::{Ended, Runner},
 };
 use crate::{
+    complaints::shown::Reason,
     engine::{
         ask::{Question, Response, Responses, requests},
         limits::Limits,
@@ -158,7 +159,8 @@ impl Called<'_> {
             used = scope.used();
             let client = self.context.live_client();
             // One that is asked while it waits counts for itself, and for all of its request.
-            asked += if client.is_some() { 0 } else { asks.question_count() };
+            let more = if client.is_some() { 0 } else { asks.question_count() };
+            asked = asked.saturating_add(more);
             let within = self.settings.limits.check_rounds(round);
             let within = within.and_then(|()| check_asked(asked));
             let why = match (within, client) {
@@ -246,7 +248,7 @@ impl Called<'_> {
     async fn take(&self, text: &str) -> Result<Kept, Reply> {
         let composite = &*self.compiled.name;
         let invalid = |reason: &dyn fmt::Display| {
-            tracing::info!(composite, %reason, "a `requestState` is refused");
+            tracing::info!(composite, reason = %Reason(reason), "a `requestState` is refused");
             // The same for all, so that nobody learns anything by trying.
             Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
         };
@@ -317,7 +319,7 @@ async fn ask(
         let response = match asked {
             Ok(Ok(Ok(answer))) => Response::Answer(answer),
             Ok(Ok(Err(error))) => {
-                tracing::debug!(%error, "a client does not answer a question");
+                tracing::debug!(error = %Reason(error), "a client does not answer a question");
                 Response::Refused("the client could not be asked".to_owned())
             }
             Ok(Err(_)) if left.is_some() => Response::Late,

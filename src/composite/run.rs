@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     catalog::Known,
+    complaints::shown::Reason,
     engine::{
         ask::{Answered, Question, Questions, Response, Resume},
         caller::{Call, Called, Caller, ToolReply},
@@ -377,7 +378,7 @@ fn service_error(error: &BoxError) -> StepError {
             StepError::new(kind, backend.to_string())
         }
         Cause::Unknown => {
-            tracing::warn!(%error, "a tool's server could not answer");
+            tracing::warn!(error = %Reason(error), "a tool's server could not answer");
             StepError::new(ErrorKind::Service, "the tool's server could not answer")
         }
     }

@@ -22,6 +22,7 @@ use super::{
     state::RunState,
 };
 use crate::{
+    complaints::shown::Reason,
     expr::{Data, Expression},
     message::{Refusal, size},
 };
@@ -230,8 +231,7 @@ impl Elicitation {
         // An empty form can be answered with nothing.
         let content = answer.remove("content").filter(|content| !content.is_null());
         let mut content = content.unwrap_or_else(|| Map::new().into());
-        let told =
-            |error| tracing::warn!(%error, "an answer is not checked: its form cannot be used");
+        let told = |error| tracing::warn!(error = %Reason(error), "an answer is not checked: its form cannot be used");
         match (self.schema.fit("the form", &mut content, told), content) {
             (Ok(()), Value::Object(content)) => Said::Accept(content),
             (Ok(()), _) => Said::Misfit("the answer's `content` is no object".to_owned()),

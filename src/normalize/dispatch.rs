@@ -16,6 +16,7 @@ use super::{
     outcome::{Dispatched, Failure, FailureKind, Outcome},
 };
 use crate::{
+    complaints::shown::Reason,
     message::{BackendErrorKind, Cause, Context, Reply, Request, ToolAnswer},
     tasks::cancel_task,
 };
@@ -174,7 +175,7 @@ fn service_failure(error: &BoxError) -> Failure {
             Failure::new(kind, backend.to_string())
         }
         Cause::Unknown => {
-            tracing::warn!(%error, "a tool's server could not answer");
+            tracing::warn!(error = %Reason(error), "a tool's server could not answer");
             Failure::new(FailureKind::Service, "the tool's server could not answer")
         }
     }

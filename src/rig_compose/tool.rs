@@ -18,6 +18,7 @@ use super::REQUEST;
 use crate::{
     bound::SHORTENED,
     catalog::{self, ListError},
+    complaints::shown::Reason,
     composite::{BRANCH, LIMIT},
     message::{Cause, Context, Refusal, Reply, Request, ToolAnswer},
     tasks::cancel_task,
@@ -287,7 +288,7 @@ fn service_error(tool: &str, error: &BoxError) -> String {
             backend.to_string()
         }
         Cause::Unknown => {
-            tracing::warn!(tool, %error, "a tool's server could not answer");
+            tracing::warn!(tool, error = %Reason(error), "a tool's server could not answer");
             "the tool's server could not answer".to_owned()
         }
     }

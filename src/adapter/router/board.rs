@@ -12,9 +12,8 @@ use super::{
     merged::{Merged, Route, are_the_same},
     names::Names,
     problem::Problem,
-    shown::Reason,
 };
-use crate::message::ItemKind;
+use crate::{complaints::shown::Reason, message::ItemKind};
 
 /// How many lists of several pages are kept for those who ask page by page.
 const MAX_EARLIER: usize = 4;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::shown::Shown;
+use crate::complaints::shown::Shown;
 
 /// Every mistake in the settings of a router.
 ///

@@ -128,7 +128,6 @@ mod names;
 mod problem;
 mod service;
 mod shared;
-mod shown;
 
 use std::{fmt, sync::Arc};
 

@@ -1,7 +1,6 @@
 use std::{fmt, sync::Arc};
 
-use super::shown::Shown;
-use crate::message::ItemKind;
+use crate::{complaints::shown::Shown, message::ItemKind};
 
 /// What an operator must know about the backends of a router.
 ///

@@ -19,7 +19,10 @@ use super::{
     names::Names,
     shared::{Shared, Way},
 };
-use crate::message::{BackendError, BackendErrorKind, ItemKind, Refusal, Reply, Request, Subject};
+use crate::{
+    complaints::shown::Reason,
+    message::{BackendError, BackendErrorKind, ItemKind, Refusal, Reply, Request, Subject},
+};
 
 /// What a backend was asked for, as the client named it.
 enum Wanted {
@@ -163,7 +166,8 @@ impl Sent {
                 // What a backend finds wrong with our connection to it.
                 -32022..=-32020 => {
                     let name = shared.names.of(*place);
-                    tracing::warn!(backend = &**name, error = ?reply.error(), "a backend refuses to talk");
+                    let error = reply.error().map(|error| Reason(&error.message).to_string());
+                    tracing::warn!(backend = &**name, error, "a backend refuses to talk");
                     let error = BackendError::new(name.clone(), BackendErrorKind::Failed);
                     *reply = ErrorData::internal_error(error.to_string(), None).into();
                 }

@@ -33,6 +33,7 @@ use super::{
 };
 use crate::{
     changes::{Bumps, Changes, Updates},
+    complaints::shown::{Reason, Shown},
     message::{Reply, Request},
 };
 
@@ -171,6 +172,7 @@ where
             let subscribed = self.acknowledge(message.method.as_str(), message, request.clone());
             let refused = claims.add(&uri, subscribed).await.err();
             if let Some(error) = &refused {
+                let (uri, error) = (Shown(&uri), Reason(error));
                 tracing::warn!(%uri, %error, "failed to subscribe to a resource");
             }
             if refused.is_none_or(|error| error.code == ErrorCode::METHOD_NOT_FOUND) {

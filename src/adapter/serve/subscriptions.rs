@@ -10,6 +10,8 @@ use futures::future::BoxFuture;
 use rmcp::model::ErrorData;
 use tokio::{runtime::Handle, sync};
 
+use crate::complaints::shown::{Reason, Shown};
+
 /// How many resources one connection may subscribe to.
 pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
 
@@ -91,6 +93,7 @@ impl Subscriptions {
                     for uri in last {
                         let unsubscribe = (all.unsubscribe)(Arc::clone(&uri));
                         if let Err(error) = all.give_back(&uri, unsubscribe).await {
+                            let (uri, error) = (Shown(&uri), Reason(error));
                             tracing::debug!(%uri, %error, "failed to end a subscription");
                         }
                     }
