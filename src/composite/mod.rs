@@ -140,14 +140,15 @@
 //!
 //! # Asking the client
 //!
-//! [Steps](#asking-a-person) and targets may ask. A run goes on as far as it can, and then
-//! all that is asked is asked at once. A client of 2026-07-28 gets an `InputRequired`
-//! result, in which a question of a step has the step's id for a key, and one of a
-//! target `branch:key`; it calls again with the answers and the `requestState`, in
-//! which the run is: see [`state`](crate::state). An older client is asked by requests of
-//! its own while its call goes on. Questions that are not answered are asked again, up
-//! to [`Limits::max_rounds`] times. A person takes no time of the run,
-//! but that of a target that asks in the middle of its call, as older ones do.
+//! [Steps](#asking-a-person) and targets may ask. A run goes on as far as it can, and
+//! then all that is asked is asked at once. A client of 2026-07-28 gets an
+//! `InputRequired` result, in which a question of a step has the step's id for a key, and
+//! one of a target `branch:key`; it calls again with the answers and the `requestState`,
+//! in which the run is: see [`state`](crate::state). An older client is asked by requests
+//! of its own while its call goes on, of which 32 are open at a time. Neither is asked
+//! more than 1000 questions in one call. Questions that are not answered are asked again,
+//! up to [`Limits::max_rounds`] times. A person takes no time of the run, but that of a
+//! target that asks in the middle of its call, as older ones do.
 //!
 //! A client says by the capability `elicitation` that it has a person to ask, in the
 //! `_meta` of each request or when it introduced itself. If it does not, a run is
