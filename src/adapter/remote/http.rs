@@ -73,7 +73,8 @@ impl RemoteBuilder {
         let headers: HashMap<_, _> = headers
             .into_iter()
             .map(|(name, mut value)| {
-                if let Ok(text) = value.to_str() {
+                // Not all of it need be ASCII.
+                if let Ok(text) = str::from_utf8(value.as_bytes()) {
                     secrets.extend(credentials(text).map(str::to_owned));
                     secrets.push(text.to_owned());
                 }

@@ -124,14 +124,14 @@ mod over_http {
     use super::logs_of_all_levels;
     use crate::support::soon;
 
-    const HEADER: &str = "canary-header-19aa";
+    const HEADERS: [&str; 2] = ["canary-header-19aa", "canary-schlüssel-8e20"];
     const PASSWORD: &str = "canary-password-42be";
     const QUERY: &str = "canary-query-c7d3";
 
     /// Why a server is not connected, and what is logged of it.
-    async fn trouble(host: &str) -> String {
+    async fn trouble(host: &str, header: &str) -> String {
         let (logged, _logs) = logs_of_all_levels();
-        let value = HeaderValue::try_from(format!("Bearer {HEADER}")).unwrap();
+        let value = HeaderValue::try_from(format!("Bearer {header}")).unwrap();
         let url = format!("http://me:{PASSWORD}@{host}/mcp?key={QUERY}");
         let remote = RemoteService::builder("docs").http(&url, [(AUTHORIZATION, value)]);
         let trouble = soon(remote.connected()).await.unwrap_err();
@@ -146,16 +146,22 @@ mod over_http {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let answer = async |headers: HeaderMap, uri: Uri| {
-            (StatusCode::FORBIDDEN, format!("not you: {uri} {headers:?}"))
+            let headers = headers.values().map(|value| String::from_utf8_lossy(value.as_bytes()));
+            let headers: Vec<_> = headers.collect();
+            (StatusCode::FORBIDDEN, format!("not you: {uri} {}", headers.join(" ")))
         };
         let mut serving = JoinSet::new();
         let router = axum::Router::new().fallback(answer);
         serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
 
-        for host in [&*address, "127.0.0.1:1"] {
-            let told = trouble(host).await;
+        for (host, header) in [&*address, "127.0.0.1:1"]
+            .into_iter()
+            .flat_map(|host| HEADERS.map(|header| (host, header)))
+        {
+            let told = trouble(host, header).await;
             assert!(told.contains("not connected"), "{told}");
-            for canary in [HEADER, PASSWORD, QUERY] {
+            assert_eq!(told.contains("not you"), host == address, "{told}");
+            for canary in [header, PASSWORD, QUERY] {
                 assert!(!told.contains(canary), "{canary} of {host} is told: {told}");
             }
         }
