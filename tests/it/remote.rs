@@ -720,7 +720,8 @@ async fn a_secret_in_what_a_server_answers_goes_no_further() {
             _: RequestContext<RoleServer>,
         ) -> Result<CallToolResponse, ErrorData> {
             let code = if call.name == "bad" { ErrorCode::INVALID_REQUEST } else { ErrorCode(-1) };
-            Err(ErrorData::new(code, "the token is hidden-value", Some(json!(["hidden-value"]))))
+            let data = json!([{ "hidden-value": "hidden-value", "kept": [1] }]);
+            Err(ErrorData::new(code, "the token is hidden-value", Some(data)))
         }
     }
 
@@ -738,6 +739,8 @@ async fn a_secret_in_what_a_server_answers_goes_no_further() {
     for tool in ["bad", "other"] {
         told.push(call(&remote, tool, json!({})).await.error().unwrap().into_owned());
     }
+    let data = told.iter().find_map(|error| error.data.clone());
+    assert_eq!(data, Some(json!([{ "***": "***", "kept": [1] }])));
     let told = format!("{told:?}");
     assert!(told.contains("the token is ***") && !told.contains("hidden-value"), "{told}");
     let logged = logged.text();

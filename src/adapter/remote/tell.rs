@@ -5,7 +5,7 @@ use std::{
     borrow::Cow,
     error::Error,
     io::{self, ErrorKind},
-    iter,
+    iter, mem,
     sync::Arc,
 };
 
@@ -81,7 +81,17 @@ impl About {
                 }
             }
             Value::Array(values) => values.iter_mut().for_each(|value| self.redact_value(value)),
-            Value::Object(map) => map.values_mut().for_each(|value| self.redact_value(value)),
+            Value::Object(map) => {
+                let members = mem::take(map).into_iter().map(|(name, mut value)| {
+                    self.redact_value(&mut value);
+                    let redacted = match self.secrets.redact(&name) {
+                        Cow::Owned(redacted) => Some(redacted),
+                        Cow::Borrowed(_) => None,
+                    };
+                    (redacted.unwrap_or(name), value)
+                });
+                *map = members.collect();
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => (),
         }
     }
