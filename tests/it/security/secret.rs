@@ -1,17 +1,31 @@
 //! What must not be told is told nowhere: each way for a call to fail, with canaries in
 //! all that is secret, and everything read that comes out.
 
+use std::{
+    convert::Infallible,
+    fmt::{Debug, Write},
+    future::ready,
+    sync::{Arc, Mutex},
+};
+
 use mcp_composite::{
+    adapter::ServeService,
+    changes::Changes,
     composite::{CompositeLayer, CompositeTool, OnError, Step, Strategy},
+    message::{Reply, Request},
     testing::{self, Answer, Server},
     validate::{SchemaMode, ValidateLayer},
 };
-use rmcp::model::Tool;
+use rmcp::model::{ErrorData, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool};
 use serde_json::json;
-use tower::{Layer, ServiceExt};
+use tower::{Layer, ServiceExt, service_fn};
+use tracing::{Event, Metadata, Subscriber, field::Field, span};
 use tracing_subscriber::EnvFilter;
 
-use crate::{scripted::object, support::Logged};
+use crate::{
+    scripted::object,
+    support::{Era, Logged, connect, soon},
+};
 
 /// What a client sends, and nobody else need know.
 const ARGUMENT: &str = "canary-argument-5b1f";
@@ -112,6 +126,86 @@ async fn no_failure_tells_arguments_panics_or_the_inside_of_a_server() {
     for canary in [ARGUMENT, PANIC] {
         assert!(!text.contains(canary), "{canary} is logged: {text}");
     }
+}
+
+/// Keeps all fields of what this crate logs as a careless subscriber would print them.
+#[derive(Clone, Default)]
+struct Careless(Arc<Mutex<String>>);
+
+impl Subscriber for Careless {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("mcp_composite")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut printed = self.0.lock().unwrap();
+        event.record(&mut |field: &Field, value: &dyn Debug| {
+            write!(printed, "{field}={value:?} ").unwrap();
+        });
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_have_written_is_logged_without_what_a_terminal_obeys() {
+    const HOSTILE: &str = "a\u{1b}[2J\nb";
+
+    let careless = Careless::default();
+    let _logs = tracing::subscriber::set_default(careless.clone());
+    let printed = || std::mem::take(&mut *careless.0.lock().unwrap());
+    let assert_is_harmless = |what: &str| {
+        let printed = printed();
+        assert!(printed.contains(what) && printed.contains("a\\u{1b}[2J\\nb"), "{printed}");
+        assert!(!printed.contains(['\u{1b}', '\n']), "{printed}");
+        assert!(printed.len() < 4_096, "{} bytes", printed.len());
+    };
+    let long = || format!("{HOSTILE}{}", "x".repeat(1 << 20));
+    let refuses = service_fn(move |_: Request| {
+        ready(Ok::<_, Infallible>(Reply::from(ErrorData::invalid_params(long(), None))))
+    });
+
+    // A URI of a client, and what a backend says to it.
+    let capabilities =
+        ServerCapabilities::builder().enable_resources().enable_resources_subscribe().build();
+    let served = ServeService::new(refuses.clone(), ServerConfig::new(capabilities));
+    let client = connect(served.changes(Changes::default()), Era::Modern).await;
+    let wanted = SubscriptionFilter::builder().resource_subscriptions([HOSTILE]).build();
+    let stream = soon(client.client.listen(wanted)).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    assert_is_harmless("failed to subscribe to a resource");
+    drop(stream);
+
+    // What a backend says instead of its list.
+    let look = || CompositeTool::fan_out("all", "Looks", ["look"]);
+    let service = CompositeLayer::new([look()]).unwrap().layer(refuses);
+    service.oneshot(Request::list_tools()).await.unwrap();
+    assert_is_harmless("the tools behind a layer are not known");
+
+    // A name in its schema.
+    let schema = json!({ "type": "object", "properties": { HOSTILE: { "type": 5 } } });
+    let server = || {
+        let tool = Tool::new("look", "Looks", object(schema.clone()));
+        Server::new().tool_as(tool, Answer::text("fine"))
+    };
+    let service = CompositeLayer::new([look()]).unwrap().layer(server());
+    testing::call(&service, "all", json!({ "q": 1 })).await;
+    assert_is_harmless("the input schema cannot be used");
+    let step = Step::new("look", "look").arguments(json!({ "q": 1 }));
+    let steps = CompositeTool::pipeline("all", "Looks", [step]);
+    let service = CompositeLayer::new([steps]).unwrap().layer(server());
+    testing::call(&service, "all", json!({})).await;
+    assert_is_harmless("arguments are not fitted");
 }
 
 #[cfg(feature = "http")]
