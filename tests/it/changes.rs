@@ -701,6 +701,35 @@ async fn a_tool_is_known_as_it_was_listed_and_not_as_the_handler_has_it() {
     assert_eq!(served.get_tool("near"), Some(annotated("near", "Zone")));
 }
 
+#[tokio::test]
+async fn tools_without_end_leave_little_behind() {
+    let long = "x".repeat(1 << 20);
+    let schema = annotated("any", "Region").input_schema;
+    let named = |n: usize| Tool::new(format!("{n}{long}"), "a tool", schema.clone());
+    let described = |n: usize| Tool::new(format!("t{n}"), long.clone(), schema.clone());
+    let cases: [(&str, &dyn Fn(usize) -> Tool, i64); 2] =
+        [("names", &named, 1 << 20), ("tools", &described, 17 << 20)];
+    for (what, tool, most) in cases {
+        let tools = Arc::new(Mutex::new(Vec::new()));
+        let now = tools.clone();
+        let service = service_fn(move |_: Request| {
+            let list = ListToolsResult::with_all_items(std::mem::take(&mut *now.lock().unwrap()));
+            future::ready(Ok::<_, BoxError>(Reply::from(list)))
+        });
+        let served = ServeService::new(service, everything());
+        let (context, _keep) = detached(Era::Modern);
+        let list = |n: usize| {
+            *tools.lock().unwrap() = vec![tool(n), annotated("near", "Region")];
+            let listed = served.list_tools(None, context.clone());
+            drop(futures::executor::block_on(listed).unwrap());
+        };
+        list(0);
+        let left = allocation_counter::measure(|| (1..50).for_each(list)).bytes_current;
+        assert!(left < most, "{what}: {left}");
+        assert!(served.get_tool("near").is_some(), "{what}");
+    }
+}
+
 #[test]
 fn a_clone_allocates_nothing() {
     let served = Backend::default().server(&Changes::default());

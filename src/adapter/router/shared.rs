@@ -50,7 +50,8 @@ pub(super) struct Shared {
     pub(super) changes: Changes,
     pub(super) boards: Boards,
     pub(super) handed_out: HandedOut,
-    told: Mutex<HashSet<Problem>>,
+    /// What was logged, which is not as long as what a backend can call something.
+    told: Mutex<HashSet<String>>,
     /// Those who ask slow backends and tell of them; they end with the router.
     background: Mutex<JoinSet<()>>,
 }
@@ -274,9 +275,13 @@ impl Shared {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         for problem in merged.problems() {
-            if told.len() < MAX_TOLD && !told.contains(problem) {
+            if told.len() == MAX_TOLD {
+                break;
+            }
+            let problem = problem.to_string();
+            if !told.contains(&problem) {
                 tracing::warn!("{problem}");
-                told.insert(problem.clone());
+                told.insert(problem);
             }
         }
     }

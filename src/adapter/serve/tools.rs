@@ -9,8 +9,14 @@ use std::{
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
+use crate::room::{Room, json_bytes};
+
 /// How many tools are remembered. Calls of others are not checked.
 const MOST_TOOLS: usize = 10_000;
+/// How long the name of one may be, in bytes.
+const MAX_NAME: usize = 1 << 10;
+/// How large those with annotations may be together, as JSON.
+const MAX_ANNOTATED: usize = 16 << 20;
 /// The annotation of a property that clients repeat in a header (SEP-2243).
 const HEADER_KEYWORD: &str = "x-mcp-header";
 
@@ -28,7 +34,7 @@ const HEADER_KEYWORD: &str = "x-mcp-header";
 /// forgotten when the tools have changed. A tool that was not shown is not
 /// checked: what the handler itself knows may be hidden by a layer, or shown under
 /// other names, and whoever is told that a header is missing knows that there is
-/// such a tool.
+/// such a tool. Nor is one checked that is too large to be kept.
 #[derive(Default)]
 pub(super) struct ListedTools(RwLock<Listed>);
 
@@ -36,7 +42,14 @@ pub(super) struct ListedTools(RwLock<Listed>);
 struct Listed {
     epoch: u64,
     /// None for a tool without annotations.
-    tools: HashMap<Cow<'static, str>, Option<Tool>>,
+    tools: HashMap<Cow<'static, str>, Option<Annotated>>,
+    /// How large all with annotations are.
+    bytes: usize,
+}
+
+struct Annotated {
+    tool: Tool,
+    bytes: usize,
 }
 
 // === impl ListedTools ===
@@ -50,7 +63,8 @@ impl ListedTools {
         }
         // Nearly always all is known, and nobody need wait for that.
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if known.epoch == now && tools.iter().all(|tool| known.has(tool)) {
+        let short = || tools.iter().filter(|tool| tool.name.len() <= MAX_NAME);
+        if known.epoch == now && short().all(|tool| known.has(tool)) {
             return;
         }
         drop(known);
@@ -63,11 +77,11 @@ impl ListedTools {
         if known.epoch < now || known.tools.len() + tools.len() > MOST_TOOLS {
             known.epoch = now;
             known.tools.clear();
+            known.bytes = 0;
         }
-        for tool in tools.iter().take(MOST_TOOLS) {
+        for tool in short().take(MOST_TOOLS) {
             if !known.has(tool) {
-                let annotated = is_annotated(tool).then(|| tool.clone());
-                known.tools.insert(tool.name.clone(), annotated);
+                known.insert(tool);
             }
         }
     }
@@ -75,7 +89,8 @@ impl ListedTools {
     /// The tool of this name, if there is something to check.
     pub(super) fn get(&self, name: &str, now: u64) -> Option<Tool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        known.tools.get(name).filter(|_| known.epoch == now)?.clone()
+        let tool = known.tools.get(name).filter(|_| known.epoch == now)?;
+        tool.as_ref().map(|Annotated { tool, .. }| tool.clone())
     }
 }
 
@@ -86,10 +101,27 @@ impl Listed {
         match self.tools.get(&tool.name) {
             None => false,
             Some(None) => !is_annotated(tool),
-            Some(Some(known)) => {
+            Some(Some(Annotated { tool: known, .. })) => {
                 Arc::ptr_eq(&known.input_schema, &tool.input_schema) || known == tool
             }
         }
+    }
+
+    fn insert(&mut self, tool: &Tool) {
+        if let Some(Some(before)) = self.tools.remove(&tool.name) {
+            self.bytes -= before.bytes;
+        }
+        let mut annotated = None;
+        if is_annotated(tool) {
+            // What has no room is not read to its end.
+            if !Room::new(MAX_ANNOTATED - self.bytes).holds(tool) {
+                return;
+            }
+            let bytes = json_bytes(tool);
+            self.bytes += bytes;
+            annotated = Some(Annotated { tool: tool.clone(), bytes });
+        }
+        self.tools.insert(tool.name.clone(), annotated);
     }
 }
 

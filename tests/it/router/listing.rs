@@ -234,3 +234,20 @@ async fn a_list_asks_in_the_name_of_the_client_but_not_of_its_connection() {
     let expected = (Some(7), json!({ "traceparent": "00-1-2-03" }), false);
     assert_eq!(*seen.lock().unwrap(), [expected]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn names_without_end_leave_little_behind() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let server = service_fn(move |_| {
+        let name = format!("{} {}", lists.fetch_add(1, Ordering::Relaxed), "x".repeat(1 << 20));
+        let list = ListToolsResult::with_all_items(vec![search_tool(&name)]);
+        async { Ok::<Reply, Infallible>(list.into()) }
+    });
+    let router = router([Backend::new("a", server)]);
+    let list = || drop(futures::executor::block_on(ask(&router, "tools/list", json!({}))));
+    list();
+    let left = allocation_counter::measure(|| (0..50).for_each(|_| list())).bytes_current;
+    // What is listed now is known, of course.
+    assert!(left < 5 << 20, "{left}");
+    assert!(problems(&router)[0].contains("the tool `a_50 xxx"), "{:?}", problems(&router));
+}
