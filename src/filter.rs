@@ -82,7 +82,7 @@ mod uri;
 
 use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
 
-use rmcp::model::{ErrorData, Tool};
+use rmcp::model::Tool;
 use tower_layer::Layer;
 
 use crate::{
@@ -349,10 +349,7 @@ impl InterceptInformed for FilterRule {
             // A directory is a list that is none of all there is.
             return reply.retain_items(|item| rule.settings.permit_item(&item));
         };
-        if rule.settings.concern(kind) && reply.result().is_some() && reply.lists() != Some(kind) {
-            // It could have hidden names in it, and clients that read it all the same.
-            let expected = format!("the server did not answer with a list of {kind}s");
-            *reply = ErrorData::internal_error(expected, None).into();
+        if rule.settings.concern(kind) && reply.refuse_other_than_list(kind) {
             return;
         }
         let Some((lookout, page)) = rule.lookout(kind).zip(page) else {

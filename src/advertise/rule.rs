@@ -204,6 +204,9 @@ impl InterceptInformed for AdvertiseRule {
         match way {
             Way::Passes => (),
             Way::Lists(page) => {
+                if reply.refuse_other_than_list(ItemKind::Tool) {
+                    return;
+                }
                 let Some(list) = reply.tools_mut() else { return };
                 if let Some(page) = page {
                     let names = list.tools.iter().map(|tool| tool.name.to_string());

@@ -46,8 +46,8 @@ enum Remembered {
     Nothing,
     /// Nothing that the reply does not say.
     Little,
-    /// A page of a list that is looked at.
-    Page(ItemKind, Page),
+    /// A list, and which page of it if that is looked at.
+    List(ItemKind, Option<Page>),
     /// What an alias stands for.
     Alias(ItemKind, usize),
     /// A resource of a template. In a box, since it is rare and large.
@@ -286,9 +286,12 @@ impl Aliases {
         let (kind, name) = match request.subject() {
             Subject::Item(kind, name) => (kind, name),
             Subject::List(kind, cursor) => {
-                let page = self.of_kind(kind).lookout(kind).page(cursor);
-                let remembered = page.map(|page| Remembered::Page(kind, page));
-                return ControlFlow::Continue(remembered.unwrap_or(Remembered::Little));
+                let names = self.of_kind(kind);
+                return ControlFlow::Continue(if names.is_empty() {
+                    Remembered::Little
+                } else {
+                    Remembered::List(kind, names.lookout(kind).page(cursor))
+                });
             }
             Subject::Other => return ControlFlow::Continue(Remembered::Little),
         };
@@ -335,7 +338,8 @@ impl Aliases {
             return;
         }
         match asked {
-            Remembered::Page(kind, page) if reply.lists() == Some(*kind) => {
+            Remembered::List(kind, _) if reply.refuse_other_than_list(*kind) => (),
+            Remembered::List(kind, Some(page)) if reply.lists().is_some() => {
                 let mut names = Vec::new();
                 reply.retain_items(|item| {
                     names.push(item.name().to_owned());

@@ -5,7 +5,7 @@ use crate::{
     catalog::{Known, Needs, Tools},
     complaints::Complaints,
     intercept::InterceptInformed,
-    message::{Reply, Request},
+    message::{ItemKind, Reply, Request},
 };
 
 /// The rule that adds composites to the list of tools.
@@ -19,7 +19,8 @@ pub(super) struct Listing {
 
 impl InterceptInformed for Listing {
     type Derived = Resolved;
-    type Memo = ();
+    /// Whether tools are listed.
+    type Memo = bool;
 
     fn derive(&self, tools: &Tools) -> Resolved {
         Resolved::new(&self.program, tools, &self.complaints)
@@ -37,15 +38,22 @@ impl InterceptInformed for Listing {
         }
     }
 
-    fn on_request(&self, _: &mut Request, _: Option<&Arc<Known<Resolved>>>) -> ControlFlow<Reply> {
-        ControlFlow::Continue(())
+    fn on_request(
+        &self,
+        request: &mut Request,
+        _: Option<&Arc<Known<Resolved>>>,
+    ) -> ControlFlow<Reply, bool> {
+        ControlFlow::Continue(request.lists_tools())
     }
 
-    fn awaits_reply(&self, (): &()) -> bool {
-        !self.program.is_empty()
+    fn awaits_reply(&self, lists: &bool) -> bool {
+        *lists && !self.program.is_empty()
     }
 
-    fn on_reply(&self, (): (), known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
+    fn on_reply(&self, _: bool, known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
+        if reply.refuse_other_than_list(ItemKind::Tool) {
+            return;
+        }
         let Some(list) = reply.tools_mut() else { return };
         // The name is the composite's, also while it cannot run: a tool must not
         // appear under it and vanish again.

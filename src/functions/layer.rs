@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{ToolSet, set::Running};
-use crate::message::{Reply, Request};
+use crate::message::{ItemKind, Reply, Request};
 
 /// Puts functions beside the tools of the service it wraps.
 ///
@@ -182,6 +182,9 @@ fn list(functions: &ToolSet, is_first: bool, reply: &mut Reply) {
         reply.error().is_some_and(|error| error.code == ErrorCode::METHOD_NOT_FOUND);
     if is_first && knows_no_tools {
         *reply = ListToolsResult::with_all_items(Vec::new()).into();
+    }
+    if reply.refuse_other_than_list(ItemKind::Tool) {
+        return;
     }
     let Some(page) = reply.tools_mut() else { return };
     page.tools.retain(|tool| !functions.has(&tool.name));

@@ -1,4 +1,4 @@
-use rmcp::model::{Prompt, Resource, ResourceTemplate, ServerResult, Tool};
+use rmcp::model::{ErrorData, Prompt, Resource, ResourceTemplate, ServerResult, Tool};
 
 use super::{ItemKind, Reply};
 
@@ -72,6 +72,19 @@ impl Reply {
     #[must_use]
     pub fn lists(&self) -> Option<ItemKind> {
         self.page().map(|(kind, _)| kind)
+    }
+
+    /// Puts an error in the place of a result that is no list of these items, and tells
+    /// whether it did.
+    ///
+    /// It could have hidden names in it, and clients that read it all the same.
+    pub(crate) fn refuse_other_than_list(&mut self, kind: ItemKind) -> bool {
+        let is_other = self.result().is_some() && self.lists() != Some(kind);
+        if is_other {
+            let expected = format!("the server did not answer with a list of {kind}s");
+            *self = ErrorData::internal_error(expected, None).into();
+        }
+        is_other
     }
 
     /// Whether the reply is the last page of a list, and of what.

@@ -11,20 +11,24 @@ use std::{
 
 use mcp_composite::{
     advertise::AdvertiseLayer,
-    alias::{AliasLayer, ToolAlias},
+    alias::{AliasLayer, PromptAlias, ToolAlias},
     composite::{Composite, CompositeLayer, CompositeTool, Step},
     filter::{Filter, FilterLayer},
+    functions::{FunctionsLayer, ToolSet, tool_fn},
     message::{Context, Reply, Request},
     pattern::Selection,
     reload::{Reload, Reloader},
     state::SignedState,
     testing::{self, Server},
 };
-use rmcp::model::{ClientRequest, ServerResult};
+use rmcp::model::{ClientRequest, CustomResult, ServerResult};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::scripted::{call, can_be_asked};
+use crate::{
+    scripted::{call, can_be_asked},
+    support::tool,
+};
 
 type Stack = Composite<Filter<Server>>;
 
@@ -171,4 +175,43 @@ async fn a_run_that_waited_reaches_nothing_that_was_hidden_meanwhile() {
             assert_eq!(called, ["peek", "wipe_all"]);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_none_passes_no_layer() {
+    // What is no tool makes of the whole something that rmcp cannot read.
+    let odd = |_: Request| {
+        let odd = json!({ "tools": [{ "name": "secret" }, { "name": 1 }] });
+        let odd = ServerResult::CustomResult(CustomResult::new(odd));
+        ready(Ok::<_, Infallible>(Reply::from(odd)))
+    };
+    let denied = || Selection::default().deny(["secret"]).unwrap();
+    let stands_for = |name| CompositeTool::fan_out(name, "Looks", ["look"]);
+    let function = tool_fn(tool("secret"), |_: Value, _| async { "seen".to_owned() });
+    let server = service_fn(odd);
+    let filtered = FilterLayer::new().tools(denied()).layer(server);
+    let advertised = AdvertiseLayer::new().tools(denied()).layer(server);
+    let composite = CompositeLayer::new([stands_for("secret")]).unwrap().layer(server);
+    let renamed = ToolAlias::new("secret").name("shown");
+    let aliased = AliasLayer::new().tools([renamed]).unwrap().layer(server);
+    let beside = FunctionsLayer::new(ToolSet::new([function]).unwrap()).layer(server);
+    let list = Request::list_tools;
+    let replies = [
+        filtered.oneshot(list()).await.unwrap(),
+        advertised.oneshot(list()).await.unwrap(),
+        composite.oneshot(list()).await.unwrap(),
+        aliased.oneshot(list()).await.unwrap(),
+        beside.oneshot(list()).await.unwrap(),
+    ];
+    for (place, reply) in replies.iter().enumerate() {
+        let error = reply.error().unwrap_or_else(|| panic!("{place}: {reply:?}"));
+        let told = (error.code.0, &*error.message);
+        assert_eq!(told, (-32603, "the server did not answer with a list of tools"), "{place}");
+    }
+
+    // Whoever hides nothing lets it through.
+    let nothing = CompositeLayer::new([]).unwrap().layer(AdvertiseLayer::new().layer(server));
+    assert!(nothing.oneshot(list()).await.unwrap().error().is_none());
+    let prompts = AliasLayer::new().prompts([PromptAlias::new("a").name("b")]).unwrap();
+    assert!(prompts.layer(server).oneshot(list()).await.unwrap().error().is_none());
 }
