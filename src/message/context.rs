@@ -65,6 +65,20 @@ impl Context {
         &self.id
     }
 
+    /// The JSON-RPC id of the request as a text, unless that has more than so many bytes:
+    /// then it is not put together.
+    pub(crate) fn id_within(&self, bytes: usize) -> Option<String> {
+        let plain = match &self.id {
+            RequestId::Number(_) => 0,
+            RequestId::String(id) => id.len(),
+        };
+        let branch = self.branch.as_ref().map_or(0, |branch| branch.len());
+        if plain > bytes || branch > bytes {
+            return None;
+        }
+        Some(self.id().to_string()).filter(|id| id.len() <= bytes)
+    }
+
     /// The `_meta` of the request.
     #[must_use]
     pub const fn meta(&self) -> &RequestMetaObject {

@@ -10,7 +10,10 @@ use tokio::time::Instant;
 use tower_service::Service;
 use tracing::Span;
 
-use super::{names::Names, span};
+use super::{
+    names::{Names, is_fit},
+    span,
+};
 use crate::{
     message::{ItemKind, Reply, Request, Tracing},
     spans::End,
@@ -124,7 +127,10 @@ impl Watched {
             span,
             begun: Instant::now(),
             method,
-            target: target.map(|(kind, name)| (kind, name.to_owned())),
+            // What is not fit is known to nobody.
+            target: target
+                .filter(|(_, name)| is_fit(name))
+                .map(|(kind, name)| (kind, name.to_owned())),
             names,
             contents: request.context().is_traced_with_contents(),
             metrics: request.context().is_measured(),

@@ -32,7 +32,7 @@ pub(super) fn server(request: &Request, names: &Names) -> Span {
         mcp.resource.uri = resource(request),
         network.transport = is_http(context).then_some("tcp"),
         network.protocol.name = is_http(context).then_some("http"),
-        jsonrpc.request.id = told(Some(context.id().to_string())).as_deref(),
+        jsonrpc.request.id = told(context.id_within(MAX_ID)).as_deref(),
         gen_ai.operation.name = request.tool_call().map(|_| "execute_tool"),
         gen_ai.tool.name = named(request, ItemKind::Tool),
         gen_ai.prompt.name = named(request, ItemKind::Prompt),
@@ -102,7 +102,8 @@ fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
         Some(_) => None,
         None => {
             let info = context.peer()?.peer_info()?;
-            told(Some(info.protocol_version.to_string())).map(Cow::Owned)
+            let version = told(Some(info.protocol_version.as_str()))?;
+            Some(Cow::Owned(version.to_owned()))
         }
     }
 }

@@ -1,16 +1,23 @@
 //! What backends are told where nobody records spans.
 
+use std::{convert::Infallible, future::ready};
+
+use futures::FutureExt;
 use mcp_composite::{
     composite::{CompositeLayer, CompositeTool},
-    message::Request,
+    message::{Reply, Request},
     stack::StackLayer,
     testing::{self, Server},
     trace::{Propagate, TraceContext, TraceLayer},
 };
+use rmcp::model::RequestId;
 use serde_json::{Value, json};
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::contract::{allocations_of, without_spans};
+use crate::{
+    contract::{allocations_of, without_spans},
+    support::{Era, detached},
+};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -148,4 +155,20 @@ fn nothing_is_allocated_where_nobody_wants_spans() {
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     assert_eq!(allocations_of(&TraceLayer::new(), request), 0);
+}
+
+#[tokio::test]
+async fn what_is_too_long_for_a_span_is_not_copied() {
+    let long = "x".repeat(1 << 20);
+    let (mut context, _alive) = detached(Era::Modern);
+    context.id = RequestId::String(long.as_str().into());
+    let mut request = testing::request(&long, json!({}));
+    *request.context_mut() = context.into();
+    let subscriber = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = service_fn(|_: Request| ready(Ok::<_, Infallible>(Reply::unknown_tool("x"))));
+    let mut service = TraceLayer::new().layer(server);
+    let call = || drop(service.call(request).now_or_never().unwrap());
+    let allocated = allocation_counter::measure(call).bytes_total;
+    assert!((1..1 << 20).contains(&allocated), "{allocated}");
 }
