@@ -178,8 +178,10 @@ async fn every_way_to_a_tool_follows_the_same_rule() {
 #[tokio::test(start_paused = true)]
 async fn a_hidden_tool_and_a_missing_one_are_refused_alike() {
     let inner = server();
-    let layer = AdvertiseLayer::new().tools(deny(&["reset", "missing"]));
-    for service in [layer.clone().layer(inner.clone()), layer.mode(Mode::Search).layer(inner)] {
+    let layer = AdvertiseLayer::new().tools(allow(&["get_*"]));
+    let mut words = None;
+    for mode in [Mode::List, Mode::Search] {
+        let service = layer.clone().mode(mode).layer(inner.clone());
         let error = async |request| {
             let error = answer(&service, request).await.error().unwrap().into_owned();
             (error.code, error.message.replace("reset", "missing"), error.data)
@@ -191,7 +193,17 @@ async fn a_hidden_tool_and_a_missing_one_are_refused_alike() {
             assert_eq!(error(through("reset", json!({}))).await, missing);
             assert_eq!(error(through("missing", json!({}))).await, missing);
         }
+        words = Some(missing.1);
     }
+    assert_eq!(inner.called(), [""; 0]);
+
+    // Where it is said what is denied, only the server knows what is missing.
+    let service = AdvertiseLayer::new().tools(deny(&["reset"])).layer(inner.clone());
+    let refused = answer(&service, Request::call_tool("reset")).await;
+    let refused = refused.error().unwrap().message.replace("reset", "missing");
+    assert_eq!((Some(refused), inner.called()), (words, vec![]));
+    answer(&service, Request::call_tool("missing")).await;
+    assert_eq!(inner.called(), ["missing"]);
 }
 
 #[tokio::test(start_paused = true)]
