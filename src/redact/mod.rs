@@ -50,10 +50,12 @@
 //! # What is not looked at
 //!
 //! Resources that are read, prompts, what a server asks or tells while a call is under
-//! way, and the arguments of calls. What a tool put into some other place of its
-//! structured content stays there. A result that was changed may no longer fit the
-//! tool's output schema, which is advertised as it is: a string stands where it may
-//! promise a number, and members that it requires may be gone.
+//! way, the results of tasks, and the arguments of calls. A call that is redacted never
+//! becomes a task, but whoever knows the id of one that was begun elsewhere can ask for
+//! its result with `tasks/get`. What a tool put into some other place of its structured
+//! content stays there. A result that was changed may no longer fit the tool's output
+//! schema, which is advertised as it is: a string stands where it may promise a number,
+//! and members that it requires may be gone.
 //!
 //! # Examples
 //!
