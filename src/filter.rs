@@ -62,23 +62,28 @@
 //! # URIs
 //!
 //! A URI is compared as it is written, and, if that is another one, as servers may read
-//! it: without `..` and needless escapes ([RFC 3986, section 6.2.2]). Both must be let
-//! through, so `file:///a/../secret` and `file:///%73ecret` are no ways around a rule. A
-//! server may know a resource by still other URIs, such as one with another host, and a
+//! it: with its scheme in lower case, without needless escapes, and without `.` and `..` in
+//! its path, which URLs and file systems do not read quite alike. Where it leads by any of
+//! that must be let through, so `file:///a/../secret` and `file:///%73ecret` are no ways
+//! around a rule. Nor must it be denied in other spellings: `file:/secret`,
+//! `file://localhost/secret`, `https://H:443/x` for `https://h/x`, with a fragment, with
+//! other escapes than the rule or none, with `é` for `%C3%A9`. A URI with control
+//! characters in it or white space around it is let through by no rule about URIs, since
+//! parsers leave these out. Write rules for URIs in their usual spelling: with scheme and
+//! host in lower case, without `..` and needless escapes, and with digits of others in
+//! upper case.
+//!
+//! A server may know a resource by still other URIs, such as one with another host, and a
 //! tool by other names than it lists, in another case say. So allow what clients may use
 //! rather than deny what they may not. A template says nothing of the URIs made with
 //! it: to hide `db://{table}` is to hide `db://*` among the resources as well. A
 //! completion for a URI without a `{` is one for a resource too, and judged as both.
-//!
-//! [RFC 3986, section 6.2.2]: https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2
 //!
 //! # What it leaves alone
 //!
 //! The contents of what was allowed, though they may be under another URI, and links
 //! to resources in a tool's result; tasks, skills and requests that are not
 //! of the protocol.
-
-mod uri;
 
 use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
 
@@ -93,6 +98,7 @@ use crate::{
     lookout::{Lookout, Missed, Page},
     message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
     pattern::{Patterns, Selection, Unmatched},
+    uri::Readings,
 };
 
 /// Decides what clients of the service that it wraps may see and use.
@@ -459,13 +465,19 @@ impl Settings {
     fn permit(&self, kind: ItemKind, name: &str) -> bool {
         // Completions speak of a resource as if its URI were a template.
         let is_template = kind == ItemKind::ResourceTemplate && name.contains('{');
-        let selects = |name: &str| {
-            let is_resource = kind == ItemKind::ResourceTemplate && !is_template;
-            self.selection(kind).selects(name) && (!is_resource || self.resources.selects(name))
-        };
-        let has_one_spelling = kind.is_named() || is_template || !self.concern(kind);
+        let is_resource = kind == ItemKind::ResourceTemplate && !is_template;
+        let selections = [Some(self.selection(kind)), is_resource.then_some(&self.resources)];
+        let selections = || selections.iter().flatten();
+        let selects = |name: &str| selections().all(|selection| selection.selects(name));
+        let denies = |name: &str| selections().any(|selection| selection.denied().matches(name));
+        if kind.is_named() || is_template || !self.concern(kind) {
+            return selects(name);
+        }
         selects(name)
-            && (has_one_spelling || uri::read_as(name).is_none_or(|other| selects(&other)))
+            && Readings::of(name).is_some_and(|readings| {
+                readings.places.iter().all(|place| selects(place))
+                    && !readings.others.iter().any(|other| denies(other))
+            })
     }
 
     fn permit_annotations(&self, tool: &Tool) -> bool {

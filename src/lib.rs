@@ -207,6 +207,8 @@ mod spans;
 
 mod tasks;
 
+mod uri;
+
 #[cfg(any(feature = "config", feature = "http"))]
 mod url;
 

@@ -113,6 +113,17 @@ async fn a_resource_is_not_reached_by_another_spelling_of_its_uri() {
             "file:///open/..\\secret",
             "FILE:///%73ecret",
             "file:///./secret",
+            "file:///open//../secret",
+            "file:///open/?/../../secret",
+            "file:///open/.\t./secret",
+            "file:///open/.\r\n./secret",
+            "file:///sec\tret",
+            " file:///secret",
+            "\u{1}file:///secret",
+            "file:/secret",
+            "file:////secret",
+            "file://localhost/secret",
+            "file:///secre%74#open",
         ] {
             let subject = json!({ "uri": uri });
             let argument = json!({ "name": "a", "value": "" });
@@ -131,6 +142,39 @@ async fn a_resource_is_not_reached_by_another_spelling_of_its_uri() {
         for uri in ["file:///open/a", "file:///open/a/../b", "file:///open/a%20b"] {
             assert_eq!(read("resources/read", json!({ "uri": uri })).await, None, "{rule}: {uri}");
         }
+    }
+}
+
+#[tokio::test]
+async fn what_is_denied_is_not_reached_with_another_host_or_other_escapes() {
+    let denied = ["docs://h/%C3%A9", "docs://h/a b", "https://h/*"];
+    let filter = FilterLayer::new().resources(Selection::default().deny(denied).unwrap());
+    let service = filter.layer(service_fn(|_: Request| {
+        ready(Ok::<Reply, Infallible>(ServerResult::empty(()).into()))
+    }));
+    let passes = async |uri: &str| {
+        let message = json!({ "method": "resources/read", "params": { "uri": uri } });
+        let message: ClientRequest = serde_json::from_value(message).unwrap();
+        let reply = service.clone().oneshot(Request::new(message, Context::default())).await;
+        reply.unwrap().error().is_none()
+    };
+    for uri in [
+        "docs://h/%c3%a9",
+        "docs://h/é",
+        "docs://H/é",
+        "docs://h/%C3%A9#1",
+        "docs://h/a%20b",
+        "docs://h/%61%20b",
+        "https://H/x",
+        "https:/h/x",
+        "https://h:443/x",
+        "https://me@h/x",
+        "https://h",
+    ] {
+        assert!(!passes(uri).await, "{uri}");
+    }
+    for uri in ["docs://h/e", "docs://h/%C3%A8", "docs://h/a+b", "https://h.h/x", "db://H/x"] {
+        assert!(passes(uri).await, "{uri}");
     }
 }
 
