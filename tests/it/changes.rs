@@ -441,7 +441,7 @@ async fn a_client_is_told_of_the_resources_that_it_subscribed_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_subscription_and_the_end_of_the_last_reach_the_backend() {
+async fn every_subscription_reaches_the_backend_and_their_ends_when_the_last_one_ends() {
     let (backend, changes) = (Backend::default(), Changes::default());
     let served = backend.server(&changes);
     let one = connect(served.clone(), Era::Legacy).await;
@@ -449,15 +449,44 @@ async fn the_first_subscription_and_the_end_of_the_last_reach_the_backend() {
     assert!(subscribe(&one, "a").await);
     assert!(subscribe(&one, "a").await);
     assert!(subscribe(&other, "a").await);
-    backend.saw("resources/subscribe", 1).await;
+    backend.saw("resources/subscribe", 3).await;
     assert!(unsubscribe(&one, "a").await);
     assert!(unsubscribe(&one, "a").await, "it would end the other's");
     backend.saw("resources/unsubscribe", 0).await;
     assert!(unsubscribe(&other, "a").await);
-    backend.saw("resources/unsubscribe", 1).await;
+    backend.saw("resources/unsubscribe", 3).await;
     // And all over again.
     assert!(subscribe(&one, "a").await);
-    backend.saw("resources/subscribe", 2).await;
+    backend.saw("resources/subscribe", 4).await;
+    assert!(unsubscribe(&one, "a").await);
+    backend.saw("resources/unsubscribe", 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_is_not_told_of_what_others_subscribed_to() {
+    let (backend, changes) = (Backend::default(), Changes::default());
+    let served = backend.server(&changes);
+    let one = connect(served.clone(), Era::Legacy).await;
+    let other = connect(served.clone(), Era::Legacy).await;
+    let newer = connect(served, Era::Modern).await;
+    assert!(subscribe(&one, "a").await);
+    backend.refusals.store(2, Ordering::Relaxed);
+    assert!(!subscribe(&other, "a").await);
+    let mut stream = listen(&newer, all(&["a"])).await;
+    settle().await;
+    changes.resource_updated("a");
+    changes.tools().bump();
+    assert_eq!(next(&mut stream).await, "notifications/tools/list_changed");
+    assert_eq!(told(&other).await, ["tools changed"]);
+    assert_eq!(told(&one).await.iter().filter(|line| *line == "updated a").count(), 1);
+    backend.saw("resources/unsubscribe", 0).await;
+
+    // Who was subscribed before is so no more.
+    backend.refusals.store(1, Ordering::Relaxed);
+    assert!(!subscribe(&one, "a").await);
+    backend.saw("resources/unsubscribe", 1).await;
+    changes.resource_updated("a");
+    assert_eq!(told(&one).await.iter().filter(|line| *line == "updated a").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -475,19 +504,37 @@ async fn a_subscription_that_the_backend_refuses_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_meanwhile_waits_for_what_the_backend_says() {
+async fn who_comes_meanwhile_hears_what_the_backend_says_to_it() {
     let backend = Backend { answers: Arc::new(Semaphore::new(0)), ..Backend::default() };
     backend.refusals.store(1, Ordering::Relaxed);
     let served = backend.server(&Changes::default());
     let one = connect(served.clone(), Era::Legacy).await;
     let other = connect(served, Era::Legacy).await;
     let allow = async {
-        backend.saw("resources/subscribe", 1).await;
+        backend.saw("resources/subscribe", 2).await;
         backend.answers.add_permits(2);
     };
     let (first, second, ()) = tokio::join!(subscribe(&one, "a"), subscribe(&other, "a"), allow);
-    assert!(first != second, "the second one asked for itself");
-    backend.saw("resources/subscribe", 2).await;
+    assert!(first != second, "each asked for itself");
+    backend.saw("resources/unsubscribe", 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_while_the_backend_is_told_of_an_end_asks_after_that() {
+    let backend = Backend { answers: Arc::new(Semaphore::new(1)), ..Backend::default() };
+    let served = backend.server(&Changes::default());
+    let one = connect(served.clone(), Era::Legacy).await;
+    let other = connect(served, Era::Legacy).await;
+    assert!(subscribe(&one, "a").await);
+    let allow = async {
+        backend.saw("resources/unsubscribe", 1).await;
+        backend.saw("resources/subscribe", 1).await;
+        backend.answers.add_permits(2);
+    };
+    let (ended, begun, ()) = tokio::join!(unsubscribe(&one, "a"), subscribe(&other, "a"), allow);
+    assert!(ended && begun);
+    let told = ["resources/subscribe a", "resources/unsubscribe a", "resources/subscribe a"];
+    assert_eq!(backend.log.lines(), told);
 }
 
 #[tokio::test(start_paused = true)]
@@ -507,11 +554,11 @@ async fn the_subscriptions_of_a_client_end_with_it() {
     backend.saw("resources/unsubscribe b", 0).await;
     drop((other, one.server));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    backend.saw("resources/unsubscribe b", 1).await;
+    backend.saw("resources/unsubscribe b", 2).await;
     // The server itself is still there.
     let again = connect(served, Era::Legacy).await;
     assert!(subscribe(&again, "b").await);
-    backend.saw("resources/subscribe b", 2).await;
+    backend.saw("resources/subscribe b", 3).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -523,13 +570,16 @@ async fn a_stream_is_subscribed_while_it_lasts() {
     let newer = connect(served, Era::Modern).await;
     let mut stream = listen(&newer, all(&["a", "b"])).await;
     settle().await;
-    assert_eq!(backend.log.lines(), ["resources/subscribe a", "resources/subscribe b"]);
+    backend.saw("resources/subscribe a", 2).await;
+    backend.saw("resources/subscribe b", 1).await;
     changes.resource_updated("b");
     assert_eq!(next(&mut stream).await, "notifications/resources/updated b");
 
     stream.cancel().await.unwrap();
     backend.saw("resources/unsubscribe b", 1).await;
     backend.saw("resources/unsubscribe a", 0).await;
+    assert!(unsubscribe(&older, "a").await);
+    backend.saw("resources/unsubscribe a", 2).await;
 }
 
 #[tokio::test(start_paused = true)]

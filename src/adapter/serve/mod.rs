@@ -139,11 +139,12 @@ where
     /// prompts and resources if the description declares these. To subscribe to
     /// single resources is declared by the description alone.
     ///
-    /// Clients share their subscriptions to a resource: the first one travels
-    /// down the stack, the others wait for how it ends, and its end is sent down
-    /// when the last client has given it up or is gone. So a layer must not
-    /// decide by the client who may subscribe, and a handler must not itself
-    /// notify the client that it was asked by, but tell these changes.
+    /// The subscription of each client to a resource travels down the stack, so a
+    /// layer may decide by the client. Who is refused is not told of the resource, not
+    /// even who was subscribed before. The end of all of them is sent down when the last
+    /// client has given the resource up or is gone, as often as clients had subscribed:
+    /// a server may count them or not. A handler must not itself notify the client that
+    /// it was asked by, but tell these changes.
     #[must_use]
     pub fn changes(mut self, changes: Changes) -> Self {
         let shared = Arc::clone(&self.shared);

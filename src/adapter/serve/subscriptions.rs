@@ -3,7 +3,10 @@
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures::future::BoxFuture;
@@ -20,8 +23,9 @@ type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorDa
 
 /// The resources that any client has subscribed to.
 ///
-/// The service sees one subscription for the first client that claims a resource,
-/// and its end when the last one has given it back.
+/// The service sees a subscription of each client that claims a resource, so that its
+/// layers decide about each, and all their ends when the last one has given it back: one
+/// end may be that of all.
 pub(super) struct Subscriptions {
     held: Mutex<HashMap<Arc<str>, Held>>,
     unsubscribe: Unsubscribe,
@@ -30,10 +34,13 @@ pub(super) struct Subscriptions {
 struct Held {
     /// Connections that have the resource or are about to.
     claims: usize,
-    /// Whether the service was asked successfully. Locked while it is asked, so
-    /// that all who come meanwhile wait for what it says.
-    subscribed: Arc<sync::Mutex<bool>>,
+    subscribed: Subscribed,
 }
+
+/// How often the service was asked successfully. Locked while it is asked, together with
+/// others who ask, and alone while it is told of the end, so that who comes meanwhile asks
+/// after that.
+type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 
 /// The resources that one client has subscribed to, until this value is dropped.
 pub(super) struct Claims {
@@ -54,8 +61,8 @@ impl Subscriptions {
         Self { held: Mutex::default(), unsubscribe }
     }
 
-    /// Counts a claim; what it returns says whether the service was asked.
-    fn claim(&self, uri: &Arc<str>) -> Arc<sync::Mutex<bool>> {
+    /// Counts a claim; what it returns says how often the service was asked.
+    fn claim(&self, uri: &Arc<str>) -> Subscribed {
         let mut held = self.held();
         let held = held
             .entry(Arc::clone(uri))
@@ -74,7 +81,8 @@ impl Subscriptions {
         let mut held = self.held();
         for uri in uris {
             if let Entry::Occupied(mut entry) = held.entry(uri) {
-                let idle = entry.get().subscribed.try_lock().is_ok_and(|subscribed| !*subscribed);
+                let subscribed = entry.get().subscribed.try_read();
+                let idle = subscribed.is_ok_and(|times| times.load(Ordering::Relaxed) == 0);
                 match entry.get().claims {
                     2.. => entry.get_mut().claims -= 1,
                     _ if idle => drop(entry.remove()),
@@ -110,19 +118,34 @@ impl Subscriptions {
     /// Gives a claim back, and tells the service if it was the last.
     async fn give_back(
         &self,
-        uri: &str,
+        uri: &Arc<str>,
         unsubscribe: impl Future<Output = Result<(), ErrorData>>,
     ) -> Result<(), ErrorData> {
         let Some(subscribed) = self.held().get(uri).map(|held| Arc::clone(&held.subscribed)) else {
             return Ok(());
         };
-        let mut subscribed = subscribed.lock().await;
+        let mut subscribed = subscribed.write().await;
         // Somebody else may have come while this one waited.
-        let outcome =
-            if self.leave(uri) && mem::take(&mut *subscribed) { unsubscribe.await } else { Ok(()) };
+        let mut outcome = Ok(());
+        if self.leave(uri) {
+            let times = mem::take(subscribed.get_mut());
+            if times > 0 {
+                outcome = unsubscribe.await;
+            }
+            for _ in 1..times {
+                self.end(uri).await;
+            }
+        }
         drop(subscribed);
         self.tidy(uri);
         outcome
+    }
+
+    /// Tells the service of an end that no client waits for.
+    async fn end(&self, uri: &Arc<str>) {
+        if let Err(error) = (self.unsubscribe)(Arc::clone(uri)).await {
+            tracing::debug!(%uri, %error, "failed to end a subscription");
+        }
     }
 
     /// Takes a claim off the count; whether it was the last.
@@ -153,31 +176,34 @@ impl Claims {
         Self { all, uris: Mutex::default() }
     }
 
-    /// Claims a resource, with `subscribe` if nobody has it yet.
+    /// Claims a resource, if `subscribe` succeeds. If it fails, the claim that there may be
+    /// is given back.
     pub(super) async fn add(
         &self,
         uri: &str,
         subscribe: impl Future<Output = Result<(), ErrorData>>,
     ) -> Result<(), ErrorData> {
-        if self.contains(uri) {
-            return Ok(());
-        }
-        if self.uris().len() >= MOST_SUBSCRIPTIONS {
+        if !self.contains(uri) && self.uris().len() >= MOST_SUBSCRIPTIONS {
             return Err(too_many());
         }
         let uri: Arc<str> = uri.into();
         let subscribed = self.all.claim(&uri);
         let mut claim = Claim { all: &self.all, uri: Some(Arc::clone(&uri)) };
-        let mut subscribed = subscribed.lock().await;
-        if !*subscribed {
+        let asked = async {
+            let times = subscribed.read().await;
             subscribe.await?;
-            *subscribed = true;
+            times.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        if let Err(error) = asked.await {
+            let had = self.uris().take(&uri);
+            self.all.release(had);
+            return Err(error);
         }
-        drop(subscribed);
 
-        // The same connection may have claimed it, or too many, meanwhile.
+        // The same connection may have claimed it, or too many, before or meanwhile.
         let mut uris = self.uris();
-        if uris.len() >= MOST_SUBSCRIPTIONS {
+        if uris.len() >= MOST_SUBSCRIPTIONS && !uris.contains(&uri) {
             return Err(too_many());
         }
         if uris.insert(uri) {
@@ -192,9 +218,9 @@ impl Claims {
         uri: &str,
         unsubscribe: impl Future<Output = Result<(), ErrorData>>,
     ) -> Result<(), ErrorData> {
-        let claimed = self.uris().remove(uri);
-        if claimed {
-            self.all.give_back(uri, unsubscribe).await
+        let claimed = self.uris().take(uri);
+        if let Some(uri) = claimed {
+            self.all.give_back(&uri, unsubscribe).await
         } else if self.all.is_claimed(uri) {
             // It would be the end of somebody else's.
             Ok(())
