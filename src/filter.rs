@@ -257,6 +257,12 @@ impl FilterLayer {
     pub fn complaints(&self) -> Vec<String> {
         self.complaints.told()
     }
+
+    /// Whether a resource of this URI is not let through.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn hides_resource(&self, uri: &str) -> bool {
+        !self.settings.permit(ItemKind::Resource, uri)
+    }
 }
 
 impl<S> Layer<S> for FilterLayer {

@@ -250,6 +250,12 @@ impl StackLayer {
         self.backend.aliases()
     }
 
+    /// All URIs by which clients may know a resource of the service.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
+        self.backend.uris_of(uri)
+    }
+
     /// Adds to what a server says that it can do what the layers can; see
     /// [`BoundLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
@@ -330,6 +336,13 @@ impl BackendLayer {
     #[must_use]
     pub const fn aliases(&self) -> &AliasLayer {
         &self.alias
+    }
+
+    /// All URIs by which whoever is above may know a resource of the backend: none if it
+    /// is hidden.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
+        if self.filter.hides_resource(uri) { Vec::new() } else { self.alias.uris_of(uri) }
     }
 
     /// Makes what the layers know of tools outdated whenever these changes tell

@@ -31,10 +31,10 @@ use crate::{
         RemoteService, Router,
         router::{Backend, Conflicts, RouterError},
     },
-    alias::AliasLayer,
     changes::Changes,
     intercept::Intercepted,
     message::{Context, Request},
+    stack::BackendLayer,
 };
 
 /// The backends of a file, connected or about to be.
@@ -57,8 +57,8 @@ pub struct Backends {
 struct Connected {
     config: BackendConfig,
     remote: RemoteService,
-    /// By what other URIs the remote tells that a resource has changed.
-    aliases: Arc<Mutex<AliasLayer>>,
+    /// Of which resources the remote tells that they have changed, and by what other URIs.
+    layer: Arc<Mutex<BackendLayer>>,
     /// What it listed last, by its own names.
     memory: Memory,
 }
@@ -206,11 +206,8 @@ impl Backends {
     /// clients have subscribed to at those whose places they take.
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
-            let Connected { config, remote, aliases, .. } = this;
-            aliases
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone_from(config.layer().aliases());
+            let Connected { config, remote, layer, .. } = this;
+            layer.lock().unwrap_or_else(PoisonError::into_inner).clone_from(config.layer());
             let mut before = before.connected.iter();
             let before = before.find(|before| before.config.name() == config.name());
             if let Some(before) = before.filter(|before| !before.is_same(this)) {
@@ -268,18 +265,18 @@ impl Connected {
             Some(before) => before.memory.fork(),
             None => Memory::default(),
         };
-        let aliases = Arc::new(Mutex::new(config.layer().aliases().clone()));
-        let known = aliases.clone();
+        let layer = Arc::new(Mutex::new(config.layer().clone()));
+        let known = layer.clone();
         let changes = changes.told_as(Arc::new(move |uri| {
             known.lock().unwrap_or_else(PoisonError::into_inner).uris_of(uri)
         }));
         let remote = config.connect(changes)?;
-        Ok(Self { config, remote, aliases, memory })
+        Ok(Self { config, remote, layer, memory })
     }
 
     /// Whether the two have one connection.
     fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.aliases, &other.aliases)
+        Arc::ptr_eq(&self.layer, &other.layer)
     }
 }
 

@@ -167,11 +167,11 @@ impl Gateway {
     }
 
     /// Who is told when something changes, a reload included; as clients are to be
-    /// told it.
+    /// told it: of no resource that is hidden.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let shared = self.0.clone();
-        let known = move |uri: &Arc<str>| shared.lock().layer.aliases().uris_of(uri);
+        let known = move |uri: &Arc<str>| shared.lock().layer.uris_of(uri);
         self.0.changes.heard_as(Arc::new(known))
     }
 
@@ -220,9 +220,9 @@ impl Gateway {
     ///   before was.
     /// - *Clients* are told that tools, prompts and resources have changed. They
     ///   stay subscribed to resources of backends whose names are in the new file;
-    ///   one that was connected again is asked to tell of them. To resources of
-    ///   other backends, or under other URIs than before, a client must subscribe
-    ///   again.
+    ///   one that was connected again is asked to tell of them. Of what is hidden now
+    ///   they are told no more. To resources of other backends, or under other URIs than
+    ///   before, a client must subscribe again.
     ///
     /// Reloads come one after another. One that is dropped changes nothing.
     ///

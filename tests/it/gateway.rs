@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use mcp_composite::{
     config::{Config, Gateway, Reloaded},
     message::{Reply, Request},
@@ -386,6 +387,45 @@ async fn clients_stay_subscribed_to_resources() {
             is_told(&gateway, &connection, "test://one").await;
         }
         connection.send("resources/unsubscribe", params).await.unwrap();
+        gateway.close().await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_told_of_resources_that_a_new_file_hides() {
+    let hides = "hide_resources = ['test://one']";
+    for parts in [
+        vec![backend("one", "good", hides)],
+        vec![backend("one", "good", ""), format!("[filter]\n{hides}")],
+    ] {
+        let gateway = gateway(&[backend("one", "good", "")]);
+        pid(&gateway, "one").await;
+        let before = connect(serve(&gateway), Era::Legacy).await;
+        let subscribe = async |connection: &Connection, uri: &str| {
+            connection.send("resources/subscribe", json!({ "uri": uri })).await
+        };
+        subscribe(&before, "test://one").await.unwrap();
+        is_told(&gateway, &before, "test://one").await;
+
+        assert_eq!(reload(&gateway, &parts).await.to_string(), "kept `one`");
+        let after = connect(serve(&gateway), Era::Legacy).await;
+        for connection in [&after, &before] {
+            let error = subscribe(connection, "test://one").await.unwrap_err().to_string();
+            assert!(error.contains("resource not found"), "{error}");
+        }
+        // One that stays subscribed since it does not ask again is told no more either.
+        reload(&gateway, &[backend("one", "good", "")]).await;
+        subscribe(&before, "test://one").await.unwrap();
+        is_told(&gateway, &before, "test://one").await;
+        reload(&gateway, &parts).await;
+        let log = &before.client.service().log;
+        let told = log.lines().len();
+        let mut updates = gateway.changes().watch_resources();
+        answer(&gateway, "one_touch", json!({})).await;
+        answer(&gateway, "one_touch", json!({})).await;
+        assert!(updates.recv().now_or_never().is_none());
+        let told: Vec<_> = log.lines().split_off(told);
+        assert!(told.iter().all(|line| !line.contains("test://one")), "{told:?}");
         gateway.close().await;
     }
 }
