@@ -615,6 +615,25 @@ async fn a_client_cannot_subscribe_to_everything() {
     served.subscribe(one_more, context).await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_cannot_subscribe_to_what_is_longer_than_a_uri() {
+    let (backend, changes) = (Backend::default(), Changes::default());
+    let served = backend.server(&changes);
+    let long = "x".repeat(3 << 10);
+    let older = connect(served.clone(), Era::Legacy).await;
+    let error = older.send("resources/subscribe", json!({ "uri": long })).await.unwrap_err();
+    assert!(
+        error.to_string().contains("no resource whose URI has more than 2048 bytes"),
+        "{error}"
+    );
+    assert!(subscribe(&older, &long[..2048]).await);
+
+    let newer = connect(served, Era::Modern).await;
+    let stream = listen(&newer, all(&["a", &long, "b"])).await;
+    assert_eq!(stream.acknowledged(), &all(&["a", "b"]));
+    backend.saw("resources/subscribe", 3).await;
+}
+
 #[test]
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
 fn what_ends_after_its_runtime_does_no_harm() {

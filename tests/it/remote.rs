@@ -696,6 +696,71 @@ async fn updates_of_a_resource_are_told_also_after_a_loss() {
     }
 }
 
+/// A newer server that streams an update as soon as it is asked for `test://two`.
+#[derive(Clone)]
+struct Listening;
+
+impl ServerHandler for Listening {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder();
+        ServerConfig::new(capabilities.enable_resources().enable_resources_subscribe().build())
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, cx: SubscriptionContext) -> Result<(), ErrorData> {
+        let uris = &cx.sink().accepted().resource_subscriptions;
+        if uris.iter().flatten().any(|uri| uri == "test://two") {
+            cx.sink().notify_resource_updated("test://one").await.unwrap();
+        }
+        cx.cancelled().await;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+async fn updates_arrive_however_much_else_is_subscribed_to() {
+    use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
+
+    let changes = Changes::default();
+    let remote = far().changes(changes.clone()).transport(move || {
+        let (near, there) = tokio::io::duplex(65536);
+        let serving = async move { Listening.serve(there).await.unwrap().waiting().await };
+        tokio::runtime::Handle::current().spawn(serving);
+        async { Ok::<_, std::io::Error>(near) }
+    });
+    soon(remote.connected()).await.unwrap();
+    let subscribe = async |uri: &str| {
+        let subscribe = SubscribeRequest::new(SubscribeRequestParams::new(uri));
+        let request = Request::new(subscribe, message::Context::default());
+        let reply = soon(remote.clone().oneshot(request)).await.unwrap();
+        reply.error().map(|error| error.code)
+    };
+    assert_eq!(subscribe("test://one").await, None);
+    for large in 0..5 {
+        let uri = format!("test://{large}{}", "x".repeat(4 << 20));
+        assert_eq!(subscribe(&uri).await, Some(ErrorCode::INVALID_PARAMS));
+    }
+    let mut large = (0..10).map(|large| format!("test://{large}{}", "x".repeat(1 << 19)));
+    let mut accepted = 0;
+    let refused = loop {
+        match subscribe(&large.next().unwrap()).await {
+            None => accepted += 1,
+            Some(refused) => break refused,
+        }
+    };
+    assert_eq!((accepted, refused), (5, ErrorCode::INVALID_PARAMS));
+    let mut updates = changes.watch_resources();
+    assert_eq!(subscribe("test://two").await, None);
+    assert_eq!(&*soon(updates.recv()).await.unwrap(), "test://one");
+}
+
 // === Secrets ===
 
 #[tokio::test]

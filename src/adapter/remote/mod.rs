@@ -105,7 +105,7 @@ use futures::{FutureExt, future::BoxFuture};
 use rmcp::model::{SubscribeRequest, UnsubscribeRequest};
 use rmcp::{
     Peer, RoleClient,
-    model::{ClientRequest, EmptyResult, ServerPeerInfo, ServerResult},
+    model::{ClientRequest, EmptyResult, ErrorData, ServerPeerInfo, ServerResult},
     service::ClientServiceExt,
     transport::IntoTransport,
 };
@@ -461,7 +461,10 @@ impl Remote {
                 let uri = params.uri.clone();
                 // Before it is known to work: a connection that is made meanwhile
                 // takes it up as well.
-                self.subscribed(&uri);
+                if !self.subscribed(&uri) {
+                    let refused = "a server cannot be asked to tell of any more resources";
+                    return Ok(ErrorData::invalid_params(refused, None).into());
+                }
                 let reply = self.subscription(request).await;
                 match &reply {
                     Ok(reply) if reply.error().is_none() => (),

@@ -16,6 +16,10 @@ use crate::{
     message::{BackendError, BackendErrorKind},
 };
 
+/// How many bytes the URIs of all resources may have that are listened to, as JSON: they
+/// are one message, of which a server over HTTP may take no more than 4 MiB.
+const MAX_LISTENED: usize = 3 << 20;
+
 /// What a remote server is to all who know it.
 pub(super) struct Remote {
     pub(super) about: About,
@@ -54,6 +58,8 @@ struct Known {
     trouble: Option<String>,
     /// By how many callers a resource is listened to.
     subscriptions: HashMap<String, usize>,
+    /// How many bytes these are as JSON.
+    listened: usize,
 }
 
 // === impl Remote ===
@@ -155,10 +161,13 @@ impl Remote {
         self.known().subscriptions.keys().cloned().collect()
     }
 
-    /// Counts somebody who listens to a resource.
-    pub(super) fn subscribed(&self, uri: &str) {
-        *self.known().subscriptions.entry(uri.to_owned()).or_default() += 1;
-        self.listen_again.notify_one();
+    /// Counts somebody who listens to a resource, unless there are too many resources.
+    pub(super) fn subscribed(&self, uri: &str) -> bool {
+        let has_room = self.known().subscribed(uri, 1);
+        if has_room {
+            self.listen_again.notify_one();
+        }
+        has_room
     }
 
     /// Counts all who listen to resources of another server, whose place this one
@@ -171,7 +180,7 @@ impl Remote {
         }
         let mut known = self.known();
         for (uri, count) in others {
-            *known.subscriptions.entry(uri).or_default() += count;
+            known.subscribed(&uri, count);
         }
         drop(known);
         self.listen_again.notify_one();
@@ -186,6 +195,7 @@ impl Remote {
         let is_last = *count == 0;
         if is_last {
             known.subscriptions.remove(uri);
+            known.listened -= as_json(uri);
             self.listen_again.notify_one();
         }
         is_last
@@ -194,5 +204,47 @@ impl Remote {
     fn known(&self) -> MutexGuard<'_, Known> {
         // Nothing panics while it is held, and if it did, all of it would be whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Counts some who listen to a resource, unless there are too many resources.
+    fn subscribed(&mut self, uri: &str, callers: usize) -> bool {
+        if let Some(count) = self.subscriptions.get_mut(uri) {
+            *count += callers;
+            return true;
+        }
+        let listened = self.listened + as_json(uri);
+        if listened > MAX_LISTENED {
+            return false;
+        }
+        self.listened = listened;
+        self.subscriptions.insert(uri.to_owned(), callers);
+        true
+    }
+}
+
+/// How many bytes a text is in a list.
+fn as_json(text: &str) -> usize {
+    let quoted = serde_json::to_string(text).map_or(0, |text| text.len());
+    quoted + ",".len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listened_to_is_counted_until_nobody_listens() {
+        let mut known = Known::default();
+        let long = "\u{1}".repeat(MAX_LISTENED / 12);
+        assert!(known.subscribed(&long, 2) && known.subscribed("a", 1));
+        assert!(!known.subscribed(&long.replace('\u{1}', "\u{2}"), 1));
+        assert!(known.subscribed(&long, 1) && known.subscribed("b", 1));
+        assert_eq!(known.subscriptions.len(), 3);
+        let listened: usize = known.subscriptions.keys().map(|uri| as_json(uri)).sum();
+        assert_eq!(known.listened, listened);
     }
 }

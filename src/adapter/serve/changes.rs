@@ -29,7 +29,7 @@ use tower_service::Service;
 
 use super::{
     ServeService,
-    subscriptions::{Claims, MOST_SUBSCRIPTIONS, Subscriptions},
+    subscriptions::{Claims, MAX_URI, MOST_SUBSCRIPTIONS, Subscriptions},
 };
 use crate::{
     changes::{Bumps, Changes, Updates},
@@ -409,6 +409,7 @@ pub(super) fn accepted(
 ) -> SubscriptionFilter {
     let mut accepted = requested.supported_by(capabilities);
     if let Some(uris) = &mut accepted.resource_subscriptions {
+        uris.retain(|uri| uri.len() <= MAX_URI);
         uris.truncate(MOST_SUBSCRIPTIONS);
     }
     accepted

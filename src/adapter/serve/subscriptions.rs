@@ -17,6 +17,8 @@ use crate::complaints::shown::{Reason, Shown};
 
 /// How many resources one connection may subscribe to.
 pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
+/// How many bytes the URI of one may have: a server is told of all of them at once.
+pub(super) const MAX_URI: usize = 2_048;
 
 /// Sends the end of a subscription to the service, with no client behind it.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
@@ -183,6 +185,9 @@ impl Claims {
         uri: &str,
         subscribe: impl Future<Output = Result<(), ErrorData>>,
     ) -> Result<(), ErrorData> {
+        if uri.len() > MAX_URI {
+            return Err(too_long());
+        }
         if !self.contains(uri) && self.uris().len() >= MOST_SUBSCRIPTIONS {
             return Err(too_many());
         }
@@ -265,6 +270,13 @@ impl Drop for Claim<'_> {
 fn too_many() -> ErrorData {
     ErrorData::invalid_params(
         format!("a client can subscribe to no more than {MOST_SUBSCRIPTIONS} resources"),
+        None,
+    )
+}
+
+fn too_long() -> ErrorData {
+    ErrorData::invalid_params(
+        format!("a client can subscribe to no resource whose URI has more than {MAX_URI} bytes"),
         None,
     )
 }
