@@ -61,6 +61,11 @@ impl Readings {
         }
         Some(Self { places, others })
     }
+
+    /// All of them.
+    pub(crate) fn all(self) -> impl Iterator<Item = String> {
+        self.places.into_iter().chain(self.others)
+    }
 }
 
 /// Whether a URI without control characters has no other reading. To ask costs no memory.

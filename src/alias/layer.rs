@@ -131,7 +131,7 @@ impl AliasLayer {
         let mut checking = Checking::new(ItemKind::Resource);
         let aliases = aliases.into_iter().map(|alias| checking.resource(alias)).collect();
         checking.end()?;
-        self.aliases().resources = Names::new(aliases);
+        self.aliases().resources = Names::of_uris(aliases);
         Ok(self)
     }
 
@@ -317,13 +317,18 @@ impl Aliases {
                 if kind.is_named() {
                     return ControlFlow::Continue(Remembered::Little);
                 }
+                let unknown = || ControlFlow::Break(Reply::unknown(kind, name.to_owned()));
                 let Some((_, original)) = names.expanded(name) else {
-                    // As with names, what has another URI is not there under its own.
-                    return match names.shown_of(name) {
-                        Some(_) => ControlFlow::Break(Reply::unknown(kind, name.to_owned())),
-                        None => ControlFlow::Continue(Remembered::Little),
-                    };
+                    // As with names, what has another URI is not there under its own, in
+                    // whatever spelling.
+                    if names.shown_of(name).is_some() || names.may_be_read_as_renamed(name) {
+                        return unknown();
+                    }
+                    return ControlFlow::Continue(Remembered::Little);
                 };
+                if names.may_be_expanded_to_renamed(&original) {
+                    return unknown();
+                }
                 let asked = name.to_owned();
                 request.set_subject(&*original);
                 let expanded = Expanded { asked, original };

@@ -14,7 +14,9 @@
 //!
 //! A template of URIs with an alias stands for all resources whose URIs are of it:
 //! they are listed, asked for and linked to under the clients' beginning, and are no
-//! longer there under the server's, unless one has an alias of its own.
+//! longer there under the server's, unless one has an alias of its own. Nor is a resource
+//! with an alias there under another spelling of its own URI, as a
+//! [filter](crate::filter#uris) understands it.
 //!
 //! Calls, gets, reads, subscriptions and completions are translated; so are the
 //! URIs of what is read, and of resources that results have or link to, also those

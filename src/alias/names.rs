@@ -1,5 +1,5 @@
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -9,6 +9,7 @@ use super::{arguments::Arguments, template::Template};
 use crate::{
     lookout::{Lookout, Sought},
     message::ItemKind,
+    uri::Readings,
 };
 
 /// The aliases of one kind of things.
@@ -19,6 +20,8 @@ pub(super) struct Names {
     by_name: HashMap<String, usize>,
     /// By place.
     templates: Vec<(usize, Template)>,
+    /// How else the originals may be read that have other names, if they are URIs.
+    readings: HashSet<String>,
     /// Who looks for the originals in lists: resources and their templates are
     /// listed apart.
     lookouts: Arc<Lookouts>,
@@ -82,7 +85,15 @@ impl Names {
             })
             .collect();
         let lookouts = Arc::new(Lookouts::new(aliases.iter().map(|alias| &*alias.original)));
-        Self { aliases, by_original, by_name, templates, lookouts }
+        Self { aliases, by_original, by_name, templates, readings: HashSet::new(), lookouts }
+    }
+
+    /// Collects aliases of URIs, of which none is reached by another spelling.
+    pub(super) fn of_uris(aliases: Vec<Alias>) -> Self {
+        let renamed = aliases.iter().filter(|alias| alias.is_renamed());
+        let readings = renamed.filter_map(|alias| Readings::of(&alias.original));
+        let readings = readings.flat_map(Readings::all).collect();
+        Self { readings, ..Self::new(aliases) }
     }
 
     #[inline]
@@ -144,6 +155,32 @@ impl Names {
     pub(super) fn expanded(&self, uri: &str) -> Option<(usize, String)> {
         let mut templates = self.templates.iter();
         templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
+    }
+
+    /// Whether a server may read a URI as one of its own that clients know by another
+    /// one; what it is as it is written is known.
+    pub(super) fn may_be_read_as_renamed(&self, uri: &str) -> bool {
+        self.may_be_read_as(uri, |reading| self.shown_of(reading).is_some())
+    }
+
+    /// The same for the URI of a server that one of a template stands for, which may be
+    /// read as others of that.
+    pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
+        let is_renamed =
+            |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());
+        self.may_be_read_as(uri, is_renamed)
+    }
+
+    fn may_be_read_as(&self, uri: &str, is_renamed: impl Fn(&str) -> bool) -> bool {
+        if !self.aliases.iter().any(Alias::is_renamed) {
+            return false;
+        }
+        // What is read as nothing may be read as anything.
+        let Some(readings) = Readings::of(uri) else { return true };
+        self.readings.contains(uri)
+            || readings
+                .all()
+                .any(|reading| self.readings.contains(&reading) || is_renamed(&reading))
     }
 
     /// The clients' URI for one of the server's; `None` if it is the same, or means

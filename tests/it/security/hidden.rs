@@ -11,17 +11,17 @@ use std::{
 
 use mcp_composite::{
     advertise::AdvertiseLayer,
-    alias::{AliasLayer, PromptAlias, ToolAlias},
+    alias::{AliasLayer, PromptAlias, ResourceAlias, ToolAlias},
     composite::{Composite, CompositeLayer, CompositeTool, Step},
     filter::{Filter, FilterLayer},
     functions::{FunctionsLayer, ToolSet, tool_fn},
-    message::{Context, Reply, Request},
+    message::{Context, Reply, Request, Subject},
     pattern::Selection,
     reload::{Reload, Reloader},
     state::SignedState,
     testing::{self, Server},
 };
-use rmcp::model::{ClientRequest, CustomResult, ServerResult};
+use rmcp::model::{ClientRequest, CustomResult, ErrorData, ServerResult};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -175,6 +175,54 @@ async fn what_is_denied_is_not_reached_with_another_host_or_other_escapes() {
     }
     for uri in ["docs://h/e", "docs://h/%C3%A8", "docs://h/a+b", "https://h.h/x", "db://H/x"] {
         assert!(passes(uri).await, "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn a_renamed_resource_is_not_reached_by_another_spelling_of_its_own_uri() {
+    let aliases = [
+        ResourceAlias::new("file:///secret").uri("docs://public"),
+        ResourceAlias::new("docs://h/%7Eme").uri("docs://me"),
+        ResourceAlias::new("file:///t/{+x}").uri("docs://t/{+x}"),
+        ResourceAlias::new("file:///same").name("the same"),
+    ];
+    let server = |request: Request| {
+        let Subject::Item(_, uri) = request.subject() else { panic!("{request:?}") };
+        // It tells what it was asked for.
+        ready(Ok::<Reply, Infallible>(ErrorData::internal_error(uri.to_owned(), None).into()))
+    };
+    let service = AliasLayer::new().resources(aliases).unwrap().layer(service_fn(server));
+    let read = async |uri: &str| {
+        let message = json!({ "method": "resources/read", "params": { "uri": uri } });
+        let message: ClientRequest = serde_json::from_value(message).unwrap();
+        let reply = service.clone().oneshot(Request::new(message, Context::default())).await;
+        reply.unwrap().error().unwrap().message.to_string()
+    };
+    for uri in [
+        "file:///secret",
+        "file:///%73ecret",
+        "file:///t/../secret",
+        "file:///sec\tret",
+        "file://localhost/secret",
+        "docs://t/../secret",
+        "docs://t/%2e%2e/secret",
+        "docs://t/a\tb",
+        "docs://h/%7eme",
+        "docs://h/~me",
+        "file:///%74/a",
+        "file:///a/../t/b",
+    ] {
+        assert_eq!(read(uri).await, "resource not found", "{uri}");
+    }
+    for (uri, original) in [
+        ("docs://public", "file:///secret"),
+        ("docs://me", "docs://h/%7Eme"),
+        ("docs://t/a%20b/../c", "file:///t/a%20b/../c"),
+        ("docs://public%20", "docs://public%20"),
+        ("file:///s%61me", "file:///s%61me"),
+        ("file:///a/../secrets", "file:///a/../secrets"),
+    ] {
+        assert_eq!(read(uri).await, original);
     }
 }
 
