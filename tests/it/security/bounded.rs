@@ -14,6 +14,7 @@ use mcp_composite::{
         Composite, CompositeLayer, CompositeTool, Limits, Output, OutputProperty, OutputType, Step,
     },
     message::Reply,
+    state::StoredState,
     testing::{self, Answer, Person, Server},
 };
 use rmcp::{
@@ -206,7 +207,8 @@ fn over_tools_that_ask(count: usize) -> Composite<Server> {
     let tools: Vec<_> = (0..count).map(|tool| format!("tool{tool}")).collect();
     let server = tools.iter().fold(Server::new(), |server, tool| server.tool(tool, asks(32)));
     let look = CompositeTool::fan_out("look", "Looks", tools);
-    CompositeLayer::new([look]).unwrap().layer(server)
+    // All of them have room in it.
+    CompositeLayer::new([look]).unwrap().state(StoredState::new()).layer(server)
 }
 
 #[tokio::test(start_paused = true)]
