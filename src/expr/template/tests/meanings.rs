@@ -10,6 +10,7 @@ fn operators_and_filters_mean_what_they_say() {
         ("input.n|bool", json!(true)),
         ("input.list|reject('odd')|list", json!([2])),
         ("input.list|sum(start=10)", json!(16)),
+        ("input.object|list", json!(["x"])),
         ("input.people|sum('age', 5)", json!(85)),
         // A group has names for its parts, also after it was handed through.
         ("(input.people|groupby('age')|first).grouper", json!(20)),
@@ -117,6 +118,8 @@ fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
         ("{{ input.list[::0] }}", "a slice goes in steps from 1"),
         ("{{ input.object[input.name] }}", "an object has no such key"),
         ("{{ input.name[input.n - 3] }}", "a key is used on a value that has none"),
+        ("{{ input.n|sum }}", "`sum` needs an array and not a number"),
+        ("{{ input.name|batch(2) }}", "`batch` needs an array and not a string"),
         ("{{ input.list + 1 }}", "`+` cannot add an array and a number"),
         ("{{ 1 + input.list }}", "`+` cannot add a number and an array"),
         ("{{ input.words|sum(start='x') }}", "`sum` adds up numbers"),
