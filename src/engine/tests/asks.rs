@@ -599,7 +599,7 @@ async fn loops_that_wait() -> (Plan, RunState) {
     let plan = plan(
         &json!([
             { "id": "some", "tool": "picky", "collection": [0, 1],
-                "arguments": { "rounds": "$item" } },
+                "arguments": { "rounds": "$item" }, "continue": true },
             { "id": "all", "tool": "asks", "collection": [0, 1], "arguments": {} },
             { "id": "ask", "message": "go on?", "on_decline": "skip_remaining" },
             { "id": "next", "depends_on": ["ask"], "arguments": {} },

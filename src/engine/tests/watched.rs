@@ -128,6 +128,12 @@ async fn why_something_does_not_begin_is_told() {
     .await;
     let expected = ["no skipped: condition", "a begins", "a completed", "b skipped: max_calls"];
     assert_eq!(told, expected);
+
+    let elements = json!([{ "id": "loop", "collection": [1, 2], "arguments": {} }]);
+    let told = told_of(&elements, limits).await;
+    let skipped = "loop[1] skipped: max_calls";
+    let begin = ["loop begins", "loop[0] begins", skipped];
+    assert_eq!(told, [&begin[..], &["loop[0] completed", "loop completed"]].concat());
 }
 
 proptest! {
