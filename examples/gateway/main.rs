@@ -255,7 +255,7 @@ impl Mode {
     /// Logs to standard error what `RUST_LOG` says, or else what one wants to know.
     fn log(&self, writer: Redacted) {
         let default = match self {
-            Self::Stdio | Self::Http { .. } => "info,rmcp=warn",
+            Self::Stdio | Self::Http { .. } => "info,rmcp=error",
             // It tells the same itself.
             Self::Check | Self::Plan { .. } => "off",
         };

@@ -776,8 +776,8 @@ async fn tools_without_end_leave_little_behind() {
     let schema = annotated("any", "Region").input_schema;
     let named = |n: usize| Tool::new(format!("{n}{long}"), "a tool", schema.clone());
     let described = |n: usize| Tool::new(format!("t{n}"), long.clone(), schema.clone());
-    let cases: [(&str, &dyn Fn(usize) -> Tool, i64); 2] =
-        [("names", &named, 1 << 20), ("tools", &described, 17 << 20)];
+    type Make<'t> = &'t dyn Fn(usize) -> Tool;
+    let cases = [("names", &named as Make<'_>, 1 << 20), ("tools", &described, 17 << 20)];
     for (what, tool, most) in cases {
         let tools = Arc::new(Mutex::new(Vec::new()));
         let now = tools.clone();

@@ -178,7 +178,7 @@ async fn what_others_have_written_is_logged_without_what_a_terminal_obeys() {
     // A URI of a client, and what a backend says to it.
     let capabilities =
         ServerCapabilities::builder().enable_resources().enable_resources_subscribe().build();
-    let served = ServeService::new(refuses.clone(), ServerConfig::new(capabilities));
+    let served = ServeService::new(refuses, ServerConfig::new(capabilities));
     let client = connect(served.changes(Changes::default()), Era::Modern).await;
     let wanted = SubscriptionFilter::builder().resource_subscriptions([HOSTILE]).build();
     let stream = soon(client.client.listen(wanted)).await.unwrap();
