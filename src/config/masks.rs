@@ -70,7 +70,6 @@ const ANNOTATION_KEYS: [&str; 5] =
 const ARGUMENT_KEYS: [&str; 3] = ["hide", "rename", "description"];
 
 const STATE_KEYS: [&str; 4] = ["store", "ttl", "max_state_bytes", "max_total_bytes"];
-const KEY_KEYS: [&str; 1] = ["id"];
 const REDIS_KEYS: [&str; 2] = ["prefix", "timeout"];
 
 /// The key of what a server gets if a client does not set an argument.
@@ -141,7 +140,8 @@ fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
             }),
             ALIASES => aliases(node, masks),
             STATE => tables(node, masks, &mut |key, node, masks| match key {
-                KEYS => others(&KEY_KEYS, node, masks),
+                // Also what is the `id`: a quote that is missing makes a key part of it.
+                KEYS => values(node, masks),
                 key => other(&STATE_KEYS, key, node, masks),
             }),
             REDIS => others(&REDIS_KEYS, node, masks),
@@ -384,7 +384,7 @@ mod tests {
             ("[filter]\nhide_tools = ['a']", "[filter]\nhide_tools = ['a']"),
             (
                 "[state]\nstore = 'signed'\nkeys = [{ id = 'a', key = 's', ky = 's' }]\nkey = 's'",
-                "[state]\nstore = 'signed'\nkeys = [{ id = 'a', key = ***, ky = *** }]\nkey = ***",
+                "[state]\nstore = 'signed'\nkeys = [{ id = ***, key = ***, ky = *** }]\nkey = ***",
             ),
             (
                 "[[state.keys]]\nid = ['s']\nkey.a = 's'\n[state]\nttl = ['s']",

@@ -129,6 +129,15 @@ fn a_key_that_is_no_word_is_not_told() {
     }
 }
 
+#[test]
+fn a_key_that_became_an_id_is_not_told() {
+    // The end of the id, `, key = ` and the beginning of the key are missing.
+    let file = "[[backends]]\nname = 'a'\nurl = 'http://a'\n[state]\nkeys = [{ id = 'as3cret' }]";
+    let error = Config::from_toml_str(file).unwrap_err();
+    assert!(!format!("{error}{error:?}").contains("s3cret"), "{error}");
+    assert!(error.to_string().contains("missing key `key`"), "{error}");
+}
+
 proptest! {
     #[test]
     fn no_change_of_a_file_tells_its_secrets(
