@@ -338,6 +338,46 @@ async fn a_list_that_is_none_does_not_pass_for_one() {
     assert!(free.error().is_none());
 }
 
+#[tokio::test]
+async fn a_list_that_is_none_passes_where_nothing_is_hidden() {
+    let odd = |_: Request| async {
+        let odd = CustomResult::new(json!({ "odd": 1 }));
+        Ok::<Reply, Infallible>(ServerResult::CustomResult(odd).into())
+    };
+    let filter = FilterLayer::new()
+        .tools(deny(["secret"]))
+        .hide_destructive(true)
+        .resources(deny(["secret"]));
+    let reply = ask(&filter.layer(service_fn(odd)), request("prompts/list", json!({}))).await;
+    assert_eq!(result(&reply), json!({ "odd": 1 }));
+}
+
+#[tokio::test]
+async fn why_there_is_no_list_is_told_by_the_server() {
+    let refuses = |_: Request| async {
+        Ok::<Reply, Infallible>(ErrorData::internal_error("not today", None).into())
+    };
+    let reply = ask(&denying().layer(service_fn(refuses)), Request::list_tools()).await;
+    assert_eq!(reply.error().expect("an error").message, "not today");
+}
+
+#[tokio::test]
+async fn a_name_has_one_spelling() {
+    let filter = FilterLayer::new().tools(deny(["ab"]));
+    assert!(!is_refused(&Library::default().under(&filter), "a%62").await);
+}
+
+#[tokio::test]
+async fn a_template_is_no_resource_and_a_resource_no_template() {
+    let filter = FilterLayer::new().resources(deny(["db://*", "file:///secret"]));
+    let service = Library::default().under(&filter);
+    let list = result(&ask(&service, request("resources/templates/list", json!({}))).await);
+    assert_eq!(list["resourceTemplates"][0]["uriTemplate"], "db://{table}");
+    // However a brace got into its URI.
+    let read = request("resources/read", json!({ "uri": "file:///{a}/../secret" }));
+    assert!(ask(&service, read).await.refusal().is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_annotations_hide_is_neither_listed_nor_called() {
     for (hints, is_read_only, is_harmless) in [
