@@ -366,3 +366,13 @@ fn patterns_may_be_as_long_as_the_limit() {
     };
     assert!(is_kept(256) && !is_kept(257));
 }
+
+#[test]
+fn a_pattern_may_match_an_argument_that_keeps_its_name() {
+    let schema = json!({ "patternProperties": { "^k": {} } });
+    let shown = |name| {
+        let arguments = Arguments::new(vec![argument("k", Some(name), Some(json!(1)))]);
+        rewrite(&object(schema.clone()), &arguments).schema["patternProperties"].clone()
+    };
+    assert_eq!((shown("k"), shown("l")), (json!({ "^k": {} }), json!({})));
+}
