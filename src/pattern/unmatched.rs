@@ -113,6 +113,7 @@ mod tests {
     fn a_glob_is_meant_to_begin_as_a_name_does_that_has_a_character_more_or_less() {
         for (pattern, name) in [
             ("abcd*", "abcdefgh"),
+            ("abd*", "abcdefgh"),
             ("xabc*", "abcdefgh"),
             ("bcde*", "abcdefgh"),
             ("xbcd*", "abcdefgh"),
