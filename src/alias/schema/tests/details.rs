@@ -376,3 +376,19 @@ fn a_pattern_may_match_an_argument_that_keeps_its_name() {
     };
     assert_eq!((shown("k"), shown("l")), (json!({ "^k": {} }), json!({})));
 }
+
+#[test]
+fn what_a_default_decides_is_not_turned_around() {
+    let integer = || json!({ "type": "integer" });
+    for schema in [
+        json!({ "properties": { "k": integer() } }),
+        json!({ "patternProperties": { "^k": integer() } }),
+        json!({ "additionalProperties": integer() }),
+        json!({ "unevaluatedProperties": integer() }),
+    ] {
+        // Without the argument the tool gets what fits no part of it.
+        let arguments = Arguments::new(vec![argument("k", Some("k"), Some(json!("s")))]);
+        let shown = rewrite(&object(json!({ "not": schema })), &arguments).schema;
+        assert!(!shown.contains_key("not"), "{schema}");
+    }
+}
