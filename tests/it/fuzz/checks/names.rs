@@ -122,7 +122,8 @@ impl Gateway {
                 let routed = router.exposed_name(backend, renamed).expect("a backend");
                 let is_allowed = own.selection.selects(&tool) && rules.selection.selects(&routed);
                 assert!(is_allowed, "`{name}` reaches `{tool}`, which is hidden: {self:?}");
-                let is_legal = is_legal(&routed) && is_legal(&name);
+                let separator = self.separator.0;
+                let is_legal = is_legal(&routed, separator) && is_legal(&name, separator);
                 assert!(!is_legal, "`{name}` reaches `{tool}`, and is not shown: {self:?}");
             }
         }
@@ -232,9 +233,11 @@ impl Rules {
     }
 }
 
-/// Whether a tool may have this name, as the specification of the protocol has it.
-fn is_legal(name: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+/// Whether a tool may have this name, as the specification of the protocol has it: with
+/// what is in the separator, and so with a slash only where that is.
+fn is_legal(name: &str, separator: &str) -> bool {
+    let is_allowed =
+        |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c) || separator.contains(c);
     (1..=128).contains(&name.len()) && name.chars().all(is_allowed)
 }
 
