@@ -6,11 +6,11 @@
 //! files: its world is a [`Caller`](caller::Caller) that calls one tool.
 //!
 //! In the order to read them: `plan` (with `step_set`), `outcome` (how steps ended),
-//! `record` (what is kept of their results), `state` (all that a run knows), `data` (what expressions see of it), `ask`
-//! (what a person is asked, and answers), `attempts` (one call, however often it is
-//! tried), `meter` and `scope` (what runs use, and may use), `telling` (of progress),
-//! `watching` (for whoever watches), `for_each` and `run`. `output` makes the value that a
-//! plan gives; `preview` tells what it would do.
+//! `record` (what is kept of their results), `state` (all that a run knows), `data` (what
+//! expressions see of it), `ask` (what a person is asked, and answers), `attempts` (one
+//! call, however often it is tried), `meter` and `scope` (what runs use, and may use),
+//! `telling` (of progress), `watching` (for whoever watches), `for_each` and `run`.
+//! `output` makes the value that a plan gives; `preview` tells what it would do.
 //!
 //! A run owns everything it starts. Dropping it aborts its branches; there is
 //! no other way in which it is cancelled.

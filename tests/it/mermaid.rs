@@ -21,7 +21,7 @@ use regex::RegexSet;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
-use crate::scripted::can_be_asked;
+use crate::scripted::is_sure;
 
 fn drawn(composites: Vec<CompositeTool>, name: &str) -> String {
     CompositeLayer::new(composites).unwrap().flowchart(name).unwrap().to_string()
@@ -293,16 +293,8 @@ async fn a_run_that_waits_for_a_person_goes_on_as_the_same_run() {
         ["sure", "answer"].map(|name| told(&chart, name).1.concat())
     };
     let call = async |state: Option<String>| {
-        let mut request = testing::request("look", json!({}));
-        *request.context_mut().meta_mut() = can_be_asked();
-        let params = request.tool_call_mut().unwrap();
-        if state.is_some() {
-            let yes = json!({ "sure": { "action": "accept", "content": {} } });
-            params.input_responses = serde_json::from_value(yes).unwrap();
-        }
-        params.request_state = state;
         let service = layer.layer(Server::new().says("a", "yes"));
-        service.oneshot(request).await.unwrap().into_tool_answer()
+        service.oneshot(is_sure("look", state)).await.unwrap().into_tool_answer()
     };
     let mcp_composite::message::ToolAnswer::InputRequired(asked) = call(None).await else {
         panic!()

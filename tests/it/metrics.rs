@@ -22,7 +22,7 @@ use metrics_util::{
 use serde_json::json;
 use tower::{Layer, ServiceExt};
 
-use crate::scripted::can_be_asked;
+use crate::scripted::is_sure;
 
 /// What a recorder has, by the name of the metric and its labels.
 type Measured = BTreeMap<(String, BTreeMap<String, String>), DebugValue>;
@@ -108,13 +108,7 @@ async fn everything() {
     let late = tokio::time::timeout(Duration::from_secs(1), call("waits")).await;
     assert!(late.is_err());
     let ask = async |state: Option<String>| {
-        let mut request = testing::request("asks", json!({}));
-        *request.context_mut().meta_mut() = can_be_asked();
-        let params = request.tool_call_mut().unwrap();
-        let yes = json!({ "sure": { "action": "accept", "content": {} } });
-        params.input_responses = serde_json::from_value(yes).unwrap();
-        params.request_state = state;
-        stack.clone().oneshot(request).await.unwrap().into_tool_answer()
+        stack.clone().oneshot(is_sure("asks", state)).await.unwrap().into_tool_answer()
     };
     let ToolAnswer::InputRequired(asked) = ask(None).await else { panic!("no question") };
     ask(asked.request_state).await;

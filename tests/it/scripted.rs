@@ -1,5 +1,6 @@
 //! What tests say often of scripted servers.
 
+use mcp_composite::message::Request;
 pub(crate) use mcp_composite::testing::{Answer, Server, request as call};
 use rmcp::model::{ErrorCode, ErrorData, JsonObject, RequestMetaObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
@@ -26,4 +27,15 @@ pub(crate) fn can_be_asked() -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     meta.insert("io.modelcontextprotocol/clientCapabilities".to_owned(), abilities);
     meta
+}
+
+/// A call in whose rounds a person says yes to the step `sure`.
+pub(crate) fn is_sure(tool: &str, state: Option<String>) -> Request {
+    let mut request = call(tool, json!({}));
+    *request.context_mut().meta_mut() = can_be_asked();
+    let params = request.tool_call_mut().unwrap();
+    let yes = json!({ "sure": { "action": "accept", "content": {} } });
+    params.input_responses = serde_json::from_value(yes).unwrap();
+    params.request_state = state;
+    request
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
 use super::exporter::{Collecting, attribute, told};
-use crate::scripted::can_be_asked;
+use crate::scripted::is_sure;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -337,13 +337,7 @@ async fn a_run_that_asks_has_a_span_before_and_one_after() {
     let asks = CompositeTool::pipeline("asks", "Asks", [sure, Step::new("near", "near")]);
     let service = stack(&server(), vec![asks]);
     let ask = async |state: Option<String>| {
-        let mut request = testing::request("asks", json!({}));
-        *request.context_mut().meta_mut() = can_be_asked();
-        let params = request.tool_call_mut().unwrap();
-        let yes = json!({ "sure": { "action": "accept", "content": {} } });
-        params.input_responses = serde_json::from_value(yes).unwrap();
-        params.request_state = state;
-        service.clone().oneshot(request).await.unwrap().into_tool_answer()
+        service.clone().oneshot(is_sure("asks", state)).await.unwrap().into_tool_answer()
     };
     let ToolAnswer::InputRequired(asked) = ask(None).await else { panic!("no question") };
     let ToolAnswer::Result(_) = ask(asked.request_state).await else { panic!("no result") };
