@@ -152,11 +152,8 @@ impl fmt::Display for AliasError {
     }
 }
 
-impl std::error::Error for AliasError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.kind)
-    }
-}
+// What is wrong is part of what it prints, and so no source of it.
+impl std::error::Error for AliasError {}
 
 // === impl Between ===
 

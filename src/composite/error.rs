@@ -386,11 +386,8 @@ impl fmt::Display for DefinitionError {
     }
 }
 
-impl std::error::Error for DefinitionError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.kind)
-    }
-}
+// What is wrong is part of what it prints, and so no source of it.
+impl std::error::Error for DefinitionError {}
 
 /// Prints a path as TOML would write it: `targets[0].arguments."odd key"`.
 pub(crate) struct DisplayPath<'a>(pub(crate) &'a [Segment]);

@@ -164,8 +164,5 @@ impl fmt::Display for RouterMistake {
     }
 }
 
-impl std::error::Error for RouterMistake {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.kind)
-    }
-}
+// What is wrong is part of what it prints, and so no source of it.
+impl std::error::Error for RouterMistake {}
