@@ -13,6 +13,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tempfile::{TempDir, tempdir};
 use tokio::{runtime::Runtime, time::Instant};
 
 use crate::programs;
@@ -21,7 +22,7 @@ use crate::programs;
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A folder for one test; it goes with this value.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(TempDir);
 
 /// Where `install.sh` has installed what others wrote.
 pub(crate) fn installed() -> &'static Path {
@@ -88,16 +89,11 @@ pub(crate) fn received(log: &Path) -> Vec<Value> {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mcp-composite-foreign-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
+        Self(tempdir().unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -109,12 +105,5 @@ impl Folder {
     /// Writes the file of a gateway.
     pub(crate) fn config(&self, sections: &[String]) -> PathBuf {
         self.write("gateway.toml", &sections.join("\n"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left in the folder for temporary files harms nobody.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,10 +1,6 @@
 //! A file in the place of another, while clients are served.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, time::Duration};
 
 use futures::FutureExt;
 use mcp_composite::{
@@ -16,6 +12,7 @@ use rmcp::{
     service::Subscription,
 };
 use serde_json::{Value, json};
+use tempfile::tempdir;
 use tokio::{task::JoinSet, time::Instant};
 use tower::ServiceExt;
 
@@ -26,14 +23,6 @@ use crate::{
 };
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
-
-/// An empty folder of a test's own.
-pub(crate) fn scratch(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gateway").join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 fn gateway(parts: &[String]) -> Gateway {
     Gateway::connect(&file(parts)).unwrap()
@@ -184,8 +173,8 @@ async fn what_a_file_says_of_a_backend_that_is_kept_holds() {
 
 #[tokio::test]
 async fn tools_of_a_backend_that_is_away_stay_where_they_were() {
-    let folder = scratch("away");
-    let away = folder.join("away");
+    let folder = tempdir().unwrap();
+    let away = folder.path().join("away");
     let command = example("misbehaving");
     let script = format!("test -e {} && exit 1; exec {} good", away.display(), command.display());
     let parts = |more: &str| {
@@ -245,7 +234,8 @@ async fn a_file_that_cannot_be_run_changes_nothing() {
 
 #[tokio::test]
 async fn a_reload_that_is_dropped_changes_nothing() {
-    let started = scratch("dropped").join("pid");
+    let folder = tempdir().unwrap();
+    let started = folder.path().join("pid");
     let command = example("misbehaving");
     let script = format!("echo $$ > {}; exec {} silent", started.display(), command.display());
     let gateway = gateway(&[backend("one", "good", "")]);

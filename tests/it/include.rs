@@ -5,17 +5,10 @@ use std::{
 };
 
 use mcp_composite::config::Config;
+use tempfile::tempdir;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs/include")
-}
-
-/// An empty folder of a test's own.
-fn scratch(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 /// The mistakes of a file, without the path of this checkout.
@@ -61,7 +54,8 @@ fn every_mistake_of_all_files_is_told_at_its_own_line() {
 fn secrets_in_an_included_file_are_not_told() {
     assert!(!told(&folder().join("mistaken.toml")).contains("t0k3n"));
 
-    let folder = scratch("include_secret");
+    let folder = tempdir().unwrap();
+    let folder = folder.path();
     fs::write(folder.join("main.toml"), "include = [\"more.toml\"]").unwrap();
     for more in [
         "[[backends]]\nenv = { TOKEN = \"t0k3n\" }",
@@ -89,7 +83,8 @@ fn a_text_cannot_include_files() {
 
 #[test]
 fn an_included_file_includes_no_others() {
-    let folder = scratch("include_nested");
+    let folder = tempdir().unwrap();
+    let folder = folder.path();
     fs::write(folder.join("main.toml"), "include = [\"more.toml\"]").unwrap();
     fs::write(folder.join("more.toml"), "include = [\"main.toml\"]").unwrap();
     let error = Config::load(folder.join("main.toml")).unwrap_err();
@@ -99,7 +94,8 @@ fn an_included_file_includes_no_others() {
 
 #[test]
 fn a_folder_with_odd_characters_is_no_pattern() {
-    let folder = scratch("include_[a]*");
+    let folder = tempfile::Builder::new().prefix("[a]*").tempdir().unwrap();
+    let folder = folder.path();
     fs::write(folder.join("main.toml"), "include = [\"*.more\"]").unwrap();
     fs::write(folder.join("x.more"), composite("x1")).unwrap();
     let config = Config::load(folder.join("main.toml")).unwrap();
@@ -108,7 +104,8 @@ fn a_folder_with_odd_characters_is_no_pattern() {
 
 #[test]
 fn the_stamp_changes_when_a_file_does() {
-    let folder = scratch("include_stamp");
+    let folder = tempdir().unwrap();
+    let folder = folder.path();
     let main = folder.join("main.toml");
     fs::write(&main, "include = [\"more/*.toml\", \"one.toml\"]").unwrap();
     fs::create_dir(folder.join("more")).unwrap();

@@ -30,6 +30,7 @@ use rmcp::{
     },
 };
 use serde_json::{Value, json};
+use tempfile::tempdir;
 use tokio::{net::TcpListener, process::Command, task::JoinSet};
 use tower::Layer;
 
@@ -516,8 +517,9 @@ impl Guarded {
 #[tokio::test]
 async fn the_gateway_does_with_real_servers_what_the_file_sets() {
     let guarded = Guarded::new().await;
+    let folder = tempdir().unwrap();
     for (number, row) in rows().into_iter().enumerate() {
-        let file = format!("{}/matrix-{number}.toml", env!("CARGO_TARGET_TMPDIR"));
+        let file = folder.path().join(format!("{number}.toml"));
         std::fs::write(&file, row.text()).unwrap();
         let mut command = Command::new(example("gateway"));
         command.arg(&file).envs(guarded.variables(TOKEN));

@@ -2,7 +2,6 @@
 //! misbehave, and servers in memory where time matters.
 
 use std::{
-    path::PathBuf,
     pin::pin,
     sync::{
         Arc, Mutex,
@@ -36,6 +35,7 @@ use rmcp::{
     },
 };
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt as _};
 use tower_service::Service;
@@ -46,7 +46,7 @@ use crate::{
 };
 
 /// A file to which a server writes what it receives; it goes with this value.
-struct Received(PathBuf);
+struct Received(NamedTempFile);
 
 fn misbehaving(behaviour: &[&str]) -> ChildProcess {
     ChildProcess::new(example("misbehaving")).args(behaviour)
@@ -832,29 +832,20 @@ async fn secrets_are_neither_logged_nor_told() {
 
 impl Received {
     fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mcp-composite-received-{}-{count}", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        Self(NamedTempFile::new().unwrap())
     }
 
     /// A server that writes there.
     fn of(&self, child: ChildProcess) -> ChildProcess {
-        child.env("MISBEHAVING_LOG", &self.0)
+        child.env("MISBEHAVING_LOG", self.0.path())
     }
 
     /// How many messages of this method have come.
     fn count(&self, method: &str) -> usize {
-        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        let text = std::fs::read_to_string(self.0.path()).unwrap_or_default();
         text.lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .filter(|message| message["method"] == method)
             .count()
-    }
-}
-
-impl Drop for Received {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }

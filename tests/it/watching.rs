@@ -1,33 +1,28 @@
 //! The gateway as a program, while its file changes.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use rmcp::{RoleClient, ServiceExt, service::RunningService};
+use tempfile::{TempDir, tempdir};
 use tokio::process::{Child, Command};
 
 use crate::{
     backends::{backend, composite},
-    gateway::scratch,
     programs::{example, signal},
     support::{Human, soon, until},
 };
 
 /// A gateway over stdio with a client; its file is in a folder of its own.
 struct Program {
-    folder: PathBuf,
+    folder: TempDir,
     child: Child,
     client: RunningService<RoleClient, Human>,
 }
 
 impl Program {
-    async fn start(name: &str, parts: &[String], option: Option<&str>) -> Self {
-        let folder = scratch(name);
-        let file = folder.join("gateway.toml");
+    async fn start(parts: &[String], option: Option<&str>) -> Self {
+        let folder = tempdir().unwrap();
+        let file = folder.path().join("gateway.toml");
         fs::write(&file, parts.concat()).unwrap();
         let mut child = Command::new(example("gateway"))
             .arg(file)
@@ -35,7 +30,7 @@ impl Program {
             .env("RUST_LOG", "info")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(fs::File::create(folder.join("log")).unwrap())
+            .stderr(fs::File::create(folder.path().join("log")).unwrap())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
@@ -46,9 +41,9 @@ impl Program {
 
     /// Replaces a file at once, as most editors do.
     fn write(&self, name: &str, text: &str) {
-        let new = self.folder.join("new");
+        let new = self.folder.path().join("new");
         fs::write(&new, text).unwrap();
-        fs::rename(new, self.folder.join(name)).unwrap();
+        fs::rename(new, self.folder.path().join(name)).unwrap();
     }
 
     fn hang_up(&self) {
@@ -56,7 +51,7 @@ impl Program {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap()
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
     async fn logs(&self, text: &str) {
@@ -80,7 +75,7 @@ fn one() -> String {
 
 #[tokio::test]
 async fn a_changed_file_is_taken_up_when_that_is_asked_for() {
-    let program = Program::start("hang_up", &[one()], None).await;
+    let program = Program::start(&[one()], None).await;
     // One that cannot be reached, whose key the transport may tell.
     let unreachable = "[[backends]]\nname = 'web'\nurl = 'http://127.0.0.1:9/mcp?key=sesame'\n";
     let text = [one(), backend("two", "good", ""), unreachable.to_owned()].concat();
@@ -101,8 +96,8 @@ async fn a_changed_file_is_taken_up_when_that_is_asked_for() {
 #[tokio::test]
 async fn a_file_is_looked_at_while_it_is_watched() {
     let include = || "include = ['more/*.toml']\n".to_owned();
-    let program = Program::start("watch", &[include(), one()], Some("--watch")).await;
-    let more = program.folder.join("more");
+    let program = Program::start(&[include(), one()], Some("--watch")).await;
+    let more = program.folder.path().join("more");
     fs::create_dir(&more).unwrap();
 
     // A new file that is included.
@@ -121,9 +116,12 @@ async fn a_file_is_looked_at_while_it_is_watched() {
     assert!(program.has("all").await);
 
     // Another file behind the same path.
-    fs::write(program.folder.join("other.toml"), [one(), backend("two", "good", "")].concat())
-        .unwrap();
-    link("other.toml", &program.folder);
+    fs::write(
+        program.folder.path().join("other.toml"),
+        [one(), backend("two", "good", "")].concat(),
+    )
+    .unwrap();
+    link("other.toml", program.folder.path());
     until(async || program.has("two_echo").await).await;
     assert!(!program.has("all").await);
     program.end().await;
@@ -132,9 +130,9 @@ async fn a_file_is_looked_at_while_it_is_watched() {
 #[tokio::test]
 async fn half_a_file_is_not_used() {
     let whole = [one(), backend("two", "good", "")];
-    let program = Program::start("half", &whole, Some("--watch")).await;
+    let program = Program::start(&whole, Some("--watch")).await;
     assert!(program.has("two_echo").await);
-    let file = program.folder.join("gateway.toml");
+    let file = program.folder.path().join("gateway.toml");
     for _ in 0..3 {
         fs::write(&file, one()).unwrap();
         tokio::time::sleep(Duration::from_millis(400)).await;

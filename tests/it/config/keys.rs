@@ -1,7 +1,7 @@
 //! Every key does something, which is seen in what the file configures or in what
 //! clients get through the layers that are made of it.
 
-use std::{collections::BTreeSet, convert::Infallible, fmt::Write, path::Path};
+use std::{collections::BTreeSet, convert::Infallible, fmt::Write};
 
 use mcp_composite::{
     config::Config,
@@ -13,6 +13,7 @@ use rmcp::model::{
     ServerResult, Tool, ToolAnnotations,
 };
 use serde_json::{Value, json};
+use tempfile::tempdir;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{
@@ -310,9 +311,10 @@ const TABLES: [&str; 33] = [
 
 #[tokio::test(start_paused = true)]
 async fn every_key_does_something() {
+    // A file, since a text can include none.
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("every_key.toml");
     for (table, key, value, effect) in &KEYS {
-        // A file of its own, since a text can include none.
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("every_key.toml");
         std::fs::write(&path, file(table, Some((key, value)))).unwrap();
         let config = Config::load(&path).unwrap_or_else(|error| panic!("{error}"));
         let seen = seen(&config).await;

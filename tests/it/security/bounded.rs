@@ -309,14 +309,12 @@ mod of_files {
 
     #[test]
     fn a_file_that_is_too_large_is_not_read() {
-        let directory = std::env::temp_dir().join(format!("mcp-composite-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let path = |name: &str| directory.join(name);
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
         let large = "# nothing\n".repeat(2 << 20);
         std::fs::write(path("large.toml"), &large).unwrap();
         std::fs::write(path("small.toml"), "include = ['large.toml']\n").unwrap();
         let loaded = ["large.toml", "small.toml"].map(|name| Config::load(path(name)));
-        std::fs::remove_dir_all(&directory).unwrap();
 
         let [large, small] = loaded.map(Result::unwrap_err);
         let reason = std::error::Error::source(&large).unwrap().to_string();
