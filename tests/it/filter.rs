@@ -220,6 +220,14 @@ async fn what_is_hidden_is_refused_as_unknown_by_all_that_asks_for_it() {
         ),
         (
             "completion/complete",
+            template("db://{table}"),
+            // No server reads a template as a path: it is the name of another one.
+            template("db://x/../{table}"),
+            ItemKind::ResourceTemplate,
+            "db://{table}",
+        ),
+        (
+            "completion/complete",
             template("file:///etc/passwd"),
             template("web://a"),
             ItemKind::ResourceTemplate,

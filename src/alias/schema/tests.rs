@@ -249,6 +249,15 @@ fn what_a_schema_costs_grows_as_it_does() {
 }
 
 #[test]
+fn definitions_that_nothing_refers_to_cost_as_many_as_they_are() {
+    let schema = |count: usize| {
+        let all = (0..count).map(|n| (format!("d{n:04}"), json!({})));
+        json!({ "$defs": all.collect::<JsonObject>() })
+    };
+    assert!(cost(&schema(1000)) >= cost(&schema(0)) + 1000);
+}
+
+#[test]
 fn patterns_are_compiled_within_bounds() {
     let patterns = |pattern: &str, count: usize| -> JsonObject {
         (0..count).map(|n| (format!("{pattern}{n}"), json!({ "type": "string" }))).collect()

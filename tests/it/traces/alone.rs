@@ -4,13 +4,13 @@ use std::{convert::Infallible, future::ready};
 
 use futures::FutureExt;
 use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool},
-    message::{Reply, Request},
+    composite::{CompositeLayer, CompositeTool, Plan},
+    message::{Context, Reply, Request},
     stack::StackLayer,
     testing::{self, Server},
     trace::{Propagate, TraceContext, TraceLayer},
 };
-use rmcp::model::RequestId;
+use rmcp::model::{CallToolResult, JsonObject, RequestId};
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -96,6 +96,19 @@ async fn composites_without_a_stack_do_the_same() {
         assert_eq!(told.get("traceparent").is_some(), is_told, "{told}");
     }
     assert_ne!(span_id(&metas(&server)[0]), &PARENT[36..52]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_runs_by_itself_does_the_same() {
+    let plan = Plan::new(CompositeTool::fan_out("look", "Looks", ["near"])).unwrap();
+    let mut context = Context::default();
+    context.meta_mut().set_traceparent(PARENT);
+    let call = |_, context: Context| {
+        ready(Ok(CallToolResult::structured(serde_json::to_value(context.meta()).unwrap())))
+    };
+    let result = plan.run(JsonObject::new(), &context, call).await.unwrap();
+    let told = &result.structured_content.unwrap()["branches"]["near"]["output"];
+    assert_ne!(span_id(told), &PARENT[36..52]);
 }
 
 /// Begins a trace where there is none, and counts down the ids of its spans.
