@@ -50,7 +50,11 @@ pub const LIMIT: &str = "mcp-composite/limit";
 const MAX_NAMED: usize = 10;
 
 /// Makes the result of a finished run.
-pub(super) fn answer(compiled: &Compiled, mut state: RunState, scope: &Scope) -> CallToolResult {
+pub(super) fn answer(
+    compiled: &Compiled,
+    mut state: Box<RunState>,
+    scope: &Scope,
+) -> CallToolResult {
     let mut limit = LimitEnd::of(compiled, &state);
     let (mut result, trace) = match compiled.answer {
         Answer::Branches { success, order, report } => {
@@ -139,7 +143,7 @@ fn winner(state: &mut RunState) -> Option<CallToolResult> {
 /// The result of all branches together.
 fn branches(
     compiled: &Compiled,
-    mut state: RunState,
+    mut state: Box<RunState>,
     succeeded: bool,
     order: Order,
     report: bool,
@@ -167,7 +171,7 @@ fn branches(
 /// The result of a pipeline or workflow.
 fn steps(
     compiled: &Compiled,
-    mut state: RunState,
+    mut state: Box<RunState>,
     scope: &Scope,
     limit: Option<&LimitEnd>,
 ) -> CallToolResult {
@@ -199,7 +203,7 @@ fn steps(
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     let ended = ended.or_else(|| limit.map(LimitEnd::told));
     if let plan::Answer::Output(output) = &compiled.plan.answer {
-        let data: Arc<dyn Data> = Arc::new(state);
+        let data: Arc<dyn Data> = Arc::new(*state);
         return match (output.evaluate(&data), ended) {
             (Ok(output), ended) => noted(made(output), ended),
             (Err(failure), None) => failed(failure),

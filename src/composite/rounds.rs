@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, fmt, pin::pin, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use rmcp::model::{
-    CallToolResult, ContentBlock, ErrorData, InputRequest, InputRequiredResult, InputResponses,
-    JsonObject, ServerResult,
+    CallToolRequestParams, CallToolResult, ContentBlock, ErrorData, InputRequest,
+    InputRequiredResult, InputResponses, JsonObject, ServerResult,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ struct Kept {
     #[serde(default)]
     asked: usize,
     used: Used,
-    run: RunState,
+    run: Box<RunState>,
 }
 
 /// A composite that is called.
@@ -77,12 +77,12 @@ struct Called<'c> {
 }
 
 /// Answers a call of a composite.
-pub(super) async fn answer<S>(
+pub(super) fn answer<S>(
     runner: Runner<S>,
     composite: usize,
     mut request: Request,
     settings: &Settings,
-) -> Reply
+) -> impl Future<Output = Reply> + Send + use<'_, S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
         + Clone
@@ -90,25 +90,32 @@ where
         + 'static,
 {
     request.context_mut().note_live_client();
-    let Some(call) = request.tool_call_mut() else { return Reply::malformed("tools/call") };
-    let arguments = call.arguments.take();
-    let answers = call.input_responses.take();
-    let state = call.request_state.take();
-
-    let context = request.context();
     let program = runner.program.clone();
-    let compiled = &program.composites[composite];
-    if state.is_none() && context.abilities().is_nothing() {
-        // Nobody can be asked, so there is one round, and nothing to keep for others.
-        let scope = Scope::new(settings.limits, compiled.timeout);
-        let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
-        let ended = runner.run(composite, arguments, None, context, scope).await;
-        return ended.map_or_else(Reply::from, Reply::from);
+    // A block after all that comes before, and not `async fn`: that would keep room for
+    // what it is given twice.
+    async move {
+        let Some(call) = request.tool_call_mut() else { return Reply::malformed("tools/call") };
+        let arguments = call.arguments.take();
+        let has_state = call.request_state.is_some();
+        let compiled = &program.composites[composite];
+        if !has_state && request.context().abilities().is_nothing() {
+            // Nobody can be asked, so there is one round, and nothing to keep for others.
+            let scope = Scope::new(settings.limits, compiled.timeout);
+            let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
+            let context = request.context();
+            let run = runner.run(&program, composite, arguments, None, context, scope);
+            return run.await.map_or_else(Reply::from, Reply::from);
+        }
+        let answered = |call: &mut CallToolRequestParams| {
+            (call.input_responses.take(), call.request_state.take())
+        };
+        let (answers, state) = request.tool_call_mut().map(answered).unwrap_or_default();
+        let fingerprint = program.fingerprint(composite);
+        let context = request.context();
+        let called = Called { at: composite, compiled, fingerprint, arguments, context, settings };
+        // In a box of its own, since it is rare and large.
+        Box::pin(called.answer(runner, answers.unwrap_or_default(), state)).await
     }
-    let fingerprint = program.fingerprint(composite);
-    let called = Called { at: composite, compiled, fingerprint, arguments, context, settings };
-    // In a box of its own, since it is rare and large.
-    Box::pin(called.answer(runner, answers.unwrap_or_default(), state)).await
 }
 
 // === impl Called ===
@@ -142,15 +149,16 @@ impl Called<'_> {
         };
         let mut closed: Option<Arc<str>> = None;
         loop {
-            let active = run.as_ref().map_or(Duration::ZERO, RunState::active);
+            let active = run.as_ref().map_or(Duration::ZERO, |run| run.active());
             let left = self.compiled.timeout.saturating_sub(active);
             let scope = Scope::resumed(self.settings.limits, left, used);
             let scope = scope.heartbeat(self.settings.heartbeat).closed(closed.clone());
             let scope = scope.observers(self.settings.observers.clone());
             let arguments = self.arguments.clone();
-            let ended =
-                runner.clone().run(self.at, arguments, run, self.context, scope.clone()).await;
-            let mut asks = match ended {
+            let program = runner.program.clone();
+            let (runner, scoped) = (runner.clone(), scope.clone());
+            let run_once = runner.run(&program, self.at, arguments, run, self.context, scoped);
+            let mut asks = match run_once.await {
                 Ok(Ended::Asks(asks)) => asks,
                 Ok(Ended::Result { result, .. }) => return result.into(),
                 Err(refusal) => return refusal.into(),
@@ -170,18 +178,18 @@ impl Called<'_> {
                 (Ok(()), Some(client)) => {
                     let responses = self.ask(&client, &asks).await;
                     asks.answer(plan, responses);
-                    run = Some(*asks);
+                    run = Some(asks);
                     continue;
                 }
                 (Ok(()), None) => {
-                    let mut kept = Kept { round, asked, used, run: *asks };
+                    let mut kept = Kept { round, asked, used, run: asks };
                     match self.put(&kept).await {
                         Ok(asks) => {
                             kept.run.hand_over();
                             return asks;
                         }
                         Err(why) => {
-                            *asks = kept.run;
+                            asks = kept.run;
                             why
                         }
                     }
@@ -190,7 +198,7 @@ impl Called<'_> {
             // It ends with what it has, as if nobody had answered.
             asks.refuse(&why);
             closed = Some(why.into());
-            run = Some(*asks);
+            run = Some(asks);
         }
     }
 

@@ -51,7 +51,9 @@ const MAX_KEY: usize = 256;
 pub(super) struct Runner<S> {
     pub(super) program: Arc<Program>,
     pub(super) known: Arc<Known<Resolved>>,
-    pub(super) inner: S,
+    /// Boxed, since it may be large, and the future of a run keeps room for it more than
+    /// once.
+    pub(super) inner: Box<S>,
 }
 
 /// Calls the targets of one composite: what the engine sees of the world.
@@ -84,16 +86,49 @@ where
 {
     /// Runs a composite with these arguments, from the beginning or from where it
     /// stood when it asked.
-    pub(super) async fn run(
+    ///
+    /// All that can be done before there is something to wait for is done here, and not
+    /// in the future, which would have to keep room for what that takes. `program` is
+    /// that of the runner.
+    pub(super) fn run<'r>(
         self,
+        program: &'r Program,
         composite: usize,
         arguments: Option<JsonObject>,
-        state: Option<RunState>,
-        context: &Context,
+        state: Option<Box<RunState>>,
+        context: &'r Context,
         scope: Scope,
-    ) -> Result<Ended, Refusal> {
-        let program = self.program.clone();
+    ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
         let compiled = &program.composites[composite];
+        let spent = state.as_ref().and_then(|state| state.spent.as_deref());
+        let scope = scope.of_run(&compiled.name, compiled.limits, context, spent);
+        let prepared = self.prepare(compiled, composite, arguments, state, context);
+        async move {
+            let (state, targets) = prepared?;
+            let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
+            run.drive().await;
+            let (state, watching) = run.into_parts();
+            if !state.asked.is_empty() {
+                return Ok(Ended::Asks(state));
+            }
+            let reached = state.limit();
+            let result = answer(compiled, state, &scope);
+            if let Some(mut watching) = watching {
+                watching.finish(result.is_error == Some(true), reached);
+            }
+            Ok(Ended::Result { result, reached: reached.is_some() })
+        }
+    }
+
+    /// The state to go on from, and what calls the targets.
+    fn prepare(
+        self,
+        compiled: &Compiled,
+        composite: usize,
+        arguments: Option<JsonObject>,
+        state: Option<Box<RunState>>,
+        context: &Context,
+    ) -> Result<(Box<RunState>, Targets<S>), Refusal> {
         let Some(available) = self.known.derived().available(composite) else {
             return Err(Refusal::Unavailable {
                 kind: ItemKind::Tool,
@@ -101,24 +136,10 @@ where
             });
         };
         let Checked { arguments, defaulted } = available.check(&compiled.name, arguments)?;
-        let new = || RunState::new(arguments, compiled.plan.steps().len());
+        let new = || Box::new(RunState::new(arguments, compiled.plan.steps().len()));
         let state = state.unwrap_or_else(new);
-        let scope = scope.of_run(&compiled.name, compiled.limits, context, state.spent.as_deref());
         let abilities = context.abilities();
-        let targets = Targets { runner: self, composite, defaulted, abilities };
-        let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
-        run.drive().await;
-        let (state, watching) = run.into_parts();
-        if state.asked.is_empty() {
-            let reached = state.limit();
-            let result = answer(compiled, state, &scope);
-            if let Some(mut watching) = watching {
-                watching.finish(result.is_error == Some(true), reached);
-            }
-            Ok(Ended::Result { result, reached: reached.is_some() })
-        } else {
-            Ok(Ended::Asks(Box::new(state)))
-        }
+        Ok((state, Targets { runner: self, composite, defaulted, abilities }))
     }
 }
 
@@ -187,7 +208,7 @@ where
                 // Counted here and not by the engine, since those of a nested run
                 // were counted where they came in.
                 let may_ask = MayAsk { abilities: self.abilities, closed: scope.closed.clone() };
-                let called = call_target(inner.clone(), request, may_ask);
+                let called = call_target(S::clone(inner), request, may_ask);
                 Either::Left(called.map(move |reply| scope.keep(readable(reply))))
             }
         }
@@ -215,13 +236,14 @@ where
         None => None,
         Some(Answered { responses, resume: Resume::Run(mut state) }) if state.fits(plan) => {
             state.answer(plan, responses);
-            Some(*state)
+            Some(state)
         }
         Some(_) => return Err(protocol("the tool cannot go on from where it was")),
     };
-    let active = state.as_ref().map_or(Duration::ZERO, RunState::active);
+    let active = state.as_ref().map_or(Duration::ZERO, |state| state.active());
     let around = scope.nested(timeout.saturating_sub(active));
-    match runner.run(composite, Some(arguments), state, &context, around.clone()).await {
+    let run = runner.run(&program, composite, Some(arguments), state, &context, around.clone());
+    match run.await {
         // It is not this one that failed: it could not begin, or not end.
         Ok(Ended::Result { result, reached: true })
             if result.is_error == Some(true)

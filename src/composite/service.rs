@@ -1,5 +1,6 @@
 use std::{
     fmt,
+    future::ready,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -177,27 +178,30 @@ where
         + Send
         + 'static,
 {
-    fn run(&mut self, composite: usize, mut request: Request) -> BoxFuture<'static, Reply> {
-        // Its branches run in tasks of their own, and must know within what.
-        let entered = request.enter();
+    pub(super) fn run(
+        &mut self,
+        composite: usize,
+        mut request: Request,
+    ) -> BoxFuture<'static, Reply> {
         // The branches acquire readiness of their own, so what this call
         // reserved is given back: a service that admits one request at a time
         // would otherwise wait for itself.
-        let inner = self.listing.give_back_readiness();
+        let inner = Box::new(self.listing.give_back_readiness());
+        // Its branches run in tasks of their own, and must know within what.
+        if let Err(refusal) = request.enter() {
+            return Box::pin(ready(refusal.into()));
+        }
         let rule = self.listing.rule().clone();
         let catalogs = self.listing.catalogs().clone();
         let settings = self.settings.clone();
         Box::pin(async move {
-            if let Err(refusal) = entered {
-                return refusal.into();
-            }
             if Handle::try_current().is_err() {
                 tracing::error!("composites need a Tokio runtime with its time enabled");
                 return ErrorData::internal_error("internal error", None).into();
             }
             let (catalog, listing_context) = catalogs.of(request.context());
             let program = rule.program.clone();
-            let known = known(&catalog, composite, rule, inner.clone(), listing_context).await;
+            let known = known(&catalog, composite, rule, S::clone(&inner), listing_context).await;
             let Some(known) = known else {
                 let name = program.composites[composite].name.to_string();
                 return Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into();

@@ -60,13 +60,14 @@ pub(crate) struct Run<'p, C> {
     branches: Branches<Ended>,
     /// When it began, without the time that it waited for a person.
     begun: Instant,
-    state: RunState,
+    /// Boxed, since it is large, and passes through several hands.
+    state: Box<RunState>,
     /// How many evaluations may follow before others have their turn.
     left: usize,
     /// The step that has finished last.
     last: Option<usize>,
     /// The progress of the steps, if anybody wants to know.
-    progress: Option<Telling>,
+    progress: Option<Box<Telling>>,
     /// What those are told who watch it, if anybody does.
     watching: Option<Box<Watching<'p>>>,
     /// Whether tools may ask, and so be called a second time with the same.
@@ -107,11 +108,12 @@ impl<'p, C: Caller> Run<'p, C> {
     /// was put away.
     pub(crate) fn new(
         plan: &'p Plan,
-        mut state: RunState,
+        state: impl Into<Box<RunState>>,
         context: &'p Context,
         scope: &'p Scope,
         caller: C,
     ) -> Self {
+        let mut state = state.into();
         let steps = plan.steps().len();
         let finished: StepSet = state.finished.iter().copied().collect();
         if plan.reads_id && state.id.is_none() {
@@ -154,7 +156,7 @@ impl<'p, C: Caller> Run<'p, C> {
             last: None,
             progress: context
                 .progress()
-                .map(|progress| Telling::new(plan, progress, scope.heartbeat, finished)),
+                .map(|progress| Box::new(Telling::new(plan, progress, scope.heartbeat, finished))),
             may_ask: !abilities.is_nothing() || !running.is_empty(),
             unaskable,
         }
@@ -162,14 +164,14 @@ impl<'p, C: Caller> Run<'p, C> {
 
     #[cfg(test)]
     pub(crate) fn into_state(self) -> RunState {
-        self.state
+        *self.state
     }
 
     /// The state of the run, and what is to be told of the answer that is made of it.
     ///
     /// A state in which nothing was running but questions can be taken up by
     /// another run.
-    pub(crate) fn into_parts(self) -> (RunState, Option<Box<Watching<'p>>>) {
+    pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Watching<'p>>>) {
         (self.state, self.watching)
     }
 
@@ -252,7 +254,7 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// When the time of a call or of the run comes, or of a sign of life.
     fn due(&self) -> Instant {
-        let beat = self.progress.as_ref().and_then(Telling::due);
+        let beat = self.progress.as_deref().and_then(Telling::due);
         let calls = self.calls.iter().map(|call| call.due);
         calls.chain(beat).fold(self.scope.deadline, Instant::min)
     }
