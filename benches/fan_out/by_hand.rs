@@ -1,20 +1,22 @@
 //! The fan-outs that one would write instead of using this crate.
 //!
-//! [`same_answer`] is the yardstick: it gives the answer that a composite gives
-//! and contains what a branch can do wrong. It does not check arguments, bounds
-//! neither the run as a whole nor the size of its results, and knows only one
-//! shape of plan.
+//! [`ByHand`] is the yardstick: it gives the answer that a composite gives, and keeps what
+//! a composite promises of a fan-out. It knows only one shape of plan, and none of what a
+//! run can do besides: limits of its own, costs, observers, questions.
 
 use std::{convert::Infallible, iter::repeat_n, sync::Arc, time::Duration};
 
 use futures::future::join_all;
+use jsonschema::Validator;
 use mcp_composite::message::{Context, Reply, Request, ToolAnswer};
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock, ErrorData,
+    JsonObject,
 };
+use serde_json::Value;
 use tokio::{
     task::JoinSet,
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tower::ServiceExt;
 
@@ -23,7 +25,11 @@ use super::{
     answer::{Branch, Failure, answer, text},
 };
 
+/// How long a branch may take, and all of them together.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// How much all branches together may answer, and how deep it may be nested.
+const MAX_RESULT_BYTES: usize = 64 << 20;
+const MAX_LEVELS: usize = 110;
 
 /// Concatenates the content of all targets, which run in the caller's task.
 pub(crate) async fn join_all_content(
@@ -57,51 +63,80 @@ pub(crate) async fn join_set_content(
 }
 
 /// Gives the answer that a composite gives, with or without its report.
-pub(crate) async fn same_answer(
+///
+/// Arguments are checked, the run and each branch have a deadline, a panic stays where it
+/// happens, and what the branches answer is bounded in bytes and in depth.
+#[derive(Clone)]
+pub(crate) struct ByHand {
     leaf: Leaf,
     targets: Arc<[String]>,
+    schema: Arc<Validator>,
     report: bool,
-    request: Request,
-) -> Result<Reply, Infallible> {
-    let begun = Instant::now();
-    let mut tasks = JoinSet::new();
-    let mut started = Vec::with_capacity(targets.len());
-    for (index, request) in requests(&targets, request).enumerate() {
-        let leaf = leaf.clone();
-        let now = Instant::now();
-        let task = tasks.spawn(async move {
-            let result = match timeout(TIMEOUT, leaf.oneshot(request)).await {
-                Ok(Ok(reply)) => tool_result(reply),
-                Err(_) => Err(Failure {
-                    status: "timed_out",
-                    kind: "timeout",
-                    message: format!("no answer within {TIMEOUT:?}"),
-                }),
-            };
-            (index, result, Instant::now())
-        });
-        started.push((task.id(), now));
+}
+
+// === impl ByHand ===
+
+impl ByHand {
+    pub(crate) fn new(leaf: &Leaf, report: bool) -> Self {
+        let schema = jsonschema::validator_for(&leaf.schema()).expect("the schema is sound");
+        Self { leaf: leaf.clone(), targets: leaf.names(), schema: Arc::new(schema), report }
     }
 
-    let mut branches: Vec<_> = targets.iter().map(|_| None).collect();
-    while let Some(joined) = tasks.join_next().await {
-        let (index, result, ended) = match joined {
-            Ok(finished) => finished,
-            Err(error) => {
-                let index = started
-                    .iter()
-                    .position(|(task, _)| *task == error.id())
-                    .expect("every task was noted");
-                let message = "the tool panicked".to_owned();
-                let failure = Failure { status: "failed", kind: "panic", message };
-                (index, Err(failure), Instant::now())
+    pub(crate) async fn answer(self, mut request: Request) -> Result<Reply, Infallible> {
+        let begun = Instant::now();
+        if let Err(why) = self.check(&mut request) {
+            return Ok(ErrorData::invalid_params(why, None).into());
+        }
+        let mut tasks = JoinSet::new();
+        let mut started = Vec::with_capacity(self.targets.len());
+        for (index, request) in requests(&self.targets, request).enumerate() {
+            let leaf = self.leaf.clone();
+            let now = Instant::now();
+            let task = tasks.spawn(async move {
+                let result = match timeout(TIMEOUT, leaf.oneshot(request)).await {
+                    Ok(Ok(reply)) => tool_result(reply),
+                    Err(_) => Err(late()),
+                };
+                (index, result, Instant::now())
+            });
+            started.push((task.id(), now));
+        }
+
+        let mut branches: Vec<_> = self.targets.iter().map(|_| None).collect();
+        let mut left = MAX_RESULT_BYTES;
+        let join = async {
+            while let Some(joined) = tasks.join_next().await {
+                let (index, result, ended) = match joined {
+                    Ok(finished) => finished,
+                    Err(error) => {
+                        let index = started
+                            .iter()
+                            .position(|(task, _)| *task == error.id())
+                            .expect("every task was noted");
+                        (index, Err(failed("panic", "the tool panicked")), Instant::now())
+                    }
+                };
+                let result = result.and_then(|result| bounded(result, &mut left));
+                branches[index] = Some(Branch { result, started: started[index].1, ended });
             }
         };
-        let (_, started) = started[index];
-        branches[index] = Some(Branch { result, started, ended });
+        // What has not come by then is not in the branches.
+        let _ = timeout_at(begun + TIMEOUT, join).await;
+        let branches = branches.into_iter().zip(started).map(|(branch, (_, started))| {
+            branch.unwrap_or_else(|| Branch { result: Err(late()), started, ended: Instant::now() })
+        });
+        Ok(answer(&self.targets, branches, begun, self.report).into())
     }
 
-    Ok(answer(&targets, branches.into_iter().flatten(), begun, report).into())
+    fn check(&self, request: &mut Request) -> Result<(), String> {
+        let Some(call) = request.tool_call_mut() else { return Ok(()) };
+        let arguments = Value::Object(call.arguments.take().unwrap_or_default());
+        self.schema.validate(&arguments).map_err(|error| error.to_string())?;
+        if let Value::Object(arguments) = arguments {
+            call.arguments = Some(arguments);
+        }
+        Ok(())
+    }
 }
 
 /// The request for each target; the last one takes the arguments, the others
@@ -132,13 +167,55 @@ fn concatenated(replies: impl Iterator<Item = Reply>) -> Reply {
 }
 
 fn tool_result(reply: Reply) -> Result<CallToolResult, Failure> {
-    let failed = |kind, message| Failure { status: "failed", kind, message };
     match reply.into_tool_answer() {
         ToolAnswer::Result(result) if result.is_error == Some(true) => {
             Err(failed("tool", text(&result).unwrap_or_default()))
         }
         ToolAnswer::Result(result) => Ok(result),
-        ToolAnswer::Error(error) => Err(failed("protocol", error.message.into_owned())),
-        _ => Err(failed("protocol", "the tool's answer is not the result of a tool".to_owned())),
+        ToolAnswer::Error(error) => Err(failed("protocol", error.message)),
+        _ => Err(failed("protocol", "the tool's answer is not the result of a tool")),
+    }
+}
+
+fn failed(kind: &'static str, message: impl Into<String>) -> Failure {
+    Failure { status: "failed", kind, message: message.into() }
+}
+
+fn late() -> Failure {
+    let message = format!("no answer within {TIMEOUT:?}");
+    Failure { status: "timed_out", kind: "timeout", message }
+}
+
+/// A result, if it is nested no deeper than may be and not larger than what is left.
+fn bounded(result: CallToolResult, left: &mut usize) -> Result<CallToolResult, Failure> {
+    let meta = result.meta.iter().flat_map(|meta| meta.values());
+    let sizes = result.structured_content.iter().chain(meta).map(|value| size(value, MAX_LEVELS));
+    let sizes: Option<usize> = sizes.sum();
+    let Some(structured) = sizes else {
+        return Err(failed("protocol", "the tool's answer is nested too deep"));
+    };
+    let content = result.content.iter().map(|block| match block {
+        ContentBlock::Text(text) => text.text.len(),
+        ContentBlock::Image(image) => image.data.len(),
+        ContentBlock::Audio(audio) => audio.data.len(),
+        _ => 0,
+    });
+    match left.checked_sub(structured + content.sum::<usize>()) {
+        Some(now) => *left = now,
+        None => return Err(failed("limit", "the tool's answer is too large")),
+    }
+    Ok(result)
+}
+
+/// How many bytes a value takes, unless it has more levels than that.
+fn size(value: &Value, levels: usize) -> Option<usize> {
+    let within = levels.checked_sub(1)?;
+    match value {
+        Value::String(text) => Some(text.len()),
+        Value::Array(elements) => elements.iter().map(|element| size(element, within)).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(key, member)| Some(key.len() + size(member, within)?)).sum()
+        }
+        _ => Some(4),
     }
 }

@@ -194,8 +194,8 @@ fn by_hand(
     report: bool,
 ) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
-    let (leaf, targets) = (leaf.clone(), leaf.names());
-    service_fn(move |request| by_hand::same_answer(leaf.clone(), targets.clone(), report, request))
+    let by_hand = by_hand::ByHand::new(leaf, report);
+    service_fn(move |request| by_hand.clone().answer(request))
 }
 
 fn call(tool: &str, arguments: Value) -> Request {
@@ -251,6 +251,12 @@ impl Leaf {
         let tools = (0..tools)
             .map(|index| Tool::new(format!("tool_{index}"), "Searches something", schema.clone()));
         Self { tools: tools.collect(), text: text.into() }
+    }
+
+    /// The schema of every tool.
+    fn schema(&self) -> Value {
+        let tool = self.tools.first().expect("there is a tool");
+        Value::Object((*tool.input_schema).clone())
     }
 
     fn names(&self) -> Arc<[String]> {
