@@ -29,7 +29,7 @@ use tokio::{
 
 use crate::{
     http,
-    support::{Era, Log, question, soon, tool},
+    support::{Era, Log, question, soon, tool, until},
 };
 
 const NO_CLIENT: &str =
@@ -743,8 +743,12 @@ async fn read_until(stream: &mut TcpStream, what: &str, times: usize) -> String 
 /// On several threads, where a branch never runs in the task of its request.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_branches_ask_comes_on_the_stream_of_their_call() {
-    let far = http::serve(Curious { older: true, ..Curious::default() }, true).await;
+    let curious = Curious { older: true, ..Curious::default() };
+    let far = http::serve(curious.clone(), true).await;
     let far = RemoteService::builder("far").http(&format!("http://{}/", far.address), []);
+    // What it asks for no call would come on the stream of the first.
+    soon(far.connected()).await.unwrap();
+    until(async || curious.log.has("early")).await;
     let capabilities = ServerCapabilities::builder().enable_tools().build();
     let stack = tower::Layer::layer(&composites(), far);
     let near = ServeService::wrap(Curious::default(), composites());
@@ -784,8 +788,10 @@ async fn what_branches_ask_comes_on_the_stream_of_their_call() {
 #[tokio::test]
 async fn a_server_over_http_may_ask_for_several_calls_at_once() {
     let curious = Curious { older: true, ..Curious::default() };
-    let server = http::serve(curious, true).await;
+    let server = http::serve(curious.clone(), true).await;
     let remote = RemoteService::builder("far").http(&format!("http://{}/", server.address), []);
+    soon(remote.connected()).await.unwrap();
+    until(async || curious.log.has("early")).await;
     let person = Person::who(Says::AtOnce(Arc::new(Barrier::new(2))));
     let connection = over(remote, person, Era::Legacy).await;
     let calls = [connection.call("asks").await, connection.call("asks_too").await];
