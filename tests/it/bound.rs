@@ -175,6 +175,26 @@ async fn a_text_is_shortened_without_listing_tools() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_divided_is_left_out_and_named() {
+    let data = "QUJD".repeat(1_000);
+    let blob = ResourceContents::blob(&data, "x:y").with_mime_type("application/pdf");
+    let mut link = Resource::new(format!("x:{data}"), "long");
+    link.mime_type = Some("text/plain".to_owned());
+    let blocks = [
+        (ContentBlock::image(&data, "image/png"), "image of type image/png, 3000 bytes"),
+        (ContentBlock::audio(&data, "audio/wav"), "audio of type audio/wav, 3000 bytes"),
+        (ContentBlock::resource(blob), "resource of type application/pdf, 3000 bytes"),
+        (ContentBlock::resource_link(link), "link to a resource of type text/plain"),
+    ];
+    for (block, told) in blocks {
+        let server = Server::new().tool("show", CallToolResult::success(vec![block]));
+        let result = testing::call(&bound(500).layer(server), "show", Value::Null).await;
+        let text = &result.content[0].as_text().unwrap().text;
+        assert_eq!(*text, format!("[left out: {told}]"));
+    }
+}
+
+#[tokio::test]
 async fn without_a_list_there_is_no_schema() {
     let server = Server::new().tool_as(promising(), logs());
     server.break_list("down");

@@ -199,6 +199,44 @@ fn what_clients_cannot_show_is_a_mistake() {
             "properties.a.maxLength`: unknown keyword `maxLength` of a choice",
         ),
         (
+            property(json!({ "type": "string", "enum": "a" })),
+            "properties.a.enum`: `enum` is \"a\": expected an array of strings",
+        ),
+        (
+            property(json!({ "type": "string", "enum": ["a"], "enumNames": "A" })),
+            "properties.a.enumNames`: `enumNames` is \"A\": expected an array of strings",
+        ),
+        (
+            property(json!({ "type": "string", "enum": ["a"], "enumNames": [1] })),
+            "properties.a.enumNames[0]`: a name is 1: expected a string",
+        ),
+        (
+            property(json!({ "type": "string", "oneOf": "a" })),
+            "properties.a.oneOf`: `oneOf` is \"a\": expected an array of named choices",
+        ),
+        (
+            property(json!({ "type": "string", "oneOf": [] })),
+            "properties.a.oneOf`: no choices: expected at least one",
+        ),
+        (
+            property(json!({ "type": "string", "oneOf": ["a"] })),
+            "properties.a.oneOf[0]`: a choice is \"a\": expected an object with `const` and `title`",
+        ),
+        (
+            property(json!({ "type": "string", "oneOf": [
+                { "const": "a", "title": "A" }, { "const": "a", "title": "B" },
+            ] })),
+            "properties.a.oneOf[1].const`: duplicate choice `a`",
+        ),
+        (
+            property(json!({ "type": "array", "items": "a" })),
+            "properties.a.items`: `items` is \"a\": expected an object",
+        ),
+        (
+            property(json!({ "type": "array", "items": { "enum": ["a"] } })),
+            "properties.a.items`: missing `type`: `items` needs it",
+        ),
+        (
             property(json!({ "type": "string", "enum": [] })),
             "properties.a.enum`: no choices: expected at least one",
         ),

@@ -118,6 +118,8 @@ fn each_strategy_is_drawn_as_it_runs() {
             c0n2 --> c0n3
         end
     "#);
+    let any = of(fan_out().success(Success::Any));
+    assert!(any.contains(r#"c0n3(["answer<br/>one must succeed"])"#), "{any}");
     insta::assert_snapshot!(of(fan_out().strategy(Strategy::Sequential)), @r#"
     flowchart TB
         subgraph c0["look, sequential"]

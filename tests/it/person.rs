@@ -64,6 +64,8 @@ enum Does {
     SayYesTooLate,
     /// Thinks for ever.
     Think,
+    /// Has a client that cannot ask after all.
+    Fail,
     /// There is nobody.
     NotExist,
 }
@@ -155,6 +157,7 @@ impl ClientHandler for Client {
                 Ok(yes)
             }
             Does::Think => std::future::pending().await,
+            Does::Fail => Err(ErrorData::internal_error("my secret is s3cret", None)),
             Does::NotExist => panic!("nobody can be asked {message:?}"),
         }
     }
@@ -305,6 +308,17 @@ const ROWS: [(Person, Option<&str>); 5] = [
         ),
     ),
 ];
+
+#[tokio::test]
+async fn a_client_that_cannot_ask_after_all_is_no_person_who_says_yes() {
+    let tools = shop();
+    let client = Client::new(|_| Does::Fail);
+    let minute = Duration::from_secs(60);
+    let person = Way::Memory.connect(Era::Legacy, client, minute, &tools).await;
+    let result = person.call("deploy_with_approval").await;
+    assert_eq!(text(&result), "step `approve` failed: the client could not be asked");
+    assert_eq!((person.asked().len(), tools.called()), (1, vec!["get_release".to_owned()]));
+}
 
 #[tokio::test]
 async fn nothing_is_deployed_unless_a_person_says_so() {

@@ -100,8 +100,22 @@ async fn what_would_fail_is_told() {
         Step::for_each("no_list", "$input.word", "tell"),
     ];
     let composite = CompositeTool::pipeline("fails", "Fails", steps);
-    let service = CompositeLayer::new([composite]).unwrap().layer(server());
     let input = json!({ "word": "seven", "words": [] });
+    let open = composite.clone().input_schema(object(json!({ "type": "object" })));
+    let service = CompositeLayer::new([open]).unwrap().layer(server());
+    let preview = service.preview("fails", object(input.clone())).await.unwrap();
+    let told = preview.to_string();
+    let told: Vec<_> = told.lines().filter(|line| line.contains("fail:")).map(str::trim).collect();
+    assert_eq!(
+        told,
+        [
+            "which would fail: invalid arguments for `count`: at `/n`: the value is not of type \"integer\"",
+            "which would fail: `input.words[9]` has no value",
+            "3  no_truth  if input.word (which would fail: it is a string: expected a boolean, or the text `true` or `false`)",
+        ]
+    );
+
+    let service = CompositeLayer::new([composite]).unwrap().layer(server());
     let preview = service.preview("fails", object(input)).await;
     // A loop goes through an array, and the derived schema says so.
     let error = preview.unwrap_err();

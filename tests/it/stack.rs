@@ -23,7 +23,9 @@ use mcp_composite::{
     stack::{BackendLayer, StackLayer},
     validate::{SchemaMode, ValidateLayer},
 };
-use rmcp::model::{ClientRequest, JsonObject, Tool};
+use rmcp::model::{
+    CallToolResult, ClientRequest, JsonObject, ListToolsResult, Tool, ToolAnnotations,
+};
 use serde_json::json;
 use tower::{
     BoxError, Layer, Service, ServiceExt, buffer::Buffer, limit::ConcurrencyLimit,
@@ -32,7 +34,7 @@ use tower::{
 
 use crate::{
     contract::{allocations_of, without_spans},
-    scripted::{Answer, Server, call, search_tool},
+    scripted::{Answer, Server, call, object, search_tool},
     support::Full,
 };
 
@@ -492,6 +494,70 @@ async fn no_layer_waits_for_itself_above_or_below_a_stock_layer() {
                 let answered = join_all(calls).await;
                 assert_eq!(answered, [true; 3], "{what} {place} {stock}");
             }
+        }
+    }
+}
+
+/// Two callers of one server: an admin sees a tool that only reads, takes a number and
+/// promises a long text, and another tool; a guest sees one of the same name that changes
+/// things, takes a text and promises nothing.
+async fn for_two_roles(request: Request) -> Result<Reply, BoxError> {
+    if !request.lists_tools() {
+        return Ok(CallToolResult::structured(json!({ "text": "x".repeat(500) })).into());
+    }
+    let is_admin = request.context().extensions().get::<&str>() == Some(&"admin");
+    let (kind, least) = if is_admin { ("integer", 500) } else { ("string", 0) };
+    let input = json!({ "type": "object", "properties": { "n": { "type": kind } } });
+    let output = json!({ "type": "object", "properties": { "text": { "minLength": least } } });
+    let shared = Tool::new("shared", "For both", object(input))
+        .with_raw_output_schema(object(output).into())
+        .with_annotations(ToolAnnotations::new().read_only(is_admin));
+    let only = is_admin.then(|| Tool::new("only", "For one", object(json!({}))));
+    Ok(ListToolsResult::with_all_items([shared].into_iter().chain(only).collect()).into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_layer_knows_the_tools_that_its_caller_sees() {
+    let stack = || {
+        let role =
+            |context: &Context| context.extensions().get::<&str>().map(|role| role.to_string());
+        StackLayer::new().vary_by(role)
+    };
+    let composite = CompositeLayer::new([CompositeTool::fan_out("all", "All", ["only"])]).unwrap();
+    let is_answered = |reply: &Reply| reply.error().is_none();
+    let content = |reply: &Reply| reply.tool_result().unwrap().structured_content.clone();
+    let finds = |reply: &Reply| content(reply).unwrap()["tools"][0]["name"] == "only";
+    let is_not_cut = |reply: &Reply| {
+        content(reply)
+            .is_none_or(|content| content["text"].as_str().is_none_or(|it| it.len() == 500))
+    };
+    type IsAdmins<'t> = &'t dyn Fn(&Reply) -> bool;
+    let cases: [(&str, StackLayer, &str, IsAdmins<'_>); 5] = [
+        (
+            "validate",
+            stack().validate(ValidateLayer::new().schema(SchemaMode::Strict)),
+            "shared",
+            &is_answered,
+        ),
+        ("filter", stack().filter(FilterLayer::new().read_only_only(true)), "shared", &is_answered),
+        ("composite", stack().composite(composite), "all", &is_answered),
+        (
+            "advertise",
+            stack().advertise(AdvertiseLayer::new().mode(Mode::Search)),
+            "search_tools",
+            &finds,
+        ),
+        ("bound", stack().bound(BoundLayer::new().max_result_bytes(300)), "shared", &is_not_cut),
+    ];
+    for (layer, stack, tool, is_admins) in cases {
+        let service = stack.layer(tower::service_fn(for_two_roles));
+        for role in ["admin", "guest", "admin", "guest"] {
+            let is_search = tool == "search_tools";
+            let arguments = if is_search { json!({ "query": "only" }) } else { json!({ "n": 1 }) };
+            let mut request = call(tool, arguments);
+            request.context_mut().extensions_mut().insert(role);
+            let reply = service.clone().oneshot(request).await.unwrap();
+            assert_eq!(is_admins(&reply), role == "admin", "{layer}, {role}: {reply:?}");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What becomes of a run that waits for a person when its client comes back with
 //! something else than it was given.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use mcp_composite::{
     composite::{Composite, CompositeLayer, CompositeTool, Limits, Step, Strategy},
     message::{Context, ToolAnswer},
-    state::{SignedState, StateStore, StoredState},
+    state::{PutError, SignedState, StateStore, StoredState, TakeError},
 };
 use rmcp::model::{CallToolResult, InputRequiredResult};
 use serde_json::{Value, json};
@@ -363,6 +364,46 @@ async fn a_run_asks_no_more_often_than_it_may() {
         result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
     let limit = "the run asks more often than `max_rounds` allows, which is 3";
     assert_eq!(texts, [&*format!("branch `curious` (tool `curious`) failed: {limit}"), "done"]);
+}
+
+/// A store that is away for whoever puts or for whoever takes.
+#[derive(Debug)]
+enum Away {
+    ToPut,
+    ToTake,
+}
+
+impl StateStore for Away {
+    fn put<'a>(&'a self, _: Vec<u8>, _: &'a [u8]) -> BoxFuture<'a, Result<String, PutError>> {
+        match self {
+            Self::ToPut => ready(Err(PutError::Unavailable("no route to 10.0.0.7".into()))).boxed(),
+            Self::ToTake => ready(Ok("a handle".to_owned())).boxed(),
+        }
+    }
+
+    fn take<'a>(&'a self, _: &'a str, _: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        ready(Err(TakeError::Unavailable("no route to 10.0.0.7".into()))).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_store_that_is_away_clients_learn_only_that_it_is() {
+    let server = server();
+    let call = Call::new("release", json!({}));
+    let result = call.clone().result(&service(composites(), Away::ToPut, &server)).await;
+    let told = "step `approve` failed: the run cannot wait for an answer at the moment";
+    assert_eq!(result.content[0].as_text().unwrap().text, told);
+
+    let service = service(composites(), Away::ToTake, &server);
+    let state = call.clone().state(&service).await;
+    match call.again(state).make(&service).await {
+        ToolAnswer::Error(error) => {
+            let told = "the state of the call is not available at the moment";
+            assert_eq!((error.code.0, &*error.message, error.data), (-32603, told, None));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.called(), ["details", "details"], "nothing was deployed");
 }
 
 #[tokio::test(start_paused = true)]
