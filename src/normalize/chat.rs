@@ -39,8 +39,13 @@ fn in_choices(choices: &[Value]) -> Result<Vec<Found<'_>>, OutputError> {
         let message = message.ok_or_else(|| match choice.get("delta") {
             Some(_) => OutputError::Stream,
             None => EXPECTED,
-        })?;
-        let mut calls = in_message(message)?;
+        });
+        let mut calls = match message.and_then(in_message) {
+            Ok(calls) => calls,
+            // None of its calls could be made, so that nothing is lost.
+            Err(_) if place > 0 => continue,
+            Err(error) => return Err(error),
+        };
         if matches!(choice["finish_reason"].as_str(), Some("length" | "content_filter"))
             && let Some(last) = calls.last_mut()
         {

@@ -93,6 +93,18 @@ fn calls_of_chat_completions_are_read() {
 }
 
 #[test]
+fn what_is_wrong_with_another_choice_does_not_spoil_the_first() {
+    let call = json!({ "id": "a", "function": { "name": "f", "arguments": "{}" } });
+    let first = json!({ "message": { "tool_calls": [call] } });
+    for other in [json!(1), json!({}), json!({ "message": { "tool_calls": "x" } })] {
+        let read = normalize(&json!({ "choices": [first, other] })).unwrap();
+        assert_eq!(told(&read), json!([["a", "f", {}]]), "{other}");
+        let read = normalize(&json!({ "choices": [other, first] }));
+        assert!(matches!(read, Err(OutputError::UnknownShape { .. })), "{read:?}");
+    }
+}
+
+#[test]
 fn calls_of_anthropic_are_read() {
     assert_eq!(
         told(&normalize(&example(Provider::Anthropic)).unwrap()),

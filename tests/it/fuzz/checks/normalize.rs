@@ -44,9 +44,11 @@ pub(super) fn check(data: &[u8]) {
 fn check_output(output: &Value) {
     let detected = Provider::detect(output);
     if let Ok(provider) = &detected {
-        // What is detected can be read.
-        provider.calls(output).unwrap_or_else(|error| panic!("{provider:?}: {error}"));
-        assert_eq!(normalize(output), provider.calls(output));
+        let calls = provider.calls(output);
+        // It may begin as one of the provider and go on as nobody's.
+        let is_read = matches!(calls, Ok(_) | Err(OutputError::UnknownShape { .. }));
+        assert!(is_read || calls == Err(OutputError::Stream), "{provider:?}: {calls:?}");
+        assert_eq!(normalize(output), calls);
     }
     for provider in PROVIDERS {
         let calls = provider.calls(output);
