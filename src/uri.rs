@@ -316,6 +316,7 @@ mod tests {
             ("docs://h/%c3%a9", "docs://h/%C3%A9"),
             ("docs://H/x", "docs://h/x"),
             ("docs://h/x#y", "docs://h/x"),
+            ("ftp://h:21/x", "ftp://h/x"),
             ("docs://h/%C3%A9#y", "docs://h/é"),
             ("https://H/x", "https://h/x"),
             ("https:/h/x", "https://h/x"),

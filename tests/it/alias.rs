@@ -138,6 +138,19 @@ async fn of_two_tools_under_one_name_the_alias_is_listed_and_called() {
 }
 
 #[tokio::test]
+async fn a_list_that_breaks_off_says_nothing_of_an_alias() {
+    let layer = tools([renamed("search_code", "search")]);
+    let paged = layer.layer(echoing(&["a", "b"]).page_size(1));
+    paged.oneshot(Request::list_tools()).await.unwrap();
+    let fails = |_: Request| async {
+        Ok::<Reply, Infallible>(ErrorData::internal_error("no", None).into())
+    };
+    let broken = layer.layer(service_fn(fails));
+    broken.oneshot(Request::list_tools_from(Some("1".to_owned()))).await.unwrap();
+    assert_eq!(layer.complaints(), [""; 0]);
+}
+
+#[tokio::test]
 async fn an_alias_of_nothing_is_complained_about_once_when_a_whole_list_was_seen() {
     let server = echoing(&["search_codes", "b", "c", "late"]).page_size(2);
     let layer = tools([renamed("search_code", "search"), renamed("late", "early")]);

@@ -221,8 +221,8 @@ async fn what_is_hidden_is_refused_as_unknown_by_all_that_asks_for_it() {
         (
             "completion/complete",
             template("db://{table}"),
-            // No server reads a template as a path: it is the name of another one.
-            template("db://x/../{table}"),
+            // No server reads a template as a URI: it is the name of another one.
+            template("DB://{table}"),
             ItemKind::ResourceTemplate,
             "db://{table}",
         ),
@@ -245,6 +245,13 @@ async fn what_is_hidden_is_refused_as_unknown_by_all_that_asks_for_it() {
         assert!(ask(&service, request(method, shown)).await.error().is_none(), "{method}");
         assert_eq!(library.asked(), [method]);
     }
+}
+
+#[tokio::test]
+async fn a_uri_that_cannot_be_read_passes_where_no_resource_is_hidden() {
+    let service = Library::default().under(&FilterLayer::new().tools(deny(["secret"])));
+    let read = request("resources/read", json!({ "uri": "web://a\tb" }));
+    assert!(ask(&service, read).await.refusal().is_none());
 }
 
 #[tokio::test]

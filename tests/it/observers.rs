@@ -382,6 +382,32 @@ async fn a_stack_has_those_that_its_composites_have_and_its_own() {
     assert_eq!((notes.lines().len(), own.lines()), (5, notes.lines()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_waited_elsewhere_starts_once() {
+    let notes = Arc::new(Notes::default());
+    let each = Step::for_each("each", json!([1]), "inner");
+    let composites = asking_within(CompositeTool::pipeline("outer", "Looks", [each]));
+    let ask = async |request| {
+        let layer = CompositeLayer::new(composites.clone()).unwrap().observer(notes.clone());
+        let store = SignedState::new("a key of at least thirty-two bytes").unwrap();
+        layer.state(store).layer(server()).oneshot(request).await.unwrap().into_tool_answer()
+    };
+    let mut request = testing::request("outer", json!({}));
+    *request.context_mut().meta_mut() = can_be_asked();
+    let ToolAnswer::InputRequired(asked) = ask(request.clone()).await else {
+        panic!("no question");
+    };
+    let keys = asked.input_requests.into_iter().flatten().map(|(key, _)| key);
+    let yes = json!({ "action": "accept", "content": {} });
+    let params = request.tool_call_mut().unwrap();
+    params.input_responses = Some(keys.map(|key| (key, yes.clone())).collect());
+    params.request_state = asked.request_state;
+    assert!(matches!(ask(request).await, ToolAnswer::Result(_)));
+    let lines = notes.lines();
+    let starts = lines.iter().filter(|line| *line == "outer each starts").count();
+    assert_eq!(starts, 1, "{lines:#?}");
+}
+
 /// One that cannot stand anything.
 struct Panics;
 
