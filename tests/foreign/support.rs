@@ -4,10 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        Mutex, MutexGuard, Once, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError},
     thread,
     time::Duration,
 };
