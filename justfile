@@ -9,9 +9,11 @@ check: fmt-check lint test doc package features examples deny shared foreign soa
 fmt-check:
     cargo fmt --check
 
-# Run clippy on all targets; warnings are errors.
+# Run clippy on all targets; warnings are errors. Those of `shared` and `foreign` are no part
+# of `cargo test`, and so not of `--all-targets` either.
 lint:
     cargo clippy --all-targets --all-features -- -D warnings
+    cargo clippy --all-features --test redis --test foreign -- -D warnings
     cargo clippy --all-targets --all-features --manifest-path benches/peers/Cargo.toml -- -D warnings
 
 # Run unit, integration and doc tests.
@@ -57,7 +59,6 @@ examples:
 
 # Test what replicas share; needs `redis-server`.
 shared:
-    cargo clippy --all-features --test redis -- -D warnings
     cargo test --all-features --test redis
 
 # Test with servers and clients that others wrote; needs Node, npm, Python and nginx.
