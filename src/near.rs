@@ -70,7 +70,7 @@ mod tests {
     fn long_candidates_take_no_time() {
         let word = "a".repeat(MAX_WORD);
         let long = "a".repeat(16 << 20);
-        let start = tokio::time::Instant::now();
+        let start = cpu_time::ThreadTime::now();
         assert_eq!(nearest(&word, &[&long, &word]), Some(&*word));
         assert!(start.elapsed() < std::time::Duration::from_secs(5));
     }

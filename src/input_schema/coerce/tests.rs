@@ -1,3 +1,4 @@
+use cpu_time::ThreadTime;
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 
@@ -411,7 +412,7 @@ fn schemas_without_end_have_one() {
         (json!({ "anyOf": wide, "oneOf": wide }), &list),
         (json!({ "properties": { "a": { "type": "array", "anyOf": wide } } }), &list),
     ] {
-        let start = tokio::time::Instant::now();
+        let start = ThreadTime::now();
         coerced(&schema, value.clone());
         assert!(start.elapsed() < std::time::Duration::from_secs(5), "{schema:.100}");
     }
@@ -449,7 +450,7 @@ fn a_schema_with_long_lists_does_not_take_longer() {
         }
         definitions.insert("15".to_owned(), json!({ "type": "integer" }));
         let schema = json!({ "$ref": "#/$defs/0", "$defs": definitions });
-        let start = tokio::time::Instant::now();
+        let start = ThreadTime::now();
         coerced(&schema, value.clone());
         let elapsed = start.elapsed();
         assert!(elapsed < std::time::Duration::from_secs(5), "{what}: {elapsed:?}");
