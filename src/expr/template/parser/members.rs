@@ -1,0 +1,179 @@
+//! What is read of a value: names with the keys that are written out after them, computed
+//! keys and slices.
+
+use super::{Mistake, Parsed, Parser, fault};
+use crate::expr::{
+    PathSegment,
+    template::{
+        filters::FILTERS,
+        names::{Path, Unknown},
+        syntax::Expr,
+        tokens::{Kind, Token},
+    },
+};
+
+impl<'t> Parser<'_, 't, '_> {
+    /// Parses a name and the keys that are written out after it.
+    pub(super) fn path(&mut self, name: &str, first: &Token<'t>) -> Parsed {
+        let mut segments = Vec::new();
+        let mut end = first.end;
+        loop {
+            let mark = self.place;
+            let segment = if self.take(".") {
+                self.key()?
+            } else if self.take("[") {
+                let literal = match self.next().map(|token| &token.kind) {
+                    Some(Kind::Text(key)) => Some(PathSegment::Key(key.clone())),
+                    Some(Kind::Number(number)) => number.parse().ok().map(PathSegment::Index),
+                    _ => None,
+                };
+                match literal {
+                    Some(segment) if self.take("]") => segment,
+                    _ => {
+                        self.place = mark;
+                        break;
+                    }
+                }
+            } else {
+                break;
+            };
+            if self.is("(") {
+                return Err(self.method(&segment, end));
+            }
+            segments.push(segment);
+            end = self.code.tokens[self.place - 1].end;
+            if name == "steps" && segments.len() == 1 {
+                self.check_dashes(&segments[0], first.start)?;
+            }
+        }
+        let text = &self.text[first.start..end];
+        if name == "steps" && segments.is_empty() && self.is("[") {
+            return Err(fault(
+                first.start,
+                "a step is named as it is: `steps.a`, `steps['a-b']` or `steps[0]`",
+            ));
+        }
+        let (start, used) = match self.scope.start(name, &segments, text) {
+            Ok(start) => start,
+            Err(Unknown::Template(reason)) => return Err(fault(first.start, reason)),
+            Err(Unknown::Reference(error)) => return Err(Mistake::Reference(error)),
+        };
+        segments.drain(..used);
+        let text = text.to_owned();
+        let (optional, asked, certain) = (false, false, true);
+        self.paths.push(Path { start, segments, optional, asked, certain, text });
+        Ok(Expr::Path(self.paths.len() - 1))
+    }
+
+    /// A step whose name has a `-` cannot be written as `steps.get-logs`: that
+    /// is a subtraction.
+    fn check_dashes(&self, step: &PathSegment, start: usize) -> Result<(), Mistake> {
+        let PathSegment::Key(key) = step else { return Ok(()) };
+        let mut word = key.clone();
+        let mut end = self.code.tokens[self.place - 1].end;
+        for token in &self.code.tokens[self.place..] {
+            let joins = token.start == end
+                && match token.kind {
+                    Kind::Symbol(symbol) => symbol == "-",
+                    Kind::Name(_) | Kind::Number(_) => true,
+                    Kind::Text(_) => false,
+                };
+            if !joins {
+                break;
+            }
+            word.push_str(&self.text[token.start..token.end]);
+            end = token.end;
+        }
+        if word == *key || word.ends_with('-') {
+            return Ok(());
+        }
+        let near = self.scope.nearest_step(&word).unwrap_or(&word);
+        Err(fault(start, format!("`steps.{word}` is a subtraction: write `steps['{near}']`")))
+    }
+
+    /// Parses what is read of the value of `expression`.
+    pub(super) fn postfix(&mut self, mut expression: Expr) -> Parsed {
+        loop {
+            let height = self.height;
+            let end = self.place.checked_sub(1).map_or(0, |last| self.code.tokens[last].end);
+            if self.take(".") {
+                let segment = self.key()?;
+                if self.is("(") {
+                    return Err(self.method(&segment, end));
+                }
+                let key = match segment {
+                    PathSegment::Key(key) => Expr::Text(key.into()),
+                    PathSegment::Index(index) => Expr::Number(index.to_string().into()),
+                };
+                expression = part(expression, key);
+            } else if self.is("[") {
+                self.next();
+                expression = self.bracket(expression)?;
+            } else if self.is("(") {
+                return Err(fault(self.at(), "this cannot be called"));
+            } else {
+                return Ok(expression);
+            }
+            self.raise(height)?;
+        }
+    }
+
+    /// Parses a computed key, or a slice.
+    fn bracket(&mut self, of: Expr) -> Parsed {
+        let mut bounds = [None, None, None];
+        let mut bound = 0;
+        let mut height = self.height;
+        loop {
+            if self.take("]") {
+                break;
+            }
+            if self.take(":") {
+                bound += 1;
+                if bound > 2 {
+                    self.place -= 1;
+                    return Err(self.unexpected("`]`"));
+                }
+            } else if bounds[bound].is_none() {
+                bounds[bound] = Some(Box::new(self.expression()?));
+                height = height.max(self.height);
+            } else {
+                return Err(self.unexpected("`]`"));
+            }
+        }
+        self.height = height;
+        match bounds {
+            [Some(key), None, None] if bound == 0 => Ok(part(of, *key)),
+            _ if bound == 0 => Err(fault(self.at_previous(), "expected a key")),
+            bounds => Ok(Expr::Slice { of: Box::new(of), bounds }),
+        }
+    }
+
+    fn key(&mut self) -> Result<PathSegment, Mistake> {
+        match self.next().map(|token| &token.kind) {
+            Some(Kind::Name(key)) => Ok(PathSegment::Key((*key).to_owned())),
+            Some(Kind::Number(number)) if number.parse::<usize>().is_ok() => {
+                Ok(PathSegment::Index(number.parse().unwrap_or_default()))
+            }
+            other => {
+                if other.is_some() {
+                    self.place -= 1;
+                }
+                Err(self.unexpected("a key"))
+            }
+        }
+    }
+
+    /// Says that there are filters instead of methods.
+    fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
+        let PathSegment::Key(name) = segment else { return fault(at, "this cannot be called") };
+        let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
+        let near = crate::near::nearest(name, &known);
+        let filter = if known.contains(&&**name) { Some(&**name) } else { near };
+        let filter = filter.map(|filter| format!(": write `… | {filter}`")).unwrap_or_default();
+        fault(at, format!("`.{name}()` is a method, and values have none{filter}"))
+    }
+}
+
+fn part(of: Expr, key: Expr) -> Expr {
+    Expr::Part { of: Box::new(of), key: Box::new(key), optional: false }
+}
