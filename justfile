@@ -14,6 +14,7 @@ fmt-check:
 lint:
     cargo clippy --all-targets --all-features -- -D warnings
     cargo clippy --all-features --test redis --test foreign -- -D warnings
+    cargo clippy --no-default-features --lib --tests -- -D warnings
     cargo clippy --all-targets --all-features --manifest-path benches/peers/Cargo.toml -- -D warnings
 
 # Run unit, integration and doc tests.

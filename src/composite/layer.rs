@@ -220,7 +220,7 @@ impl CompositeLayer {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "config", feature = "redis"))]
 impl CompositeLayer {
     /// What the definitions came to, with all that they leave open.
     pub(crate) fn compiled(&self) -> impl fmt::Debug {

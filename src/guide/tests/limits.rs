@@ -131,11 +131,16 @@ pub(super) struct Row {
     /// How the value is written.
     value: String,
     /// Where a file can set it, if it can.
+    #[cfg_attr(
+        not(all(feature = "config", feature = "redis")),
+        expect(dead_code, reason = "only `defaults` reads it, which needs files and all stores")
+    )]
     set_with: String,
     /// The constants that have it.
     constants: Vec<String>,
 }
 
+#[cfg(all(feature = "config", feature = "redis"))]
 impl Row {
     /// The keys of a file, with the sections they are in.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
