@@ -131,9 +131,6 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     if let Some(source) = error.source() {
         return Some(source);
     }
-    if let Some(ServiceError::TransportSend(sent)) = error.downcast_ref() {
-        return Some(&*sent.error);
-    }
     match error.downcast_ref() {
         Some(ClientInitializeError::TransportError { error, .. }) => return Some(&*error.error),
         // What failed first only says that the server is an older one.
