@@ -210,12 +210,17 @@ where
     let mut pages = Pages::new();
     let mut cursor = None;
     loop {
+        let is_first = cursor.is_none();
         let request = Request::list_tools_from(cursor).with_context(context.clone());
         let mut reply = service
             .clone()
             .oneshot(request)
             .await
             .map_err(|error| ListError::Service(error.into().to_string()))?;
+        // A handler without the `tools` capability does not support the method.
+        if is_first && reply.is_method_not_found() {
+            return Ok(tools);
+        }
         if let Some(error) = reply.error() {
             return Err(ListError::Refused(error.message.to_string()));
         }

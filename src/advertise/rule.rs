@@ -41,6 +41,8 @@ pub struct Memo(Way);
 enum Way {
     /// Nothing that concerns the rule.
     Passes,
+    /// It asks for the server's capabilities.
+    Declares,
     /// It lists tools; what page, if that is looked at.
     Lists(Option<Page>),
     /// It called [`CALL`].
@@ -113,6 +115,9 @@ impl AdvertiseRule {
                 ControlFlow::Break(Self::search(request, known))
             }
             (Subject::Item(ItemKind::Tool, CALL), Mode::Search) => self.call(request),
+            (_, Mode::Search) if request.asks_for_capabilities() => {
+                ControlFlow::Continue(Memo(Way::Declares))
+            }
             (Subject::Item(ItemKind::Tool, name), _) if !policy.admits(name) => {
                 ControlFlow::Break(Reply::unknown_tool(name.to_owned()))
             }
@@ -203,6 +208,7 @@ impl InterceptInformed for AdvertiseRule {
         let policy = &*self.0;
         match way {
             Way::Passes => (),
+            Way::Declares => reply.declare_tools(),
             Way::Lists(page) => {
                 if reply.refuse_other_than_list(ItemKind::Tool) {
                     return;

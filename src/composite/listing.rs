@@ -15,12 +15,35 @@ pub(super) struct Listing {
     pub(super) complaints: Complaints,
 }
 
+/// The part of a request that composites change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Concern {
+    /// The list of tools.
+    Tools,
+    /// The capabilities that the server declares.
+    Capabilities,
+    Nothing,
+}
+
+// === impl Concern ===
+
+impl Concern {
+    pub(super) fn of(request: &Request) -> Self {
+        if request.lists_tools() {
+            Self::Tools
+        } else if request.asks_for_capabilities() {
+            Self::Capabilities
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
 // === impl Listing ===
 
 impl InterceptInformed for Listing {
     type Derived = Resolved;
-    /// Whether tools are listed.
-    type Memo = bool;
+    type Memo = Concern;
 
     fn derive(&self, tools: &Tools) -> Resolved {
         Resolved::new(&self.program, tools, &self.complaints)
@@ -42,15 +65,22 @@ impl InterceptInformed for Listing {
         &self,
         request: &mut Request,
         _: Option<&Arc<Known<Resolved>>>,
-    ) -> ControlFlow<Reply, bool> {
-        ControlFlow::Continue(request.lists_tools())
+    ) -> ControlFlow<Reply, Concern> {
+        ControlFlow::Continue(Concern::of(request))
     }
 
-    fn awaits_reply(&self, lists: &bool) -> bool {
-        *lists && !self.program.is_empty()
+    fn awaits_reply(&self, concern: &Concern) -> bool {
+        *concern != Concern::Nothing && !self.program.is_empty()
     }
 
-    fn on_reply(&self, _: bool, known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
+    fn on_reply(&self, concern: Concern, known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
+        if concern == Concern::Capabilities {
+            reply.declare_tools();
+            return;
+        }
+        if known.is_some() {
+            reply.list_missing_tools();
+        }
         if reply.refuse_other_than_list(ItemKind::Tool) {
             return;
         }

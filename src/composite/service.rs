@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::{
     CompositeLayer, Preview,
-    listing::Listing,
+    listing::{Concern, Listing},
     resolve::Resolved,
     rounds::{self, Settings},
     run::Runner,
@@ -159,7 +159,7 @@ where
         let program = &self.listing.rule().program;
         let state = if program.is_empty() {
             State::Passed { reply: self.listing.inner_mut().call(request) }
-        } else if request.lists_tools() {
+        } else if Concern::of(&request) != Concern::Nothing {
             State::Listed { reply: Box::pin(self.listing.call(request)) }
         } else {
             match request.tool_call().and_then(|call| program.find(&call.name)) {

@@ -5,7 +5,6 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
-use rmcp::model::{ErrorCode, ListToolsResult};
 use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -166,22 +165,13 @@ impl<S: Clone> Functions<S> {
     }
 }
 
-/// Says that there are tools, in the answer to whoever asks what the server can do.
-fn declare_in(reply: &mut Reply) {
-    if let Some(capabilities) = reply.capabilities_mut() {
-        capabilities.tools.get_or_insert_default();
-    }
-}
-
 /// Puts the functions on a page of tools; on the first one of a service that has none, too.
 fn list(functions: &ToolSet, is_first: bool, reply: &mut Reply) {
     if functions.is_empty() {
         return;
     }
-    let knows_no_tools =
-        reply.error().is_some_and(|error| error.code == ErrorCode::METHOD_NOT_FOUND);
-    if is_first && knows_no_tools {
-        *reply = ListToolsResult::with_all_items(Vec::new()).into();
+    if is_first {
+        reply.list_missing_tools();
     }
     if reply.refuse_other_than_list(ItemKind::Tool) {
         return;
@@ -212,7 +202,7 @@ where
             }
             StateProj::Declared { reply } => {
                 let mut reply = ready!(reply.poll(cx)).map_err(Into::into)?;
-                declare_in(&mut reply);
+                reply.declare_tools();
                 Poll::Ready(Ok(reply))
             }
             StateProj::Running { reply } => reply.as_mut().poll(cx),

@@ -124,6 +124,26 @@ impl Reply {
         }
     }
 
+    /// Adds the `tools` capability to the answer to `initialize` or `server/discover`.
+    pub(crate) fn declare_tools(&mut self) {
+        if let Some(capabilities) = self.capabilities_mut() {
+            capabilities.tools.get_or_insert_default();
+        }
+    }
+
+    /// Replaces "method not found", the answer of a server without tools to `tools/list`,
+    /// with an empty list, so that a layer can add tools of its own.
+    pub(crate) fn list_missing_tools(&mut self) {
+        if self.is_method_not_found() {
+            *self = ListToolsResult::default().into();
+        }
+    }
+
+    /// Returns `true` if the server does not support the method of the request.
+    pub(crate) fn is_method_not_found(&self) -> bool {
+        matches!(&*self.0, Answer::Error(error) if error.code == ErrorCode::METHOD_NOT_FOUND)
+    }
+
     /// A page of tools, if the reply is one.
     #[must_use]
     pub fn tools(&self) -> Option<&ListToolsResult> {

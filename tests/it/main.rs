@@ -47,6 +47,7 @@ mod mermaid;
 mod meters;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod missing_tools;
 #[cfg(feature = "normalize")]
 mod normalize;
 mod observers;

@@ -1,0 +1,118 @@
+//! Handlers that offer no tools, behind layers that list tools.
+
+use mcp_composite::{
+    adapter::HandlerService,
+    advertise::{AdvertiseLayer, Mode},
+    composite::{CompositeLayer, CompositeTool, Step},
+    filter::FilterLayer,
+    functions::{FunctionsLayer, ToolSet, tool_fn},
+    message::{Context, Reply, Request},
+    stack::StackLayer,
+};
+use rmcp::{ErrorData, RoleServer, ServerHandler, model::*, service::RequestContext};
+use serde_json::json;
+use tower::{BoxError, Layer, Service, ServiceExt};
+
+use crate::support::capture_logs;
+
+/// A handler that offers one prompt and no tools.
+#[derive(Clone)]
+struct Prompts;
+
+impl ServerHandler for Prompts {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_prompts().build())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(vec![Prompt::new("greet", Some("Greets"), None)]))
+    }
+}
+
+async fn list<S>(service: S) -> Reply
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>>,
+{
+    service.oneshot(Request::list_tools()).await.map_err(Into::into).unwrap()
+}
+
+fn names(reply: &Reply) -> Vec<&str> {
+    reply.tools().unwrap().tools.iter().map(|tool| &*tool.name).collect()
+}
+
+async fn capabilities<S>(service: S) -> ServerCapabilities
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>>,
+{
+    let discover = DiscoverRequest::new(DiscoverRequestParams::default());
+    let request = Request::new(discover, Context::default());
+    let reply = service.oneshot(request).await.map_err(Into::into).unwrap();
+    match reply.into_result().unwrap() {
+        ServerResult::DiscoverResult(result) => result.capabilities,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A composite that calls no tool.
+fn question() -> CompositeTool {
+    let step = Step::elicitation("sure", "Sure?", json!({ "type": "object", "properties": {} }));
+    CompositeTool::workflow("confirm", "Asks", [step])
+}
+
+#[tokio::test]
+async fn empty_stack_passes_method_not_found_through() {
+    let service = StackLayer::new().layer(HandlerService::new(Prompts));
+    let reply = list(service.clone()).await;
+    assert_eq!(reply.error().unwrap().code, ErrorCode::METHOD_NOT_FOUND);
+    assert_eq!(capabilities(service).await.tools, None);
+}
+
+#[tokio::test]
+async fn composite_is_listed_above_a_handler_without_tools() {
+    let layer = CompositeLayer::new([question()]).unwrap();
+    let service = layer.layer(HandlerService::new(Prompts));
+    assert_eq!(names(&list(service.clone()).await), ["confirm"]);
+    assert!(capabilities(service).await.tools.is_some());
+}
+
+#[tokio::test]
+async fn composite_with_missing_targets_leaves_an_empty_list() {
+    let (logged, _guard) = capture_logs();
+    let layer = CompositeLayer::new([CompositeTool::fan_out("both", "Both", ["a", "b"])]).unwrap();
+    let service = layer.layer(HandlerService::new(Prompts));
+    assert_eq!(names(&list(service).await), [""; 0]);
+    let logged = logged.text();
+    assert!(logged.contains("composite `both` is not listed"), "{logged}");
+    assert!(!logged.contains("method"), "the catalog is known: {logged}");
+}
+
+#[tokio::test]
+async fn functions_are_listed_above_a_handler_without_tools() {
+    let tool = Tool::new("now", "The time", JsonObject::new());
+    let functions = ToolSet::new([tool_fn(tool, async |_: JsonObject, _| "noon")]).unwrap();
+    let service = FunctionsLayer::new(functions).layer(HandlerService::new(Prompts));
+    assert_eq!(names(&list(service.clone()).await), ["now"]);
+    assert!(capabilities(service).await.tools.is_some());
+}
+
+#[tokio::test]
+async fn search_mode_is_declared_above_a_handler_without_tools() {
+    let service = AdvertiseLayer::new().mode(Mode::Search).layer(HandlerService::new(Prompts));
+    assert_eq!(names(&list(service.clone()).await), ["search_tools", "call_tool"]);
+    assert!(capabilities(service).await.tools.is_some());
+}
+
+#[tokio::test]
+async fn filter_by_annotation_refuses_calls_above_a_handler_without_tools() {
+    let (logged, _guard) = capture_logs();
+    let filter = FilterLayer::new().read_only_only(true);
+    let service = filter.layer(HandlerService::new(Prompts));
+    let reply = service.oneshot(Request::call_tool("x")).await.unwrap();
+    assert_eq!(reply.error().unwrap().code, ErrorCode::INVALID_PARAMS);
+    let logged = logged.text();
+    assert!(!logged.contains("are not known"), "{logged}");
+}
