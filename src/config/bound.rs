@@ -105,7 +105,7 @@ pub(super) fn build(
 
 impl BoundConfig {
     /// Keeps results where they are kept now, unless they are to be kept otherwise.
-    #[cfg(any(feature = "stdio", feature = "http", test))]
+    #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =
             (&mut self.results, &before.results)

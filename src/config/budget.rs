@@ -151,7 +151,7 @@ enum PerName {
 pub(super) struct BudgetConfig {
     layer: BudgetLayer,
     #[cfg_attr(
-        not(any(feature = "stdio", feature = "http", test)),
+        not(any(feature = "stdio", feature = "http")),
         expect(dead_code, reason = "only a gateway puts one file in the place of another")
     )]
     settings: Settings,
@@ -248,7 +248,7 @@ pub(super) fn build(
 
 impl BudgetConfig {
     /// Keeps what is left where it is kept now, unless it is to be kept otherwise.
-    #[cfg(any(feature = "stdio", feature = "http", test))]
+    #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();

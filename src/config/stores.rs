@@ -17,7 +17,7 @@ pub(super) struct Stores {
 
 impl Stores {
     /// Keeps what is kept where it is kept now, unless it is to be kept otherwise.
-    #[cfg(any(feature = "stdio", feature = "http", test))]
+    #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         self.state.take_over(&before.state);
         self.budget.take_over(&before.budget);

@@ -1,25 +1,15 @@
 //! Streamable HTTP, over real sockets: nothing here can pause the time.
 
 use std::{
-    convert::Infallible,
-    error::Error,
     fmt::Write as _,
     future,
     net::SocketAddr,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use axum::{
-    http::{StatusCode, header::WWW_AUTHENTICATE},
-    middleware::{Next, from_fn},
-    response::IntoResponse,
-};
 use mcp_composite::{
-    adapter::{RemoteService, ServeService},
+    adapter::ServeService,
     changes::Changes,
     composite::{CompositeLayer, CompositeTool},
     message::{Reply, Request},
@@ -43,7 +33,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
-use tower::{BoxError, ServiceExt, layer::util::Identity, service_fn};
+use tower::{BoxError, layer::util::Identity, service_fn};
 
 use crate::support::{Era, Human, Hung, soon, tool, unusual};
 
@@ -71,7 +61,7 @@ pub(crate) async fn serve<S: ServerHandler + Clone>(server: S, sessions: bool) -
     listen(axum::Router::new().fallback_service(service), shutdown).await
 }
 
-async fn listen(router: axum::Router, shutdown: CancellationToken) -> Server {
+pub(crate) async fn listen(router: axum::Router, shutdown: CancellationToken) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut serving = JoinSet::new();
@@ -445,47 +435,4 @@ async fn headers_of_a_call_are_checked_against_the_tool_that_was_listed() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("north"), "{answer}");
     let result = send(&client, "tools/call", call("both")).await;
     assert_eq!(result["isError"], false);
-}
-
-/// A backend that demands a token once `locked` is true.
-async fn guarded(locked: &'static AtomicBool) -> Server {
-    let base = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
-    let handler = ServeService::new(service_fn(echo), base);
-    let config = StreamableHttpServerConfig::default();
-    let sessions = Arc::new(LocalSessionManager::default());
-    let service = StreamableHttpService::new(move || Ok(handler.clone()), sessions, config);
-    let challenge = r#"Bearer realm="docs", error="invalid_token""#;
-    let guard = from_fn(move |request: axum::extract::Request, next: Next| async move {
-        match locked.load(Ordering::Relaxed) {
-            true => (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, challenge)]).into_response(),
-            false => next.run(request).await,
-        }
-    });
-    listen(axum::Router::new().fallback_service(service).layer(guard), CancellationToken::new())
-        .await
-}
-
-async fn echo(_: Request) -> Result<Reply, Infallible> {
-    Ok(CallToolResult::success(vec![]).into())
-}
-
-#[tokio::test]
-async fn auth_challenge_of_a_backend_is_logged() {
-    static LOCKED: AtomicBool = AtomicBool::new(true);
-    let server = guarded(&LOCKED).await;
-    let url = format!("http://{}/", server.address);
-    let challenge = r#"authorization required: Bearer realm="docs", error="invalid_token""#;
-
-    let remote = RemoteService::builder("docs").http(&url, []);
-    let error = soon(remote.connected()).await.unwrap_err();
-    assert!(error.contains(challenge), "while connecting: {error}");
-
-    LOCKED.store(false, Ordering::Relaxed);
-    let remote = RemoteService::builder("docs").http(&url, []);
-    soon(remote.connected()).await.unwrap();
-    LOCKED.store(true, Ordering::Relaxed);
-    let error = soon(remote.clone().oneshot(Request::call_tool("x"))).await.unwrap_err();
-    assert_eq!(error.to_string(), "backend `docs` could not answer", "clients do not learn it");
-    let reason = error.source().unwrap().to_string();
-    assert!(reason.contains(challenge), "while calling: {reason}");
 }

@@ -4,6 +4,8 @@
 
 mod advertise;
 mod alias;
+#[cfg(feature = "http")]
+mod authorization;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod backends;
 mod bound;
@@ -32,6 +34,7 @@ mod handler;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod hide_the_parts;
 mod http;
+#[cfg(feature = "config")]
 mod include;
 #[path = "../../examples/soak/invariants.rs"]
 mod invariants;

@@ -1,8 +1,6 @@
 //! Composites as pictures, and what became of their runs.
 
 use std::{
-    fs,
-    path::Path,
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -349,12 +347,12 @@ async fn what_a_run_calls_that_is_no_longer_kept_takes_the_place_of_none() {
 #[cfg(feature = "config")]
 #[test]
 fn all_examples_are_drawn() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut count = 0;
-    for entry in fs::read_dir(examples).unwrap() {
+    for entry in std::fs::read_dir(examples).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "toml") {
-            let text = fs::read_to_string(&path).unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
             let config = mcp_composite::config::Config::from_toml_str_with_env(&text, |_| {
                 Some("x".to_owned())
             });

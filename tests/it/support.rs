@@ -133,7 +133,6 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Waits, in real time, for something that a process does.
-#[cfg(feature = "stdio")]
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     soon(async {
         while !is_so().await {
