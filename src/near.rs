@@ -40,7 +40,7 @@ fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
 
 /// The word without what only tells spellings apart, such as `maxParallel` from
 /// `max-parallel`.
-fn plain(word: &str) -> String {
+pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }
 

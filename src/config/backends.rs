@@ -12,7 +12,7 @@ use super::{
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     duration::Duration,
     filter::{self, FilterTable},
-    header,
+    header, hints,
     masks::is_word,
     read::Reader,
     router::RouterConfig,
@@ -291,6 +291,10 @@ impl Builder<'_, '_, '_> {
 
     fn stdio(&mut self, table: BackendTable) -> Option<StdioConfig> {
         let command = match table.command {
+            Some(command) if is_command_line(&command) => {
+                self.report(["command"], hints::command_line(&command));
+                None
+            }
             Some(command) => self.filled("command", command),
             None => {
                 self.report(["command"], "missing key `command`");
@@ -454,6 +458,15 @@ impl Builder<'_, '_, '_> {
 /// The name of a header, unless it may be more than a name.
 fn named(header: &str) -> String {
     if is_word(header) { format!(" `{header}`") } else { String::new() }
+}
+
+/// Whether this is a program together with its arguments, as a shell would take it.
+/// The path of a program can have spaces, too.
+fn is_command_line(command: &str) -> bool {
+    let mut words = command.split_whitespace();
+    let is_path = words.next().is_none_or(|program| program.contains(['/', '\\']));
+    let mut arguments = words.peekable();
+    arguments.peek().is_some() && (!is_path || arguments.any(|word| word.starts_with('-')))
 }
 
 fn is_name(name: &str) -> bool {

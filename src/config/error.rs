@@ -27,7 +27,8 @@ pub(super) const MAX_MISTAKES: usize = 100;
 /// 4 | tols = ["github_search"]
 ///   | ^^^^
 /// ```
-#[derive(Debug)]
+///
+/// `Debug` prints the same, since `main` prints an error that it returns so.
 pub struct ConfigError {
     file: Option<PathBuf>,
     kind: ErrorKind,
@@ -41,7 +42,6 @@ pub struct Mistake {
     place: Place,
 }
 
-#[derive(Debug)]
 enum ErrorKind {
     Unreadable(io::Error),
     Mistaken {
@@ -128,6 +128,17 @@ impl fmt::Display for ConfigError {
             (0, true) => Ok(()),
             (0, false) => f.write_str("\n\nthe rest of the file may hold more mistakes"),
             _ => write!(f, "\n\nonly the first {MAX_MISTAKES} mistakes are shown"),
+        }
+    }
+}
+
+/// As `Display`, and the cause: whoever prints only this prints no
+/// [source](std::error::Error::source).
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            ErrorKind::Unreadable(error) => write!(f, "{self}: {error}"),
+            ErrorKind::Mistaken { .. } => write!(f, "{self}"),
         }
     }
 }

@@ -3,6 +3,7 @@ use std::{fmt, ops::Range};
 use serde::de::{self, Expected, Unexpected};
 
 use super::{
+    hints,
     masks::is_word,
     read::{Node, address},
     source::shown,
@@ -108,7 +109,8 @@ fn words(expected: &dyn Expected) -> String {
 /// A word that is not known. One that is no plain word is not told, since it
 /// may be a secret in the wrong place.
 pub(super) fn unknown(what: &str, word: &str, expected: &[&str]) -> String {
-    let hint = match (nearest(word, expected), expected) {
+    let near = nearest(word, expected).or_else(|| hints::synonym(word, expected));
+    let hint = match (near, expected) {
         (Some(near), [_]) => format!("did you mean `{near}`?"),
         (Some(near), _) => format!("did you mean `{near}`? expected {}", one_of(expected)),
         (None, _) => format!("expected {}", one_of(expected)),

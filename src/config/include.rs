@@ -19,6 +19,7 @@ use toml::{
 };
 
 use super::{
+    hints,
     masks::{is_word, masked_path, masks, values},
     read::{Fault, Node},
 };
@@ -170,24 +171,19 @@ impl Texts {
 
     /// Parses all texts into one tree.
     pub(super) fn parse(&self) -> Parsed<'_> {
-        let (table, errors) = DeTable::parse_recoverable(self.text_of(0));
-        let span = table.span();
-        let mut main = table.into_inner();
-        let masked =
-            |text, table: &DeTable<'_>, errors: &[Error]| masks(text, table, !errors.is_empty());
         let mut parsed = Parsed {
-            masks: masked(self.text_of(0), &main, &errors),
+            masks: Vec::new(),
             root: Spanned::new(0..0, DeValue::Boolean(false)),
-            errors: vec![(0, errors)],
+            errors: Vec::new(),
             faults: Vec::new(),
             before: vec![0],
         };
+        let table = parsed.parse(self.text_of(0), 0);
+        let span = table.span();
+        let mut main = table.into_inner();
         for place in 1..self.files.len() {
             let (text, start) = (self.text_of(place), self.files[place].start);
-            let (table, errors) = DeTable::parse_recoverable(text);
-            let masks = masked(text, table.get_ref(), &errors);
-            parsed.masks.extend(masks.into_iter().map(|mask| mask.start + start..mask.end + start));
-            parsed.errors.push((start, errors));
+            let table = parsed.parse(text, start);
             parsed.before.push(composites(&main));
             parsed.add(&mut main, moved_table(table.into_inner(), start));
         }
@@ -262,6 +258,22 @@ fn is_same(a: &Path, b: &Path) -> bool {
 // === impl Parsed ===
 
 impl<'t> Parsed<'t> {
+    /// Parses the text that begins at `start`.
+    fn parse(&mut self, text: &'t str, start: usize) -> Spanned<DeTable<'t>> {
+        // No TOML begins so, and what the parser would say of it helps nobody.
+        if let Some(at) = hints::start_of_json(text) {
+            let span = start + at..start + at + 1;
+            self.masks.push(span.end..start + text.len());
+            self.faults.push(Fault { path: Vec::new(), message: hints::json(text), span });
+            return Spanned::new(0..text.len(), DeTable::new());
+        }
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let masks = masks(text, table.get_ref(), !errors.is_empty());
+        self.masks.extend(masks.into_iter().map(|mask| mask.start + start..mask.end + start));
+        self.errors.push((start, errors));
+        table
+    }
+
     /// Adds what was parsed of an included file.
     fn add(&mut self, main: &mut DeTable<'t>, included: DeTable<'t>) {
         for (key, node) in included {

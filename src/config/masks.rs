@@ -135,6 +135,8 @@ fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
                 ALIASES => aliases(node, masks),
                 VALIDATE => others(&VALIDATE_KEYS, node, masks),
                 key if OPEN_LISTS.contains(&key) => (),
+                // So is one with its arguments in one text.
+                "command" if has_several_words(node) => values(node, masks),
                 // A command with its arguments in an array is no command.
                 key => other(&OPEN_KEYS, key, node, masks),
             }),
@@ -156,6 +158,10 @@ fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
             _ => values(node, masks),
         }
     }
+}
+
+fn has_several_words(node: &Node<'_>) -> bool {
+    node.get_ref().as_str().is_some_and(|text| text.trim().contains(char::is_whitespace))
 }
 
 fn aliases(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {

@@ -467,6 +467,7 @@ mod filter;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod gateway;
 mod header;
+mod hints;
 mod include;
 mod limits;
 mod masks;

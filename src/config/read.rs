@@ -20,6 +20,7 @@ use toml::{
 use super::{
     error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
+    hints,
     masks::{is_word, masked_path, values},
     source::{Source, is_unprintable},
     value::Value,
@@ -46,7 +47,7 @@ pub(super) struct Reader<'a, 't> {
     /// Which elements are hidden of which array.
     hidden_elements: HashMap<String, BTreeSet<usize>>,
     /// The way to the value that is being read.
-    path: Vec<Segment>,
+    pub(super) path: Vec<Segment>,
     faults: Vec<Fault>,
     /// The paths of the faults, and of what is missing because of them.
     told: BTreeSet<String>,
@@ -202,6 +203,12 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
+    /// Reports nothing more about what was read at `path`.
+    pub(super) fn mute(&mut self, path: &[Segment]) {
+        let (path, _) = self.locate(path);
+        self.told.insert(DisplayPath(&path).to_string());
+    }
+
     /// Whether a mistake was reported at or in what was read at a path.
     pub(super) fn has_fault_in(&self, path: &[Segment]) -> bool {
         let (path, _) = self.locate(path);
@@ -257,13 +264,17 @@ impl<'a, 't> Reader<'a, 't> {
                 continue;
             }
             let what = if self.path.is_empty() && is_section(node) { "section" } else { "key" };
-            let message = unknown(what, key.get_ref(), fields);
+            let hint = hints::of_key(&self.path, key.get_ref());
+            let message = match &hint {
+                Some(hint) => format!("unknown {what} `{}`: {}", key.get_ref(), hint.text),
+                None => unknown(what, key.get_ref(), fields),
+            };
             self.hidden.insert(address(node));
             let mut path = self.path.clone();
-            // A key that is only misspelled is not missing as well.
-            if let Some(near) = nearest(key.get_ref(), fields)
-                && !table.contains_key(near)
-            {
+            // A key that is only misspelled, or of another program, is not missing as well.
+            let near = nearest(key.get_ref(), fields).filter(|_| hint.is_none());
+            let meant = hint.map_or(&[][..], |hint| hint.keys).iter().copied().chain(near);
+            for near in meant.filter(|near| !table.contains_key(*near)) {
                 path.push(near.into());
                 self.told.insert(DisplayPath(&path).to_string());
                 path.pop();

@@ -229,8 +229,15 @@ enum OtherwiseForm {
 
 impl StepTable {
     pub(super) fn into_step(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Step {
+        let mistaken = reader.has_fault_in(&[path, &["type".into()]].concat());
+        if mistaken {
+            // Which keys have a meaning, and which are missing, depends on the type.
+            reader.mute(path);
+        }
+        let probable = self.probable_kind();
         let id = reader.required(self.id, "id", path);
         let kind = match self.kind {
+            None if mistaken => probable,
             None | Some(KindName::Tool) => StepKind::Tool,
             Some(KindName::ForEach) => StepKind::ForEach,
             Some(KindName::Switch) => StepKind::Switch,
@@ -280,6 +287,26 @@ impl StepTable {
         step.on_decline = on_refusal("on_decline", self.on_decline);
         step.on_cancel = on_refusal("on_cancel", self.on_cancel);
         step
+    }
+
+    /// What the step does, as far as its keys tell, if its type cannot be read.
+    const fn probable_kind(&self) -> StepKind {
+        if self.cases.is_some() || self.default.is_some() {
+            StepKind::Switch
+        } else if self.message.is_some()
+            || self.schema.is_some()
+            || self.on_decline.is_some()
+            || self.on_cancel.is_some()
+        {
+            StepKind::Elicitation
+        } else if self.collection.is_some()
+            || self.item_var.is_some()
+            || self.max_iterations.is_some()
+        {
+            StepKind::ForEach
+        } else {
+            StepKind::Tool
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use toml::de::{DeArray, DeInteger, DeValue};
 
 use super::{
     failure::{Failure, one_of},
+    hints,
     read::{Node, Reader},
     source::shown,
 };
@@ -71,6 +72,19 @@ impl<'a, 't> Value<'_, 'a, 't> {
                 visitor.visit_map(Entries { reader, entries, next: 0 })
             }
         }
+    }
+}
+
+impl Value<'_, '_, '_> {
+    /// What is wrong with an array where a table is expected.
+    fn instead_of_a_table(&self) -> String {
+        let array = self.node.get_ref().as_array();
+        let has_tables = array.is_some_and(|array| {
+            !array.is_empty() && array.iter().all(|element| element.get_ref().is_table())
+        });
+        let hint = Some(&self.reader.path).filter(|_| has_tables);
+        let hint = hint.and_then(|path| hints::of_array(path)).map(|hint| format!(": {hint}"));
+        format!("expected a table, found an array{}", hint.unwrap_or_default())
     }
 }
 
@@ -151,6 +165,7 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
         match (self.node.get_ref(), word) {
             // The type would find them too, but one at a time.
             (DeValue::Table(table), _) => self.reader.check_keys(table, keys),
+            (DeValue::Array(_), _) => return Err(Failure::new(self.instead_of_a_table())),
             (DeValue::String(_), Some(word)) => {
                 return visitor.visit_map(Word { key: word, value: Some(self) });
             }

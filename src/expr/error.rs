@@ -39,13 +39,13 @@ pub enum ExpressionError {
         text: String,
     },
     /// It refers to a field that records of steps do not have.
-    #[error("a step has no `{field}`: did you mean `{near}`{}?", Or(similar.as_deref()))]
+    #[error("a step has no `{field}`: did you mean {}`{near}`?", Either(similar.as_deref()))]
     UnknownField {
         /// The field.
         field: String,
         /// What was probably meant: the same of its output.
         near: String,
-        /// Or the field that it is a slip of.
+        /// The field that it is a slip of, which is more likely.
         similar: Option<String>,
     },
     /// It does not go on as a reference does.
@@ -127,8 +127,8 @@ pub enum EvaluationError {
 /// Prints what was probably meant.
 struct Near<'a>(Option<&'a str>);
 
-/// Prints a second thing that may have been meant.
-struct Or<'a>(Option<&'a str>);
+/// Prints what was more likely meant, before something else.
+struct Either<'a>(Option<&'a str>);
 
 // === impl ExpressionErrors ===
 
@@ -164,10 +164,10 @@ impl fmt::Display for Near<'_> {
     }
 }
 
-impl fmt::Display for Or<'_> {
+impl fmt::Display for Either<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(similar) => write!(f, " or `{similar}`"),
+            Some(similar) => write!(f, "`{similar}` or "),
             None => Ok(()),
         }
     }

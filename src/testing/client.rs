@@ -147,12 +147,14 @@ where
 /// A call of a backend runs out of time as the file has it. What a file says of how
 /// to connect a backend means nothing here.
 ///
-/// A file without backends needs no more than
-/// [`config.stack_layer()`](Config::stack_layer) around a server.
+/// If the file has no backends, because the program connects them in code, the servers
+/// stand behind the stack under whatever names they are given, and their tools have no
+/// prefix. If two have a tool of the same name, calls reach the first.
 ///
 /// # Panics
 ///
-/// Panics if a backend of the file has no server, or a server no backend.
+/// Panics if a backend of the file has no server, or if the file has backends and a
+/// server is given for none of them.
 #[cfg(feature = "config")]
 #[must_use]
 #[track_caller]
@@ -161,9 +163,18 @@ pub fn stack<'a>(
     servers: impl IntoIterator<Item = (&'a str, Server)>,
 ) -> Stack<Router> {
     let mut servers: Vec<_> = servers.into_iter().collect();
-    let mut router = Router::builder()
-        .separator(config.router().separator())
-        .conflicts(config.router().conflicts());
+    let mut router = Router::builder().separator(config.router().separator());
+    if config.backends().is_empty() {
+        router = router.conflicts(Conflicts::Priority);
+        if servers.is_empty() {
+            servers.push(("tools", Server::new()));
+        }
+        for (name, server) in servers.drain(..) {
+            router = router.backend(Backend::new(name, server));
+        }
+    } else {
+        router = router.conflicts(config.router().conflicts());
+    }
     for backend in config.backends() {
         let name = backend.name();
         let Some(place) = servers.iter().position(|(of, _)| *of == name) else {

@@ -82,6 +82,19 @@ fn a_file_that_cannot_be_read_is_an_error_with_a_source() {
     assert!(error.mistakes().is_empty());
 }
 
+/// What `main` prints if it returns the error: its `Debug` output.
+#[test]
+fn debug_of_an_error_is_what_is_displayed() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs/unknown_key.toml");
+    let error = Config::load(path).unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
+    assert_eq!(format!("{error:#?}"), error.to_string());
+
+    let error = Config::load("no/such/file.toml").unwrap_err();
+    let cause = error.source().unwrap();
+    assert_eq!(format!("{error:?}"), format!("cannot read `no/such/file.toml`: {cause}"));
+}
+
 #[test]
 fn each_wrong_element_is_told_at_its_place() {
     let error = Config::from_toml_str(

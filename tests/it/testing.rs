@@ -494,6 +494,25 @@ tools = ["one/find", "two.find"]
         assert_eq!(text_of(&testing::call(&service, "t", json!({})).await), "a");
     }
 
+    /// The program connects the backends of such a file in code.
+    #[tokio::test(start_paused = true)]
+    async fn servers_of_a_file_without_backends_stand_behind_it_under_their_own_names() {
+        let text = "[[composite_tools]]\nname = 'both'\ndescription = 'd'\ntools = ['a', 'b']";
+        let one = Server::new().says("a", "one");
+        let two = Server::new().says("b", "two").says("a", "second");
+        let service = testing::stack(&file(text), [("any", one), ("other", two)]);
+        let tools = testing::listed(&service).await;
+        let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
+        assert_eq!(names, ["a", "b", "both"]);
+        let result = testing::call(&service, "both", json!({})).await;
+        let branches = &result.structured_content.unwrap()["branches"];
+        assert_eq!(branches["a"]["output"], "one");
+        assert_eq!(branches["b"]["output"], "two");
+
+        let service = testing::stack(&file(""), []);
+        assert_eq!(testing::listed(&service).await.len(), 0);
+    }
+
     #[test]
     fn a_backend_without_a_server_and_a_server_without_a_backend_are_mistakes() {
         let with = |names: &[&'static str]| {

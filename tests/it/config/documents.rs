@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path};
 
-use mcp_composite::config::Config;
+use mcp_composite::{
+    config::Config,
+    testing::{self, Server},
+};
+use serde_json::json;
 
 /// Every file that stands in a document, with the name of the document.
 pub(crate) fn files() -> Vec<(String, String)> {
@@ -57,4 +61,38 @@ fn the_mistake_of_the_readme_is_told_so() {
     let (from, to) = (told.find("`title`").unwrap(), told.find("\n -->").unwrap());
     told.replace_range(from..to, "…");
     assert_eq!(told.trim_end(), shown.trim_end());
+}
+
+/// A tool that vMCP's `filter` leaves out is still called by composites.
+#[tokio::test(start_paused = true)]
+async fn the_filter_of_toolhive_becomes_what_hides_from_clients_only() {
+    let guide = include_str!("../../../src/docs/from_toolhive.md");
+    let row = guide.lines().find(|row| row.contains("aggregation.tools[].filter")).unwrap();
+    let here = row.split('|').nth(2).unwrap();
+    let key = here.split('`').nth(1).unwrap();
+    let (section, key) = key.split_once(' ').unwrap();
+
+    let file = format!(
+        r#"
+{section}
+{key} = ["shop_stock"]
+
+[[backends]]
+name = "shop"
+command = "shop"
+
+[[composite_tools]]
+name = "offer"
+description = "An offer"
+tools = ["shop/price"]
+"#
+    );
+    let config = Config::from_toml_str(&file).unwrap();
+    let shop = Server::new().says("price", "8").says("stock", "3");
+    let service = testing::stack(&config, [("shop", shop)]);
+    let tools = testing::listed(&service).await;
+    let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
+    assert_eq!(names, ["shop_stock", "offer"]);
+    assert_eq!(testing::call(&service, "offer", json!({})).await.is_error, Some(false));
+    testing::refused(&service, "shop_price", json!({})).await;
 }

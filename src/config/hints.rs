@@ -1,0 +1,231 @@
+//! What the keys and values of other programs' files are called in this one.
+
+use super::masks::is_word;
+use crate::{composite::Segment, near::plain};
+
+/// What a key of another program's file is in this one.
+pub(super) struct Hint {
+    /// The path of the table that has the key, without the places in arrays.
+    table: &'static [&'static str],
+    /// How it may be spelled, without `_`, `-` and capital letters.
+    spellings: &'static [&'static str],
+    /// What is written instead.
+    pub(super) text: &'static str,
+    /// The keys of the same table that say it, which are not missing as well.
+    pub(super) keys: &'static [&'static str],
+}
+
+const BACKEND: &[&str] = &["backends"];
+const STEP: &[&str] = &["composite_tools", "steps"];
+const ON_ERROR: &[&str] = &["composite_tools", "steps", "on_error"];
+
+const HINTS: [Hint; 22] = [
+    Hint {
+        table: &[],
+        spellings: &["mcpservers", "servers", "mcp"],
+        text: "write each server as `[[backends]]`, with `name`, and `command` and `args`, or `url`",
+        keys: &["backends"],
+    },
+    Hint {
+        table: &[],
+        spellings: &["proxy"],
+        text: "write `separator` in `[router]` and `tool_exposure` as `mode` in `[advertise]`; \
+               name, version and address are given to the program",
+        keys: &[],
+    },
+    Hint {
+        table: &[],
+        spellings: &["security"],
+        text: "write `max_argument_size` as `max_argument_bytes` in `[validate]`",
+        keys: &[],
+    },
+    Hint {
+        table: &[],
+        spellings: &["auth", "incomingauth", "outgoingauth"],
+        text: "clients are authenticated by what stands in front, which names them in the header \
+               that `[caller]` sets; backends get `headers`",
+        keys: &[],
+    },
+    Hint {
+        table: &[],
+        spellings: &["performance", "cache"],
+        text: "results are neither cached nor shared between calls",
+        keys: &[],
+    },
+    Hint {
+        table: &[],
+        spellings: &["observability", "telemetry", "logging"],
+        text: "logs, spans and metrics are set up in code",
+        keys: &[],
+    },
+    Hint {
+        table: &[],
+        spellings: &["aggregation"],
+        text: "write `conflictResolution` as `conflicts` in `[router]`, `filter` as `allow` in \
+               `[advertise]`, and `overrides` as `[[backends.aliases]]`",
+        keys: &[],
+    },
+    Hint {
+        table: &[],
+        spellings: &["compositetoolrefs"],
+        text: "write `include = [\"workflows/*.toml\"]`",
+        keys: &["include"],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["type"],
+        text: "write `transport`, or leave it out",
+        keys: &["transport"],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["bearertoken", "token"],
+        text: "write `headers = { Authorization = \"Bearer …\" }`",
+        keys: &["headers"],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["paramoverrides", "defaultargs", "injectargs", "overrides"],
+        text: "write `[[backends.aliases]]`, with `arguments`",
+        keys: &["aliases"],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["filter"],
+        text: "write `hide_tools`, or `allow` in `[advertise]` if composites call what clients \
+               may not",
+        keys: &[],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["retry"],
+        text: "write `on_error = \"retry\"` at the step of a composite: not every call may be \
+               repeated",
+        keys: &[],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["failoverfor", "priority"],
+        text: "write a composite with `strategy = \"fallback\"`",
+        keys: &[],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["concurrency", "ratelimit"],
+        text: "write `[[budget.limits]]`, or put a Tower layer around the backend",
+        keys: &[],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["circuitbreaker", "outlierdetection", "hedging"],
+        text: "put a Tower layer around the backend",
+        keys: &[],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["cache", "mirrorof", "mirrorpercent", "canaryof", "weight"],
+        text: "results are not cached, and calls are neither mirrored nor divided",
+        keys: &[],
+    },
+    Hint {
+        table: BACKEND,
+        spellings: &["disabled", "enabled"],
+        text: "leave out a backend that is not used",
+        keys: &[],
+    },
+    Hint {
+        table: STEP,
+        spellings: &["step"],
+        text: "write `tool` and `arguments` of the loop at the step itself",
+        keys: &["tool", "arguments"],
+    },
+    Hint {
+        table: STEP,
+        spellings: &["items", "foreach", "over"],
+        text: "write `collection`, with `type = \"for_each\"`",
+        keys: &["collection"],
+    },
+    Hint {
+        table: ON_ERROR,
+        spellings: &["retrydelay", "backoff"],
+        text: "write `delay`",
+        keys: &["delay"],
+    },
+    Hint {
+        table: ON_ERROR,
+        spellings: &["retries", "maxretries", "count", "attempts"],
+        text: "write `retry_count`",
+        keys: &["retry_count"],
+    },
+];
+
+/// Values that are a known one in other words.
+const SYNONYMS: [(&str, &[&str]); 4] = [
+    ("elicitation", &["approval", "approve", "ask", "confirm", "confirmation", "human"]),
+    ("for_each", &["loop", "map"]),
+    ("switch", &["branch", "case", "choice", "if"]),
+    ("http", &["sse", "streamablehttp"]),
+];
+
+/// What is written instead of the key `key` in the table at `table`.
+pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
+    let table = table.iter().filter_map(|segment| match segment {
+        Segment::Key(key) => Some(key.as_str()),
+        Segment::Index(_) => None,
+    });
+    let key = plain(key);
+    HINTS.iter().find(|hint| {
+        hint.spellings.contains(&key.as_str()) && table.clone().eq(hint.table.iter().copied())
+    })
+}
+
+/// The value among those that are expected that says the same as `word`.
+pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
+    let word = plain(word);
+    let (value, _) = SYNONYMS.iter().find(|(_, words)| words.contains(&word.as_str()))?;
+    expected.iter().copied().find(|expected| expected == value)
+}
+
+/// What is written instead of an array of tables at `path`.
+pub(super) fn of_array(path: &[Segment]) -> Option<String> {
+    let keys = path.iter().map(|segment| match segment {
+        Segment::Key(key) if is_word(key) => Some(key.as_str()),
+        _ => None,
+    });
+    let path = keys.collect::<Option<Vec<_>>>()?.join(".");
+    Some(match path.as_str() {
+        "" => return None,
+        "budget" => "write `[[budget.limits]]` for each limit".to_owned(),
+        path => format!("write `[{path}]`"),
+    })
+}
+
+/// Where the text begins, if it is JSON.
+pub(super) fn start_of_json(text: &str) -> Option<usize> {
+    let at = text.len() - text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).len();
+    text[at..].starts_with('{').then_some(at)
+}
+
+/// What is wrong with a text that is JSON.
+pub(super) fn json(text: &str) -> String {
+    let servers = match text.contains("\"mcpServers\"") || text.contains("\"servers\"") {
+        true => {
+            ", and each server as `[[backends]]`, with `name`, and `command` and `args`, or `url`"
+        }
+        false => "",
+    };
+    format!("this is JSON: write it as TOML{servers}")
+}
+
+/// What is wrong with a command that has its arguments in the same text.
+///
+/// It names the program only, since its arguments may be secret.
+pub(super) fn command_line(command: &str) -> String {
+    let program = command.split_whitespace().next().filter(|program| is_word(program));
+    let program = program.map(|program| format!(", as in `command = \"{program}\"`"));
+    format!(
+        "`command` is a program without its arguments{}: write these as `args`, each as a text of \
+         its own",
+        program.unwrap_or_default(),
+    )
+}
