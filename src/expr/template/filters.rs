@@ -15,7 +15,7 @@ use minijinja::{
 
 use self::{
     apply::apply,
-    operators::{add, concat, container, number, part, slice},
+    operators::{add, concat, container, number, ordered, part, slice},
 };
 use super::value::{Failure, Run, kind};
 
@@ -151,6 +151,7 @@ fn environment() -> Environment<'static> {
     // What operators become.
     environment.add_function("number", number);
     environment.add_function("add", add);
+    environment.add_function("ordered", ordered);
     environment.add_function("concat", concat);
     environment.add_function("container", container);
     environment.add_function("part", |state: &State<'_, '_>, of: Value, key: Value| {
@@ -173,9 +174,13 @@ fn add_tests(environment: &mut Environment<'static>) {
     environment.add_test("even", tests::is_even);
     environment.add_test("false", tests::is_false);
     environment.add_test("float", tests::is_float);
-    environment.add_test("ge", tests::is_ge);
-    for name in ["gt", "greaterthan"] {
-        environment.add_test(name, tests::is_gt);
+    for name in TESTS {
+        if let Some(symbol) = symbol_of(name) {
+            let test = move |state: &State<'_, '_>, value: &Value, other: &Value| {
+                ordered(state, value, symbol, other)
+            };
+            environment.add_test(name, test);
+        }
     }
     environment.add_test("in", |state: &State<'_, '_>, value: &Value, other: Value| {
         tests::is_in(state, value, &container(state, other)?)
@@ -187,10 +192,6 @@ fn add_tests(environment: &mut Environment<'static>) {
         environment.add_test(name, tests::is_integer);
     }
     environment.add_test("iterable", tests::is_iterable);
-    environment.add_test("le", tests::is_le);
-    for name in ["lt", "lessthan"] {
-        environment.add_test(name, tests::is_lt);
-    }
     environment.add_test("lower", tests::is_lower);
     environment.add_test("mapping", tests::is_mapping);
     environment.add_test("ne", tests::is_ne);
@@ -213,6 +214,31 @@ fn add_tests(environment: &mut Environment<'static>) {
     environment.add_test("endingwith", |value: &Value, end: &Value| {
         both_texts(value, end).is_some_and(|(value, end)| value.ends_with(end))
     });
+}
+
+/// The operator that a test is in words, if it needs an order.
+pub(super) fn symbol_of(test: &str) -> Option<&'static str> {
+    match test {
+        "lt" | "lessthan" => Some("<"),
+        "le" => Some("<="),
+        "gt" | "greaterthan" => Some(">"),
+        "ge" => Some(">="),
+        _ => None,
+    }
+}
+
+/// The kind of what a filter gives, in words, if that is always the same.
+pub(super) fn kind_of(filter: &str) -> Option<&'static str> {
+    Some(match filter {
+        "abs" | "count" | "float" | "int" | "length" | "round" | "sum" => "a number",
+        "bool" => "a boolean",
+        "capitalize" | "indent" | "join" | "lower" | "quote" | "replace" | "string" | "title"
+        | "tojson" | "trim" | "upper" | "urlencode" => "a string",
+        "batch" | "dictsort" | "groupby" | "items" | "keys" | "lines" | "list" | "map"
+        | "reject" | "rejectattr" | "select" | "selectattr" | "sort" | "split" | "unique"
+        | "values" | "zip" => "an array",
+        _ => return None,
+    })
 }
 
 /// minijinja's would divide by zero.

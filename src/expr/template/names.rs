@@ -85,6 +85,26 @@ pub(super) const WORDS: [&str; 14] = [
     "recursive",
 ];
 
+// === impl Path ===
+
+impl Path {
+    /// The kind of its value, in words, if that is the same in every run.
+    pub(super) const fn kind(&self) -> Option<&'static str> {
+        if !self.segments.is_empty() {
+            return None;
+        }
+        match self.start {
+            Start::Root(Root::Index) => Some("a number"),
+            Start::Root(
+                Root::WorkflowId | Root::WorkflowName | Root::Step { field: Field::Status, .. },
+            ) => Some("a string"),
+            Start::Loop(_, LoopField::First | LoopField::Last) => Some("a boolean"),
+            Start::Loop(..) => Some("a number"),
+            Start::Root(_) | Start::Local(_) => None,
+        }
+    }
+}
+
 // === impl Scope ===
 
 impl<'n> Scope<'n> {

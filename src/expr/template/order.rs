@@ -1,4 +1,8 @@
-//! Filters that compare: `sort`, `min`, `max`, `unique`, `groupby`, `dictsort`.
+//! What compares: `<` and its like, and the filters `sort`, `min`, `max`, `unique`,
+//! `groupby`, `dictsort`.
+//!
+//! Values of different kinds have no order, and null has none: comparing them is an
+//! error. Whether values are equal can be asked of any two, as `unique` and `groupby` do.
 //!
 //! Ours and not minijinja's: there, looking at the data inside of a comparison
 //! can fail, and a comparison that fails half-way through a sort makes it panic.
@@ -12,7 +16,7 @@ use minijinja::{
 };
 use serde_json::{Number, Value as Json};
 
-use super::value::{Failure, Part, Run, checked, iterate};
+use super::value::{Failure, Part, Run, cannot_compare, checked, iterate, kind};
 
 /// What a value is compared by; kinds come in this order.
 #[derive(Clone, Debug)]
@@ -28,6 +32,9 @@ enum Key {
     Map(Vec<(Self, Self)>),
 }
 
+/// The kinds of two values that have no order.
+type Mismatch = (&'static str, &'static str);
+
 /// Elements with what they are compared by.
 type Keyed = Vec<(Key, Value)>;
 
@@ -41,13 +48,51 @@ pub(super) struct Group {
 /// How many comparisons count as much as one look at a value.
 const COMPARISONS: usize = 4;
 
+/// How two values compare, if they are of one kind that has an order.
+pub(super) fn ordering(
+    run: &Run,
+    symbol: &str,
+    left: &Value,
+    right: &Value,
+) -> Result<Ordering, Failure> {
+    if let (Some(left), Some(right)) = (left.as_str(), right.as_str()) {
+        return Ok(left.cmp(right));
+    }
+    let mismatch = |(left, right)| Failure::other(cannot_compare(symbol, left, right));
+    let kinds = (kind(left), kind(right));
+    if kinds.0 != kinds.1 {
+        return Err(mismatch(kinds));
+    }
+    let mut size = 0;
+    let left = Key::of(run, &mut size, left, true)?;
+    left.order(&Key::of(run, &mut size, right, true)?).map_err(mismatch)
+}
+
+/// Sorts the elements, for the filter `name`.
+fn sorted(name: &str, mut keyed: Keyed, reverse: bool) -> Result<Keyed, Failure> {
+    let mut mismatch = None;
+    keyed.sort_by(|(a, _), (b, _)| {
+        let ordering = a.compare(b, &mut mismatch);
+        if reverse { ordering.reverse() } else { ordering }
+    });
+    matched(name, mismatch)?;
+    Ok(keyed)
+}
+
+fn matched(name: &str, mismatch: Option<Mismatch>) -> Result<(), Failure> {
+    match mismatch {
+        None => Ok(()),
+        Some((left, right)) => Err(Failure::other(cannot_compare(name, left, right))),
+    }
+}
+
 pub(super) fn sort(run: &Run, value: &Value, others: &[Value]) -> Result<Value, Error> {
     let (named,): (Kwargs,) = from_args(others)?;
     let attribute = named.get::<Option<&str>>("attribute")?;
     let case_sensitive = is_case_sensitive(&named)?;
     let reverse = named.get::<Option<bool>>("reverse")?.unwrap_or(false);
     named.assert_all_used()?;
-    let mut keyed = keyed(run, value, |size, element| match attribute {
+    let keyed = keyed(run, value, |size, element| match attribute {
         Some(attributes) if attributes.contains(',') => {
             let names = attributes.split(',').map(str::trim).filter(|name| !name.is_empty());
             let keys = names.map(|name| {
@@ -61,8 +106,8 @@ pub(super) fn sort(run: &Run, value: &Value, others: &[Value]) -> Result<Value, 
         }
         None => Key::of(run, size, element, case_sensitive),
     })?;
-    keyed.sort_by(|(a, _), (b, _)| if reverse { b.cmp(a) } else { a.cmp(b) });
-    Ok(run.list(keyed.into_iter().map(|(_, element)| element))?)
+    let sorted = sorted("sort", keyed, reverse)?;
+    Ok(run.list(sorted.into_iter().map(|(_, element)| element))?)
 }
 
 /// The least of the elements, and the first of those; with `Greater` the
@@ -78,10 +123,13 @@ pub(super) fn extreme(
     let case_sensitive = is_case_sensitive(&named)?;
     named.assert_all_used()?;
     let keyed = by_attribute(run, value, attribute, case_sensitive, &Value::UNDEFINED)?;
-    let found = match which {
-        Ordering::Less => keyed.into_iter().min_by(|(a, _), (b, _)| a.cmp(b)),
-        _ => keyed.into_iter().max_by(|(a, _), (b, _)| a.cmp(b)),
+    let mut mismatch = None;
+    let elements = keyed.into_iter();
+    let (name, found) = match which {
+        Ordering::Less => ("min", elements.min_by(|(a, _), (b, _)| a.compare(b, &mut mismatch))),
+        _ => ("max", elements.max_by(|(a, _), (b, _)| a.compare(b, &mut mismatch))),
     };
+    matched(name, mismatch)?;
     Ok(found.map_or(Value::UNDEFINED, |(_, element)| element))
 }
 
@@ -132,7 +180,7 @@ pub(super) fn sort_members(run: &Run, value: &Value, others: &[Value]) -> Result
         pairs.push(run.list([key, member])?);
     }
     let place = usize::from(by_value);
-    let mut keyed = keyed(run, &Value::from(pairs), |size, pair| {
+    let keyed = keyed(run, &Value::from(pairs), |size, pair| {
         Key::of(
             run,
             size,
@@ -140,8 +188,8 @@ pub(super) fn sort_members(run: &Run, value: &Value, others: &[Value]) -> Result
             case_sensitive,
         )
     })?;
-    keyed.sort_by(|(a, _), (b, _)| if reverse { b.cmp(a) } else { a.cmp(b) });
-    Ok(run.list(keyed.into_iter().map(|(_, pair)| pair))?)
+    let sorted = sorted("dictsort", keyed, reverse)?;
+    Ok(run.list(sorted.into_iter().map(|(_, pair)| pair))?)
 }
 
 fn is_case_sensitive(named: &Kwargs) -> Result<bool, Error> {
@@ -278,6 +326,47 @@ impl Key {
         }
     }
 
+    /// How it compares, if both are of one kind that has an order.
+    fn order(&self, other: &Self) -> Result<Ordering, Mismatch> {
+        match (self, other) {
+            (Self::List(a), Self::List(b)) => lexicographic(a, b, Self::order_in),
+            (Self::Map(a), Self::Map(b)) => lexicographic(a, b, |(name, a), (other, b)| {
+                Ok(name.order_in(other)?.then(a.order_in(b)?))
+            }),
+            (Self::Missing | Self::Null, _) | (_, Self::Missing | Self::Null) => {
+                Err((self.kind(), other.kind()))
+            }
+            _ if self.rank() == other.rank() => Ok(self.cmp(other)),
+            _ => Err((self.kind(), other.kind())),
+        }
+    }
+
+    /// The same inside of an array or object, where equal parts need no order.
+    fn order_in(&self, other: &Self) -> Result<Ordering, Mismatch> {
+        if self == other { Ok(Ordering::Equal) } else { self.order(other) }
+    }
+
+    /// An order of any two keys, for sorting, which goes on over those that have none;
+    /// the first of these are kept.
+    fn compare(&self, other: &Self, mismatch: &mut Option<Mismatch>) -> Ordering {
+        self.order(other).unwrap_or_else(|kinds| {
+            mismatch.get_or_insert(kinds);
+            self.cmp(other)
+        })
+    }
+
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Missing => "nothing",
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Integer(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "a string",
+            Self::List(_) => "an array",
+            Self::Map(_) => "an object",
+        }
+    }
+
     const fn rank(&self) -> u8 {
         match self {
             Self::Missing => 0,
@@ -289,6 +378,21 @@ impl Key {
             Self::Map(_) => 6,
         }
     }
+}
+
+/// How two lists compare, by the first elements that differ.
+fn lexicographic<T>(
+    a: &[T],
+    b: &[T],
+    order: impl Fn(&T, &T) -> Result<Ordering, Mismatch>,
+) -> Result<Ordering, Mismatch> {
+    for (a, b) in a.iter().zip(b) {
+        match order(a, b)? {
+            Ordering::Equal => (),
+            ordering => return Ok(ordering),
+        }
+    }
+    Ok(a.len().cmp(&b.len()))
 }
 
 /// Counts a part of a key.

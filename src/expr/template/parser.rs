@@ -4,10 +4,11 @@ mod members;
 
 use super::{
     super::ExpressionError,
-    filters::{FILTERS, FUNCTIONS, TESTS},
+    filters::{FILTERS, FUNCTIONS, TESTS, symbol_of},
     names::{Path, Scope, WORDS, unknown},
-    syntax::{Argument, Expr, Written},
+    syntax::{Argument, Expr, Written, is_order},
     tokens::{Code, Fault, Kind, MAX_DEPTH, Token},
+    value::cannot_compare,
 };
 
 /// Why a template is none.
@@ -47,6 +48,8 @@ pub(super) struct Parser<'p, 't, 'n> {
     size: usize,
     /// How deep what is being parsed stands in brackets and after signs.
     depth: usize,
+    /// How many chains of comparisons were parsed.
+    chains: usize,
     /// How deep what was parsed last is; chains of operators are, too.
     height: usize,
 }
@@ -55,7 +58,17 @@ pub(super) type Parsed = Result<Expr, Mistake>;
 
 impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     pub(super) const fn new(text: &'t str, code: &'p Code<'t>, scope: &'p mut Scope<'n>) -> Self {
-        Self { text, code, place: 0, scope, paths: Vec::new(), size: 0, depth: 0, height: 0 }
+        Self {
+            text,
+            code,
+            place: 0,
+            scope,
+            paths: Vec::new(),
+            size: 0,
+            depth: 0,
+            chains: 0,
+            height: 0,
+        }
     }
 
     /// Parses one expression up to the end.
@@ -142,8 +155,10 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
 
     fn compare(&mut self) -> Parsed {
         let first = self.binary(3)?;
-        let mut others = Vec::new();
+        let mut others: Vec<(_, Expr)> = Vec::new();
+        let mut last_has_chain = false;
         loop {
+            let at = self.at();
             let symbol = if let Some(symbol) = self.take_any(&["==", "!=", "<=", ">=", "<", ">"]) {
                 symbol
             } else if self.take_word("in") {
@@ -158,15 +173,48 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
                 break;
             };
             let height = self.height;
-            let first = self.paths.len();
-            others.push((symbol, self.binary(3)?));
+            // An operand in the middle of a chain is evaluated twice, so that what is in
+            // it must not double again.
+            if last_has_chain {
+                let reason = "a chain of comparisons in the middle of another: write `and`";
+                return Err(fault(at, reason));
+            }
+            let (mark, chains) = (self.paths.len(), self.chains);
+            let right = self.binary(3)?;
+            last_has_chain = self.chains > chains;
+            let left = others.last().map_or(&first, |(_, left)| left);
+            self.check_order(left, symbol, &right, at)?;
+            others.push((symbol, right));
             // Once one does not hold, those after it are not looked at.
             if others.len() > 1 {
-                self.uncertain(first);
+                self.uncertain(mark);
             }
             self.raise(height)?;
         }
+        self.chains += usize::from(others.len() > 1);
         if others.is_empty() { Ok(first) } else { Ok(Expr::Compare(Box::new(first), others)) }
+    }
+
+    /// Refuses a comparison that fails in every run, since its operands have no order.
+    fn check_order(
+        &self,
+        left: &Expr,
+        symbol: &str,
+        right: &Expr,
+        at: usize,
+    ) -> Result<(), Mistake> {
+        if !is_order(symbol) {
+            return Ok(());
+        }
+        let (left, right) = (left.kind(&self.paths), right.kind(&self.paths));
+        match (left, right) {
+            (Some(left), Some(right)) if left != right || left == "null" => {
+                Err(fault(at, cannot_compare(symbol, left, right)))
+            }
+            (Some("null"), None) => Err(fault(at, cannot_compare(symbol, "null", "a value"))),
+            (None, Some("null")) => Err(fault(at, cannot_compare(symbol, "a value", "null"))),
+            _ => Ok(()),
+        }
     }
 
     /// Parses a value with its keys, filters and tests.
@@ -202,6 +250,11 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
                 } else {
                     Vec::new()
                 };
+                if let (Some(symbol), [Argument { name: None, value }]) =
+                    (symbol_of(name), &*arguments)
+                {
+                    self.check_order(&operand, symbol, value, at)?;
+                }
                 if matches!(name, "defined" | "undefined") {
                     self.optional(&mut operand, true);
                 }

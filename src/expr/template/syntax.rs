@@ -1,6 +1,6 @@
 //! What a template says.
 
-use super::names::Path;
+use super::{filters, names::Path};
 
 /// A statement, or a text.
 #[derive(Debug)]
@@ -91,6 +91,28 @@ impl Expr {
         out
     }
 
+    /// The kind of its value, in words, if that is the same in every run.
+    pub(super) fn kind(&self, paths: &[Path]) -> Option<&'static str> {
+        Some(match self {
+            Self::Constant("none") => "null",
+            Self::Constant(_) | Self::Not(_) | Self::Compare(..) | Self::Test(..) => "a boolean",
+            Self::Number(_) | Self::Negative(_) => "a number",
+            Self::Text(_) | Self::Arithmetic("~", ..) => "a string",
+            Self::Arithmetic("+", left, right) => {
+                let left = left.kind(paths)?;
+                return (right.kind(paths) == Some(left)).then_some(left);
+            }
+            Self::Arithmetic(..) => "a number",
+            Self::List(_) | Self::Call(..) => "an array",
+            Self::Map(_) => "an object",
+            Self::Path(path) => return paths[*path].kind(),
+            Self::Filter(_, name, _) => return filters::kind_of(name),
+            Self::Part { .. } | Self::Slice { .. } | Self::Logic(..) | Self::If { .. } => {
+                return None;
+            }
+        })
+    }
+
     fn write(&self, out: &mut String) {
         match self {
             Self::Constant(text) => out.push_str(text),
@@ -152,16 +174,13 @@ impl Expr {
             }
             Self::Compare(first, others) => {
                 out.push('(');
-                first.write(out);
-                for (symbol, other) in others {
-                    out.push(' ');
-                    out.push_str(symbol);
-                    out.push(' ');
-                    if symbol.ends_with("in") {
-                        call("container", [Some(other)], out);
-                    } else {
-                        other.write(out);
+                let mut left = &**first;
+                for (place, (symbol, right)) in others.iter().enumerate() {
+                    if place > 0 {
+                        out.push_str(" and ");
                     }
+                    compare(left, symbol, right, out);
+                    left = right;
                 }
                 out.push(')');
             }
@@ -205,6 +224,36 @@ fn unary(symbol: &str, operand: &Expr, out: &mut String) {
     out.push_str(symbol);
     operand.write(out);
     out.push(')');
+}
+
+/// One comparison of a chain.
+fn compare(left: &Expr, symbol: &str, right: &Expr, out: &mut String) {
+    if is_order(symbol) {
+        out.push_str("ordered(");
+        left.write(out);
+        out.push_str(",\"");
+        out.push_str(symbol);
+        out.push_str("\",");
+        right.write(out);
+        out.push(')');
+        return;
+    }
+    out.push('(');
+    left.write(out);
+    out.push(' ');
+    out.push_str(symbol);
+    out.push(' ');
+    if symbol.ends_with("in") {
+        call("container", [Some(right)], out);
+    } else {
+        right.write(out);
+    }
+    out.push(')');
+}
+
+/// Whether an operator asks which of two values is the greater.
+pub(super) fn is_order(symbol: &str) -> bool {
+    matches!(symbol, "<" | "<=" | ">" | ">=")
 }
 
 /// An operand that has to be a number: minijinja's `*` repeats texts and lists.

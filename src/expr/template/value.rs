@@ -484,6 +484,15 @@ pub(super) fn kind(value: &Value) -> &'static str {
     }
 }
 
+/// Why two values of these kinds have no order.
+pub(super) fn cannot_compare(symbol: &str, left: &str, right: &str) -> String {
+    let why = match [left, right].contains(&"null") {
+        true => ": null can only be equal to another value, or not",
+        false => "",
+    };
+    format!("`{symbol}` cannot compare {left} with {right}{why}")
+}
+
 fn nothing() -> Failure {
     Failure::other("it gives nothing")
 }

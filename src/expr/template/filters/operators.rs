@@ -3,6 +3,7 @@
 use minijinja::{Error, State, Value, value::ValueKind};
 
 use super::{
+    super::order::ordering,
     super::value::{Failure, MAX_ELEMENTS, Text, checked, iterate, kind},
     both_texts, run,
 };
@@ -38,6 +39,22 @@ pub(super) fn add(state: &State<'_, '_>, left: &Value, right: &Value) -> Result<
         return Ok(i64::try_from(sum).map_or_else(|_| Value::from(sum), Value::from));
     }
     Ok(Value::from(f64::try_from(left.clone())? + f64::try_from(right.clone())?))
+}
+
+/// Whether `<`, `<=`, `>` or `>=` holds.
+pub(super) fn ordered(
+    state: &State<'_, '_>,
+    left: &Value,
+    symbol: &str,
+    right: &Value,
+) -> Result<bool, Error> {
+    let ordering = ordering(&*run(state)?, symbol, left, right)?;
+    Ok(match symbol {
+        "<" => ordering.is_lt(),
+        "<=" => ordering.is_le(),
+        ">" => ordering.is_gt(),
+        _ => ordering.is_ge(),
+    })
 }
 
 pub(super) fn concat(state: &State<'_, '_>, left: &Value, right: &Value) -> Result<Value, Error> {

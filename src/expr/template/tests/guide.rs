@@ -103,7 +103,7 @@ fn every_filter_and_test_is_in_the_guide_and_gives_what_it_says() {
 #[test]
 fn every_mistake_of_the_guide_is_one() {
     let rows = rows("What is a mistake");
-    assert_eq!(rows.len(), 6);
+    assert_eq!(rows.len(), 8);
     for row in rows {
         let written = code(&row[0]);
         let errors = Expression::parse_in(&json!(written), &RUN_NAMES).unwrap_err().to_string();
