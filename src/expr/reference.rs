@@ -100,10 +100,7 @@ impl fmt::Display for Reference {
 
 /// The part of a value that a path leads to.
 pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
-    path.iter().try_fold(value, |value, segment| match segment {
-        PathSegment::Key(key) => value.get(key),
-        PathSegment::Index(index) => value.get(index),
-    })
+    path.iter().try_fold(value, |value, segment| segment.of(value))
 }
 
 /// Whether a reference can begin so, whatever follows.
@@ -188,7 +185,9 @@ fn step(
             (Some(*index).filter(|index| *index < names.steps.len()), index.to_string())
         }
         Some(PathSegment::Key(key)) => {
-            (names.steps.iter().position(|step| step == key), key.clone())
+            let named = names.steps.iter().position(|step| step == key);
+            let place = || place(key).filter(|place| *place < names.steps.len());
+            (named.or_else(place), key.clone())
         }
     };
     match (place, names.before) {
@@ -223,6 +222,23 @@ pub(super) fn unknown_root(text: &str, names: &Names<'_>) -> ExpressionError {
 }
 
 // === impl PathSegment ===
+
+impl PathSegment {
+    /// The part of a value that it leads to.
+    pub(super) fn of<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        match (self, value) {
+            (Self::Key(key), Value::Array(elements)) => elements.get(place(key)?),
+            (Self::Key(key), _) => value.get(key),
+            (Self::Index(index), _) => value.get(index),
+        }
+    }
+}
+
+/// The place that a key is in an array: `.0` means the same as `[0]` there.
+pub(super) fn place(key: &str) -> Option<usize> {
+    let is_place = key == "0" || !key.starts_with('0') && key.bytes().all(|b| b.is_ascii_digit());
+    if is_place { key.parse().ok() } else { None }
+}
 
 impl From<&str> for PathSegment {
     fn from(key: &str) -> Self {

@@ -30,6 +30,69 @@ fn references_give_what_they_refer_to_with_its_type() {
     }
 }
 
+/// `.0` is a key of an object, a place in an array, or a step by its id or its place.
+#[test]
+fn a_reference_means_the_same_with_and_without_braces() {
+    let data = json!({
+        "l": [10, [20, 21], { "0": 30 }], "o": { "0": "zero", "00": "double", "l": ["a"] }, "t": "text",
+    });
+    for (path, expected) in [
+        ("l.0", Some(json!(10))),
+        ("l[0]", Some(json!(10))),
+        ("l['0']", Some(json!(10))),
+        ("l.1.1", Some(json!(21))),
+        ("l.2.0", Some(json!(30))),
+        ("l.2[0]", None),
+        ("l.3", None),
+        ("l.00", None),
+        ("o.0", Some(json!("zero"))),
+        ("o['0']", Some(json!("zero"))),
+        ("o.00", Some(json!("double"))),
+        ("o.l.0", Some(json!("a"))),
+        ("o[0]", None),
+        ("t.0", None),
+    ] {
+        let gives = |written: String| evaluate(json!(written), data.clone()).ok();
+        let found = [
+            gives(format!("$input.{path}")),
+            gives(format!("{{{{ input.{path} }}}}")),
+            gives(format!("{{{{ (input).{path} }}}}")),
+            gives(format!("{{{{ [input.{path}] | first }}}}")),
+        ];
+        for found in found {
+            assert_eq!(found, expected.clone().map(Some), "{path}");
+        }
+        assert_eq!(gives(format!("$input.{path}?")), Some(expected.clone()), "{path}");
+        let local = format!("{{% for x in [input] %}}{{{{ x.{path} }}}}{{% endfor %}}");
+        let printed = expected.map(|value| match value {
+            Value::String(text) => Some(json!(text)),
+            other => Some(json!(other.to_string())),
+        });
+        assert_eq!(gives(local), printed, "{path}");
+    }
+
+    let names = Names { steps: &["a", "0", "c"], ..Names::default() };
+    for (reference, step) in [
+        ("steps.0", 1),
+        ("steps['0']", 1),
+        ("steps[0]", 0),
+        ("steps.1", 1),
+        ("steps[1]", 1),
+        ("steps.2", 2),
+        ("steps.a", 0),
+    ] {
+        for written in [format!("${reference}.text"), format!("{{{{ {reference}.text }}}}")] {
+            let expression = Expression::parse_in(&json!(written), &names).unwrap();
+            let [used] = &expression.uses()[..] else { panic!("{written}") };
+            assert_eq!(used.root, Root::Step { step, field: Field::Text }, "{written}");
+        }
+    }
+    for written in ["$steps.3.text", "{{ steps.3.text }}", "$steps.01.text", "{{ steps.01.text }}"]
+    {
+        assert!(Expression::parse_in(&json!(written), &names).is_err(), "{written}");
+    }
+}
+
 #[test]
 fn what_is_missing_is_left_out_only_where_it_may_be() {
     let written = json!({ "a": "$input.no?", "b": ["$input.no.deeper?", 1], "c": "$input.yes?" });

@@ -20,7 +20,11 @@ use super::{
         too_many_elements,
     },
 };
-use crate::expr::{PathSegment, data::Data, reference::follow};
+use crate::expr::{
+    PathSegment,
+    data::Data,
+    reference::{follow, place},
+};
 
 /// An expression that is ready to run.
 #[derive(Debug)]
@@ -309,7 +313,12 @@ fn follow_value(mut value: Value, path: &[PathSegment]) -> Result<Option<Value>,
             _ if value.downcast_object_ref::<Part>().is_none() && value.as_object().is_none() => {
                 return Ok(None);
             }
-            PathSegment::Key(key) => value.get_attr(key),
+            PathSegment::Key(key) => match (value.kind(), place(key)) {
+                (ValueKind::Seq | ValueKind::Iterable, Some(place)) => {
+                    value.get_item_by_index(place)
+                }
+                _ => value.get_attr(key),
+            },
             PathSegment::Index(index) => value.get_item_by_index(*index),
         };
         value = checked(found.map_err(|error| Failure::of(&error))?)?;

@@ -18,7 +18,7 @@ use serde_json::{Map, Number, Value as Json};
 use super::super::{
     PathSegment,
     data::{Data, Root},
-    reference::follow,
+    reference::{follow, place},
 };
 
 /// How much text a template can give.
@@ -281,10 +281,7 @@ impl Part {
         let mut path = Vec::with_capacity(self.path.len() + 1);
         path.extend_from_slice(&self.path);
         self.with(|value| {
-            let child = match &segment {
-                PathSegment::Key(key) => value.get(key),
-                PathSegment::Index(index) => value.get(index),
-            }?;
+            let child = segment.of(value)?;
             path.push(segment);
             Some(self.run.later(self.run.expose(&self.base, &path, child)))
         })?
@@ -298,7 +295,8 @@ impl Object for Part {
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         if self.array {
-            self.child(PathSegment::Index(key.as_usize()?))
+            let place = key.as_usize().or_else(|| place(key.as_str()?));
+            self.child(PathSegment::Index(place?))
         } else {
             self.get_value_by_str(key.as_str()?)
         }

@@ -3,10 +3,13 @@
 use minijinja::{Error, State, Value, value::ValueKind};
 
 use super::{
-    super::order::ordering,
-    super::value::{Failure, MAX_ELEMENTS, Text, checked, iterate, kind},
+    super::{
+        order::ordering,
+        value::{Failure, MAX_ELEMENTS, Text, checked, iterate, kind},
+    },
     both_texts, run,
 };
+use crate::expr::reference::place;
 
 /// Lets only numbers pass, to the operator `symbol`.
 pub(super) fn number(value: Value, symbol: &str) -> Result<Value, Error> {
@@ -95,6 +98,10 @@ pub(super) fn part(
     let part = match of.kind() {
         // Not a character of a text, which the same path in data does not give.
         ValueKind::String => Value::UNDEFINED,
+        ValueKind::Seq | ValueKind::Iterable => match key.as_str().and_then(place) {
+            Some(place) => checked(of.get_item_by_index(place)?)?,
+            None => checked(of.get_item(key)?)?,
+        },
         _ => checked(of.get_item(key)?)?,
     };
     if part.is_undefined() && !optional {

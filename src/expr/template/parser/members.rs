@@ -151,8 +151,9 @@ impl<'t> Parser<'_, 't, '_> {
     fn key(&mut self) -> Result<PathSegment, Mistake> {
         match self.next().map(|token| &token.kind) {
             Some(Kind::Name(key)) => Ok(PathSegment::Key((*key).to_owned())),
-            Some(Kind::Number(number)) if number.parse::<usize>().is_ok() => {
-                Ok(PathSegment::Index(number.parse().unwrap_or_default()))
+            // A key of an object, or a place in an array, as after `$`.
+            Some(Kind::Number(number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Ok(PathSegment::Key((*number).to_owned()))
             }
             other => {
                 if other.is_some() {
