@@ -24,7 +24,7 @@ pub(super) const MAX_MISTAKES: usize = 100;
 /// error: unknown key `tols`: did you mean `tools`? expected one of …
 ///  --> composites.toml:4:1
 ///   |
-/// 4 | tols = ["github_search"]
+/// 4 | tols = [***]
 ///   | ^^^^
 /// ```
 ///

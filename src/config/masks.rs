@@ -4,13 +4,16 @@
 //! secret, and so are the defaults of arguments, the keys of states and the address of `[redis]`. Where the parser
 //! understood the file it says where they are. Where it did not, all is hidden that could be
 //! one. A key that does not exist may be one in the wrong place, unless it is a
-//! plain word.
+//! plain word. In the sections that hold no secrets, the value of a key that the
+//! [schema](Config::JSON_SCHEMA) does not know there is hidden, as it may be a line of
+//! another section, and so is every `default`.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range, sync::LazyLock};
 
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::read::Node;
+use super::{Config, read::Node};
 use crate::composite::Segment;
 
 /// How long a key is, at most, that is a plain word.
@@ -148,15 +151,124 @@ fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
             }),
             REDIS => others(&REDIS_KEYS, node, masks),
             section if OPEN_SECTIONS.contains(&section) => {
-                tables(node, masks, &mut |key, node, masks| {
-                    // The latter two are of an alias whose header was lost.
-                    if SECRET_KEYS.contains(&key) || key == ARGUMENTS || key == DEFAULT {
-                        values(node, masks);
-                    }
-                });
+                unknown_values(node, &schemas_of_key(&[&SCHEMA], section), masks);
             }
             _ => values(node, masks),
         }
+    }
+}
+
+/// Hides the values of keys that none of the `schemas` knows, and of those that hold
+/// secrets in another section, at any depth.
+fn unknown_values(node: &Node<'_>, schemas: &[&'static Value], masks: &mut Masks) {
+    match node.get_ref() {
+        DeValue::Table(table) => {
+            for (key, node) in table {
+                let name = key.get_ref().as_ref();
+                let schemas = schemas_of_key(schemas, name);
+                if schemas.is_empty() || is_secret(name) {
+                    if !is_word(name) {
+                        masks.push(key.span());
+                    }
+                    values(node, masks);
+                } else {
+                    unknown_values(node, &schemas, masks);
+                }
+            }
+        }
+        DeValue::Array(array) => {
+            array.iter().for_each(|node| unknown_values(node, schemas, masks));
+        }
+        _ => (),
+    }
+}
+
+/// Whether a key holds a secret in one section or another.
+fn is_secret(key: &str) -> bool {
+    SECRET_KEYS.contains(&key) || key == DEFAULT
+}
+
+/// Whether the value at `path` may be secret by one of the keys on the way there.
+pub(super) fn is_masked(path: &[Segment]) -> bool {
+    path.iter().any(|part| matches!(part, Segment::Key(key) if is_secret(key)))
+}
+
+// === What the schema knows ===
+
+/// The schema of a file.
+static SCHEMA: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(Config::JSON_SCHEMA).unwrap_or_default());
+
+/// The keys of the sections that hold no secrets, at any depth.
+static KNOWN: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
+    let mut known = HashSet::from(OPEN_SECTIONS);
+    let sections = OPEN_SECTIONS.iter().flat_map(|section| schemas_of_key(&[&SCHEMA], section));
+    let mut waiting: Vec<&'static Value> = sections.collect();
+    while let Some(schema) = waiting.pop() {
+        for key in schema["properties"].as_object().into_iter().flat_map(|members| members.keys()) {
+            // The same table may be in itself.
+            if known.insert(key) {
+                waiting.extend(schemas_of_key(&[schema], key));
+            }
+        }
+        waiting.extend(free_members(schema).filter(|schema| schema.is_object()));
+    }
+    known.retain(|key| !is_secret(key));
+    known
+});
+
+/// The schemas of a member of this name; none if no schema knows the name.
+fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'static Value> {
+    let mut found = Vec::new();
+    for schema in schemas {
+        match schema["properties"].get(key) {
+            Some(schema) => alternatives(schema, &mut found),
+            None => free_members(schema).for_each(|schema| alternatives(schema, &mut found)),
+        }
+    }
+    found
+}
+
+/// The schema of members whose names are free, if there may be some.
+fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> {
+    let of_object = || schema.get("properties").is_none() && schema.get("items").is_none();
+    let members = match schema.get("additionalProperties") {
+        Some(Value::Bool(false)) => None,
+        Some(members) => Some(members),
+        None => match schema.get("type") {
+            None => (of_object() && schema.get("enum").is_none()).then_some(&Value::Bool(true)),
+            Some(kind) => {
+                let is_object = kind == "object"
+                    || kind
+                        .as_array()
+                        .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"));
+                (is_object && of_object()).then_some(&Value::Bool(true))
+            }
+        },
+    };
+    members.into_iter()
+}
+
+/// Adds a schema, or those that it is a choice of or refers to, and those of elements:
+/// a table is often written where an array of tables belongs.
+fn alternatives(schema: &'static Value, found: &mut Vec<&'static Value>) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let definition = reference.strip_prefix('#').and_then(|place| SCHEMA.pointer(place));
+        definition.into_iter().for_each(|schema| alternatives(schema, found));
+        return;
+    }
+    let mut is_choice = false;
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        for schema in schema[keyword].as_array().into_iter().flatten() {
+            is_choice = true;
+            alternatives(schema, found);
+        }
+    }
+    if let Some(elements) = schema.get("items") {
+        alternatives(elements, found);
+    }
+    if !is_choice || schema.get("properties").is_some() {
+        found.push(schema);
     }
 }
 
@@ -246,7 +358,8 @@ fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     for line in text.split_inclusive('\n') {
         let shown = match header(line) {
             Some((section, end)) => {
-                open = OPEN_SECTIONS.contains(&section);
+                let mut keys = words(&line[..end]);
+                open = OPEN_SECTIONS.contains(&section) && keys.all(|key| KNOWN.contains(key));
                 end
             }
             None if open && !is_suspicious(line) => line.len(),
@@ -297,15 +410,50 @@ fn key(line: &str) -> usize {
     }
 }
 
-/// Whether what follows may belong to a backend, in spite of the section.
+/// Whether a line of an open section may be of another one, and what follows with it.
 fn is_suspicious(line: &str) -> bool {
-    let names_secret = line
-        .split(|c| !is_word_character(c))
-        .any(|word| SECRET_KEYS.iter().chain([&DEFAULT]).any(|key| word.eq_ignore_ascii_case(key)));
+    let names_secret = words(line).any(|word| is_secret(&word.to_ascii_lowercase()));
     names_secret
         || line.trim_start().starts_with('[')
         || line.contains("[[")
         || line.to_ascii_lowercase().contains("backend")
+        || !keys_are_known(line)
+}
+
+/// Whether each key that a line gives a value is one of an open section.
+fn keys_are_known(line: &str) -> bool {
+    let bare = without_texts(line);
+    let mut parts: Vec<_> = bare.split('=').collect();
+    // What is behind the last one is no key.
+    parts.pop();
+    parts.iter().all(|part| {
+        let key = part.rsplit([',', '{', '[']).next().unwrap_or_default();
+        !key.trim().is_empty() && key.split('.').all(|key| KNOWN.contains(key.trim()))
+    })
+}
+
+/// The line without what is in quotes, if they are surely closed; a text there becomes
+/// a key that nobody knows.
+fn without_texts(line: &str) -> String {
+    let mut bare = String::new();
+    let mut quote = None;
+    for character in line.chars() {
+        match (quote, character) {
+            (None, '"' | '\'') => {
+                quote = Some(character);
+                bare.push(character);
+            }
+            (Some(open), character) if open == character => quote = None,
+            (Some('"'), '\\') => return line.to_owned(),
+            (Some(_), _) => (),
+            (None, character) => bare.push(character),
+        }
+    }
+    if quote.is_none() { bare } else { line.to_owned() }
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c| !is_word_character(c)).filter(|word| !word.is_empty())
 }
 
 pub(super) fn is_word(text: &str) -> bool {
@@ -358,6 +506,23 @@ mod tests {
                 "[[composite_tools]]\nname = 'a'\nenv.T = ***",
             ),
             ("[router]\nseparator = '/'", "[router]\nseparator = '/'"),
+            // What was meant for a section whose header was lost, at any depth.
+            (
+                "[router]\ntokn = 's'\nseparator = { tokn = 's' }",
+                "[router]\ntokn = ***\nseparator = { tokn = *** }",
+            ),
+            (
+                "[[composite_tools]]\n[[composite_tools.steps]]\nid = 'a'\ntokn = 's'\narguments = { k = { default = 's' }, a = 'b' }",
+                "[[composite_tools]]\n[[composite_tools.steps]]\nid = 'a'\ntokn = ***\narguments = { k = { default = *** }, a = 'b' }",
+            ),
+            (
+                "[[composite_tools]]\nparameters = { type = 'object', properties = { a = { type = 'string', default = 's' } } }",
+                "[[composite_tools]]\nparameters = { type = 'object', properties = { a = { type = 'string', default = *** } } }",
+            ),
+            (
+                "[[budget.limits]]\nname = 'a'\nrefill = { every = '1s', env = { T = 's' } }",
+                "[[budget.limits]]\nname = 'a'\nrefill = { every = '1s', env = { T = *** } }",
+            ),
             (
                 "[[backends]]\nhide_tools = ['a']\n[[backends.aliases]]\ntool = 'a'\narguments.k.default = 's'",
                 "[[backends]]\nhide_tools = ['a']\n[[backends.aliases]]\ntool = 'a'\narguments.k.default = ***",
@@ -411,7 +576,7 @@ mod tests {
             ),
             (
                 "[[composite_tools]]\nid = 'a'\nkey = 's'",
-                "[[composite_tools]]\nid = 'a'\nkey = ***",
+                "[[composite_tools]]\nid = ***\nkey = ***",
             ),
         ] {
             assert_eq!(shown(text), seen);
@@ -431,7 +596,7 @@ mod tests {
             ),
             (
                 "[composite_tools.targets]\r\ntool = a\r\nenv.T = 's\r\n",
-                "[composite_tools.targets]\r\ntool = a\r\nenv.T = ***\r\n",
+                "[composite_tools.targets]\r\ntool = a\r\nenv.T = ***\n",
             ),
             ("[[backends]]\nT = '''s\nss='''\ns = = s", "[[backends]]\nT = ***\n***"),
             ("[[backends]]\nenv = {}\nenv = { T = 's' }", "[[backends]]\nenv = ***\nenv = ***"),
@@ -443,6 +608,14 @@ mod tests {
                 "[state]\nttl = ***\nkeys = ***\n[limits]\nkey = ***",
             ),
             ("[filter]\ndefault = 's'\ns = s", "[filter]\ndefault = ***\ns = ***"),
+            (
+                "[filter]\nhide_tools = ['a=b']\ndefalt = 's'\n's'\n[limits]\nmax_calls = = 1\n",
+                "[filter]\nhide_tools = ['a=b']\ndefalt = ***\n***\n[limits]\nmax_calls = ***\n",
+            ),
+            (
+                "[[composite_tools]]\ntargets = [{ tokn = 's' }]\n[composite_tools.tokns]\nname = 's",
+                "[[composite_tools]]\ntargets = ***\n[composite_tools.tokns]\nname = ***",
+            ),
             (
                 "[[aliases]]\ntool = 'a'\n[aliases.arguments.k]\ndefault = 's",
                 "[[aliases]]\ntool = ***\n[aliases.arguments.k]\ndefault = ***",

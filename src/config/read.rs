@@ -21,7 +21,7 @@ use super::{
     error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
     hints,
-    masks::{is_word, masked_path, values},
+    masks::{is_masked, is_word, masked_path, values},
     source::{Source, is_unprintable},
     value::Value,
 };
@@ -148,6 +148,7 @@ impl<'a, 't> Reader<'a, 't> {
         }
         // What fails because something in it is hidden is no mistake.
         if !self.is_told_below(&path) {
+            let message = if is_masked(&path) { without_word(message) } else { message };
             self.push(&path, message, span);
         }
     }
@@ -317,6 +318,16 @@ impl<'a, 't> Reader<'a, 't> {
 
 pub(super) fn address(node: &Node<'_>) -> usize {
     ptr::from_ref(node).addr()
+}
+
+/// The message without the word that is not known, which may be a secret.
+fn without_word(message: String) -> String {
+    const UNKNOWN: &str = "unknown value";
+    let rest = message.strip_prefix(UNKNOWN).and_then(|rest| rest.strip_prefix(" `"));
+    match rest.and_then(|rest| rest.split_once('`')) {
+        Some((_, expected)) => format!("{UNKNOWN}{expected}"),
+        None => message,
+    }
 }
 
 /// The message, which may quote any text of the file.

@@ -157,7 +157,54 @@ proptest! {
         };
         prop_assert!(!told.contains("s3cret"), "{}\n{}", text, told);
     }
+
+    #[test]
+    fn no_value_is_told_of_an_unknown_key_or_a_default(
+        header in prop::sample::select(HEADERS.to_vec()),
+        below in prop::sample::select(vec!["", "timeout.", "arguments.", "name.", "no.", "input.x."]),
+        key in prop::sample::select(vec!["default", "defualt", "token", "env", "key", "\"a b\""]),
+        value in prop::sample::select(vec![
+            "\"s3cret\"",
+            "[\"s3cret\"]",
+            "[\n  \"s3cret\",\n]",
+            "{ a = \"s3cret\" }",
+            "{ name = [{ tool = \"s3cret\" }] }",
+            "\"\"\"\ns3cret\n\"\"\"",
+        ]),
+        before in prop::sample::select(vec!["", "name = 7\n", "tool = 7\n", "tool = [{ a = 1 }]\n"]),
+        broken in prop::sample::select(vec!["", "x = = 1\n", "name = \"\n", "[", "name = 1\nname = 2\n"]),
+    ) {
+        // Below the arguments of a call, any name is one of an argument.
+        let is_free = below == "arguments." && key != "default" && key != "env" && key != "key";
+        prop_assume!(!is_free);
+        let text = format!("{header}\n{before}{below}{key} = {value}\n{broken}");
+        let told = match Config::from_toml_str_with_env(&text, |_| None) {
+            Ok(config) => format!("{config:?}"),
+            Err(error) => format!("{error}{error:?}"),
+        };
+        prop_assert!(!told.contains("s3cret"), "{}\n{}", text, told);
+    }
 }
+
+/// The sections and tables that an alias or a backend may have been written below.
+const HEADERS: [&str; 16] = [
+    "",
+    "[router]",
+    "[filter]",
+    "[limits]",
+    "[bound]",
+    "[advertise]",
+    "[validate]",
+    "[progress]",
+    "[caller]",
+    "[[redactions]]",
+    "[[budget.limits]]",
+    "[[budget.costs]]",
+    "[[composite_tools]]",
+    "[[composite_tools]]\n[[composite_tools.steps]]",
+    "[[composite_tools]]\n[[composite_tools.steps]]\ntype = \"switch\"",
+    "[[composite_tools]]\n[[composite_tools.targets]]",
+];
 
 /// A file that is full of secrets; the comments keep changes from making one
 /// of them the value of another key.
