@@ -31,15 +31,16 @@
 //!   Where there is no structured content, a text that is the JSON of an array or an
 //!   object is taken for it. Every other text, image, sound, link and resource is
 //!   replaced by the text `[redacted]`.
-//! - `_meta` of the result and its blocks is dropped.
+//! - `_meta` of the result and its blocks is dropped, and so are the annotations of the
+//!   blocks: `lastModified`, `priority` and `audience`.
 //! - The same holds for a result with `isError`. A JSON-RPC error keeps its code, says
 //!   that the tool failed, and has no `data`.
 //! - A question for a person, a task, and what is no result of a tool are replaced by an
 //!   error. The task itself goes on: nothing is called here, so nobody cancels it.
 //!
 //! With [`keep_texts`](Redaction::keep_texts), texts that are no JSON pass, also those
-//! of errors, and images, links, resources, questions and, but for `only`, `_meta` of
-//! all of these; JSON that differs from the structured content is redacted by the same
+//! of errors, and images, links, resources, questions and, but for `only`, `_meta` and the
+//! annotations of all of these; JSON that differs from the structured content is redacted by the same
 //! pointers.
 //!
 //! Even so, a text that begins with `{` or `[` and cannot be read as JSON is replaced by

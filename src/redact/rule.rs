@@ -140,7 +140,7 @@ impl Together<'_> {
             }
             (Text::Words, _, _) if self.keeps_texts() => {
                 if !self.keeps_meta() {
-                    drop_meta(block);
+                    drop_metadata(block);
                 }
                 return;
             }
@@ -148,7 +148,8 @@ impl Together<'_> {
         };
         let mut content = TextContent::new(text);
         if let ContentBlock::Text(text) = block {
-            content.annotations = text.annotations.take();
+            // An annotation such as `lastModified` is data of the tool as well.
+            content.annotations = text.annotations.take().filter(|_| self.keeps_meta());
             content.meta = text.meta.take().filter(|_| self.keeps_meta());
         }
         *block = ContentBlock::Text(content);
@@ -178,22 +179,22 @@ impl Text {
     }
 }
 
-/// Drops the metadata of a block, and of a resource in it.
-fn drop_meta(block: &mut ContentBlock) {
+/// Drops `_meta` and the annotations of a block, and `_meta` of a resource in it.
+fn drop_metadata(block: &mut ContentBlock) {
     match block {
-        ContentBlock::Text(text) => text.meta = None,
-        ContentBlock::Image(image) => image.meta = None,
-        ContentBlock::Audio(audio) => audio.meta = None,
+        ContentBlock::Text(text) => (text.meta, text.annotations) = (None, None),
+        ContentBlock::Image(image) => (image.meta, image.annotations) = (None, None),
+        ContentBlock::Audio(audio) => (audio.meta, audio.annotations) = (None, None),
         ContentBlock::Resource(resource) => {
-            resource.meta = None;
+            (resource.meta, resource.annotations) = (None, None);
             match &mut resource.resource {
                 ResourceContents::TextResourceContents { meta, .. }
                 | ResourceContents::BlobResourceContents { meta, .. } => *meta = None,
-                // One that the SDK adds: nobody knows what it says.
+                // A kind that a later version of the SDK adds: nobody knows what it says.
                 _ => *block = ContentBlock::text(MARK),
             }
         }
-        ContentBlock::ResourceLink(link) => link.meta = None,
+        ContentBlock::ResourceLink(link) => (link.meta, link.annotations) = (None, None),
         _ => *block = ContentBlock::text(MARK),
     }
 }

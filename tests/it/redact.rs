@@ -202,6 +202,49 @@ async fn metadata_of_what_passes_is_gone_where_only_some_is_left() {
 }
 
 #[tokio::test]
+async fn annotations_are_gone_with_the_metadata() {
+    let annotations = || {
+        serde_json::from_value::<Annotations>(json!({
+            "audience": ["user"],
+            "priority": 0.25,
+            "lastModified": "2026-01-02T03:04:05Z",
+        }))
+        .ok()
+    };
+    let mut word = TextContent::new("all is well");
+    let mut json = TextContent::new(r#"{"ssn":1}"#);
+    let mut image = ImageContent::new("MDc4", "image/png");
+    let mut audio = AudioContent::new("MDc4", "audio/wav");
+    let mut link = Resource::new("x:y", "y");
+    let mut resource = EmbeddedResource::new(ResourceContents::text("all", "x:y"));
+    word.annotations = annotations();
+    json.annotations = annotations();
+    image.annotations = annotations();
+    audio.annotations = annotations();
+    link.annotations = annotations();
+    resource.annotations = annotations();
+    let answer = CallToolResult::success(vec![
+        ContentBlock::Text(word),
+        ContentBlock::Text(json),
+        ContentBlock::Image(image),
+        ContentBlock::Audio(audio),
+        ContentBlock::ResourceLink(link),
+        ContentBlock::Resource(resource),
+    ]);
+    for (redaction, kept) in [
+        (without(&["/ssn"]), 0),
+        (only(&["/n"]).keep_texts(), 0),
+        (without(&["/ssn"]).keep_texts(), 6),
+    ] {
+        let left = redacted(redaction, answer.clone()).await;
+        let left = serde_json::to_string(&left).unwrap();
+        for annotation in ["audience", "priority", "lastModified"] {
+            assert_eq!(left.matches(annotation).count(), kept, "{annotation} in {left}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_text_that_others_may_read_as_json_does_not_pass() {
     let deep = format!("{}{{\"ssn\":78}}{}", "[".repeat(200), "]".repeat(200));
     let unreadable = [
