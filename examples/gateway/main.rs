@@ -7,6 +7,7 @@
 //! gateway FILE.toml                          over stdio
 //! gateway FILE.toml --http 127.0.0.1:8080    over streamable HTTP, at /mcp
 //!                       [--stateless]        without sessions
+//!                       [--allow-origin URL] also for web pages of this origin
 //! gateway FILE.toml --check                  shows what clients would see
 //! gateway FILE.toml --plan NAME [--input JSON]
 //!                                            shows what a composite would do
@@ -25,6 +26,12 @@
 //! `--stateless` they have none, so that any replica can answer any request; but they
 //! cannot be asked, and are not told when something changes. Later clients never have
 //! a session, and are asked all the same.
+//!
+//! A web page that any browser has open can send requests to this machine, and its browser
+//! says so by `Origin`. The gateway answers 403 to every origin but those of this machine
+//! (`localhost`, `127.0.0.1` and `[::1]`, at any port) and those that `--allow-origin`
+//! names, such as `--allow-origin https://inspector.example.com:443`; several are named one
+//! by one, and `:*` is any port. A request without `Origin` is of no browser, and passes.
 //!
 //! `--plan` connects everything once and prints what the composite would call with
 //! this input, in which order, with the arguments as far as they are known before
@@ -85,7 +92,18 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 const USAGE: &str = "usage: gateway FILE.toml \
-    [--check | --plan NAME [--input JSON] | --mermaid NAME | [--http ADDRESS:PORT [--stateless]] [--watch]]";
+    [--check | --plan NAME [--input JSON] | --mermaid NAME | [--http ADDRESS:PORT [--stateless] [--allow-origin URL]...] \
+    [--watch]]";
+
+/// The origins of web pages that this machine serves itself, at any port.
+const LOOPBACK_ORIGINS: [&str; 6] = [
+    "http://localhost:*",
+    "http://127.0.0.1:*",
+    "http://[::1]:*",
+    "https://localhost:*",
+    "https://127.0.0.1:*",
+    "https://[::1]:*",
+];
 
 type Server = ServeService<Reload<Stack<Router>>>;
 
@@ -101,9 +119,17 @@ struct Arguments {
 
 enum Mode {
     Stdio,
-    Http { address: SocketAddr, sessions: bool },
+    Http(Http),
     Check,
     Plan { composite: String, input: JsonObject },
+}
+
+/// How to serve over HTTP.
+struct Http {
+    address: SocketAddr,
+    sessions: bool,
+    /// The origins of web pages that may send requests, besides those of this machine.
+    origins: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -155,9 +181,9 @@ async fn run(
                 wait_for(&gateway.backends(), &stop).await;
                 serve_stdio(server(&gateway), &stop).await
             }
-            Mode::Http { address, sessions } => {
+            Mode::Http(http) => {
                 wait_for(&gateway.backends(), &stop).await;
-                serve_http(server(&gateway), address, sessions, &stop).await
+                serve_http(server(&gateway), http, &stop).await
             }
         }
     };
@@ -197,11 +223,13 @@ async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box
 
 async fn serve_http(
     server: Server,
-    address: SocketAddr,
-    sessions: bool,
+    Http { address, sessions, origins }: Http,
     stop: &CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
+    let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(origins);
     let config = StreamableHttpServerConfig::default()
+        .with_allowed_origins(origins)
+        .enforce_origin_validation()
         .with_legacy_session_mode(sessions)
         .with_cancellation_token(stop.clone());
     let service = StreamableHttpService::new(
@@ -255,7 +283,7 @@ impl Mode {
     /// Logs to standard error what `RUST_LOG` says, or else what one wants to know.
     fn log(&self, writer: Redacted) {
         let default = match self {
-            Self::Stdio | Self::Http { .. } => "info,rmcp=error",
+            Self::Stdio | Self::Http(_) => "info,rmcp=error",
             // It tells the same itself.
             Self::Check | Self::Plan { .. } => "off",
         };
@@ -269,11 +297,15 @@ impl Arguments {
         let mut arguments = arguments.peekable();
         let (mut file, mut mode, mut watch) = (None, Mode::Stdio, false);
         let (mut drawn, mut input, mut stateless) = (None, None, false);
+        let mut allowed_origins = Vec::new();
         while let Some(argument) = arguments.next() {
             match &*argument {
                 "--check" => mode = Mode::Check,
                 "--watch" => watch = true,
                 "--stateless" => stateless = true,
+                "--allow-origin" => {
+                    allowed_origins.push(origin(arguments.next().ok_or(USAGE)?)?);
+                }
                 "--plan" => {
                     let composite = arguments.next().ok_or(USAGE)?;
                     mode = Mode::Plan { composite, input: JsonObject::new() };
@@ -293,7 +325,7 @@ impl Arguments {
                     let address = address.parse().map_err(|_| {
                         format!("`{address}` is no address and port, such as `127.0.0.1:8080`")
                     })?;
-                    mode = Mode::Http { address, sessions: true };
+                    mode = Mode::Http(Http { address, sessions: true, origins: Vec::new() });
                 }
                 option if option.starts_with('-') || file.is_some() => return Err(USAGE.into()),
                 path => file = Some(PathBuf::from(path)),
@@ -305,8 +337,11 @@ impl Arguments {
             (_, None) => (),
         }
         match &mut mode {
-            Mode::Http { sessions, .. } => *sessions = !stateless,
-            _ if stateless => return Err(USAGE.into()),
+            Mode::Http(http) => {
+                http.sessions = !stateless;
+                http.origins = allowed_origins;
+            }
+            _ if stateless || !allowed_origins.is_empty() => return Err(USAGE.into()),
             _ => (),
         }
         if watch && matches!(mode, Mode::Check | Mode::Plan { .. }) {
@@ -316,5 +351,22 @@ impl Arguments {
             return Err(USAGE.into());
         }
         Ok(Self { file: file.ok_or(USAGE)?, drawn, mode, watch })
+    }
+}
+
+/// An origin as browsers send it: rmcp would pass over another text without a word.
+fn origin(text: String) -> Result<String, String> {
+    let parts = text.split_once("://").and_then(|(scheme, authority)| {
+        let (host, port) = authority.rsplit_once(':')?;
+        let is_port = port == "*" || port.parse::<u16>().is_ok();
+        let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@', '*', ' ']);
+        Some(!scheme.is_empty() && is_host && is_port)
+    });
+    match parts {
+        Some(true) => Ok(text),
+        _ => Err(format!(
+            "`{text}` is no origin: expected scheme, host and port, such as \
+             `https://example.com:443`, or `:*` for any port"
+        )),
     }
 }

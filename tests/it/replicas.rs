@@ -13,7 +13,8 @@ use rmcp::{
 };
 use serde_json::json;
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
     process::{Child, Command},
     task::JoinSet,
 };
@@ -38,20 +39,7 @@ struct Replica {
 
 impl Replica {
     async fn start(releases: &str, key: &str) -> Self {
-        let mut command = Command::new(example("gateway"));
-        command.args([FILE, "--http", "127.0.0.1:0"]).env_remove("RUST_LOG");
-        command.env("RELEASES_URL", releases).env("STATE_KEY", key);
-        let mut process = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let url = loop {
-            let line = soon(log.next_line()).await.unwrap().unwrap();
-            if let Some((_, url)) = line.split_once("serving ") {
-                break url.to_owned();
-            }
-        };
-        let mut reading = JoinSet::new();
-        reading.spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
-
+        let (process, reading, url) = gateway(releases, key, &[]).await;
         let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
         let lifecycle = ClientLifecycleMode::Discover { preferred_versions };
         let transport = StreamableHttpClientTransport::from_uri(url);
@@ -77,6 +65,45 @@ impl Replica {
             response => panic!("{response:?}"),
         }
     }
+}
+
+/// A gateway that listens, what reads its log, and its URL.
+async fn gateway(releases: &str, key: &str, options: &[&str]) -> (Child, JoinSet<()>, String) {
+    let mut command = Command::new(example("gateway"));
+    command.args([FILE, "--http", "127.0.0.1:0"]).args(options).env_remove("RUST_LOG");
+    command.env("RELEASES_URL", releases).env("STATE_KEY", key);
+    let mut process = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let url = loop {
+        let line = soon(log.next_line()).await.unwrap().unwrap();
+        if let Some((_, url)) = line.split_once("serving ") {
+            break url.to_owned();
+        }
+    };
+    let mut reading = JoinSet::new();
+    reading.spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+    (process, reading, url)
+}
+
+/// The status that a gateway answers a request with that has this header.
+async fn status(url: &str, header: &str) -> u16 {
+    let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": { "name": "page", "version": "1" },
+    } });
+    let body = body.to_string();
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\n{header}Connection: close\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len(),
+    );
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let line = soon(BufReader::new(stream).lines().next_line()).await.unwrap().unwrap();
+    line.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn call() -> CallToolRequestParams {
@@ -113,4 +140,38 @@ async fn a_process_with_another_key_calls_nothing() {
     assert_eq!((error.code.0, &*error.message), (-32602, "invalid `requestState`"));
     assert_eq!(error.data, None);
     assert_eq!(releases.calls(), ["get_release shop"]);
+}
+
+#[tokio::test]
+async fn web_pages_of_other_origins_are_refused() {
+    let releases = Releases::default().serve().await.unwrap();
+    let allowed = ["--allow-origin", "https://inspector.example.com:443"];
+    let (_process, _reading, url) = gateway(&releases.url, KEY, &allowed).await;
+    for (header, expected) in [
+        ("", 200),
+        ("Origin: http://localhost:5173\r\n", 200),
+        ("Origin: http://127.0.0.1\r\n", 200),
+        ("Origin: http://[::1]:8080\r\n", 200),
+        ("Origin: https://inspector.example.com\r\n", 200),
+        ("Origin: https://inspector.example.com:8443\r\n", 403),
+        ("Origin: http://inspector.example.com\r\n", 403),
+        ("Origin: https://evil.example\r\n", 403),
+        ("Origin: http://localhost.evil.example\r\n", 403),
+        ("Origin: null\r\n", 403),
+    ] {
+        assert_eq!(status(&url, header).await, expected, "{header:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_allowed_origin_that_is_none_is_told() {
+    for origin in
+        ["https://example.com", "example.com:443", "*", "https://*:443", "https://a:443/x"]
+    {
+        let mut command = Command::new(example("gateway"));
+        command.args([FILE, "--http", "127.0.0.1:0", "--allow-origin", origin]);
+        let output = soon(command.output()).await.unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && told.contains("is no origin"), "{origin}: {told}");
+    }
 }
