@@ -89,7 +89,7 @@ fn matched(name: &str, mismatch: Option<Mismatch>) -> Result<(), Failure> {
 pub(super) fn sort(run: &Run, value: &Value, others: &[Value]) -> Result<Value, Error> {
     let (named,): (Kwargs,) = from_args(others)?;
     let attribute = named.get::<Option<&str>>("attribute")?;
-    let case_sensitive = is_case_sensitive(&named)?;
+    let case_sensitive = is_case_sensitive(&named, false)?;
     let reverse = named.get::<Option<bool>>("reverse")?.unwrap_or(false);
     named.assert_all_used()?;
     let keyed = keyed(run, value, |size, element| match attribute {
@@ -120,7 +120,7 @@ pub(super) fn extreme(
 ) -> Result<Value, Error> {
     let (named,): (Kwargs,) = from_args(others)?;
     let attribute = named.get::<Option<&str>>("attribute")?;
-    let case_sensitive = is_case_sensitive(&named)?;
+    let case_sensitive = is_case_sensitive(&named, false)?;
     named.assert_all_used()?;
     let keyed = by_attribute(run, value, attribute, case_sensitive, &Value::UNDEFINED)?;
     let mut mismatch = None;
@@ -136,7 +136,7 @@ pub(super) fn extreme(
 pub(super) fn unique(run: &Run, value: &Value, others: &[Value]) -> Result<Value, Error> {
     let (named,): (Kwargs,) = from_args(others)?;
     let attribute = named.get::<Option<&str>>("attribute")?;
-    let case_sensitive = is_case_sensitive(&named)?;
+    let case_sensitive = is_case_sensitive(&named, true)?;
     named.assert_all_used()?;
     let keyed = by_attribute(run, value, attribute, case_sensitive, &Value::UNDEFINED)?;
     let mut seen = BTreeSet::new();
@@ -151,7 +151,7 @@ pub(super) fn group_by(run: &Run, value: &Value, others: &[Value]) -> Result<Val
         None => named.get::<&str>("attribute")?,
     };
     let default = named.get::<Option<Value>>("default")?.unwrap_or_default();
-    let case_sensitive = is_case_sensitive(&named)?;
+    let case_sensitive = is_case_sensitive(&named, true)?;
     named.assert_all_used()?;
     let mut keyed = by_attribute(run, value, Some(attribute), case_sensitive, &default)?;
     keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -170,7 +170,7 @@ pub(super) fn group_by(run: &Run, value: &Value, others: &[Value]) -> Result<Val
 pub(super) fn sort_members(run: &Run, value: &Value, others: &[Value]) -> Result<Value, Error> {
     let (named,): (Kwargs,) = from_args(others)?;
     let by_value = named.get::<Option<&str>>("by")? == Some("value");
-    let case_sensitive = is_case_sensitive(&named)?;
+    let case_sensitive = is_case_sensitive(&named, false)?;
     let reverse = named.get::<Option<bool>>("reverse")?.unwrap_or(false);
     named.assert_all_used()?;
     let mut pairs = Vec::new();
@@ -192,8 +192,10 @@ pub(super) fn sort_members(run: &Run, value: &Value, others: &[Value]) -> Result
     Ok(run.list(sorted.into_iter().map(|(_, pair)| pair))?)
 }
 
-fn is_case_sensitive(named: &Kwargs) -> Result<bool, Error> {
-    Ok(named.get::<Option<bool>>("case_sensitive")?.unwrap_or(false))
+/// Whether letter case makes a difference: to an order it makes none by default, but
+/// texts are only equal if they are the same.
+fn is_case_sensitive(named: &Kwargs, default: bool) -> Result<bool, Error> {
+    Ok(named.get::<Option<bool>>("case_sensitive")?.unwrap_or(default))
 }
 
 fn by_attribute(
