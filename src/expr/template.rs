@@ -81,7 +81,13 @@ impl Template {
     /// Parses a text that is one.
     pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
-            let pieces = tokens::pieces(text)?;
+            let mut pieces = tokens::pieces(text)?;
+            // As in a text that is no template, `$$` at the beginning is `$`.
+            if let Some(Piece::Text(first)) = pieces.first_mut()
+                && first.starts_with("$$")
+            {
+                *first = &first[1..];
+            }
             let mut scope = Scope::new(names);
             match &*pieces {
                 [Piece::Output(code)] => {

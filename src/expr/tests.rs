@@ -22,6 +22,10 @@ fn references_give_what_they_refer_to_with_its_type() {
         ("$input.a?", json!({ "b": [10, { "c": null }] })),
         ("$null", json!(null)),
         ("$$5.00", json!("$5.00")),
+        ("$$5 {{ input.big }}", json!("$5 18446744073709551615")),
+        ("$5 {{ input.big }}", json!("$5 18446744073709551615")),
+        ("a $$ {{ input.big }}", json!("a $$ 18446744073709551615")),
+        ("{{ '$$' }}", json!("$$")),
         ("plain", json!("plain")),
         ("5$", json!("5$")),
     ];
