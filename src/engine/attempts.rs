@@ -2,7 +2,7 @@
 
 use std::{mem, time::Duration};
 
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::{CallToolResult, ErrorCode, JsonObject};
 use tokio::time::Instant;
 
 use super::{
@@ -13,6 +13,10 @@ use super::{
     plan::{CallSite, Retry},
     record,
 };
+
+/// What the same call is answered with again: the tool is unknown, or its arguments are
+/// invalid.
+const LASTING_CODES: [i32; 2] = [ErrorCode::METHOD_NOT_FOUND.0, ErrorCode::INVALID_PARAMS.0];
 
 /// A call of a step, or of an element of its loop, that goes on.
 pub(super) struct Attempts<'p> {
@@ -107,6 +111,7 @@ impl<'p> Attempts<'p> {
         let lasting = |error: &StepError| {
             // The next attempt would end the same way.
             matches!(error.kind, ErrorKind::Definition | ErrorKind::Limit)
+                || error.code.is_some_and(|code| LASTING_CODES.contains(&code))
         };
         if failed.error.as_ref().is_none_or(lasting) || !self.may_be_tried_again() {
             return false;

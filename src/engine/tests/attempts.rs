@@ -30,12 +30,28 @@ async fn a_call_is_tried_again_until_it_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_tool_does_wrong_is_tried_again() {
+async fn whatever_a_tool_does_wrong_is_tried_again_unless_it_refuses_the_arguments() {
     for tool in ["fails", "refuses", "breaks", "panics", "hangs"] {
         let world = World::new();
         let state = world.run(&workflow(&json!([tried(tool, 2)])), json!({})).await;
-        assert_eq!((world.started().len(), outcome(&state, 0).attempts), (3, 3), "{tool}");
+        let (calls, attempts) = if tool == "refuses" { (1, 1) } else { (3, 3) };
+        let found = (world.started().len(), outcome(&state, 0).attempts);
+        assert_eq!(found, (calls, attempts), "{tool}");
         assert_eq!(state.failed, Some(0));
+    }
+}
+
+/// A call that is refused for another reason may be accepted later.
+#[tokio::test(start_paused = true)]
+async fn other_protocol_errors_are_tried_again() {
+    for (code, attempts) in [(-32601, 1), (-32602, 1), (-32603, 3), (-32000, 3)] {
+        let caller = move |_: Call| async move {
+            let error = ErrorData::new(rmcp::model::ErrorCode(code), "no", None);
+            Err::<CallToolResult, _>(StepError::protocol(error))
+        };
+        let plan = workflow(&json!([tried("a", 2)]));
+        let state = run(&plan, RunState::new(json!({}), 1), &scope(600), caller).await;
+        assert_eq!(outcome(&state, 0).attempts, attempts, "{code}");
     }
 }
 
