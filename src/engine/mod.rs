@@ -27,7 +27,7 @@ pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod plan;
 pub(crate) mod preview;
-mod record;
+pub(crate) mod record;
 pub(crate) mod run;
 pub(crate) mod scope;
 pub(crate) mod state;

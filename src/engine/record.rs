@@ -61,10 +61,16 @@ impl RunState {
         }
         let keeps_result = is_candidate || matches!(plan.answer, Answer::Outcomes);
         if !outcome.is_success()
-            && links.fields.output
             && let Some(default) = &plan.steps()[step].default_results
         {
-            outcome.set_output(default.clone());
+            if links.fields.output {
+                outcome.set_output(default.clone());
+            }
+            if links.fields.text
+                && let Some(text) = text_of(default)
+            {
+                outcome.record.get_or_insert_default().text = Some(text.clone());
+            }
         }
         outcome.keep(links.fields, keeps_result);
         self.outcomes[step] = Some(outcome);
@@ -250,6 +256,13 @@ pub(super) fn texts(result: &CallToolResult) -> String {
         .map(|text| text.text.as_str())
         .collect();
     texts.join("\n")
+}
+
+/// The text of a step that has this output: a text, or the `text` of an object, as the
+/// content of a result is one.
+pub(crate) fn text_of(output: &Value) -> Option<&Value> {
+    let text = output.get("text").unwrap_or(output);
+    text.is_string().then_some(text)
 }
 
 fn first_text(result: &CallToolResult) -> Option<&str> {

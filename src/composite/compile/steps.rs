@@ -195,7 +195,7 @@ impl<'c> Steps<'c> {
             timeout: step.timeout.unwrap_or(STEP_TIMEOUT),
             retry,
             on_failure,
-            default_results: step.default_results.clone(),
+            default_results: step.default_results.clone().map(with_nulls),
             parse_json: step.parse_json,
         };
         if step.default_results.as_ref().is_some_and(looks_evaluated) {
@@ -384,10 +384,29 @@ fn on_error(on_error: OnError, at: &mut Place<'_>) -> (Option<plan::Retry>, OnFa
 /// Whether a text in a value would be a reference or a template elsewhere.
 fn looks_evaluated(value: &Value) -> bool {
     match value {
+        Value::String(text) if matches!(&**text, "$null" | "$$null") => false,
         Value::String(text) => text.starts_with('$') || text.contains("{{"),
         Value::Array(elements) => elements.iter().any(looks_evaluated),
         Value::Object(members) => members.values().any(looks_evaluated),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The value with null where `$null` is written, since TOML has no null; `$$null` is the
+/// text.
+fn with_nulls(value: Value) -> Value {
+    match value {
+        Value::String(text) => match &*text {
+            "$null" => Value::Null,
+            "$$null" => "$null".into(),
+            _ => Value::String(text),
+        },
+        Value::Array(elements) => elements.into_iter().map(with_nulls).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter().map(|(key, member)| (key, with_nulls(member)));
+            Value::Object(members.collect())
+        }
+        other => other,
     }
 }
 

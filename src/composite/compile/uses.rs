@@ -8,6 +8,7 @@ use crate::{
     engine::{
         output::Output,
         plan::{Action, Elicitation, Step},
+        record::text_of,
     },
     expr::{Field, PathSegment, Root, Use, follow},
 };
@@ -91,6 +92,12 @@ impl Known<'_> {
                 }
                 let path: String = used.path.iter().map(ToString::to_string).collect();
                 Some(path.strip_prefix('.').unwrap_or(&path).to_owned())
+            }
+            Some(defaults) if field == Field::Text => {
+                if text_of(defaults).is_some() {
+                    return;
+                }
+                Some(field.name().to_owned())
             }
             _ => None,
         };
