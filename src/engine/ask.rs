@@ -231,6 +231,9 @@ impl Elicitation {
         // An empty form can be answered with nothing.
         let content = answer.remove("content").filter(|content| !content.is_null());
         let mut content = content.unwrap_or_else(|| Map::new().into());
+        if let Value::Object(content) = &mut content {
+            self.fill_in(content);
+        }
         let told = |error| tracing::warn!(error = %Reason(error), "an answer is not checked: its form cannot be used");
         match (self.schema.fit("the form", &mut content, told), content) {
             (Ok(()), Value::Object(content)) => Said::Accept(content),
@@ -240,6 +243,19 @@ impl Elicitation {
                 Said::Misfit(told.join("; "))
             }
             (Err(refusal), _) => Said::Misfit(refusal.to_error().message.into_owned()),
+        }
+    }
+
+    /// Adds the defaults of the form where an answer has nothing: clients need not show
+    /// them.
+    fn fill_in(&self, content: &mut Map<String, Value>) {
+        let properties = self.schema.schema().get("properties").and_then(Value::as_object);
+        for (name, property) in properties.into_iter().flatten() {
+            if let Some(default) = property.get("default")
+                && !content.contains_key(name)
+            {
+                content.insert(name.clone(), default.clone());
+            }
         }
     }
 
