@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use serde_json::{Map, Number, Value};
 
 use super::plan::placed;
-use crate::expr::{Data, Expression, Use, json, kind};
+use crate::expr::{Data, Expression, Field, Root, Use, json, kind};
 
 /// The output block: an object made of what a run knows at its end.
 #[derive(Debug)]
@@ -72,7 +72,10 @@ impl Output {
         for name in &self.required {
             if object.get(name).is_none_or(Value::is_null) {
                 let place = Place { within: Some(&output), name };
-                return Err(format!("{place}: it is required and has no value"));
+                let property = self.properties.iter().find(|(other, _)| other == name);
+                let why = property.and_then(|(_, property)| property.why_empty(data));
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                return Err(format!("{place}: it is required and has no value{why}"));
             }
         }
         Ok(Value::Object(object))
@@ -132,6 +135,29 @@ impl Property {
         };
         tracing::warn!(error, "an output has its default");
         Ok(Some(default.clone()))
+    }
+
+    /// Why it has no value, as far as a step that it refers to, or null, is the cause.
+    fn why_empty(&self, data: &Arc<dyn Data>) -> Option<String> {
+        let Source::Value(expression) = &self.source else { return None };
+        let uses = expression.uses();
+        let cause = uses.iter().find_map(|used| {
+            let Root::Step { step, .. } = used.root else { return None };
+            let of_step = |field| data.get(Root::Step { step, field });
+            let status = of_step(Field::Status)?;
+            let status = status.as_str().filter(|status| *status != "completed")?.replace('_', " ");
+            let error = of_step(Field::Error);
+            let message = error.as_ref().and_then(|error| error.get("message")?.as_str());
+            let message = message.map(|message| format!(": {message}")).unwrap_or_default();
+            Some(format!("the step of `{}` is {status}{message}", used.text))
+        });
+        cause.or_else(|| match expression.evaluate_in(data) {
+            Ok(Some(_)) if expression.as_literal().is_none() => {
+                Some(format!("`{expression}` is null"))
+            }
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        })
     }
 
     fn value(&self, data: &Arc<dyn Data>, place: &Place<'_>) -> Result<Option<Value>, String> {

@@ -87,6 +87,8 @@ fn what_is_missing_is_a_mistake_or_the_default_or_left_out() {
     let missing = Err("output.x: `$input.no` has no value".to_owned());
     let required = Err("output.x: it is required and has no value".to_owned());
     let null = Err("output.x: it is required and has no value".to_owned());
+    let caused =
+        Err("output.x: it is required and has no value: `$input.no` has no value".to_owned());
     let with_default = Ok(json!({ "x": "default" }));
     let cases = [
         ("$input.no", None, &[][..], missing.clone()),
@@ -97,11 +99,11 @@ fn what_is_missing_is_a_mistake_or_the_default_or_left_out() {
         ("$input.no?", default(), &["x"], with_default.clone()),
         // No type has null.
         ("$null", None, &[], Ok(json!({}))),
-        ("$null", None, &["x"], null.clone()),
+        ("$null", None, &["x"], null),
         ("$null", default(), &["x"], with_default),
         // A default may be null, which is not enough where it is required.
         ("$input.no", Some(Value::Null), &[], Ok(json!({ "x": null }))),
-        ("$input.no", Some(Value::Null), &["x"], null),
+        ("$input.no", Some(Value::Null), &["x"], caused),
     ];
     for (value, default, required, expected) in cases {
         let property = property(value, default);
