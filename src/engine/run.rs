@@ -116,8 +116,11 @@ impl<'p, C: Caller> Run<'p, C> {
         let mut state = state.into();
         let steps = plan.steps().len();
         let finished: StepSet = state.finished.iter().copied().collect();
-        if plan.reads_id && state.id.is_none() {
-            state.id = Some(format!("{:032x}", fastrand::u128(..)));
+        // Those of nested runs are made of it.
+        let has_nested = || plan.sites().any(|site| caller.is_nested(site.site));
+        if state.id.is_none() && (plan.reads_id || has_nested()) {
+            let own = || format!("{:032x}", fastrand::u128(..));
+            state.id = Some(scope.run_id.as_deref().map_or_else(own, str::to_owned));
         }
         if plan.reads_name && state.name.is_none() {
             state.name = Some(plan.name.to_string());

@@ -45,6 +45,8 @@ pub(crate) struct Scope {
     /// Who watches, and where the run is called, if it is nested in one that is watched.
     pub(super) observers: Observers,
     pub(super) place: Option<Arc<Place>>,
+    /// The id of the run that is nested here, which is the same in all attempts to call it.
+    pub(super) run_id: Option<Arc<str>>,
 }
 
 /// What all runs of a call have used, when the outermost is put away.
@@ -103,6 +105,7 @@ impl Scope {
             closed: None,
             observers: Observers::default(),
             place: None,
+            run_id: None,
         }
     }
 

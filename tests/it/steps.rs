@@ -1,6 +1,6 @@
 //! Pipelines and workflows, where it takes more than a file to show what they do.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 #[cfg(feature = "config")]
 use mcp_composite::config::Config;
@@ -154,6 +154,43 @@ async fn arguments_meet_the_schema_of_a_tool_that_has_a_prefix() {
     testing::call(&service, "report_bug", json!({})).await;
 
     assert_eq!(server.calls(), [("create", json!({ "text": "42", "n": 42 }))]);
+}
+
+/// Who uses the id as an idempotency key must not pay twice.
+#[tokio::test(start_paused = true)]
+async fn the_id_of_a_nested_run_is_the_same_in_each_attempt_and_another_at_each_place() {
+    let id = || json!({ "key": "$workflow.id" });
+    let inner = CompositeTool::pipeline("inner", "Pays", [Step::new("pay", "pay").arguments(id())]);
+    let middle = CompositeTool::fan_out("middle", "Pays at one place", ["inner"]);
+    let retry = || OnError::Retry(Retry::times(2).delay(Duration::ZERO));
+    let outer = CompositeTool::workflow(
+        "outer",
+        "Pays at several places",
+        [
+            Step::new("a", "inner").on_error(retry()),
+            Step::new("b", "middle").depends_on(["a"]).on_error(retry()),
+            Step::for_each("c", json!([1, 2]), "inner").depends_on(["b"]),
+        ],
+    );
+    let layer = CompositeLayer::new([inner, middle, outer]).unwrap();
+    let fails = || Answer::failure("no route").times(1);
+    let answers = fails().then(Answer::text("paid").times(1)).then(fails());
+    let server = Server::new().tool("pay", answers.then(Answer::text("paid")));
+    let service = layer.layer(server.clone());
+
+    for _ in 0..2 {
+        let result = testing::call(&service, "outer", json!({})).await;
+        assert_eq!(result.is_error, Some(false), "{result:?}");
+    }
+
+    let calls = server.calls();
+    let keys: Vec<_> = calls.iter().map(|call| call.arguments()["key"].to_string()).collect();
+    let [a, a_again, b, b_again, c_0, c_1, others @ ..] = &*keys else { panic!("{keys:?}") };
+    assert_eq!((a, b), (a_again, b_again));
+    assert_eq!(others.len(), 4, "{keys:?}");
+    let all: HashSet<_> = [a, b, c_0, c_1].into_iter().chain(others).collect();
+    assert_eq!(all.len(), 8, "{keys:?}");
+    assert!(all.iter().all(|key| key.len() == 34), "{keys:?}");
 }
 
 /// Hands `v` of the input from step to step, each time in another way, to tools

@@ -8,6 +8,7 @@ use std::{
 
 use futures::FutureExt;
 use rmcp::model::JsonObject;
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -21,7 +22,15 @@ use crate::{
         plan::{Action, CallSite},
     },
     message::Context,
+    random,
 };
+
+/// The id of a run that is nested at this place of another: who uses it as an idempotency
+/// key gets the same one when the step is tried again.
+fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
+    let digest = Sha256::digest(format!("{id}/{step}/{element}"));
+    random::hex(&digest[..16])
+}
 
 // === impl Run ===
 
@@ -54,6 +63,10 @@ impl<'p, C: Caller> Run<'p, C> {
         let (site, tool) = (call.site.site, call.site.tool.clone());
         let mut scope = self.scope.clone();
         let is_nested = self.caller.is_nested(site);
+        scope.run_id = match &self.state.id {
+            Some(id) if is_nested => Some(nested_id(id, call.id).into()),
+            _ => None,
+        };
         let mut span = Span::none();
         if let Some(watching) = &mut self.watching {
             let (attempt, after) = (call.count, call.failed_before());
