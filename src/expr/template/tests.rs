@@ -1170,7 +1170,11 @@ proptest! {
         let data: Arc<dyn Data> = Arc::new(Everything(data));
         let loops = format!("{{% for z in ({first}) %}}{{{{ {second} }}}}{{{{ z }}}}{{% endfor %}}");
         for text in [format!("{{{{ {first} }}}}"), loops] {
-            let template = Template::parse(&text, &NAMES);
+            let template = match Template::parse(&text, &NAMES) {
+                // Of known kinds, which is found before anything is evaluated.
+                Err(ExpressionError::Template { reason, .. }) if reason.contains("` cannot compare ") => continue,
+                template => template,
+            };
             prop_assert!(template.is_ok(), "{template:?}: {text}");
             let template = template.unwrap();
             let measured = allocation_counter::measure(|| drop(template.evaluate(&data)));
