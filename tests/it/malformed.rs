@@ -13,7 +13,10 @@ use mcp_composite::{
     pattern::Selection,
     stack::StackLayer,
 };
-use rmcp::model::{CallToolResult, CustomRequest, ServerCapabilities, ServerConfig};
+use rmcp::{
+    ServiceError,
+    model::{CallToolResult, CustomRequest, ServerCapabilities, ServerConfig},
+};
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -101,6 +104,25 @@ async fn they_end_at_the_edge() {
         let params = json!({ "name": "secret", "requestState": 5 });
         let error = connection.send("tools/call", params).await.unwrap_err().to_string();
         assert!(error.contains("malformed `tools/call`"), "{era:?}: {error}");
+        assert_eq!(log.lines(), [""; 0], "{era:?}");
+    }
+}
+
+/// A method that 2026-07-28 has removed is unknown there, whatever its parameters are.
+#[tokio::test]
+async fn removed_methods_are_unknown() {
+    let removed =
+        ["initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+    for (era, code) in [(Era::Legacy, -32602), (Era::Modern, -32601)] {
+        let log = Log::default();
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let served = ServeService::new(server(log.clone()), ServerConfig::new(capabilities));
+        let connection = connect(served, era).await;
+        for method in removed {
+            let error = connection.send(method, json!({ "none": 1 })).await.unwrap_err();
+            let ServiceError::McpError(error) = error else { panic!("{method}: {error}") };
+            assert_eq!(error.code.0, code, "{era:?}: {method}");
+        }
         assert_eq!(log.lines(), [""; 0], "{era:?}");
     }
 }

@@ -11,18 +11,20 @@ use rmcp::{
         CallToolRequest, CallToolRequestParams, CallToolResponse, CancelTaskParams,
         CancelTaskRequest, CancelledNotificationParam, CompleteRequest, CompleteRequestParams,
         CompleteResult, ConstString, CustomNotification, CustomRequest, CustomResult,
-        DiscoverRequest, DiscoverRequestParams, DiscoverResult, ErrorData, Extensions,
+        DiscoverRequest, DiscoverRequestParams, DiscoverResult, ErrorCode, ErrorData, Extensions,
         GetPromptRequest, GetPromptRequestParams, GetPromptResponse, GetSkillRequest,
         GetSkillRequestParams, GetSkillResult, GetTaskParams, GetTaskRequest, GetTaskResult,
-        InitializeRequest, InitializeRequestParams, InitializeResult, ListPromptsRequest,
-        ListPromptsResult, ListResourceTemplatesRequest, ListResourceTemplatesResult,
-        ListResourcesRequest, ListResourcesResult, ListSkillsRequest, ListSkillsResult,
-        ListToolsRequest, ListToolsResult, PaginatedRequestParams, PingRequest,
-        ProgressNotificationParam, ProtocolVersion, ReadResourceDirectoryRequest,
-        ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult, ReadResourceRequest,
-        ReadResourceRequestParams, ReadResourceResponse, RequestOptionalParam, ResultType,
-        ServerConfig, ServerResult, SetLevelRequestMethod, SubscribeRequestParams,
-        SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams, UpdateTaskRequest,
+        InitializeRequest, InitializeRequestParams, InitializeResult, InitializeResultMethod,
+        ListPromptsRequest, ListPromptsResult, ListResourceTemplatesRequest,
+        ListResourceTemplatesResult, ListResourcesRequest, ListResourcesResult, ListSkillsRequest,
+        ListSkillsResult, ListToolsRequest, ListToolsResult, PaginatedRequestParams, PingRequest,
+        PingRequestMethod, ProgressNotificationParam, ProtocolVersion,
+        ReadResourceDirectoryRequest, ReadResourceDirectoryRequestParams,
+        ReadResourceDirectoryResult, ReadResourceRequest, ReadResourceRequestParams,
+        ReadResourceResponse, RequestOptionalParam, ResultType, ServerConfig, ServerResult,
+        SetLevelRequestMethod, SubscribeRequestMethod, SubscribeRequestParams, SubscriptionFilter,
+        Tool, UnsubscribeRequestMethod, UnsubscribeRequestParams, UpdateTaskParams,
+        UpdateTaskRequest,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
@@ -179,6 +181,9 @@ where
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.clone();
+        if is_modern(&context) && is_removed(&method) {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
+        }
         // No layer would take it for what a server behind them might.
         if is_of_protocol(&method) {
             return Err(ErrorData::invalid_params(format!("malformed `{method}`"), None));
@@ -348,6 +353,21 @@ where
 /// Whether the client speaks a protocol version from 2026-07-28 on.
 pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
+}
+
+/// Whether 2026-07-28 has removed this method.
+///
+/// rmcp answers these itself where it can read their parameters, and otherwise reads
+/// them as custom requests.
+fn is_removed(method: &str) -> bool {
+    const REMOVED: [&str; 5] = [
+        InitializeResultMethod::VALUE,
+        PingRequestMethod::VALUE,
+        SetLevelRequestMethod::VALUE,
+        SubscribeRequestMethod::VALUE,
+        UnsubscribeRequestMethod::VALUE,
+    ];
+    REMOVED.contains(&method)
 }
 
 fn optional<M: Default, P>(params: Option<P>) -> RequestOptionalParam<M, P> {
