@@ -14,8 +14,8 @@ use rmcp::{
     Peer, RoleServer, ServiceError,
     model::{
         CancelledNotificationParam, ClientCapabilities, ClientRequest, ClientResult,
-        ElicitRequestParams, ErrorData, InitializeRequestParams, InputRequest, RequestId,
-        ServerRequest,
+        ElicitRequestParams, ErrorCode, ErrorData, InitializeRequestParams, InputRequest,
+        RequestId, ServerRequest,
     },
     service::{OriginatingRequestId, PeerRequestOptions, RequestHandle},
 };
@@ -282,6 +282,24 @@ impl fmt::Debug for LiveClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LiveClient").field("request", &self.0.request).finish_non_exhaustive()
     }
+}
+
+/// The error -32021 of a server, in the protocol's words, if what the server requires of
+/// the client can be relayed to the client.
+///
+/// Its `data` names capabilities only, and of these only those that are relayed: it may
+/// be shown to the client whatever else of an error must not be.
+pub(crate) fn missing_capability(error: &ErrorData, elicitation: bool) -> Option<ErrorData> {
+    if error.code != ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY {
+        return None;
+    }
+    let required = error.data.as_ref()?.get("requiredCapabilities")?;
+    let required: ClientCapabilities = serde_json::from_value(required.clone()).ok()?;
+    let ClientCapabilities { experimental, extensions, .. } = &required;
+    let is_relayed = experimental.is_none()
+        && extensions.is_none()
+        && (elicitation || required.elicitation.is_none());
+    is_relayed.then(|| ErrorData::missing_required_client_capability(required))
 }
 
 /// Asks over a connection, and waits for the answer; dropped, it withdraws the

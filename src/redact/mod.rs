@@ -34,7 +34,8 @@
 //! - `_meta` of the result and its blocks is dropped, and so are the annotations of the
 //!   blocks: `lastModified`, `priority` and `audience`.
 //! - The same holds for a result with `isError`. A JSON-RPC error keeps its code, says
-//!   that the tool failed, and has no `data`.
+//!   that the tool failed, and has no `data`. Error -32021 keeps the client capabilities
+//!   that the tool requires.
 //! - A question for a person, a task, and what is no result of a tool are replaced by an
 //!   error. The task itself goes on: nothing is called here, so nobody cancels it.
 //!

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Keeping, Redaction, pointer::MARK};
 use crate::{
     intercept::Intercept,
-    message::{MAX_LEVELS, Reply, Request, is_deeper},
+    message::{MAX_LEVELS, Reply, Request, client::missing_capability, is_deeper},
 };
 
 /// The rule of a [`RedactLayer`](super::RedactLayer).
@@ -88,6 +88,9 @@ impl Together<'_> {
     }
 
     fn error(&self, error: &ErrorData) -> ErrorData {
+        if let Some(error) = missing_capability(error, true) {
+            return error;
+        }
         let message: Cow<'static, str> = match Text::of(&error.message) {
             Text::Words if self.keeps_texts() => error.message.clone(),
             _ => "the tool failed".into(),

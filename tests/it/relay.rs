@@ -9,6 +9,8 @@ use std::{
 use mcp_composite::{
     adapter::{RemoteService, ServeService},
     composite::{CompositeLayer, CompositeTool, Target},
+    pattern::Selection,
+    redact::{RedactLayer, Redaction},
 };
 use rmcp::{
     ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
@@ -26,6 +28,7 @@ use tokio::{
     sync::Barrier,
     task::JoinSet,
 };
+use tower::Layer;
 
 use crate::{
     http,
@@ -41,6 +44,24 @@ struct Curious {
     log: Log,
     /// Whether it speaks nothing newer than 2025-11-25.
     older: bool,
+}
+
+/// A server whose tools need a capability of the client.
+#[derive(Clone)]
+struct Demanding(ClientCapabilities);
+
+impl ServerHandler for Demanding {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn call_tool(
+        &self,
+        _: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        Err(ErrorData::missing_required_client_capability(self.0.clone()))
+    }
 }
 
 /// A client that can be asked.
@@ -331,14 +352,14 @@ fn remote(curious: Curious) -> RemoteService {
 }
 
 fn pipe(
-    curious: Curious,
+    server: impl ServerHandler + Clone,
 ) -> impl Fn() -> std::future::Ready<Result<DuplexStream, std::io::Error>> + Send + Sync + 'static {
     let serving = Mutex::new(JoinSet::new());
     move || {
         let (near, far) = tokio::io::duplex(1 << 16);
-        let curious = curious.clone();
+        let server = server.clone();
         serving.lock().unwrap().spawn(async move {
-            curious.serve(far).await.unwrap().waiting().await.unwrap();
+            server.serve(far).await.unwrap().waiting().await.unwrap();
         });
         std::future::ready(Ok(near))
     }
@@ -473,6 +494,28 @@ async fn a_client_that_declares_nothing_is_not_asked() {
         let connection = behind.connect(&Curious::default(), person, Era::Legacy).await;
         assert_eq!(connection.outcome(tool).await, outcome, "{behind:?}");
         assert_eq!(connection.log().lines(), [""; 0], "{behind:?}");
+    }
+}
+
+/// A backend learns of the capabilities that are relayed, so the client learns which of
+/// them a tool needs. Of others the backend never learns.
+#[tokio::test(start_paused = true)]
+async fn missing_client_capability_is_passed_on() {
+    let sampling = ClientCapabilities::builder().enable_sampling().build();
+    let tasks = ClientCapabilities::builder().enable_tasks().build();
+    let missing = Some(json!({ "requiredCapabilities": { "sampling": {} } }));
+    for (required, expected) in [(sampling, (-32021, missing)), (tasks, (-32603, None))] {
+        let remote = RemoteService::builder("far").transport(pipe(Demanding(required)));
+        soon(remote.connected()).await.unwrap();
+        let redaction = Redaction::new(Selection::default(), ["/secret"]).unwrap();
+        let stack = Layer::layer(&RedactLayer::new().redaction(redaction), remote);
+        let info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        let person = Person::with(json!({}));
+        let connection = serving(ServeService::new(stack, info), person, Era::Modern).await;
+        let handle = connection.call("any").await;
+        let error = soon(handle.await_response()).await.unwrap_err();
+        let ServiceError::McpError(error) = error else { panic!("{error}") };
+        assert_eq!((error.code.0, error.data), expected);
     }
 }
 

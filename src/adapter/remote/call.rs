@@ -33,7 +33,7 @@ use crate::{
     },
     message::{
         BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Reply, Request,
-        client::{ASKABLE, ELICITATION, LiveClient, may_ask},
+        client::{ASKABLE, ELICITATION, LiveClient, may_ask, missing_capability},
         expected,
     },
 };
@@ -231,8 +231,13 @@ impl Connection {
     ///
     /// What the server says about our connection to it would be read as being
     /// about the caller's connection to us: `-32020` to `-32022` are HTTP errors
-    /// there, and version negotiation.
+    /// there, and version negotiation. A capability that we relay is the caller's.
     fn translate(&self, mut error: ErrorData) -> ErrorData {
+        if self.modern
+            && let Some(error) = missing_capability(&error, self.elicitation)
+        {
+            return error;
+        }
         self.about.redact_error(&mut error);
         match error.code {
             ErrorCode::HEADER_MISMATCH
