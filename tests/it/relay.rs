@@ -367,7 +367,7 @@ fn pipe(
 
 async fn over(remote: RemoteService, person: Person, era: Era) -> Connection {
     soon(remote.connected()).await.unwrap();
-    let stack = tower::Layer::layer(&composites(), remote);
+    let stack = Layer::layer(&composites(), remote);
     let info = ServerConfig::new(
         ServerCapabilities::builder().enable_tools().enable_prompts().enable_resources().build(),
     );
@@ -501,7 +501,7 @@ async fn a_client_that_declares_nothing_is_not_asked() {
 /// them a tool needs. Of others the backend never learns.
 #[tokio::test(start_paused = true)]
 async fn missing_client_capability_is_passed_on() {
-    let sampling = ClientCapabilities::builder().enable_sampling().build();
+    let sampling = serde_json::from_value(json!({ "sampling": {} })).unwrap();
     let tasks = ClientCapabilities::builder().enable_tasks().build();
     let missing = Some(json!({ "requiredCapabilities": { "sampling": {} } }));
     for (required, expected) in [(sampling, (-32021, missing)), (tasks, (-32603, None))] {
@@ -793,7 +793,7 @@ async fn what_branches_ask_comes_on_the_stream_of_their_call() {
     soon(far.connected()).await.unwrap();
     until(async || curious.log.has("early")).await;
     let capabilities = ServerCapabilities::builder().enable_tools().build();
-    let stack = tower::Layer::layer(&composites(), far);
+    let stack = Layer::layer(&composites(), far);
     let near = ServeService::wrap(Curious::default(), composites());
     for server in [
         http::serve(near, true).await,
