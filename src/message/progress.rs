@@ -4,7 +4,7 @@ use std::{
     fmt,
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use futures::{
@@ -158,6 +158,10 @@ impl Client {
     }
 
     fn push(&self, done: f64, total: f64, message: String) {
+        if done >= total {
+            // The answer says so.
+            return;
+        }
         self.with(|told| {
             let value = match told.last {
                 // It takes the place and the value of what was not sent.
@@ -218,38 +222,39 @@ impl Told {
 impl Pump {
     /// Tells the client what there is to tell while the work goes on.
     ///
-    /// What is on its way when the work is done arrives before this returns, so that
-    /// nothing comes after the answer. What is not on its way is never told: the
-    /// answer says more.
+    /// When the work is done, the last report is sent before this returns, so that
+    /// nothing comes after the answer.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);
             poll_fn(|cx| {
                 let output = work.as_mut().poll(cx);
                 if output.is_pending() {
-                    self.poll(cx);
+                    // It has registered this task, whichever of the two it says.
+                    let _ = self.poll(cx);
                 }
                 output
             })
             .await
         };
-        if let Some(sending) = self.sending {
-            sending.await;
-        }
+        poll_fn(|cx| self.poll(cx)).await;
         output
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) {
+    /// Sends what there is to tell, and is ready as soon as there is nothing.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.sending {
-                Some(sending) => match sending.poll_unpin(cx) {
-                    Poll::Ready(()) => self.sending = None,
-                    Poll::Pending => return,
-                },
+                Some(sending) => {
+                    ready!(sending.poll_unpin(cx));
+                    self.sending = None;
+                }
                 None => {
                     // Before it looks, so that nothing is missed.
                     self.client.pump.register(cx.waker());
-                    let Some(next) = self.client.with(|told| told.next.take()) else { return };
+                    let Some(next) = self.client.with(|told| told.next.take()) else {
+                        return Poll::Ready(());
+                    };
                     let peer = self.peer.clone();
                     let sending = async move {
                         if let Err(error) = peer.notify_progress(next).await {

@@ -156,7 +156,7 @@ impl ServerHandler for Chatty {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = ["lines", "silent", "slow", "garbage", "flood", "endless"];
+        let tools = ["lines", "silent", "slow", "garbage", "flood", "last", "endless"];
         Ok(ListToolsResult::with_all_items(tools.map(tool).into()))
     }
 
@@ -200,6 +200,7 @@ impl ServerHandler for Chatty {
                     tell(f64::from(step), Some(8.0), "on").await;
                 }
             }
+            "last" => tell(1.0, Some(2.0), "last").await,
             "endless" => {
                 let peer = cx.peer.clone();
                 let token = token.unwrap();
@@ -304,6 +305,8 @@ async fn a_client_is_told_what_runs_and_how_far_it_is() {
         "3.5/4 step 4/4 within: step 2/2 c",
         "3.500001/4 still running: step 4/4 within",
         "3.500002/4 still running: step 4/4 within",
+        // That all is done, the answer says.
+        "3.99/4 step 4/4 within: step 2/2 c: completed",
     ];
     for era in BOTH {
         let here = ServeService::wrap(Chatty::default(), composites());
@@ -320,7 +323,7 @@ async fn a_client_is_told_what_runs_and_how_far_it_is() {
 async fn branches_that_run_at_once_are_told_as_one() {
     for era in BOTH {
         let server = ServeService::wrap(Chatty::default(), composites());
-        let told = Wire::connect(server, era).await.told("crowd", json!({})).await;
+        let mut told = Wire::connect(server, era).await.told("crowd", json!({})).await;
         let x = "x".repeat(200);
         let expected = [
             // The latest of those that began at the same time.
@@ -332,6 +335,9 @@ async fn branches_that_run_at_once_are_told_as_one() {
             "1.000001/5 still running: branch 1/5 slow, branch 2/5 slow_2, branch 3/5 slow_3 and 1 more",
             "1.000002/5 still running: branch 1/5 slow, branch 2/5 slow_2, branch 3/5 slow_3 and 1 more",
         ];
+        // Four branches end at the same time; the fifth completes the run.
+        let last = told.pop().unwrap();
+        assert!(last.starts_with("4.0/5 branch ") && last.ends_with(": completed"), "{last}");
         assert_eq!(told, expected);
     }
 }
@@ -430,6 +436,24 @@ async fn a_client_that_does_not_read_holds_nobody_up() {
                     let token = message["params"]["progressToken"].as_u64().unwrap();
                     assert!(!answered[token as usize], "after its answer: {message}");
                 }
+            }
+        }
+    }
+}
+
+/// A server may write its last report and its answer at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn last_report_comes_before_the_answer() {
+    for era in BOTH {
+        let mut near =
+            Wire::connect(ServeService::wrap(Chatty::default(), composites()), era).await;
+        let remote = remote();
+        soon(remote.connected()).await.unwrap();
+        let mut far = Wire::connect(ServeService::new(remote, info()), era).await;
+        for run in 0..100 {
+            for wire in [&mut near, &mut far] {
+                let told = wire.told("last", json!({})).await;
+                assert_eq!(told, ["1.0/2 last"], "{era:?}, call {run}");
             }
         }
     }

@@ -335,9 +335,15 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
 // === impl Tokens ===
 
 impl Tokens {
-    /// Passes on what a server told under one of them.
-    pub(super) async fn report(&self, told: ProgressNotificationParam) {
-        self.routes.lock().await.report(told);
+    /// Takes a report of a server, if there is one, and passes it on to the request that
+    /// has its token.
+    pub(super) async fn report(&self, told: &mut Option<ProgressNotificationParam>) {
+        if told.is_some() {
+            let routes = self.routes.lock().await;
+            if let Some(told) = told.take() {
+                routes.report(told);
+            }
+        }
     }
 
     /// How many requests may still be told how far they are, if none is just sent.

@@ -7,7 +7,7 @@ use rmcp::{
     model::{
         ClientCapabilities, ClientConfig, ClientResult, ElicitRequest, ElicitRequestParams,
         ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation,
-        InputRequest, ProgressNotificationParam, ProtocolVersion, ResourceUpdatedNotificationParam,
+        InputRequest, ProtocolVersion, ResourceUpdatedNotificationParam,
     },
     service::{NotificationContext, RequestContext},
 };
@@ -74,14 +74,6 @@ impl ClientHandler for Client {
             ClientResult::ElicitResult(result) => Ok(result),
             _ => Err(unanswered("the client gave an invalid answer")),
         }
-    }
-
-    async fn on_progress(
-        &self,
-        params: ProgressNotificationParam,
-        _: NotificationContext<RoleClient>,
-    ) {
-        self.tokens.report(params).await;
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

@@ -435,7 +435,8 @@ impl Attempt {
         E: std::error::Error + Send + Sync + 'static,
     {
         let Self { client, lifecycle, last_words, gone, doubt } = self;
-        let transport = Watched::new(transport.into_transport(), gone, doubt, last_words);
+        let tokens = client.tokens().clone();
+        let transport = Watched::new(transport.into_transport(), gone, doubt, last_words, tokens);
         Ok(client.serve_with_lifecycle(transport, lifecycle).await?)
     }
 }

@@ -3,21 +3,23 @@ use std::{pin::pin, sync::Arc, task::Poll};
 use futures::poll;
 use rmcp::{
     RoleClient,
-    model::JsonRpcMessage,
+    model::{JsonRpcMessage, JsonRpcNotification, ProgressNotificationParam, ServerNotification},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::last_words::LastWords;
+use super::{call::Tokens, last_words::LastWords};
 
 /// A transport that says at once when nothing will come over it any more, and
-/// that sends in order.
+/// that sends and reports progress in order.
 ///
 /// rmcp tells those who wait for an answer only when the transport is closed,
 /// and closing a child process may take seconds. It sends each message in a task
-/// of its own, so that a cancellation could overtake the request it cancels.
+/// of its own, so that a cancellation could overtake the request it cancels, and it
+/// handles each notification in a task of its own, so that an answer could overtake
+/// the last report of progress.
 pub(super) struct Watched<T> {
     transport: T,
     /// Ends when the message before is on its way.
@@ -27,6 +29,9 @@ pub(super) struct Watched<T> {
     /// cannot tell whoever waits for it.
     doubt: Arc<Notify>,
     last_words: LastWords,
+    tokens: Arc<Tokens>,
+    /// A report that waits until the token of its request is known.
+    progress: Option<ProgressNotificationParam>,
 }
 
 // === impl Watched ===
@@ -37,8 +42,9 @@ impl<T> Watched<T> {
         gone: CancellationToken,
         doubt: Arc<Notify>,
         last_words: LastWords,
+        tokens: Arc<Tokens>,
     ) -> Self {
-        Self { transport, before: None, gone, doubt, last_words }
+        Self { transport, before: None, gone, doubt, last_words, tokens, progress: None }
     }
 }
 
@@ -69,16 +75,29 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let received = self.transport.receive().await;
-        match &received {
-            None => {
-                self.last_words.or("the server closed it");
-                self.gone.cancel();
+        loop {
+            // Kept in `self` while this waits, since rmcp drops this future and asks again.
+            self.tokens.report(&mut self.progress).await;
+            let received = self.transport.receive().await;
+            match received {
+                None => {
+                    self.last_words.or("the server closed it");
+                    self.gone.cancel();
+                }
+                Some(JsonRpcMessage::Error(ref error)) if error.id.is_none() => {
+                    self.doubt.notify_one();
+                }
+                Some(JsonRpcMessage::Notification(JsonRpcNotification {
+                    notification: ServerNotification::ProgressNotification(told),
+                    ..
+                })) => {
+                    self.progress = Some(told.params);
+                    continue;
+                }
+                Some(_) => (),
             }
-            Some(JsonRpcMessage::Error(error)) if error.id.is_none() => self.doubt.notify_one(),
-            Some(_) => (),
+            return received;
         }
-        received
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
@@ -129,7 +148,8 @@ mod tests {
         let noted = Noted::default();
         let gone = CancellationToken::new();
         let last_words = LastWords::default();
-        let mut watched = Watched::new(noted.clone(), gone, Arc::default(), last_words);
+        let mut watched =
+            Watched::new(noted.clone(), gone, Arc::default(), last_words, Arc::default());
         let mut pings = (1..=4).map(|id| {
             let id = RequestId::Number(id);
             let ping = ClientJsonRpcMessage::request(PingRequest::default().into(), id);
@@ -151,7 +171,8 @@ mod tests {
     async fn the_end_is_told_at_once() {
         let (gone, last_words) = (CancellationToken::new(), LastWords::default());
         let noted = Noted::default();
-        let mut watched = Watched::new(noted, gone.clone(), Arc::default(), last_words.clone());
+        let mut watched =
+            Watched::new(noted, gone.clone(), Arc::default(), last_words.clone(), Arc::default());
         assert!(watched.receive().await.is_none());
         assert!(gone.is_cancelled());
         assert_eq!(last_words.take().unwrap(), "the server closed it");
