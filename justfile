@@ -33,20 +33,9 @@ package:
 deny:
     .ci/deny
 
-# Check each feature alone.
+# Check each pair of features, and test each feature alone.
 features:
-    cargo check --no-default-features
-    cargo check --no-default-features --features config
-    cargo check --no-default-features --features remote
-    cargo check --no-default-features --features testing
-    cargo check --no-default-features --features normalize
-    cargo check --no-default-features --features redis
-    cargo check --no-default-features --features rig-compose
-    cargo check --no-default-features --features metrics
-    cargo check --no-default-features --features opentelemetry
-    cargo check --features stdio
-    cargo check --features http
-    cargo test --no-default-features --lib
+    .ci/features
 
 # Run the examples that end by themselves.
 examples:
