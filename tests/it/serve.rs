@@ -11,9 +11,15 @@ use std::{
 
 use mcp_composite::{
     adapter::{HandlerService, ServeService},
+    filter::FilterLayer,
     message::{Reply, Request},
+    pattern::Selection,
 };
-use rmcp::{ServerHandler, ServiceError, model::*, service::PeerRequestOptions};
+use rmcp::{
+    RoleServer, ServerHandler, ServiceError,
+    model::*,
+    service::{PeerRequestOptions, RequestContext},
+};
 use serde_json::{Value, json};
 use tower::{
     BoxError, Service, ServiceBuilder,
@@ -531,6 +537,66 @@ async fn newer_clients_get_the_type_of_a_result_that_lacks_it() {
     assert!(types(terse(), Era::Modern).await.iter().all(Value::is_null));
     assert!(types(wrapped(), Era::Modern).await.iter().all(|kind| kind == "complete"));
     assert!(types(wrapped(), Era::Legacy).await.iter().all(Value::is_null));
+}
+
+/// A handler whose tool answers with an array, as its output schema says.
+#[derive(Clone)]
+struct Listing;
+
+impl ServerHandler for Listing {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let schema = json!({ "type": "array", "items": { "type": "integer" } });
+        let mut tool = tool("numbers");
+        tool.output_schema = Some(Arc::new(schema.as_object().unwrap().clone()));
+        Ok(ListToolsResult::with_all_items(vec![tool]))
+    }
+
+    async fn call_tool(
+        &self,
+        _: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let mut result = CallToolResult::success(vec![ContentBlock::text("two numbers")]);
+        result.structured_content = Some(json!([1, 2]));
+        Ok(result.into())
+    }
+}
+
+#[tokio::test]
+async fn structured_content_that_is_no_object_reaches_only_newer_clients() {
+    async fn answers(server: impl ServerHandler, era: Era) -> (Value, Value) {
+        let connection = connect(server, era).await;
+        let tools = connection.send("tools/list", json!({})).await.unwrap();
+        (tools["tools"][0].clone(), connection.call_tool("numbers").await.unwrap())
+    }
+
+    let layer = FilterLayer::new().tools(Selection::default().allow(["numbers"]).unwrap());
+    for era in BOTH {
+        let (tool, result) = answers(ServeService::wrap(Listing, layer.clone()), era).await;
+        let schema = tool.get("outputSchema").map(|schema| &schema["type"]);
+        let texts = result["content"].as_array().unwrap().iter().map(|block| &block["text"]);
+        let texts: Vec<&Value> = texts.collect();
+        match era {
+            Era::Legacy => {
+                assert_eq!(schema, None);
+                assert_eq!(result.get("structuredContent"), None);
+                assert_eq!(texts, ["[1,2]", "two numbers"]);
+            }
+            Era::Modern => {
+                assert_eq!(schema, Some(&json!("array")));
+                assert_eq!(result["structuredContent"], json!([1, 2]));
+                assert_eq!(texts, ["two numbers"]);
+            }
+        }
+
+        let (bare_tool, bare_result) = answers(Listing, era).await;
+        assert_eq!(tool, bare_tool, "{era:?}");
+        assert_eq!(result["content"], bare_result["content"], "{era:?}");
+    }
 }
 
 #[tokio::test]
