@@ -189,7 +189,7 @@ where
 }
 
 /// Waits as long as a listing may take.
-async fn in_time<F: Future>(work: F) -> Option<F::Output> {
+pub(crate) async fn in_time<F: Future>(work: F) -> Option<F::Output> {
     // Rules need no runtime; without one there is also no clock to go by.
     if !has_runtime() {
         return Some(work.await);

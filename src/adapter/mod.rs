@@ -23,6 +23,11 @@
 //! - An older client that declares that it can be asked *is* asked what a handler
 //!   wants to know that answers with `InputRequired`, and the handler is called
 //!   again with the answers, ten times at most. rmcp would refuse that answer.
+//! - rmcp compares the `Mcp-Param-*` headers of a call over HTTP with its arguments if it
+//!   knows the tool. A call of a tool that no client has listed yet first lists the tools,
+//!   as its client would, and is then compared in the same way. That needs the feature
+//!   `http`; without it, such a call is not checked. Neither is the call of a tool that its
+//!   client is not shown, nor any call while tools cannot be listed.
 //!
 //! A [`Router`] makes one service of several: it shows what all its backends
 //! have in one list each, under names that tell them apart, and sends every call

@@ -12,7 +12,9 @@ use mcp_composite::{
     adapter::ServeService,
     changes::Changes,
     composite::{CompositeLayer, CompositeTool},
+    filter::FilterLayer,
     message::{Reply, Request},
+    pattern::Selection,
 };
 use rmcp::{
     ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
@@ -411,10 +413,6 @@ async fn headers_of_a_call_are_checked_against_the_tool_that_was_listed() {
     let server = serve(served.clone(), true).await;
     let call = |name| json!({ "name": name, "arguments": { "region": "north" } });
 
-    // Nothing is known of the tool yet, so nothing is checked.
-    let answer = read(server.post("tools/call", call("regional"), &[]).await).await;
-    assert!(answer.contains("north"), "{answer}");
-
     // A stock client sends the header, since it has listed the tool.
     let client = server.connect(Era::Modern).await;
     let tools = soon(client.list_all_tools()).await.unwrap();
@@ -435,4 +433,81 @@ async fn headers_of_a_call_are_checked_against_the_tool_that_was_listed() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("north"), "{answer}");
     let result = send(&client, "tools/call", call("both")).await;
     assert_eq!(result["isError"], false);
+}
+
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn headers_of_the_first_call_are_checked() {
+    let call = |name, region| json!({ "name": name, "arguments": { "region": region } });
+    let region = |value| [("Mcp-Param-Region", value)];
+    for sessions in [true, false] {
+        let refused: [&[_]; 3] = [&[], &region("south"), &region("=?base64?bm9ydG?=")];
+        for headers in refused {
+            let server = serve(ServeService::wrap(Regional, Identity::new()), sessions).await;
+            let call = server.post("tools/call", call("regional", json!("north")), headers);
+            let answer = read(call.await).await;
+            let is_refused = answer.starts_with("HTTP/1.1 400") && answer.contains("-32020");
+            assert!(is_refused, "{headers:?}: {answer}");
+            assert!(!answer.contains("structuredContent"), "{headers:?}: {answer}");
+        }
+        let accepted: [(Value, &[_]); 3] = [
+            (json!("north"), &region("north")),
+            (json!("north"), &region("=?base64?bm9ydGg=?=")),
+            (Value::Null, &[]),
+        ];
+        for (value, headers) in accepted {
+            let server = serve(ServeService::wrap(Regional, Identity::new()), sessions).await;
+            let call = server.post("tools/call", call("regional", value), headers);
+            let answer = read(call.await).await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "{headers:?}: {answer}");
+        }
+    }
+
+    // A tool without such properties, and a header of no tool's.
+    let server = serve(ServeService::wrap(Regional, Identity::new()), true).await;
+    let call = call("fine", json!("north"));
+    let answer = read(server.post("tools/call", call, &region("south")).await).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn headers_of_the_first_call_after_a_change_are_checked() {
+    let changes = Changes::default();
+    let served = ServeService::wrap(Regional, Identity::new()).changes(changes.clone());
+    let server = serve(served.clone(), true).await;
+    let client = server.connect(Era::Modern).await;
+    soon(client.list_all_tools()).await.unwrap();
+    changes.tools().bump();
+    assert_eq!(served.get_tool("regional"), None);
+
+    let call = json!({ "name": "regional", "arguments": { "region": "north" } });
+    let answer = read(server.post("tools/call", call, &[]).await).await;
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("-32020"), "{answer}");
+    assert!(answer.contains("Mcp-Param-Region"), "{answer}");
+}
+
+#[tokio::test]
+async fn calls_run_where_tools_cannot_be_listed() {
+    let service = service_fn(|request: Request| {
+        let reply = match request.method() {
+            "tools/call" => Reply::from(CallToolResult::structured(json!({ "region": "north" }))),
+            method => Reply::from(ErrorData::internal_error(format!("no `{method}`"), None)),
+        };
+        future::ready(Ok::<_, BoxError>(reply))
+    });
+    let server = serve(ServeService::new(service, ServerConfig::default()), true).await;
+    let call = json!({ "name": "regional", "arguments": { "region": "north" } });
+    let header = [("Mcp-Param-Region", "south")];
+    let answer = read(server.post("tools/call", call, &header).await).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("north"), "{answer}");
+}
+
+#[tokio::test]
+async fn headers_tell_nothing_of_a_hidden_tool() {
+    let layer = FilterLayer::new().tools(Selection::default().deny(["regional"]).unwrap());
+    let server = serve(ServeService::wrap(Regional, layer), true).await;
+    let call = json!({ "name": "regional", "arguments": { "region": "north" } });
+    let answer = read(server.post("tools/call", call, &[]).await).await;
+    assert!(answer.contains("-32602") && !answer.contains("Region"), "{answer}");
 }

@@ -45,7 +45,7 @@ const MOST_ASKED: usize = 64;
 /// How many subscriptions of one stream are on their way at a time.
 const SUBSCRIBING: usize = 8;
 /// Under which key of `_meta` a client names the token of its progress.
-const PROGRESS_TOKEN: &str = "progressToken";
+pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
 /// What all connections share where clients are told of changes.
 #[derive(Clone)]

@@ -36,10 +36,14 @@ use super::{
     changes::{Changing, accepted, declare},
     failure::{caught, mismatch},
 };
+#[cfg(feature = "http")]
+use super::{changes::PROGRESS_TOKEN, param_headers};
 use crate::{
     adapter,
     message::{Reply, Request, is_of_protocol},
 };
+#[cfg(feature = "http")]
+use crate::{catalog, pages::Pages};
 
 /// The methods of [`ServerHandler`] that are answered by the service: with what
 /// message they reach it, and which of its results answer them.
@@ -100,9 +104,6 @@ where
         fn read_resource_directory(ReadResourceDirectoryRequestParams) -> ReadResourceDirectoryResult
             = ReadResourceDirectoryRequest(ReadResourceDirectoryRequest::new)
             => ListResourcesResult;
-        fn call_tool(CallToolRequestParams) -> CallToolResponse
-            = CallToolRequest(CallToolRequest::new)
-            => CallToolResult | InputRequiredResult | CreateTaskResult;
         fn get_task(GetTaskParams) -> GetTaskResult
             = GetTaskRequest(GetTaskRequest::new) => GetTaskResult;
         fn list_skills(Option<PaginatedRequestParams>) -> ListSkillsResult
@@ -129,6 +130,28 @@ where
                 self.shared.tools.remember(&list.tools, asked, self.tools_epoch());
                 Ok(list)
             }
+            _ => Err(mismatch(method)),
+        }
+    }
+
+    async fn call_tool(
+        &self,
+        params: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        #[cfg(feature = "http")]
+        if let Some(parts) = context.extensions.get::<http::request::Parts>()
+            && param_headers::are_required(&parts.headers)
+        {
+            // Boxed, since it would make the task of every request larger.
+            self.check_headers(&parts.headers, &params, &context).boxed().await?;
+        }
+        let message = CallToolRequest::new(params);
+        let method = message.method.as_str();
+        match self.answer(method, message, context).await? {
+            ServerResult::CallToolResult(result) => Ok(result.into()),
+            ServerResult::InputRequiredResult(asked) => Ok(asked.into()),
+            ServerResult::CreateTaskResult(task) => Ok(task.into()),
             _ => Err(mismatch(method)),
         }
     }
@@ -342,6 +365,57 @@ where
             declare(&mut description.capabilities);
         }
         description
+    }
+
+    /// Checks the headers of a call as rmcp does for tools that it knows.
+    ///
+    /// A tool that is not known is looked for first among those that this client is shown.
+    /// One that is not found there is not checked, and no call fails because tools cannot
+    /// be listed: the client cannot have seen an annotation either.
+    #[cfg(feature = "http")]
+    async fn check_headers(
+        &self,
+        headers: &http::HeaderMap,
+        call: &CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let is_known = || self.shared.tools.knows(&call.name, self.tools_epoch());
+        if !is_known() {
+            let listed = catalog::in_time(self.list_tools_until(is_known, context)).await;
+            if let Some(Err(error)) = listed {
+                tracing::debug!(error = &*error.message, "headers of a call cannot be checked");
+            }
+        }
+        match self.get_tool(&call.name) {
+            Some(tool) => {
+                param_headers::check(headers, &tool.input_schema, call.arguments.as_ref())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Lists tools, page by page, until enough is known or there are no more.
+    #[cfg(feature = "http")]
+    async fn list_tools_until(
+        &self,
+        is_enough: impl Fn() -> bool,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let mut context = context.clone();
+        // Progress is that of the call.
+        context.meta.remove(PROGRESS_TOKEN);
+        let mut pages = Pages::new();
+        let mut cursor = None;
+        loop {
+            let params = PaginatedRequestParams::default().with_cursor(cursor);
+            let page = self.list_tools(Some(params), context.clone()).await?;
+            let next = pages.turn(&page.tools, page.next_cursor);
+            let next = next.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+            if next.is_none() || is_enough() {
+                return Ok(());
+            }
+            cursor = next;
+        }
     }
 
     /// Changes whenever the tools do.

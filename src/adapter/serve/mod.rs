@@ -6,6 +6,8 @@ mod changes;
 mod describe;
 mod failure;
 mod handler;
+#[cfg(feature = "http")]
+mod param_headers;
 mod subscriptions;
 mod tools;
 

@@ -18,12 +18,15 @@ const MAX_NAME: usize = 1 << 10;
 /// How large those with annotations may be together, as JSON.
 const MAX_ANNOTATED: usize = 16 << 20;
 /// The annotation of a property that clients repeat in a header (SEP-2243).
-const HEADER_KEYWORD: &str = "x-mcp-header";
+pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
 /// The tools that clients were shown, for rmcp to check the headers of a call.
 ///
-/// rmcp asks for a tool without waiting, so only what has passed can be known.
-/// It looks at nothing but the annotations of the schema. Most tools have none,
+/// rmcp asks for a tool without waiting, so only what has passed can be known. With the
+/// feature `http`, a call of a tool that is not known lists the tools first, as its
+/// caller would, and is checked then: see `ServeService::check_headers`.
+///
+/// rmcp looks at nothing but the annotations of the schema. Most tools have none,
 /// and of those only the name is kept, since they need not be looked at again.
 ///
 /// What is listed again replaces what was known of the same name. Nothing is
@@ -84,6 +87,13 @@ impl ListedTools {
                 known.insert(tool);
             }
         }
+    }
+
+    /// Whether a tool of this name was listed, or is never remembered.
+    #[cfg(feature = "http")]
+    pub(super) fn knows(&self, name: &str, now: u64) -> bool {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        name.len() > MAX_NAME || (known.epoch == now && known.tools.contains_key(name))
     }
 
     /// The tool of this name, if there is something to check.
