@@ -3,17 +3,17 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: fmt-check lint test doc package features examples deny shared foreign soak
+check: fmt-check lint test doc package features examples deny shared foreign conformance soak
 
 # Check formatting.
 fmt-check:
     cargo fmt --check
 
-# Run clippy on all targets; warnings are errors. Those of `shared` and `foreign` are no part
-# of `cargo test`, and so not of `--all-targets` either.
+# Run clippy on all targets; warnings are errors. Those of `shared`, `foreign` and `conformance`
+# are no part of `cargo test`, and so not of `--all-targets` either.
 lint:
     cargo clippy --all-targets --all-features -- -D warnings
-    cargo clippy --all-features --test redis --test foreign -- -D warnings
+    cargo clippy --all-features --test redis --test foreign --test conformance -- -D warnings
     cargo clippy --no-default-features --lib --tests -- -D warnings
     cargo clippy --all-targets --all-features --manifest-path benches/peers/Cargo.toml -- -D warnings
 
@@ -57,6 +57,11 @@ foreign:
     cargo test --all-features --test foreign
     cargo build --all-features --example gateway
     cargo run --all-features --example replicas
+
+# Run the official conformance suite; needs npm.
+conformance:
+    tests/conformance/install.sh
+    cargo test --all-features --test conformance
 
 # Composites over backends that fail: a minute, or `just soak 20 release 2000` for twenty
 # with two thousand callers.

@@ -1,0 +1,125 @@
+//! The official conformance suite against a server of ours, bare and behind this crate.
+//!
+//! `cargo test --all-features --test conformance` installs the suite and runs it. It
+//! needs npm; see `README.md` here.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
+mod excluded;
+#[expect(deprecated, reason = "clients of 2025-11-25 subscribe and set levels")]
+mod server;
+mod setups;
+mod suite;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use tokio::sync::OnceCell;
+
+use self::{
+    excluded::Excluded,
+    setups::SetUp,
+    suite::{Check, Outcomes, Revision, Status},
+};
+
+/// What each check of both revisions found.
+type Report = BTreeMap<(Revision, Check), Status>;
+
+/// Runs all scenarios of both revisions.
+async fn run(set_up: SetUp) -> Report {
+    let server = set_up.serve().await;
+    let (legacy, modern) = tokio::join!(server.run(Revision::Legacy), server.run(Revision::Modern));
+    let tag = |revision: Revision, outcomes: Outcomes| {
+        outcomes.into_iter().map(move |(check, status)| ((revision, check), status))
+    };
+    tag(Revision::Legacy, legacy).chain(tag(Revision::Modern, modern)).collect()
+}
+
+/// What the suite says of the server itself.
+async fn bare() -> &'static Report {
+    static BARE: OnceCell<Report> = OnceCell::const_new();
+    BARE.get_or_init(|| run(SetUp::Bare)).await
+}
+
+/// Each check must pass, unless it is in `excluded.toml`; what is there must fail.
+async fn passes_all_but_what_is_excluded(set_up: SetUp, report: &Report) {
+    compare(set_up, report, |bare, here| match here {
+        Status::Passed => false,
+        Status::Failed => true,
+        // A check that the server passes and that does not appear is not passed.
+        Status::Skipped | Status::Absent => bare == Status::Passed,
+    })
+    .await;
+}
+
+/// Each check must find what it finds of the server itself, with the same exceptions.
+async fn finds_what_it_finds_bare(set_up: SetUp, report: &Report) {
+    compare(set_up, report, |bare, here| bare != here).await;
+}
+
+/// Tells of each check that fails or is excluded, and not both.
+async fn compare(set_up: SetUp, report: &Report, fails: impl Fn(Status, Status) -> bool) {
+    let excluded = Excluded::load();
+    let bare = bare().await;
+    let mut wrong = String::new();
+    let mut used = Vec::new();
+    let keys: BTreeSet<_> = bare.keys().chain(report.keys()).collect();
+    for key @ (revision, check) in keys {
+        let status = |report: &Report| report.get(key).copied().unwrap_or(Status::Absent);
+        let (bare, here) = (status(bare), status(report));
+        match (fails(bare, here), excluded.find(set_up, *revision, check)) {
+            (true, None) => {
+                writeln!(wrong, "{revision} {check}: {here:?}, not excluded; bare {bare:?}")
+                    .unwrap();
+            }
+            (true, Some(index)) => used.push(index),
+            // Told below.
+            (false, _) => (),
+        }
+    }
+    for unused in excluded.of(set_up).filter(|index| !used.contains(index)) {
+        writeln!(wrong, "{}: excluded, and does not fail", excluded.describe(unused)).unwrap();
+    }
+    assert!(wrong.is_empty(), "{set_up:?}\n{wrong}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bare_server_passes() {
+    let report = bare().await;
+    let passed = report.values().filter(|status| **status == Status::Passed).count();
+    // Enough to know that the suite has run at all.
+    assert!(passed > 150, "only {passed} checks have passed");
+    passes_all_but_what_is_excluded(SetUp::Bare, report).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_stack_changes_nothing() {
+    let (_, report) = tokio::join!(bare(), run(SetUp::EmptyStack));
+    finds_what_it_finds_bare(SetUp::EmptyStack, &report).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_change_nothing() {
+    let (_, report) = tokio::join!(bare(), run(SetUp::Rules));
+    finds_what_it_finds_bare(SetUp::Rules, &report).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateway_passes() {
+    let (_, report) = tokio::join!(bare(), run(SetUp::Gateway));
+    passes_all_but_what_is_excluded(SetUp::Gateway, &report).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fan_outs_pass() {
+    let (_, report) = tokio::join!(bare(), run(SetUp::FanOuts));
+    passes_all_but_what_is_excluded(SetUp::FanOuts, &report).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipelines_pass() {
+    let (_, report) = tokio::join!(bare(), run(SetUp::Pipelines));
+    passes_all_but_what_is_excluded(SetUp::Pipelines, &report).await;
+}
