@@ -35,13 +35,23 @@ pub(super) struct Charging {
     charges: Charges,
 }
 
-/// What is reserved for a call. Dropped, it is given back.
+/// What is reserved for a call. Dropped, it is given back, or charged as it was
+/// estimated if the call was [forwarded](Self::forwarded).
 ///
 /// It stays in the future of the call, so it is small.
 #[derive(Default)]
 pub(super) struct Charges {
     price: Price,
     amounts: Amounts,
+    is_forwarded: bool,
+}
+
+/// What one budget counts of a call.
+#[derive(Clone, Copy)]
+struct Count {
+    unit: Unit,
+    /// The most that it charges for one call.
+    max: u64,
 }
 
 #[derive(Default)]
@@ -49,8 +59,8 @@ enum Amounts {
     #[default]
     Nothing,
     /// Of one budget: what most calls need, and not worth an allocation.
-    One(Unit, Permit),
-    Several(Vec<(Unit, Reserved)>),
+    One(Count, Permit),
+    Several(Vec<(Count, Reserved)>),
 }
 
 enum Reserved {
@@ -107,13 +117,15 @@ impl Charging {
     /// Reserves what the call costs of what its run may cost.
     pub(super) fn begin(charged: Option<&Charged>, request: &Request) -> Result<Self, Refusal> {
         let price = charged.map(|charged| charged.price(called(request))).unwrap_or_default();
-        let mut charges = Charges { price, amounts: Amounts::default() };
+        let mut charges = Charges { price, amounts: Amounts::Nothing, is_forwarded: false };
         if let Some(account) = request.context().account()
             && !charges.price.is_nothing()
         {
             let hold = account.reserve_cost(charges.price.estimate());
             let hold = hold.ok_or_else(|| over(MAX_COST, None))?;
-            charges.amounts.add(Unit::Cost, Reserved::Held(hold));
+            // The run ends when it has cost too much: nobody else pays for that.
+            let count = Count { unit: Unit::Cost, max: u64::MAX };
+            charges.amounts.add(count, Reserved::Held(hold));
         }
         Ok(Self { next: 0, caller: None, charges })
     }
@@ -175,28 +187,31 @@ impl Charging {
 // === impl Charges ===
 
 impl Charges {
+    /// Notes that the call was forwarded: from now on the tool may run, also if nobody
+    /// waits for the answer.
+    pub(super) const fn forwarded(&mut self) {
+        self.is_forwarded = true;
+    }
+
+    /// Gives back what is reserved: the call did not reach the tool.
+    pub(super) fn give_back(mut self) {
+        self.is_forwarded = false;
+    }
+
     /// Charges what the call really was, if it was made; else gives it back.
-    pub(super) fn settle(self, reply: &Reply) {
+    pub(super) fn settle(mut self, reply: &Reply) {
+        self.is_forwarded = false;
         // Neither has reached the tool, or it has not begun.
         if reply.refusal().is_some() || reply.asks() {
             return;
         }
-        let Self { price, amounts } = self;
+        let price = mem::take(&mut self.price);
         let cost = LazyCell::new(|| price.actual(reply.tool_result()));
-        let actual = |unit| match unit {
+        mem::take(&mut self.amounts).settle(|unit| match unit {
             Unit::Calls => 1,
             Unit::Bytes => reply.size().try_into().unwrap_or(u64::MAX),
             Unit::Cost => *cost,
-        };
-        match amounts {
-            Amounts::Nothing => {}
-            Amounts::One(unit, permit) => permit.settle(actual(unit)),
-            Amounts::Several(amounts) => {
-                for (unit, reserved) in amounts {
-                    reserved.settle(actual(unit));
-                }
-            }
-        }
+        });
     }
 
     /// Whether a budget is for the call.
@@ -224,7 +239,7 @@ impl Charges {
         // There is an account: with such a budget, each call is of a run.
         let hold = account.and_then(|account| account.reserve(name, amount, limit));
         let hold = hold.ok_or_else(|| over(name, None))?;
-        self.amounts.add(budget.unit(), Reserved::Held(hold));
+        self.amounts.add(Count::of(budget), Reserved::Held(hold));
         Ok(())
     }
 
@@ -237,7 +252,7 @@ impl Charges {
     ) -> Result<(), Refusal> {
         match reserved {
             Ok(permit) => {
-                self.amounts.add(budget.unit(), Reserved::Permitted(permit));
+                self.amounts.add(Count::of(budget), Reserved::Permitted(permit));
                 Ok(())
             }
             Err(Denied::Over { retry_after }) => Err(over(budget.name(), retry_after)),
@@ -265,21 +280,53 @@ fn over(budget: &str, retry_after: Option<Duration>) -> Refusal {
     Refusal::OverBudget { budget: Cow::Owned(budget.to_owned()), retry_after }
 }
 
+impl Drop for Charges {
+    fn drop(&mut self) {
+        // Nobody waits for the answer any more, and the tool may have run.
+        if self.is_forwarded {
+            let amounts = mem::take(&mut self.amounts);
+            amounts.settle(|unit| self.estimate(unit));
+        }
+    }
+}
+
+// === impl Count ===
+
+impl Count {
+    const fn of(budget: &Budget) -> Self {
+        Self { unit: budget.unit(), max: budget.most_per_call() }
+    }
+}
+
 // === impl Amounts ===
 
 impl Amounts {
-    fn add(&mut self, unit: Unit, reserved: Reserved) {
+    fn add(&mut self, count: Count, reserved: Reserved) {
         *self = match (mem::take(self), reserved) {
-            (Self::Nothing, Reserved::Permitted(permit)) => Self::One(unit, permit),
-            (Self::Nothing, held) => Self::Several(vec![(unit, held)]),
+            (Self::Nothing, Reserved::Permitted(permit)) => Self::One(count, permit),
+            (Self::Nothing, held) => Self::Several(vec![(count, held)]),
             (Self::One(first, permit), reserved) => {
-                Self::Several(vec![(first, Reserved::Permitted(permit)), (unit, reserved)])
+                Self::Several(vec![(first, Reserved::Permitted(permit)), (count, reserved)])
             }
             (Self::Several(mut amounts), reserved) => {
-                amounts.push((unit, reserved));
+                amounts.push((count, reserved));
                 Self::Several(amounts)
             }
         };
+    }
+
+    /// Charges so much of each unit, but no more than the budget does for one call.
+    fn settle(self, actual: impl Fn(Unit) -> u64) {
+        let actual = |count: Count| actual(count.unit).min(count.max);
+        match self {
+            Self::Nothing => {}
+            Self::One(count, permit) => permit.settle(actual(count)),
+            Self::Several(amounts) => {
+                for (count, reserved) in amounts {
+                    reserved.settle(actual(count));
+                }
+            }
+        }
     }
 }
 

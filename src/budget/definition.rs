@@ -25,6 +25,7 @@ pub struct Budget {
     tools: Selection,
     per: Per,
     refill: Option<Refill>,
+    max_per_call: Option<u64>,
 }
 
 /// What a budget counts.
@@ -105,6 +106,7 @@ impl Budget {
             tools: Selection::default(),
             per: Per::default(),
             refill: None,
+            max_per_call: None,
         }
     }
 
@@ -156,6 +158,25 @@ impl Budget {
     #[must_use]
     pub fn selects(&self, tool: &str) -> bool {
         self.tools.selects(tool)
+    }
+
+    /// Sets the most that one call is charged, whatever its server says that it cost.
+    ///
+    /// By default that is the limit of the budget, so that one answer cannot use up more
+    /// than all of it, and a [refill](Self::refill) brings it back in foreseeable time.
+    #[must_use]
+    pub const fn max_per_call(mut self, units: u64) -> Self {
+        self.max_per_call = Some(units);
+        self
+    }
+
+    /// The most that one call is charged.
+    #[must_use]
+    pub const fn most_per_call(&self) -> u64 {
+        match self.max_per_call {
+            Some(units) => units,
+            None => self.limit,
+        }
     }
 
     /// Whose calls share it.

@@ -16,7 +16,9 @@
 //! bytes nothing, but some must be left. So calls at the same time never pass a budget
 //! of calls together. When the call was answered, what it really was is *settled*,
 //! also if it is more than is left; then nothing is left until the budget has come
-//! back from below.
+//! back from below. One call is charged no more than the limit of the budget, or what
+//! [`max_per_call`](Budget::max_per_call) says: a server that reports an absurd cost
+//! cannot use up a budget for longer than a refill takes.
 //!
 //! | the call ends with | it is |
 //! |---|---|
@@ -26,10 +28,12 @@
 //! | a question to the client | given back: the tool has not run, and is called again with the answer |
 //! | a refusal of a layer or router below | given back: the tool was not reached |
 //! | an error of the service, which could not answer | given back |
-//! | a panic, or dropped: cancelled, timed out above, its branch stopped | given back |
+//! | a panic, or dropped: cancelled, timed out above, its branch stopped | charged, with the estimate of its cost and no bytes |
+//! | dropped before it was forwarded | given back |
 //!
-//! What is never answered is given back even though the tool may have run: budgets
-//! count what came of calls. Budgets of runs are reserved of first, then those of
+//! A call that was forwarded is charged although nobody waits for its answer, since the
+//! tool may have run: otherwise a client would pay nothing for calls that it cancels
+//! just before their answers. Budgets of runs are reserved of first, then those of
 //! callers, then global ones; a refusal gives back what was reserved before it.
 //!
 //! Who is refused is told the name of the budget, and when to come again if that is

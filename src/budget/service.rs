@@ -179,11 +179,12 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Forwarded { reply, charges } => {
+                    charges.forwarded();
                     let reply = ready!(reply.poll(cx));
-                    // What could not be answered gives back what it holds.
                     let charges = mem::take(charges);
-                    if let Ok(reply) = &reply {
-                        charges.settle(reply);
+                    match &reply {
+                        Ok(reply) => charges.settle(reply),
+                        Err(_) => charges.give_back(),
                     }
                     return Poll::Ready(reply);
                 }

@@ -64,6 +64,10 @@ struct LimitTable {
     per: Option<PerName>,
     /// How it comes back; not at all, if not set.
     refill: Option<RefillTable>,
+    /// The most that one call is charged, whatever its server reports; the limit, if not
+    /// set.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_per_call: Option<u64>,
 }
 
 /// How a budget comes back.
@@ -285,6 +289,14 @@ impl LimitTable {
         let mut budget = Budget::new(name, self.count.unwrap_or_default().into(), limit)
             .tools(tools)
             .per(self.per.unwrap_or_default().into());
+        match self.max_per_call {
+            Some(0) => {
+                let message = "`max_per_call` is zero: expected more, or leave the key out";
+                reader.report(&at("max_per_call"), message.to_owned());
+            }
+            Some(units) => budget = budget.max_per_call(units),
+            None => (),
+        }
         if let Some(refill) = self.refill {
             if matches!(self.per, Some(PerName::Run)) {
                 let message = "a run has an end: expected no `refill` with `per = \"run\"`";

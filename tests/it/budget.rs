@@ -113,48 +113,51 @@ async fn only_what_came_of_a_call_is_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_gives_back_what_it_holds() {
+async fn a_call_that_is_dropped_after_it_was_forwarded_is_charged() {
     let (layer, budgets) = charging(&calls(1));
     let mut running =
         Box::pin(layer.layer(Server::new().hangs("t")).oneshot(call("t", json!(null))));
     assert!(futures::poll!(&mut running).is_pending());
     assert_eq!(budgets.remaining(&calls(1), None), 0);
     drop(running);
-    assert_eq!(budgets.remaining(&calls(1), None), 1);
+    assert_eq!(budgets.remaining(&calls(1), None), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_times_out_above_gives_back_what_it_holds() {
+async fn a_call_that_times_out_above_is_charged() {
     let (layer, budgets) = charging(&calls(1));
     let server = layer.layer(Server::new().hangs("t"));
     let service = tower::timeout::Timeout::new(server, Duration::from_secs(1));
     assert!(service.oneshot(call("t", json!(null))).await.is_err());
-    assert_eq!(budgets.remaining(&calls(1), None), 1);
+    assert_eq!(budgets.remaining(&calls(1), None), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_panics_gives_back_what_it_holds() {
+async fn a_call_that_panics_is_charged() {
     let (layer, budgets) = charging(&calls(1));
     let service = layer.layer(Server::new().tool("t", Answer::panic("secret")));
     let mut running = tokio::task::JoinSet::new();
     running.spawn(service.oneshot(call("t", json!(null))));
     assert!(running.join_next().await.unwrap().unwrap_err().is_panic());
-    assert_eq!(budgets.remaining(&calls(1), None), 1);
+    assert_eq!(budgets.remaining(&calls(1), None), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_above_takes_nothing_of_what_others_hold() {
-    let (layer, budgets) = charging(&calls(1));
+    let (layer, budgets) = charging(&calls(2));
     let server = Server::new().hangs("t");
     let service = layer.layer(server.clone());
     let mut running = Box::pin(service.clone().oneshot(call("t", json!(null))));
     assert!(futures::poll!(&mut running).is_pending());
+    drop(service.clone().oneshot(call("t", json!(null))));
+    let mut second = Box::pin(service.clone().oneshot(call("t", json!(null))));
+    assert!(futures::poll!(&mut second).is_pending());
     for _ in 0..3 {
         assert!(is_refused(&service, "t").await);
     }
-    assert_eq!(server.running(), 1);
-    drop(running);
-    assert_eq!(budgets.remaining(&calls(1), None), 1);
+    assert_eq!(server.running(), 2);
+    drop((running, second));
+    assert_eq!(budgets.remaining(&calls(3), None), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +214,7 @@ async fn cost_is_the_estimate_of_the_first_rule_until_the_result_says_more() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_call_cost_beyond_the_limit_is_not_forgotten() {
-    let cost = Budget::new("cost", Unit::Cost, 100);
+    let cost = Budget::new("cost", Unit::Cost, 100).max_per_call(1000);
     let (layer, budgets) = charging(&cost);
     let layer = layer.cost(Cost::new(Selection::default(), 50).actual_at("/_meta/cost"));
     let server = Server::new().tool("t", Answer::from(costing(1000))).hangs("other");
@@ -222,6 +225,22 @@ async fn what_a_call_cost_beyond_the_limit_is_not_forgotten() {
     drop(other);
     assert!(is_refused(&service, "t").await);
     assert_eq!(budgets.remaining(&cost, None), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refill_recovers_from_any_cost_that_a_server_reports() {
+    let refill = Refill::new(10, Duration::from_secs(1));
+    for (budget, recovered) in [
+        (Budget::new("cost", Unit::Cost, 100).refill(refill), 10),
+        (Budget::new("cost", Unit::Cost, 100).refill(refill).max_per_call(30), 80),
+    ] {
+        let (layer, budgets) = charging(&budget);
+        let layer = layer.cost(Cost::new(Selection::default(), 5).actual_at("/_meta/cost"));
+        let service = layer.layer(Server::new().tool("t", Answer::from(costing(u64::MAX))));
+        assert!(!is_refused(&service, "t").await);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(budgets.remaining(&budget, None), recovered);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,7 +333,7 @@ async fn each_branch_of_a_composite_is_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn branches_that_lost_a_race_give_back_what_they_hold() {
+async fn branches_that_lost_a_race_are_charged() {
     let (layer, budgets) = charging(&calls(3));
     let server = Server::new().says("a", "1").hangs("b").hangs("c");
     let race =
@@ -322,7 +341,7 @@ async fn branches_that_lost_a_race_give_back_what_they_hold() {
     let service = CompositeLayer::new([race]).unwrap().layer(layer.layer(server.clone()));
     testing::call(&service, "race", json!({})).await;
     soon(server.until(|server| server.running() == 0)).await;
-    assert_eq!(budgets.remaining(&calls(3), None), 2);
+    assert_eq!(budgets.remaining(&calls(3), None), 0);
 }
 
 #[tokio::test(start_paused = true)]

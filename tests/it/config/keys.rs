@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and what it must have done.
 ///
 /// The values are such that a key that is read but not used is noticed.
-const KEYS: [(&str, &str, &str, &str); 190] = [
+const KEYS: [(&str, &str, &str, &str); 191] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -82,6 +82,7 @@ const KEYS: [(&str, &str, &str, &str); 190] = [
     ("budget.limits", "tools", "[\"found\"]", "stack erase: erase {}"),
     ("budget.limits", "per", "\"run\"", "stack found all: found"),
     ("budget.limits", "refill", "{ every = \"7s\" }", "try again in 7 s"),
+    ("budget.limits", "max_per_call", "7", "max_per_call: Some(7)"),
     ("refill", "amount", "1", "Refill { amount: 1, every: 7s }"),
     ("refill", "every", "\"8s\"", "try again in 8 s"),
     ("costs", "tools", "[\"erase\"]", "stack search query: search"),
