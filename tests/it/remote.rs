@@ -761,6 +761,51 @@ async fn updates_arrive_however_much_else_is_subscribed_to() {
     assert_eq!(&*soon(updates.recv()).await.unwrap(), "test://one");
 }
 
+/// An older server that never answers who subscribes.
+#[derive(Clone)]
+struct NeverSubscribes;
+
+#[expect(deprecated, reason = "older servers have the deprecated methods")]
+impl ServerHandler for NeverSubscribes {
+    fn supported_protocol_versions(&self) -> std::borrow::Cow<'static, [ProtocolVersion]> {
+        std::borrow::Cow::Borrowed(&[ProtocolVersion::V_2025_11_25])
+    }
+
+    async fn subscribe(
+        &self,
+        _: rmcp::model::SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        futures::future::pending().await
+    }
+}
+
+#[tokio::test]
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+async fn cancelled_subscriptions_are_not_counted() {
+    use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
+
+    let remote = far().transport(move || {
+        let (near, there) = tokio::io::duplex(65536);
+        let serving = async move {
+            // The first connection ends when the client has learned how old the server is.
+            if let Ok(server) = NeverSubscribes.serve(there).await {
+                server.waiting().await.unwrap();
+            }
+        };
+        tokio::runtime::Handle::current().spawn(serving);
+        async { Ok::<_, std::io::Error>(near) }
+    });
+    soon(remote.connected()).await.unwrap();
+    for client in 0..10 {
+        let uri = format!("test://{client}{}", "x".repeat(1 << 20));
+        let subscribe = SubscribeRequest::new(SubscribeRequestParams::new(uri));
+        let request = Request::new(subscribe, message::Context::default());
+        let cancelled = remote.clone().oneshot(request).now_or_never();
+        assert!(cancelled.is_none(), "client {client} was refused: {cancelled:?}");
+    }
+}
+
 // === Secrets ===
 
 #[tokio::test]

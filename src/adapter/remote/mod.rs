@@ -459,23 +459,21 @@ impl Remote {
                 Ok(ServerResult::EmptyResult(EmptyResult {}).into())
             }
             ClientRequest::SubscribeRequest(SubscribeRequest { params, .. }) => {
-                let uri = params.uri.clone();
                 // Before it is known to work: a connection that is made meanwhile
                 // takes it up as well.
-                if !self.subscribed(&uri) {
-                    let refused = "a server cannot be asked to tell of any more resources";
+                let Some(subscribing) = self.subscribed(&params.uri) else {
+                    let refused = "there are too many subscriptions to resources of this backend";
                     return Ok(ErrorData::invalid_params(refused, None).into());
-                }
+                };
                 let reply = self.subscription(request).await;
-                match &reply {
-                    Ok(reply) if reply.error().is_none() => (),
+                match reply {
+                    Ok(ref reply) if reply.error().is_none() => subscribing.keep(),
                     // It stands until there is a connection again.
                     Err(error) if error.is_of_connection() => {
+                        subscribing.keep();
                         return Ok(ServerResult::EmptyResult(EmptyResult {}).into());
                     }
-                    _ => {
-                        self.unsubscribed(&uri);
-                    }
+                    _ => (),
                 }
                 reply
             }

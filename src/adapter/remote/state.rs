@@ -48,6 +48,13 @@ pub(super) enum State {
     Closed,
 }
 
+/// The count of a caller that subscribes to a resource, taken back when this value is
+/// dropped, unless it was kept.
+pub(super) struct Subscribing<'r> {
+    remote: &'r Remote,
+    uri: Option<String>,
+}
+
 /// What outlives a connection.
 #[derive(Default)]
 struct Known {
@@ -161,13 +168,12 @@ impl Remote {
         self.known().subscriptions.keys().cloned().collect()
     }
 
-    /// Counts somebody who listens to a resource, unless there are too many resources.
-    pub(super) fn subscribed(&self, uri: &str) -> bool {
-        let has_room = self.known().subscribed(uri, 1);
-        if has_room {
+    /// Counts a caller that subscribes to a resource, unless there are too many resources.
+    pub(super) fn subscribed(&self, uri: &str) -> Option<Subscribing<'_>> {
+        self.known().subscribed(uri, 1).then(|| {
             self.listen_again.notify_one();
-        }
-        has_room
+            Subscribing { remote: self, uri: Some(uri.to_owned()) }
+        })
     }
 
     /// Counts all who listen to resources of another server, whose place this one
@@ -204,6 +210,23 @@ impl Remote {
     fn known(&self) -> MutexGuard<'_, Known> {
         // Nothing panics while it is held, and if it did, all of it would be whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Subscribing ===
+
+impl Subscribing<'_> {
+    /// Leaves the caller counted until it unsubscribes.
+    pub(super) fn keep(mut self) {
+        self.uri = None;
+    }
+}
+
+impl Drop for Subscribing<'_> {
+    fn drop(&mut self) {
+        if let Some(uri) = &self.uri {
+            self.remote.unsubscribed(uri);
+        }
     }
 }
 
