@@ -212,7 +212,10 @@ fn steps(
     }
     let last = state.last_completed().and_then(|step| state.outcomes[step].take());
     let Some(mut last) = last else {
-        return CallToolResult::success(vec![ContentBlock::text("every step was skipped")]);
+        return match failures(compiled, &state) {
+            Some(failures) => failed(format!("no step completed: {failures}")),
+            None => CallToolResult::success(vec![ContentBlock::text("every step was skipped")]),
+        };
     };
     // What a loop gives is no result of a tool, nor what a person answered.
     let result = last.result.take();
@@ -338,6 +341,24 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     let timeout = compiled.timeout;
     let told = format!("the run took longer than its `timeout` of {timeout:?}");
     if late.is_empty() { Some(told) } else { Some(format!("{told}, in {}", late.join(", "))) }
+}
+
+/// The steps that failed, with their causes, if any has.
+fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
+    let has_failed =
+        |outcome: &Outcome| matches!(outcome.status, Status::Failed | Status::TimedOut);
+    let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
+    let mut failures = outcomes.filter_map(|(step, outcome)| {
+        let outcome = outcome.as_deref().filter(|outcome| has_failed(outcome))?;
+        Some(failure_text("step", step, outcome))
+    });
+    let named: Vec<_> = failures.by_ref().take(MAX_NAMED).collect();
+    let more = failures.count();
+    match (named.is_empty(), more) {
+        (true, _) => None,
+        (false, 0) => Some(named.join("; ")),
+        (false, more) => Some(format!("{}; and {more} more", named.join("; "))),
+    }
 }
 
 /// Adds the content of one branch; one that did not complete adds why.
