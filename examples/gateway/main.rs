@@ -62,6 +62,7 @@ use std::{
     time::Duration,
 };
 
+use axum::serve::ListenerExt;
 use futures::future::join_all;
 use mcp_composite::{
     adapter::{RemoteService, Router, ServeService},
@@ -231,6 +232,8 @@ async fn serve_http(
         .with_allowed_origins(origins)
         .enforce_origin_validation()
         .with_legacy_session_mode(sessions)
+        // In one piece, unless a notification comes before the answer.
+        .with_json_response(true)
         .with_cancellation_token(stop.clone());
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
@@ -239,6 +242,13 @@ async fn serve_http(
     );
     let listener = tokio::net::TcpListener::bind(address).await?;
     tracing::info!("serving http://{}/mcp", listener.local_addr()?);
+    // A stream is written in pieces. Without this, each would wait until the client has
+    // acknowledged the one before, which it may delay by 40 ms.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "`TCP_NODELAY` cannot be set on a connection");
+        }
+    });
     let app = axum::Router::new().nest_service("/mcp", service);
     let served = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
     // A client that is slow to send, or to take, must not keep us.

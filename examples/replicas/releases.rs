@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use axum::serve::ListenerExt;
 use rmcp::{
     Json, ServerHandler,
     handler::server::wrapper::Parameters,
@@ -90,6 +91,10 @@ impl Releases {
         let app = axum::Router::new().nest_service("/mcp", service);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/mcp", listener.local_addr()?);
+        // No part of an answer waits until the client has acknowledged the one before.
+        let listener = listener.tap_io(|stream| {
+            let _ = stream.set_nodelay(true);
+        });
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, app).await });
         Ok(Served { url, _serving: serving })

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use axum::serve::ListenerExt;
 use mcp_composite::{
     adapter::ServeService,
     changes::Changes,
@@ -67,8 +68,13 @@ pub(crate) async fn listen(router: axum::Router, shutdown: CancellationToken) ->
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+    serving.spawn(async move { axum::serve(listener.tap_io(send_at_once), router).await.unwrap() });
     Server { address, shutdown, _serving: serving }
+}
+
+/// Lets no part of an answer wait until the client has acknowledged the one before.
+pub(crate) fn send_at_once(stream: &mut TcpStream) {
+    stream.set_nodelay(true).unwrap();
 }
 
 impl Server {
@@ -106,6 +112,7 @@ impl Server {
             write!(request, "{name}: {value}\r\n").unwrap();
         }
         let mut stream = TcpStream::connect(self.address).await.unwrap();
+        send_at_once(&mut stream);
         stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.unwrap();
         stream
     }

@@ -9,7 +9,7 @@ use std::{future::ready, net::SocketAddr};
 
 use axum::{
     extract::Request as HttpRequest, http::StatusCode, middleware::Next, middleware::from_fn,
-    response::IntoResponse,
+    response::IntoResponse, serve::ListenerExt,
 };
 use mcp_composite::{
     adapter::{
@@ -35,6 +35,7 @@ use tokio::{net::TcpListener, process::Command, task::JoinSet};
 use tower::Layer;
 
 use crate::{
+    http::send_at_once,
     programs::example,
     scripted::{Answer, Server, object},
     support::{Connection, Era, connect, soon},
@@ -502,7 +503,8 @@ impl Guarded {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut serving = JoinSet::new();
-        serving.spawn(async move { axum::serve(listener, app).await.unwrap() });
+        serving
+            .spawn(async move { axum::serve(listener.tap_io(send_at_once), app).await.unwrap() });
         Self { address, _serving: serving }
     }
 

@@ -3,6 +3,7 @@
 
 use std::{any::Any, sync::Arc, time::Duration};
 
+use axum::serve::ListenerExt;
 use futures::future::join_all;
 use mcp_composite::{
     adapter::ServeService,
@@ -32,6 +33,7 @@ use tokio::{
 use tower::Layer;
 
 use crate::{
+    http::send_at_once,
     programs::example,
     scripted::search_tool,
     support::{Era, Log, soon, until},
@@ -290,7 +292,7 @@ async fn serve_http(server: impl ServerHandler + Clone) -> (String, JoinSet<()>)
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());
     let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, app).await.unwrap() });
+    serving.spawn(async move { axum::serve(listener.tap_io(send_at_once), app).await.unwrap() });
     (address, serving)
 }
 
