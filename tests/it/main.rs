@@ -38,6 +38,8 @@ mod http;
 mod include;
 #[path = "../../examples/soak/invariants.rs"]
 mod invariants;
+#[cfg(all(target_os = "linux", feature = "config", feature = "http", feature = "stdio"))]
+mod latency;
 #[cfg(feature = "stdio")]
 mod leaks;
 mod limit;

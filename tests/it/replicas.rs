@@ -68,7 +68,11 @@ impl Replica {
 }
 
 /// A gateway that listens, what reads its log, and its URL.
-async fn gateway(releases: &str, key: &str, options: &[&str]) -> (Child, JoinSet<()>, String) {
+pub(crate) async fn gateway(
+    releases: &str,
+    key: &str,
+    options: &[&str],
+) -> (Child, JoinSet<()>, String) {
     let mut command = Command::new(example("gateway"));
     command.args([FILE, "--http", "127.0.0.1:0"]).args(options).env_remove("RUST_LOG");
     command.env("RELEASES_URL", releases).env("STATE_KEY", key);

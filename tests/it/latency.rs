@@ -1,0 +1,137 @@
+//! How long answers over HTTP take to arrive at a client that acknowledges late.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::Instant,
+};
+
+use crate::{releases::Releases, replicas::gateway, support::soon};
+
+const KEY: &str = "one key of at least 32 bytes for all";
+/// Linux delays an acknowledgement by 40 ms; an answer that waits for it takes longer.
+const DELAYED: Duration = Duration::from_millis(30);
+/// How many calls are measured, of which half must be fast. The kernel acknowledges the
+/// first answers of a connection at once, and a busy machine makes some calls slow.
+const CALLS: usize = 20;
+
+/// One connection to a gateway that is kept open, without quick acknowledgements.
+struct Connection {
+    stream: BufReader<TcpStream>,
+    session: Option<String>,
+    modern: bool,
+}
+
+impl Connection {
+    async fn open(url: &str, modern: bool) -> Self {
+        let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut connection = Self { stream: BufReader::new(stream), session: None, modern };
+        if !modern {
+            let client = json!({ "name": "raw", "version": "0" });
+            let version = json!("2025-11-25");
+            let params = json!({
+                "protocolVersion": version, "capabilities": {}, "clientInfo": client,
+            });
+            connection.send(json!({ "id": 0, "method": "initialize", "params": params })).await;
+            connection.send(json!({ "method": "notifications/initialized" })).await;
+        }
+        connection
+    }
+
+    /// Sends a message, and reads what is answered to its end.
+    async fn send(&mut self, mut message: Value) -> String {
+        message["jsonrpc"] = json!("2.0");
+        let method = message["method"].as_str().unwrap().to_owned();
+        let version = if self.modern { "2026-07-28" } else { "2025-11-25" };
+        let mut headers = format!("MCP-Protocol-Version: {version}\r\nMcp-Method: {method}\r\n");
+        if self.modern {
+            let meta = &mut message["params"]["_meta"];
+            meta["io.modelcontextprotocol/protocolVersion"] = json!(version);
+            meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "raw", "version": "0" });
+            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        }
+        if let Some(name) = message["params"]["name"].as_str() {
+            headers += &format!("Mcp-Name: {name}\r\n");
+        }
+        if let Some(session) = &self.session {
+            headers += &format!("Mcp-Session-Id: {session}\r\n");
+        }
+        let body = message.to_string();
+        let request = format!(
+            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            body.len(),
+        );
+        self.stream.write_all(request.as_bytes()).await.unwrap();
+        soon(self.answer()).await
+    }
+
+    async fn line(&mut self) -> String {
+        // The kernel turns them on again by itself.
+        self.stream.get_ref().set_quickack(false).unwrap();
+        let mut line = String::new();
+        self.stream.read_line(&mut line).await.unwrap();
+        line.trim_end().to_owned()
+    }
+
+    async fn answer(&mut self) -> String {
+        let mut length = None;
+        loop {
+            let line = self.line().await;
+            let Some((name, value)) = line.split_once(": ") else {
+                if line.is_empty() {
+                    break;
+                }
+                continue;
+            };
+            match &*name.to_ascii_lowercase() {
+                "content-length" => length = value.parse().ok(),
+                "mcp-session-id" => self.session = Some(value.to_owned()),
+                _ => (),
+            }
+        }
+        let mut body = Vec::new();
+        match length {
+            Some(length) => self.take(length, &mut body).await,
+            None => loop {
+                let size = usize::from_str_radix(&self.line().await, 16).unwrap();
+                self.take(size, &mut body).await;
+                self.line().await;
+                if size == 0 {
+                    break;
+                }
+            },
+        }
+        String::from_utf8(body).unwrap()
+    }
+
+    async fn take(&mut self, length: usize, body: &mut Vec<u8>) {
+        let begun = body.len();
+        body.resize(begun + length, 0);
+        self.stream.read_exact(&mut body[begun..]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn answers_wait_for_no_delayed_acknowledgement() {
+    let releases = Releases::default().serve().await.unwrap();
+    let (_process, _reading, url) = gateway(&releases.url, KEY, &[]).await;
+    for modern in [false, true] {
+        let mut connection = Connection::open(&url, modern).await;
+        let mut taken = Vec::new();
+        for id in 1..=CALLS {
+            let begun = Instant::now();
+            let message = json!({ "id": id, "method": "tools/list" });
+            let answer = connection.send(message).await;
+            taken.push(begun.elapsed());
+            assert!(answer.contains("deploy_with_approval"), "{answer}");
+        }
+        taken.sort();
+        assert!(taken[CALLS / 2] < DELAYED, "modern: {modern}: {taken:?}");
+    }
+}
