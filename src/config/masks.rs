@@ -610,7 +610,7 @@ mod tests {
             ("[filter]\ndefault = 's'\ns = s", "[filter]\ndefault = ***\ns = ***"),
             (
                 "[filter]\nhide_tools = ['a=b']\ndefalt = 's'\n's'\n[limits]\nmax_calls = = 1\n",
-                "[filter]\nhide_tools = ['a=b']\ndefalt = ***\n***\n[limits]\nmax_calls = ***\n",
+                "[filter]\nhide_tools = ['a=b']\ndefalt = ***\n***\n[limits]\n***\n",
             ),
             (
                 "[[composite_tools]]\ntargets = [{ tokn = 's' }]\n[composite_tools.tokns]\nname = 's",

@@ -47,7 +47,7 @@ fn a_layer_keeps_little_while_a_call_is_answered() {
         ("filter", words(&FilterLayer::new()), 4),
         ("validate", words(&ValidateLayer::new()), 4),
         ("redact", words(&RedactLayer::new()), 5),
-        ("budget", words(&BudgetLayer::new()), 6),
+        ("budget", words(&BudgetLayer::new()), 7),
     ];
     for (layer, words, most) in layers {
         assert!(words <= most, "{layer} has {words} words, expected at most {most}");
