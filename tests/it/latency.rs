@@ -1,6 +1,6 @@
 //! How long answers over HTTP take to arrive at a client that acknowledges late.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
@@ -56,10 +56,10 @@ impl Connection {
             meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
         }
         if let Some(name) = message["params"]["name"].as_str() {
-            headers += &format!("Mcp-Name: {name}\r\n");
+            write!(headers, "Mcp-Name: {name}\r\n").unwrap();
         }
         if let Some(session) = &self.session {
-            headers += &format!("Mcp-Session-Id: {session}\r\n");
+            write!(headers, "Mcp-Session-Id: {session}\r\n").unwrap();
         }
         let body = message.to_string();
         let request = format!(

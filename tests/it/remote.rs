@@ -765,7 +765,6 @@ async fn updates_arrive_however_much_else_is_subscribed_to() {
 #[derive(Clone)]
 struct NeverSubscribes;
 
-#[expect(deprecated, reason = "older servers have the deprecated methods")]
 impl ServerHandler for NeverSubscribes {
     fn supported_protocol_versions(&self) -> std::borrow::Cow<'static, [ProtocolVersion]> {
         std::borrow::Cow::Borrowed(&[ProtocolVersion::V_2025_11_25])
