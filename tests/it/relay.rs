@@ -7,7 +7,7 @@ use std::{
 };
 
 use mcp_composite::{
-    adapter::{RemoteService, ServeService},
+    adapter::{RemoteService, Router, ServeService, router::Backend},
     composite::{CompositeLayer, CompositeTool, Target},
     pattern::Selection,
     redact::{RedactLayer, Redaction},
@@ -53,6 +53,14 @@ struct Demanding(ClientCapabilities);
 impl ServerHandler for Demanding {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(vec![tool("any")]))
     }
 
     async fn call_tool(
@@ -508,11 +516,12 @@ async fn missing_client_capability_is_passed_on() {
         let remote = RemoteService::builder("far").transport(pipe(Demanding(required)));
         soon(remote.connected()).await.unwrap();
         let redaction = Redaction::new(Selection::default(), ["/secret"]).unwrap();
-        let stack = Layer::layer(&RedactLayer::new().redaction(redaction), remote);
+        let router = Router::builder().backend(Backend::new("far", remote)).build().unwrap();
+        let stack = Layer::layer(&RedactLayer::new().redaction(redaction), router);
         let info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
         let person = Person::with(json!({}));
         let connection = serving(ServeService::new(stack, info), person, Era::Modern).await;
-        let handle = connection.call("any").await;
+        let handle = connection.call("far_any").await;
         let error = soon(handle.await_response()).await.unwrap_err();
         let ServiceError::McpError(error) = error else { panic!("{error}") };
         assert_eq!((error.code.0, error.data), expected);

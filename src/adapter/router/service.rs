@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     complaints::shown::Reason,
-    message::{BackendError, BackendErrorKind, ItemKind, Refusal, Reply, Request, Subject},
+    message::{
+        BackendError, BackendErrorKind, ItemKind, Refusal, Reply, Request, Subject,
+        client::missing_capability,
+    },
 };
 
 /// What a backend was asked for, as the client named it.
@@ -159,6 +162,11 @@ impl Sent {
                 Wanted::Tool(own) if shared.names.own(*place, own) == Some(name) => mem::take(own),
                 _ => shared.names.expose(*place, name).into(),
             };
+        } else if let Some(missing) =
+            reply.error().and_then(|error| missing_capability(&error, true))
+        {
+            // The capabilities of the client are relayed.
+            *reply = missing.into();
         } else if let Some(code) = reply.error().map(|error| error.code) {
             match code.0 {
                 // The client has asked this server, which has the method.
