@@ -1,5 +1,5 @@
-//! What a call over streamable HTTP takes through a gateway, beside a call of the same
-//! backend without the gateway.
+//! Latency of a call over streamable HTTP through a gateway, compared with a direct call of
+//! the same backend.
 //!
 //! ```sh
 //! cargo bench --bench gateway --all-features              # everything, half a minute
@@ -12,6 +12,8 @@
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
+#[path = "../remote/era.rs"]
+mod era;
 #[path = "../remote/measure.rs"]
 mod measure;
 
@@ -21,11 +23,10 @@ use axum::serve::ListenerExt;
 use futures::future::BoxFuture;
 use mcp_composite::adapter::{RemoteService, Router, ServeService, router};
 use rmcp::{
-    ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
+    ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject,
-        ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
-        Tool,
+        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     },
     service::{RequestContext, RunningService},
     transport::{
@@ -35,19 +36,13 @@ use rmcp::{
 };
 use tokio::{net::TcpListener, task::JoinSet};
 
-use self::measure::{Group, Threads};
+use self::{
+    era::Era,
+    measure::{Group, Threads},
+};
 
-/// What the tool of the backend is called.
+/// The name of the backend's tool.
 const TOOL: &str = "tool";
-
-/// Which protocol the client speaks.
-#[derive(Clone, Copy)]
-enum Era {
-    /// 2025-11-25, which begins with `initialize`.
-    Older,
-    /// 2026-07-28, where every request says who the client is.
-    Newer,
-}
 
 /// A server that answers at once.
 #[derive(Clone)]
@@ -135,26 +130,6 @@ fn calls(
             let result = peer.call_tool(call).await.expect("the tool answers");
             assert_ne!(result.is_error, Some(true), "{result:?}");
         })
-    }
-}
-
-// === impl Era ===
-
-impl Era {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Older => "2025-11-25",
-            Self::Newer => "2026-07-28",
-        }
-    }
-
-    fn lifecycle(self) -> ClientLifecycleMode {
-        match self {
-            Self::Older => ClientLifecycleMode::Initialize,
-            Self::Newer => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
-        }
     }
 }
 

@@ -7,8 +7,7 @@ use mcp_composite::adapter::{
     remote::{RemoteBuilder, stdio::ChildProcess},
 };
 use rmcp::{
-    ClientLifecycleMode, ClientServiceExt, ErrorData, Peer, RoleClient, RoleServer, ServerHandler,
-    ServiceExt,
+    ClientServiceExt, ErrorData, Peer, RoleClient, RoleServer, ServerHandler, ServiceExt,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject,
         ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
@@ -20,21 +19,14 @@ use rmcp::{
 use serde_json::{Value, json};
 use tokio::{io::DuplexStream, process::Command, runtime::Handle, time::sleep};
 
+use super::era::Era;
+
 /// What the first tool of a backend is called.
 pub(crate) const TOOL: &str = "tool_0";
 /// Of 22 bytes.
 const TEXT: &str = "the tool says: all ok.";
 /// As much as pipes hold.
 const BUFFER: usize = 64 << 10;
-
-/// Which protocol is spoken on all connections.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
-    /// 2025-11-25, which begins with `initialize`.
-    Older,
-    /// 2026-07-28, where every request says who the client is.
-    Newer,
-}
 
 /// Where a backend is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -144,26 +136,6 @@ pub(crate) async fn serve_if_asked() -> bool {
     let server = Backend::new(tools, era).serve(stdio()).await.expect("somebody connects");
     let _ = server.waiting().await;
     true
-}
-
-// === impl Era ===
-
-impl Era {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Older => "2025-11-25",
-            Self::Newer => "2026-07-28",
-        }
-    }
-
-    fn lifecycle(self) -> ClientLifecycleMode {
-        match self {
-            Self::Older => ClientLifecycleMode::Initialize,
-            Self::Newer => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
-        }
-    }
 }
 
 // === impl Backend ===

@@ -12,7 +12,8 @@ use tokio::{process::Command, time::sleep};
 
 use super::{
     WIDTH,
-    backend::{Era, arguments, this_program},
+    backend::{arguments, this_program},
+    era::Era,
     measure::Threads,
 };
 

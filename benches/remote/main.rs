@@ -20,6 +20,7 @@ mod backend;
 mod by_hand;
 #[path = "../fan_out/counting.rs"]
 mod counting;
+mod era;
 mod idle;
 mod measure;
 
@@ -38,8 +39,9 @@ use serde_json::Value;
 use tower::{Layer, ServiceExt};
 
 use self::{
-    backend::{Client, Era, Place, TOOL, call, connect, params},
+    backend::{Client, Place, TOOL, call, connect, params},
     by_hand::{Forwarder, JoinAll, SameAnswer},
+    era::Era,
     measure::{Group, Threads},
 };
 

@@ -35,8 +35,8 @@ pub(super) struct Charging {
     charges: Charges,
 }
 
-/// What is reserved for a call. Dropped, it is given back, or charged as it was
-/// estimated if the call was [forwarded](Self::forwarded).
+/// The reservations of a call. Drop releases them, or charges the estimate if the call
+/// was [forwarded](Self::forwarded).
 ///
 /// It stays in the future of the call, so it is small.
 #[derive(Default)]
@@ -46,7 +46,7 @@ pub(super) struct Charges {
     is_forwarded: bool,
 }
 
-/// What one budget counts of a call.
+/// The unit that a budget counts, and its maximum per call.
 #[derive(Clone, Copy)]
 struct Count {
     unit: Unit,
@@ -123,7 +123,7 @@ impl Charging {
         {
             let hold = account.reserve_cost(charges.price.estimate());
             let hold = hold.ok_or_else(|| over(MAX_COST, None))?;
-            // The run ends when it has cost too much: nobody else pays for that.
+            // Without a maximum: the limit of a run bounds only that run.
             let count = Count { unit: Unit::Cost, max: u64::MAX };
             charges.amounts.add(count, Reserved::Held(hold));
         }
@@ -187,8 +187,8 @@ impl Charging {
 // === impl Charges ===
 
 impl Charges {
-    /// Notes that the call was forwarded: from now on the tool may run, also if nobody
-    /// waits for the answer.
+    /// Marks the call as forwarded: from now on the tool may run even if the caller
+    /// abandons the call.
     pub(super) const fn forwarded(&mut self) {
         self.is_forwarded = true;
     }
@@ -282,7 +282,7 @@ fn over(budget: &str, retry_after: Option<Duration>) -> Refusal {
 
 impl Drop for Charges {
     fn drop(&mut self) {
-        // Nobody waits for the answer any more, and the tool may have run.
+        // The caller has abandoned the call, and the tool may have run.
         if self.is_forwarded {
             let amounts = mem::take(&mut self.amounts);
             amounts.settle(|unit| self.estimate(unit));

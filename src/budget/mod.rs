@@ -31,8 +31,8 @@
 //! | a panic, or dropped: cancelled, timed out above, its branch stopped | charged, with the estimate of its cost and no bytes |
 //! | dropped before it was forwarded | given back |
 //!
-//! A call that was forwarded is charged although nobody waits for its answer, since the
-//! tool may have run: otherwise a client would pay nothing for calls that it cancels
+//! A forwarded call is charged even if the caller abandons it, since the tool may have
+//! run: otherwise a client would pay nothing for calls that it cancels
 //! just before their answers. Budgets of runs are reserved of first, then those of
 //! callers, then global ones; a refusal gives back what was reserved before it.
 //!

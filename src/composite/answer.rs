@@ -119,9 +119,7 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
 /// What failed without the limit fails the run as ever.
 fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let outcomes = || state.outcomes.iter().flatten();
-    let failed = |outcome: &Outcome| {
-        matches!(outcome.status, Status::Failed | Status::TimedOut) && !outcome.is_refused()
-    };
+    let failed = |outcome: &Outcome| outcome.has_failed() && !outcome.is_refused();
     let mut targets = state.outcomes.iter().enumerate();
     let has_failed = success == Success::All
         && targets.any(|(target, outcome)| {
@@ -345,20 +343,17 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
 
 /// The steps that failed, with their causes, if any has.
 fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
-    let has_failed =
-        |outcome: &Outcome| matches!(outcome.status, Status::Failed | Status::TimedOut);
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
-    let mut failures = outcomes.filter_map(|(step, outcome)| {
-        let outcome = outcome.as_deref().filter(|outcome| has_failed(outcome))?;
-        Some(failure_text("step", step, outcome))
-    });
-    let named: Vec<_> = failures.by_ref().take(MAX_NAMED).collect();
-    let more = failures.count();
-    match (named.is_empty(), more) {
-        (true, _) => None,
-        (false, 0) => Some(named.join("; ")),
-        (false, more) => Some(format!("{}; and {more} more", named.join("; "))),
+    let mut failures: Vec<_> = outcomes
+        .filter_map(|(step, outcome)| Some((step, outcome.as_deref()?)))
+        .filter(|(_, outcome)| outcome.has_failed())
+        .map(|(step, outcome)| failure_text("step", step, outcome))
+        .collect();
+    if let Some(more @ 1..) = failures.len().checked_sub(MAX_NAMED) {
+        failures.truncate(MAX_NAMED);
+        failures.push(format!("and {more} more"));
     }
+    (!failures.is_empty()).then(|| failures.join("; "))
 }
 
 /// Adds the content of one branch; one that did not complete adds why.

@@ -132,8 +132,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// As `Display`, and the cause: whoever prints only this prints no
-/// [source](std::error::Error::source).
+/// The text of `Display`, and the cause, since a program that prints `Debug` does not
+/// print the [source](std::error::Error::source).
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {

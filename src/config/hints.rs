@@ -1,15 +1,15 @@
-//! What the keys and values of other programs' files are called in this one.
+//! Hints for keys and values that belong to the config files of other programs.
 
 use super::masks::is_word;
 use crate::{composite::Segment, near::plain};
 
-/// What a key of another program's file is in this one.
+/// A key of another program's config file, with its replacement.
 pub(super) struct Hint {
     /// The path of the table that has the key, without the places in arrays.
     table: &'static [&'static str],
     /// How it may be spelled, without `_`, `-` and capital letters.
     spellings: &'static [&'static str],
-    /// What is written instead.
+    /// The text of the hint.
     pub(super) text: &'static str,
     /// The keys of the same table that say it, which are not missing as well.
     pub(super) keys: &'static [&'static str],
@@ -167,7 +167,7 @@ const SYNONYMS: [(&str, &[&str]); 4] = [
     ("http", &["sse", "streamablehttp"]),
 ];
 
-/// What is written instead of the key `key` in the table at `table`.
+/// The hint for the key `key` in the table at `table`.
 pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     let table = table.iter().filter_map(|segment| match segment {
         Segment::Key(key) => Some(key.as_str()),
@@ -186,7 +186,7 @@ pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
     expected.iter().copied().find(|expected| expected == value)
 }
 
-/// What is written instead of an array of tables at `path`.
+/// The hint for an array of tables at `path` where a table is expected.
 pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     let keys = path.iter().map(|segment| match segment {
         Segment::Key(key) if is_word(key) => Some(key.as_str()),
@@ -206,7 +206,7 @@ pub(super) fn start_of_json(text: &str) -> Option<usize> {
     text[at..].starts_with('{').then_some(at)
 }
 
-/// What is wrong with a text that is JSON.
+/// The error message for a file that is JSON.
 pub(super) fn json(text: &str) -> String {
     let servers = match text.contains("\"mcpServers\"") || text.contains("\"servers\"") {
         true => {

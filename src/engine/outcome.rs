@@ -106,6 +106,11 @@ impl Outcome {
         matches!(self.status, Status::Completed)
     }
 
+    /// Whether it was called and did not succeed.
+    pub(crate) const fn has_failed(&self) -> bool {
+        matches!(self.status, Status::Failed | Status::TimedOut)
+    }
+
     /// A step that was never started.
     pub(super) const fn skipped() -> Self {
         Self {

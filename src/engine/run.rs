@@ -452,7 +452,7 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// Notes how a step ended.
     fn finish(&mut self, step: usize, outcome: Box<Outcome>) {
-        let failed = matches!(outcome.status, Status::Failed | Status::TimedOut);
+        let failed = outcome.has_failed();
         // What a limit refused has ended the run already.
         let failed = failed && !(outcome.is_refused() && self.state.reached.is_some());
         if failed && !self.plan.steps()[step].may_fail() {

@@ -230,7 +230,7 @@ impl Pump {
             poll_fn(|cx| {
                 let output = work.as_mut().poll(cx);
                 if output.is_pending() {
-                    // It has registered this task, whichever of the two it says.
+                    // Whether a report is pending does not matter here: the task is registered for both.
                     let _ = self.poll(cx);
                 }
                 output
@@ -241,7 +241,7 @@ impl Pump {
         output
     }
 
-    /// Sends what there is to tell, and is ready as soon as there is nothing.
+    /// Sends the pending report. Ready once no report is pending.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.sending {

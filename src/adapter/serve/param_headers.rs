@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::tools::HEADER_KEYWORD;
 
-/// What the names of these headers begin with.
+/// The prefix of the header names.
 const PREFIX: &str = "Mcp-Param-";
 /// Names the protocol version of a request.
 const VERSION: &str = "MCP-Protocol-Version";
-/// What stands around a value that is encoded.
+/// The delimiters of a Base64-encoded value.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
 /// Whether the protocol version of a request requires these headers.
