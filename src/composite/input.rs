@@ -15,7 +15,7 @@ const MAX_SCHEMA_DEPTH: usize = 32;
 /// schema that refers to itself can have more than there are atoms.
 const MAX_DEFAULT_VISITS: usize = 10_000;
 
-/// Checks what a composite is called with.
+/// An input schema, with the defaults that it puts in.
 #[derive(Debug)]
 pub(super) struct Input {
     schema: InputSchema,
@@ -66,23 +66,45 @@ impl Input {
         arguments: Option<JsonObject>,
     ) -> Result<Checked, Refusal> {
         let mut arguments = Value::Object(arguments.unwrap_or_default());
-        let mut defaulted = Vec::new();
-        if self.has_defaults {
-            let given: Vec<String> = keys(&arguments);
-            let mut defaults = Defaults { root: self.schema.schema(), left: MAX_DEFAULT_VISITS };
-            defaults.apply(self.schema.schema(), &mut arguments, 0);
-            if defaults.left == 0 {
-                tracing::warn!(tool, "not all defaults are put in: the input schema has too many");
-            }
-            defaulted = keys(&arguments);
-            defaulted.retain(|key| !given.contains(key));
-        }
-
+        let defaulted = self.add_defaults(tool, &mut arguments);
         self.schema.check(tool, &arguments, |unusable| {
             let error = Reason(unusable);
             tracing::warn!(tool, %error, "calls are not checked: the input schema cannot be used");
         })?;
         Ok(Checked { arguments, defaulted })
+    }
+
+    pub(super) const fn schema(&self) -> &Arc<JsonObject> {
+        self.schema.schema()
+    }
+
+    /// Adds the default of each argument that is missing, also within objects and arrays;
+    /// returns the names of the arguments that it has added.
+    pub(super) fn add_defaults(&self, tool: &str, arguments: &mut Value) -> Vec<String> {
+        if !self.has_defaults {
+            return Vec::new();
+        }
+        let given = keys(arguments);
+        let mut defaults = Defaults { root: self.schema(), left: MAX_DEFAULT_VISITS };
+        defaults.apply(self.schema(), arguments, 0);
+        if defaults.left == 0 {
+            tracing::warn!(tool, "not all defaults are put in: the input schema has too many");
+        }
+        let mut added = keys(arguments);
+        added.retain(|key| !given.contains(key));
+        added
+    }
+
+    /// Coerces arguments and checks them; see [`InputSchema::fit`].
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal that lists every place where the arguments do not fit.
+    pub(super) fn fit(&self, tool: &str, arguments: &mut Value) -> Result<(), Refusal> {
+        self.schema.fit(tool, arguments, |unusable| {
+            let error = Reason(unusable);
+            tracing::warn!(tool, %error, "arguments are not fitted: the input schema cannot be used");
+        })
     }
 }
 

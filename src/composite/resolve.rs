@@ -11,16 +11,13 @@ use super::{
 };
 use crate::{
     catalog::Tools,
-    complaints::{Complaints, shown::Reason},
+    complaints::Complaints,
     engine::{
         outcome::StepError,
         plan::{self, Action, Arguments, CallSite, Plan},
     },
     expr::Use,
-    input_schema::{
-        InputSchema,
-        fit::{Misfit, misfits},
-    },
+    input_schema::fit::{Misfit, misfits},
     message::Refusal,
 };
 
@@ -58,13 +55,23 @@ pub(super) struct ResolvedTarget {
     /// Its tool, by the name that the composite calls it by.
     name: Arc<str>,
     /// The input schema of its tool, if there is such a tool.
-    schema: Option<InputSchema>,
+    schema: Option<Input>,
     /// Whether the tool refuses what its schema does not name.
     closed: bool,
-    /// Whether it gets the input of the composite, which is checked already.
-    passes_input: bool,
+    arguments: ArgumentSource,
     /// Whether the tool says that it changes nothing.
     read_only: bool,
+}
+
+/// Where the arguments of a target come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ArgumentSource {
+    /// The expressions of the definition.
+    Mapped,
+    /// The input of the composite.
+    Input,
+    /// The input of the composite, which was checked against the schema of the target.
+    CheckedInput,
 }
 
 // === impl Resolved ===
@@ -139,7 +146,6 @@ impl Resolution {
                 }
             }
         }
-        let targets = calls().map(|(call, tool)| ResolvedTarget::new(call, *tool)).collect();
         let annotations: Vec<_> =
             found.iter().map(|tool| tool.and_then(|tool| tool.annotations.as_ref())).collect();
         let derived = schema::derive_annotations(&annotations);
@@ -152,6 +158,8 @@ impl Resolution {
         }
         let derived = compiled.input_schema.is_none();
         let input_schema = input_schema(compiled, &found);
+        let targets =
+            calls().map(|(call, tool)| ResolvedTarget::new(call, *tool, &input_schema)).collect();
         let tool = tool(compiled, &found, input_schema.clone(), annotations);
         Self::Available(Box::new(Available {
             tool,
@@ -212,42 +220,39 @@ fn place(action: &Action, call: &CallSite) -> Vec<Segment> {
 
 /// What a plan needs of the input besides the arguments of its targets.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
-    fn add<'p>(
-        needs: &mut Vec<Need<'p>>,
-        uses: Vec<Use<'p>>,
-        certain: bool,
-        schema: Option<&Value>,
-    ) {
-        let need = |used| Need { used, certain, schema: schema.cloned() };
-        needs.extend(uses.into_iter().map(need));
+    fn add<'p>(needs: &mut Vec<Need<'p>>, uses: Vec<Use<'p>>, certain: bool) {
+        needs.extend(uses.into_iter().map(|used| Need { used, certain, schema: None }));
     }
 
     let mut needs = Vec::new();
-    let array = json!({ "type": "array" });
     for step in plan.steps() {
         let aborts = !step.may_fail();
         if let Some(condition) = &step.condition {
-            add(&mut needs, condition.uses(), aborts, None);
+            add(&mut needs, condition.uses(), aborts);
         }
         let certain = aborts && step.condition.is_none();
         match &step.action {
             Action::Call(_) => (),
             Action::ForEach(each) => {
-                add(&mut needs, each.collection.uses(), certain, Some(&array));
+                needs.extend(each.collection.uses().into_iter().map(|used| {
+                    // Only the whole collection is an array, and not an element of a literal.
+                    let schema = used.place.is_empty().then(|| json!({ "type": "array" }));
+                    Need { used, certain, schema }
+                }));
             }
             Action::Switch(switch) => {
                 for (at, (when, _)) in switch.cases.iter().enumerate() {
-                    add(&mut needs, when.uses(), certain && at == 0, None);
+                    add(&mut needs, when.uses(), certain && at == 0);
                 }
             }
             Action::Elicit(ask) => {
-                add(&mut needs, ask.message.uses(), certain, None);
-                add(&mut needs, ask.form.uses(), certain, None);
+                add(&mut needs, ask.message.uses(), certain);
+                add(&mut needs, ask.form.uses(), certain);
             }
         }
     }
     if let plan::Answer::Output(output) = &plan.answer {
-        add(&mut needs, output.uses(), true, None);
+        add(&mut needs, output.uses(), true);
     }
     needs
 }
@@ -316,14 +321,21 @@ impl Available {
 // === impl ResolvedTarget ===
 
 impl ResolvedTarget {
-    fn new(call: &CallSite, tool: Option<&Tool>) -> Self {
+    /// A target of a composite with this input schema.
+    fn new(call: &CallSite, tool: Option<&Tool>, input_schema: &JsonObject) -> Self {
         let schema = tool.map(|tool| tool.input_schema.clone());
         let closed = schema.as_deref().is_some_and(schema::is_closed);
-        let passes_input = matches!(call.arguments, Arguments::Input);
+        let is_checked =
+            || schema.as_deref().is_some_and(|schema| schema::adopt_whole(schema) == *input_schema);
+        let arguments = match call.arguments {
+            Arguments::Mapped(_) => ArgumentSource::Mapped,
+            Arguments::Input if is_checked() => ArgumentSource::CheckedInput,
+            Arguments::Input => ArgumentSource::Input,
+        };
         let annotations = tool.and_then(|tool| tool.annotations.as_ref());
         let read_only = annotations.and_then(|it| it.read_only_hint) == Some(true);
-        let (name, schema) = (call.tool.clone(), schema.map(InputSchema::new));
-        Self { name, schema, closed, passes_input, read_only }
+        let (name, schema) = (call.tool.clone(), schema.map(Input::new));
+        Self { name, schema, closed, arguments, read_only }
     }
 
     pub(super) const fn is_read_only(&self) -> bool {
@@ -335,9 +347,11 @@ impl ResolvedTarget {
         self.schema.is_some()
     }
 
-    /// Makes arguments fit for the tool, as far as its schema says how: without those of
-    /// the input that are not for it, of which `defaulted` are there only since they
-    /// have a default.
+    /// Fits arguments to the input schema of the tool.
+    ///
+    /// The input of the composite loses the arguments that the tool does not take, and
+    /// those in `defaulted`, which are defaults of any of the targets; then it gets the
+    /// defaults of this tool. All arguments are coerced and checked.
     ///
     /// # Errors
     ///
@@ -347,37 +361,28 @@ impl ResolvedTarget {
         mut arguments: JsonObject,
         defaulted: &[String],
     ) -> Result<JsonObject, StepError> {
-        self.narrow(&mut arguments, defaulted);
-        let Some(schema) = self.schema.as_ref().filter(|_| !self.passes_input) else {
-            return Ok(arguments);
-        };
+        let Some(schema) = &self.schema else { return Ok(arguments) };
+        if self.arguments == ArgumentSource::Input {
+            arguments.retain(|name, _| {
+                !defaulted.contains(name)
+                    && (!self.closed || schema::declares(schema.schema(), name))
+            });
+        }
         let tool = &*self.name;
         let mut arguments = Value::Object(arguments);
-        let fits = schema.fit(tool, &mut arguments, |error| {
-            let error = Reason(error);
-            tracing::warn!(tool, %error, "arguments are not fitted: the input schema cannot be used");
-        });
+        let fits = match self.arguments {
+            ArgumentSource::CheckedInput => Ok(()),
+            ArgumentSource::Input => {
+                schema.add_defaults(tool, &mut arguments);
+                schema.fit(tool, &mut arguments)
+            }
+            ArgumentSource::Mapped => schema.fit(tool, &mut arguments),
+        };
         match (fits, arguments) {
             (Ok(()), Value::Object(arguments)) => Ok(arguments),
             (Ok(()), _) => Ok(JsonObject::new()),
             // As if the tool had refused them.
             (Err(refusal), _) => Err(StepError::protocol(refusal.to_error())),
-        }
-    }
-
-    /// Leaves out of the input what the tool did not ask for: all else if it takes
-    /// no others, or else those in `optional`.
-    fn narrow(&self, arguments: &mut JsonObject, optional: &[String]) {
-        let Some(schema) = self.schema.as_ref().filter(|_| self.passes_input) else { return };
-        let schema = schema.schema();
-        if self.closed {
-            arguments.retain(|name, _| schema::declares(schema, name));
-        } else {
-            for name in optional {
-                if !schema::declares(schema, name) {
-                    arguments.remove(name);
-                }
-            }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rmcp::model::{JsonObject, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
+use super::input::with_object_type;
 use crate::{
     engine::plan::Arguments,
     expr::{PathSegment, Use},
@@ -49,10 +50,14 @@ pub(super) struct Need<'a> {
 
 /// Derives the input schema of a composite.
 ///
-/// It has the properties that the targets have and those that are referred to;
-/// equal ones once, different ones as `anyOf`. Required is what is needed in
-/// each run that succeeds.
+/// If every run passes its input to all targets and their schemas are equal, it is
+/// that schema with all its keywords. Else it has the properties that the targets have
+/// and those that are referred to; equal ones once, different ones as `anyOf`. Required
+/// is what is needed in each run that succeeds.
 pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> JsonObject {
+    if let Some(schema) = common_schema(sources).filter(|_| needs.is_empty()) {
+        return adopt_whole(schema);
+    }
     let mut union = Union::default();
     let mut closed = true;
     for source in sources {
@@ -76,6 +81,22 @@ pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> Json
         union.refer(name, schema, certain && used.certain && !used.optional);
     }
     union.into_schema(closed)
+}
+
+/// The schema of all targets, if they have the same one and always get the input.
+fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
+    let first = sources.first()?.schema?;
+    let is_common = |source: &Source<'_>| {
+        source.certain
+            && matches!(source.arguments, Arguments::Input)
+            && source.schema == Some(first)
+    };
+    sources.iter().all(is_common).then_some(first)
+}
+
+/// The whole schema of a tool as that of a composite.
+pub(super) fn adopt_whole(schema: &JsonObject) -> JsonObject {
+    with_object_type(into_object(rehome(&Value::Object(schema.clone()), None)))
 }
 
 /// Whether a schema names a property.

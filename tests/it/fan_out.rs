@@ -551,6 +551,41 @@ async fn a_default_of_one_target_is_not_sent_to_another_that_did_not_ask() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_target_gets_its_own_defaults_coercion_and_check() {
+    let tool = |name: &str, limit: Value| {
+        let properties = json!({ "id": {}, "limit": limit });
+        Tool::new(
+            name.to_owned(),
+            "x",
+            object(json!({ "type": "object", "properties": properties })),
+        )
+    };
+    let few = json!({ "type": "integer", "default": 10, "maximum": 20 });
+    let many = json!({ "type": "integer", "default": 50, "minimum": 30 });
+    let text = json!({ "type": "string" });
+    let server = Server::new()
+        .tool_as(tool("few", few), Answer::echo())
+        .tool_as(tool("many", many), Answer::echo())
+        .tool_as(tool("text", text), Answer::echo());
+    let stack = stack(&server, [all(["few", "many", "text"])]);
+
+    run(&stack, call("all", json!({ "id": 1 }))).await;
+    assert_eq!(server.arguments("few"), Some(json!({ "id": 1, "limit": 10 })));
+    assert_eq!(server.arguments("many"), Some(json!({ "id": 1, "limit": 50 })));
+    assert_eq!(server.arguments("text"), Some(json!({ "id": 1 })));
+
+    let result = run(&stack, call("all", json!({ "limit": "7" }))).await;
+    assert_eq!(server.arguments("few"), Some(json!({ "limit": 7 })));
+    assert_eq!(server.arguments("text"), Some(json!({ "limit": "7" })));
+    let refused = &branches(&result)["many"]["error"];
+    assert_eq!(refused["code"], -32602);
+    assert_eq!(
+        refused["message"],
+        "invalid arguments for `many`: at `/limit`: the value is less than the minimum of 30"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_target_that_takes_no_other_arguments_gets_only_its_own() {
     let closed =
         json!({ "type": "object", "properties": { "q": {} }, "additionalProperties": false });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mcp_composite::{
     changes::Epoch,
-    composite::{Composite, CompositeLayer, CompositeTool, Strategy, Success, Target},
+    composite::{Composite, CompositeLayer, CompositeTool, Step, Strategy, Success, Target},
     message::{Reply, Request},
 };
 use rmcp::model::{CallToolResult, Tool, ToolAnnotations};
@@ -171,6 +171,45 @@ async fn the_input_schema_is_the_union_of_the_targets() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_input_schema_of_targets_with_one_schema_is_that_schema() {
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": { "mode": { "$ref": "#/$defs/Mode", "x-mcp-header": "Mode" }, "path": {} },
+        "additionalProperties": { "type": "string" },
+        "allOf": [{
+            "if": { "properties": { "mode": { "const": "file" } } },
+            "then": { "required": ["path"] },
+        }],
+        "$defs": { "Mode": { "enum": ["file", "text"] } },
+    });
+    let server = ["a", "b"].iter().fold(Server::new(), |server, name| {
+        server.tool_as(tool(name, schema.clone()), Answer::echo())
+    });
+    let mut expected = schema;
+    expected["properties"]["mode"] = json!({ "$ref": "#/$defs/Mode" });
+
+    assert_eq!(input_schema(server.clone(), all(["a"])).await, expected);
+    assert_eq!(input_schema(server.clone(), all(["a", "b"])).await, expected);
+    let stack = layer([all(["a"])]).layer(server);
+    let (code, _) = error_of(&stack, call("all", json!({ "mode": "file" }))).await.unwrap();
+    assert_eq!(code, -32602);
+    assert_eq!(error_of(&stack, call("all", json!({ "mode": "text" }))).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_input_schema_of_a_loop_over_an_array_literal_leaves_its_elements_open() {
+    let step = Step::for_each("each", json!(["$input.first", "$input.second"]), "a");
+    let composite = CompositeTool::workflow("all", "x", [step]);
+    let server = Server::new().echoes("a");
+
+    let schema = input_schema(server.clone(), composite.clone()).await;
+    assert_eq!(schema["properties"], json!({ "first": {}, "second": {} }));
+    let stack = layer([composite]).layer(server);
+    assert_eq!(error_of(&stack, call("all", json!({ "first": "x", "second": "y" }))).await, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn definitions_of_the_same_name_in_several_targets_stay_apart() {
     let schema = |of: &str| {
         json!({
@@ -223,8 +262,8 @@ async fn properties_may_be_named_like_keywords() {
     }
 
     // What is found by a name of its own cannot be taken over; the target knows it.
-    let properties =
-        input_schema(Server::new().tool_as(tool("a", schema), Answer::echo()), all(["a"])).await;
+    let server = Server::new().tool_as(tool("a", schema), Answer::echo()).echoes("b");
+    let properties = input_schema(server, all(["a", "b"])).await;
     assert_eq!(properties["properties"]["tree"], json!({}));
     assert_eq!(properties["properties"]["x-mcp-header"], json!({ "type": "string" }));
 }
