@@ -3,7 +3,7 @@
 use std::{fmt::Write, sync::Arc};
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     compile::{Answer, Compiled},
@@ -15,11 +15,10 @@ use crate::{
         meter::Reached,
         outcome::{Outcome, Status},
         plan::{self, Action, Step},
+        preserved::Preservation,
         scope::Scope,
         state::RunState,
     },
-    expr::Data,
-    input_schema::InputSchema,
     message::is_deeper,
 };
 
@@ -46,14 +45,39 @@ pub const TRACE: &str = "mcp-composite/trace";
 /// because of it.
 pub const LIMIT: &str = "mcp-composite/limit";
 
+/// The key of a result's `_meta` under which a pipeline or workflow that has failed reports
+/// its steps, if it advertises an output schema; else the report is the `steps` of the
+/// structured content.
+///
+/// It is an object with a member for each step: `status`, and where there is one, `output`
+/// and `error`.
+pub const STEPS: &str = "mcp-composite/steps";
+
 /// How many of what a limit has kept from running is named in words.
 const MAX_NAMED: usize = 10;
 
-/// Makes the result of a finished run.
+/// What a failed pipeline or workflow reports of the steps that have completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    /// Their names.
+    Names,
+    /// Their outputs, as content and in `_meta`.
+    Meta,
+    /// Their outputs, as content and as structured content.
+    Structured,
+}
+
+/// How deep the structured report of a failed run may be nested, so that the composites
+/// around it can pass it on within [`MAX_LEVELS`].
+const MAX_REPORT_LEVELS: usize = 80;
+
+/// Makes the result of a finished run of a composite, which `has_schema` if it advertises
+/// an output schema.
 pub(super) fn answer(
     compiled: &Compiled,
     mut state: Box<RunState>,
     scope: &Scope,
+    has_schema: bool,
 ) -> CallToolResult {
     let mut limit = LimitEnd::of(compiled, &state);
     let (mut result, trace) = match compiled.answer {
@@ -63,12 +87,18 @@ pub(super) fn answer(
             let result = branches(compiled, state, succeeded, order, report);
             (noted(result, limit.as_ref().map(LimitEnd::told)), trace)
         }
-        Answer::Steps => {
+        Answer::Steps { report } => {
             let trace = trace(compiled, &state);
+            let report = match (report, has_schema) {
+                (false, _) => Report::Names,
+                // Structured content must fit the schema.
+                (true, true) => Report::Meta,
+                (true, false) => Report::Structured,
+            };
             if state.failed.is_some() || state.timed_out {
                 limit = None;
             }
-            (steps(compiled, state, scope, limit.as_ref()), Some(trace))
+            (steps(compiled, report, state, scope, limit.as_ref()), Some(trace))
         }
         Answer::Winner => {
             let winner = winner(&mut state);
@@ -84,9 +114,7 @@ pub(super) fn answer(
             (winner.unwrap_or_else(nobody), Some(trace))
         }
     };
-    if limit.is_some() {
-        result = checked(compiled, result);
-    }
+    result = checked(compiled, result);
     if let Some(trace) = trace {
         result.meta.get_or_insert_default().insert(TRACE.to_owned(), trace);
     }
@@ -169,21 +197,34 @@ fn branches(
 /// The result of a pipeline or workflow.
 fn steps(
     compiled: &Compiled,
+    report: Report,
     mut state: Box<RunState>,
     scope: &Scope,
     limit: Option<&LimitEnd>,
 ) -> CallToolResult {
-    let failed = |why: String| CallToolResult::error(vec![ContentBlock::text(why)]);
-    if let Some(failure) = failure(compiled, &state) {
-        return failed(failure);
+    match output_of_steps(compiled, &mut state, scope, limit) {
+        Ok(result) => result,
+        Err(why) => failed(compiled, report, state, why),
+    }
+}
+
+/// The result of a pipeline or workflow, or why it has failed.
+fn output_of_steps(
+    compiled: &Compiled,
+    state: &mut RunState,
+    scope: &Scope,
+    limit: Option<&LimitEnd>,
+) -> Result<CallToolResult, String> {
+    if let Some(failure) = failure(compiled, state) {
+        return Err(failure);
     }
     if let Some(limit) = limit {
         let told = limit.told();
         if state.last_completed().is_none() {
-            return failed(format!("{told}; no step has completed"));
+            return Err(format!("{told}; no step has completed"));
         }
         if compiled.on_limit == OnLimit::Fail {
-            return failed(told);
+            return Err(told);
         }
     }
     // What is made of what steps gave is looked at once more: a text that is read can be
@@ -191,53 +232,125 @@ fn steps(
     // they like of it.
     let made = |output: Value| {
         if is_deeper(&output, MAX_LEVELS) {
-            return failed(format!("the output is nested deeper than {MAX_LEVELS} levels"));
+            return Err(format!("the output is nested deeper than {MAX_LEVELS} levels"));
         }
         match scope.keep_given(&output) {
-            Ok(()) => CallToolResult::structured(output),
-            Err(error) => failed(error.message),
+            Ok(()) => Ok(CallToolResult::structured(output)),
+            Err(error) => Err(error.message),
         }
     };
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     let ended = ended.or_else(|| limit.map(LimitEnd::told));
     if let plan::Answer::Output(output) = &compiled.plan.answer {
-        let data: Arc<dyn Data> = Arc::new(*state);
-        return match (output.evaluate(&data), ended) {
-            (Ok(output), ended) => noted(made(output), ended),
-            (Err(failure), None) => failed(failure),
-            (Err(failure), Some(ended)) => failed(format!("{ended}: {failure}")),
+        return match (state.lend(|data| output.evaluate(data)), ended) {
+            (Ok(output), ended) => Ok(noted(made(output)?, ended)),
+            (Err(failure), None) => Err(failure.message),
+            (Err(failure), Some(ended)) => Err(format!("{ended}: {}", failure.message)),
         };
     }
-    let last = state.last_completed().and_then(|step| state.outcomes[step].take());
-    let Some(mut last) = last else {
-        return match failures(compiled, &state) {
-            Some(failures) => failed(format!("no step completed: {failures}")),
-            None => CallToolResult::success(vec![ContentBlock::text("every step was skipped")]),
+    let last = state.last_completed().and_then(|step| state.outcomes[step].as_mut());
+    let Some(last) = last else {
+        return match failures(compiled, state) {
+            Some(failures) => Err(format!("no step completed: {failures}")),
+            None => Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")])),
         };
     };
     // What a loop gives is no result of a tool, nor what a person answered.
-    let result = last.result.take();
-    noted(result.unwrap_or_else(|| made(last.take_output().unwrap_or_default())), ended)
+    let result = match last.result.take() {
+        Some(result) => result,
+        None => made(last.take_output().unwrap_or_default())?,
+    };
+    Ok(noted(result, ended))
 }
 
-/// A partial result that is what the composite promises; another one is an error, and
-/// keeps only what people read.
-fn checked(compiled: &Compiled, mut result: CallToolResult) -> CallToolResult {
-    let promised = compiled.output_schema.as_ref().filter(|_| result.is_error == Some(false));
-    let Some(schema) = promised else { return result };
-    let content = result.structured_content.as_ref();
-    // Compiled here, since it is rare that a limit ends a run.
-    if content.is_some_and(|content| InputSchema::new(schema.clone()).allows(content)) {
-        return result;
+/// The result of a failed pipeline or workflow: why it failed, then the outputs of the
+/// steps that have completed.
+fn failed(
+    compiled: &Compiled,
+    report: Report,
+    mut state: Box<RunState>,
+    why: String,
+) -> CallToolResult {
+    let steps = compiled.plan.steps();
+    let mut content = vec![ContentBlock::text(why)];
+    let mut reported = Map::with_capacity(steps.len());
+    for (place, step) in steps.iter().enumerate() {
+        let preserved = match report {
+            Report::Names => None,
+            Report::Meta | Report::Structured => state.take_output(place),
+        };
+        let Some(outcome) = &state.outcomes[place] else { continue };
+        let preserved = preserved.map(|preserved| match (&step.action, preserved) {
+            // A person answers to the run, and not to its caller.
+            (Action::Elicit(_), Preservation::Output(Value::Object(mut answer))) => {
+                answer.remove("content");
+                Preservation::Output(answer.into())
+            }
+            (_, preserved) => preserved,
+        });
+        let is_partial = preserved.is_some() && !outcome.is_success();
+        if outcome.is_success() || is_partial {
+            let text = completed_text(step, outcome, preserved.as_ref());
+            let tool = tool(step, outcome).unwrap_or_default();
+            content.push(attributed(ContentBlock::text(text), &step.id, tool));
+        }
+        let output = match preserved {
+            Some(Preservation::Output(output)) => Some(output),
+            Some(Preservation::TooLarge) | None => None,
+        };
+        reported.insert(step.id.to_string(), report_of_step(outcome, output));
     }
+    let mut result = CallToolResult::error(content);
+    let reported = Value::Object(reported);
+    match report {
+        _ if is_deeper(&reported, MAX_REPORT_LEVELS) => (),
+        Report::Names => (),
+        Report::Meta => {
+            drop(result.meta.get_or_insert_default().insert(STEPS.to_owned(), reported))
+        }
+        Report::Structured => result.structured_content = Some(json!({ "steps": reported })),
+    }
+    result
+}
+
+/// That a step has completed and with which output, or how far a loop has come.
+fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>) -> String {
+    let mut text = format!("step `{}` ", step.id);
+    if let Some(tool) = tool(step, outcome) {
+        // Writing to a string does not fail.
+        let _ = write!(text, "(tool `{tool}`) ");
+    }
+    let how = if outcome.is_success() { "completed" } else { "ended early; its elements" };
+    text.push_str(how);
+    let _ = match output {
+        Some(Preservation::Output(Value::String(output))) => write!(text, ": {output}"),
+        Some(Preservation::Output(output)) => write!(text, ": {output}"),
+        Some(Preservation::TooLarge) => write!(text, "; the output is too large to repeat"),
+        None => Ok(()),
+    };
+    text
+}
+
+/// Checks the structured content of a result against the declared output schema: a result
+/// that does not fit is an error, and keeps its content.
+fn checked(compiled: &Compiled, mut result: CallToolResult) -> CallToolResult {
+    let Some(schema) = &compiled.output_schema else { return result };
+    let is_error = result.is_error == Some(true);
+    let why = match &result.structured_content {
+        None if is_error => return result,
+        None => "it has no structured content".to_owned(),
+        // An output block makes what its schema describes.
+        Some(_) if matches!(compiled.plan.answer, plan::Answer::Output(_)) => return result,
+        Some(content) => match schema.check(&compiled.name, content, drop) {
+            Ok(()) => return result,
+            Err(refusal) => refusal.reason(),
+        },
+    };
     result.structured_content = None;
     result.is_error = Some(true);
-    let why = "what there is does not fit the `output_schema`";
-    match result.content.last_mut() {
-        Some(ContentBlock::Text(told)) => {
-            let _ = write!(told.text, "; {why}");
-        }
-        _ => result.content.push(ContentBlock::text(why)),
+    if !is_error {
+        let why = format!("the result does not fit the `output_schema`: {why}");
+        result.content.push(ContentBlock::text(why));
     }
     result
 }
@@ -428,18 +541,24 @@ fn report_of(steps: &[Step], state: &mut RunState) -> Value {
     let mut branches = Map::with_capacity(steps.len());
     for (step, outcome) in steps.iter().zip(&mut state.outcomes) {
         let Some(outcome) = outcome else { continue };
-        let mut branch = Map::with_capacity(2);
-        branch.insert("status".to_owned(), outcome.status.name().into());
-        if let Some(output) = outcome.result.as_mut().and_then(output) {
-            branch.insert("output".to_owned(), output);
-        }
-        if let Some(error) = &outcome.error {
-            branch.insert("error".to_owned(), error.to_value());
-        }
-        branches.insert(step.id.to_string(), branch.into());
+        let output = outcome.result.as_mut().and_then(output);
+        branches.insert(step.id.to_string(), report_of_step(outcome, output));
     }
     let mut report = Map::new();
     report.insert("branches".to_owned(), branches.into());
+    report.into()
+}
+
+/// The part of a structured report for one branch or step.
+fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Value {
+    let mut report = Map::with_capacity(2);
+    report.insert("status".to_owned(), outcome.status.name().into());
+    if let Some(output) = output {
+        report.insert("output".to_owned(), output);
+    }
+    if let Some(error) = &outcome.error {
+        report.insert("error".to_owned(), error.to_value());
+    }
     report.into()
 }
 
@@ -480,7 +599,7 @@ fn trace(compiled: &Compiled, state: &RunState) -> Value {
             entry.insert("started_ms".to_owned(), outcome.started_ms.into());
             entry.insert("duration_ms".to_owned(), outcome.duration_ms.into());
             if let Some(error) = &outcome.error {
-                entry.insert("error".to_owned(), error.to_value());
+                entry.insert("error".to_owned(), error.without_details().to_value());
             }
             if let Some(meta) = outcome.result.as_ref().and_then(|result| result.meta.as_ref()) {
                 entry.insert("meta".to_owned(), Value::Object(meta.0.clone()));

@@ -29,6 +29,7 @@ use crate::{
         plan::{Plan, Step, StepSet},
     },
     fingerprint::{Fingerprint, Fingerprinter},
+    input_schema::InputSchema,
     names::{MAX_SEPARATOR, is_separator, is_tool_name},
 };
 
@@ -55,7 +56,8 @@ pub(super) struct Compiled {
     pub(super) description: String,
     pub(super) title: Option<String>,
     pub(super) input_schema: Option<Arc<JsonObject>>,
-    pub(super) output_schema: Option<Arc<JsonObject>>,
+    /// What the definition says of the structured content; that of an output block too.
+    pub(super) output_schema: Option<InputSchema>,
     pub(super) annotations: ToolAnnotations,
     pub(super) timeout: Duration,
     pub(super) limits: RunLimits,
@@ -108,8 +110,9 @@ pub(super) enum Answer {
     Branches { success: Success, order: Order, report: bool },
     /// The branch that succeeded, unchanged.
     Winner,
-    /// What the plan says that steps give.
-    Steps,
+    /// What the plan says that steps give; of a run that fails, a `report` of the outputs
+    /// of the steps that have completed.
+    Steps { report: bool },
 }
 
 /// How far the search for cycles has come with a composite.
@@ -232,7 +235,7 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
         let steps = plan.steps().iter().enumerate();
         // Of a fan-out, each step has the one call of a target.
         let is_needed = |at: usize, step: &Step| match answer {
-            Answer::Steps => !step.may_fail(),
+            Answer::Steps { .. } => !step.may_fail(),
             Answer::Branches { .. } | Answer::Winner => composite.requires(at),
         };
         let asking = steps.filter(|(at, step)| {
@@ -356,7 +359,10 @@ impl Compiled {
             description: definition.description,
             title: definition.title,
             input_schema: definition.input_schema.map(input::with_object_type).map(Arc::new),
-            output_schema: definition.output_schema.map(input::with_object_type).map(Arc::new),
+            output_schema: definition
+                .output_schema
+                .map(input::with_object_type)
+                .map(|schema| InputSchema::new(Arc::new(schema))),
             annotations: definition.annotations.unwrap_or_default(),
             timeout: definition.timeout.unwrap_or(RUN_TIMEOUT),
             limits,
@@ -379,7 +385,7 @@ impl Compiled {
         match self.answer {
             Answer::Winner | Answer::Branches { success: Success::Any, .. } => 1,
             Answer::Branches { success: Success::Quorum(quorum), .. } => quorum,
-            Answer::Branches { success: Success::All, .. } | Answer::Steps => {
+            Answer::Branches { success: Success::All, .. } | Answer::Steps { .. } => {
                 self.targets.iter().filter(|target| !target.optional).count()
             }
         }
@@ -393,7 +399,7 @@ impl Compiled {
     /// Whether a particular target must succeed.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
-            Answer::Branches { success: Success::All, .. } | Answer::Steps => {
+            Answer::Branches { success: Success::All, .. } | Answer::Steps { .. } => {
                 !self.targets[target].optional
             }
             Answer::Branches { .. } | Answer::Winner => false,

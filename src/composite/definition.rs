@@ -326,8 +326,11 @@ impl CompositeTool {
         self
     }
 
-    /// Whether the result has a structured report and a trace of the run in
-    /// its `_meta`; it has by default. Without them it is only content.
+    /// Sets whether the result reports the branches or steps; by default it does.
+    ///
+    /// The report of a fan-out is its structured content, with a trace of the run in
+    /// `_meta`. The report of a pipeline or workflow that has failed is the outputs of the
+    /// steps that have completed.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = Some(report);

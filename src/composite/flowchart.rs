@@ -112,7 +112,7 @@ impl Drawn<'_> {
         if let Some(retry) = &step.retry {
             lines.push(format!("retried {} times at most", retry.count));
         }
-        let is_fan_out = !matches!(compiled.answer, Answer::Steps);
+        let is_fan_out = !matches!(compiled.answer, Answer::Steps { .. });
         let targets = step.action.sites().map(|site| &compiled.targets[site.site]);
         let is_optional = if is_fan_out {
             { targets }.any(|target| target.optional)
@@ -177,11 +177,11 @@ fn answer(compiled: &Compiled) -> String {
         (Answer::Branches { success: Success::Quorum(quorum), .. }, _) => {
             format!("{quorum} must succeed")
         }
-        (Answer::Steps, plan::Answer::Output(output)) => {
+        (Answer::Steps { .. }, plan::Answer::Output(output)) => {
             let names: Vec<_> = output.properties.iter().map(|(name, _)| &**name).collect();
             names.join(", ")
         }
-        (Answer::Steps, plan::Answer::Last | plan::Answer::Outcomes) => {
+        (Answer::Steps { .. }, plan::Answer::Last | plan::Answer::Outcomes) => {
             "of the last step that completes".to_owned()
         }
     }

@@ -52,6 +52,27 @@
 //!
 //! The same outcomes give the same bytes, but for the times in the trace.
 //!
+//! # The answer of a pipeline or workflow
+//!
+//! A run that succeeds answers with its output block, or else with the result of the last
+//! step, unchanged. A run that fails answers with `isError`:
+//!
+//! - `content` has a text with the step that failed, its tool and the cause; then, for each
+//!   step that has completed, a text with its output, labelled with [`BRANCH`] and [`TOOL`]
+//!   as in fan-outs. A loop that failed or was too late reports the elements that have
+//!   ended.
+//! - `structuredContent` is `{ "steps": { id: { "status", "output"?, "error"? } } }`. If
+//!   the composite advertises an `outputSchema`, which this does not fit, the steps are in
+//!   `_meta` under [`STEPS`].
+//!
+//! The outputs are at most 64 KiB together, and 4 KiB for the steps before a question to a
+//! person; larger ones are named and left out. What a person has answered is not repeated.
+//! With [`report(false)`](CompositeTool::report) the steps are named without their outputs.
+//!
+//! A result that does not fit a declared
+//! [`output_schema`](CompositeTool::output_schema) is an error: it keeps its content, loses
+//! its structured content, and its last text names the mismatch.
+//!
 //! # What a run may use
 //!
 //! [`Limits`] bound what any call of a composite uses, so that none takes a server down:
@@ -237,7 +258,7 @@ mod step;
 #[cfg(feature = "config")]
 pub(crate) use self::error::DisplayPath;
 pub use self::{
-    answer::{BRANCH, LIMIT, TOOL, TRACE},
+    answer::{BRANCH, LIMIT, STEPS, TOOL, TRACE},
     definition::{CompositeTool, OnLimit, Order, Strategy, Success, Target},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     flowchart::UnknownComposite,

@@ -146,7 +146,7 @@ impl Plan {
         run.drive().await;
         let (state, watching) = run.into_parts();
         let reached = state.limit();
-        let result = answer(compiled, state, &scope);
+        let result = answer(compiled, state, &scope, compiled.output_schema.is_some());
         if let Some(mut watching) = watching {
             watching.finish(result.is_error == Some(true), reached);
         }

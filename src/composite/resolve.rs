@@ -267,14 +267,14 @@ fn tool(
         .with_annotations(annotations);
     tool.title.clone_from(&compiled.title);
     tool.output_schema = match (&compiled.output_schema, compiled.answer) {
-        (Some(given), _) => Some(given.clone()),
+        (Some(given), _) => Some(given.schema().clone()),
         (None, Answer::Branches { report: true, .. }) => {
             let ids = compiled.plan.steps().iter().map(|step| &*step.id);
             Some(Arc::new(schema::report_schema(ids)))
         }
         (None, Answer::Branches { report: false, .. }) => None,
         // What the last step promises is kept, if no other can be the last.
-        (None, Answer::Steps) => compiled.plan.steps().last().and_then(|last| {
+        (None, Answer::Steps { .. }) => compiled.plan.steps().last().and_then(|last| {
             let tool = found.last().copied().flatten();
             match &last.action {
                 _ if last.may_be_skipped()

@@ -105,6 +105,7 @@ where
         let prepared = self.prepare(compiled, composite, arguments, state, context);
         async move {
             let (state, targets) = prepared?;
+            let has_schema = targets.advertises_output();
             let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
             run.drive().await;
             let (state, watching) = run.into_parts();
@@ -112,7 +113,7 @@ where
                 return Ok(Ended::Asks(state));
             }
             let reached = state.limit();
-            let result = answer(compiled, state, &scope);
+            let result = answer(compiled, state, &scope, has_schema);
             if let Some(mut watching) = watching {
                 watching.finish(result.is_error == Some(true), reached);
             }
@@ -150,6 +151,14 @@ impl<S: Clone> Clone for Runner<S> {
 }
 
 // === impl Targets ===
+
+impl<S> Targets<S> {
+    /// Whether the composite advertises an output schema.
+    fn advertises_output(&self) -> bool {
+        let available = self.runner.known.derived().available(self.composite);
+        available.is_some_and(|available| available.tool.output_schema.is_some())
+    }
+}
 
 impl<S> Caller for Targets<S>
 where

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     complaints::shown::Reason,
     expr::{Data, Expression},
-    message::{Refusal, size},
+    message::size,
 };
 
 /// The key of the one question that a step asks.
@@ -238,11 +238,7 @@ impl Elicitation {
         match (self.schema.fit("the form", &mut content, told), content) {
             (Ok(()), Value::Object(content)) => Said::Accept(content),
             (Ok(()), _) => Said::Misfit("the answer's `content` is no object".to_owned()),
-            (Err(Refusal::InvalidArguments { violations, .. }), _) => {
-                let told: Vec<_> = violations.iter().map(ToString::to_string).collect();
-                Said::Misfit(told.join("; "))
-            }
-            (Err(refusal), _) => Said::Misfit(refusal.to_error().message.into_owned()),
+            (Err(refusal), _) => Said::Misfit(refusal.reason()),
         }
     }
 

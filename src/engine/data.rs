@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    mem,
+    fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -27,9 +27,9 @@ impl RunState {
     ///
     /// It is moved there and back: shared all the time, it would be one more
     /// allocation also for runs that evaluate nothing.
-    pub(super) fn lend<R>(
+    pub(crate) fn lend<R, E: fmt::Display>(
         &mut self,
-        evaluate: impl FnOnce(&Arc<dyn Data>) -> Result<R, EvaluationError>,
+        evaluate: impl FnOnce(&Arc<dyn Data>) -> Result<R, E>,
     ) -> Result<R, StepError> {
         lend(self, evaluate)
     }
@@ -74,9 +74,9 @@ impl Data for Element {
     }
 }
 
-fn lend<D: Data + Clone + Default, R>(
+fn lend<D: Data + Clone + Default, R, E: fmt::Display>(
     data: &mut D,
-    evaluate: impl FnOnce(&Arc<dyn Data>) -> Result<R, EvaluationError>,
+    evaluate: impl FnOnce(&Arc<dyn Data>) -> Result<R, E>,
 ) -> Result<R, StepError> {
     let lent = Arc::new(mem::take(data));
     let shared: Arc<dyn Data> = lent.clone();
@@ -102,7 +102,7 @@ mod tests {
     fn an_evaluation_that_panics_fails_and_leaves_the_state_as_it_was() {
         let before = RunState::new(json!({ "a": 1 }), 2);
         let (mut state, mut items) = (before.clone(), vec![json!(1)]);
-        let failed = state.lend::<()>(|_| panic!("secret"));
+        let failed = state.lend::<(), String>(|_| panic!("secret"));
         let failed_at = state.lend_at::<()>(&mut items, 0, |_| panic!("secret"));
 
         let expected = Err(StepError::definition("it could not be evaluated"));

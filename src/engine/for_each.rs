@@ -193,6 +193,7 @@ impl<'p> Loop<'p> {
         if let Some(progress) = &self.progress {
             progress.end(index, in_words(status));
         }
+        outcome.add_details();
         let error = outcome.error.take();
         let output = outcome.into_output();
         self.iterations[index] = Some(Iteration { status, output, error });
@@ -206,6 +207,16 @@ impl<'p> Loop<'p> {
     pub(super) fn context(&self, id: &str, index: usize, run: &Context) -> Context {
         let name: Arc<str> = format!("{id}[{index}]").into();
         run.branch(name, self.progress.as_ref().map(|elements| elements.part(index)))
+    }
+
+    /// The output of a loop that ends before all of its elements have.
+    pub(super) fn into_partial_output(mut self) -> Value {
+        for (element, iteration) in self.iterations.iter_mut().enumerate() {
+            let has_begun = element < self.next;
+            let status = if has_begun { Status::Cancelled } else { Status::Skipped };
+            iteration.get_or_insert(Iteration { status, output: None, error: None });
+        }
+        self.into_output()
     }
 
     /// What the loop gave, in the order of the elements.

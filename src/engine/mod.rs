@@ -6,7 +6,8 @@
 //! files: its world is a [`Caller`](caller::Caller) that calls one tool.
 //!
 //! In the order to read them: `plan` (with `step_set`), `outcome` (how steps ended),
-//! `record` (what is kept of their results), `state` (all that a run knows), `data` (what
+//! `record` (what is kept of their results), `preserved` (outputs for the answer of a
+//! failed run), `state` (all that a run knows), `data` (what
 //! expressions see of it), `ask` (what a person is asked, and answers), `attempts` (one
 //! call, however often it is tried), `meter` and `scope` (what runs use, and may use),
 //! `telling` (of progress), `watching` (for whoever watches), `for_each` and `run`.
@@ -26,6 +27,7 @@ pub(crate) mod meter;
 pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod plan;
+pub(crate) mod preserved;
 pub(crate) mod preview;
 pub(crate) mod record;
 pub(crate) mod run;

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use rmcp::model::{CallToolResult, ErrorData};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -176,6 +178,17 @@ impl StepError {
         match self.kind {
             ErrorKind::Timeout => Status::TimedOut,
             _ => Status::Failed,
+        }
+    }
+
+    /// The same without what the tool has answered.
+    pub(crate) fn without_details(&self) -> Cow<'_, Self> {
+        match self.kind {
+            ErrorKind::Tool if self.data.is_some() => {
+                let message = self.message.clone();
+                Cow::Owned(Self { code: self.code, ..Self::new(self.kind, message) })
+            }
+            _ => Cow::Borrowed(self),
         }
     }
 

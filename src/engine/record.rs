@@ -40,6 +40,21 @@ pub(super) fn present<'de, D: Deserializer<'de>>(
     Value::deserialize(deserializer).map(Some)
 }
 
+// === impl Record ===
+
+impl Record {
+    /// The output, or the texts of the content.
+    fn into_output(self) -> Option<Value> {
+        let texts = || {
+            let content = self.content?;
+            let texts = content.as_object()?.iter().filter(|(key, _)| key.starts_with("text"));
+            let texts: Vec<_> = texts.filter_map(|(_, text)| text.as_str()).collect();
+            Some(texts.join("\n")).filter(|texts| !texts.is_empty()).map(Value::from)
+        };
+        self.output.or_else(texts).or(self.text)
+    }
+}
+
 // === impl RunState ===
 
 impl RunState {
@@ -72,7 +87,16 @@ impl RunState {
                 outcome.record.get_or_insert_default().text = Some(text.clone());
             }
         }
-        outcome.keep(links.fields, keeps_result);
+        if !matches!(plan.answer, Answer::Outcomes) {
+            if links.fields.error || !plan.steps()[step].may_fail() {
+                outcome.add_details();
+            }
+            // What the step does not keep is for the answer of a run that fails.
+            let dropped = outcome.keep(links.fields, keeps_result);
+            self.preserve(step, dropped);
+        } else {
+            outcome.keep(links.fields, keeps_result);
+        }
         self.outcomes[step] = Some(outcome);
         self.finished.push(step);
         if !plan.answer_reads_input && plan.input_readers.is_subset(finished) {
@@ -100,11 +124,18 @@ impl RunState {
     fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
         let links = plan.links(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
-        if links.readers.is_subset(finished) {
-            outcome.result = None;
-            outcome.record = None;
+        let dropped = if links.readers.is_subset(finished) {
+            outcome.take_any_output()
         } else {
-            outcome.keep(links.fields, false);
+            outcome.keep(links.fields, false)
+        };
+        self.preserve(step, dropped);
+    }
+
+    /// Preserves an output that is dropped.
+    fn preserve(&mut self, step: usize, dropped: Option<Value>) {
+        if let Some(output) = dropped {
+            self.preserved.add(step, output);
         }
     }
 
@@ -115,8 +146,13 @@ impl RunState {
         let Some(outcome) = &mut self.outcomes[step] else { return };
         // The record of a loop is all that there is of it.
         let is_answer = is_candidate && outcome.result.is_none();
-        if !is_answer && !matches!(plan.answer, Answer::Outcomes) {
-            outcome.record = None;
+        if is_answer || matches!(plan.answer, Answer::Outcomes) {
+            return;
+        }
+        let record = outcome.record.take();
+        if outcome.result.is_none() && outcome.is_success() {
+            let dropped = record.and_then(|record| record.into_output());
+            self.preserve(step, dropped);
         }
     }
 }
@@ -189,11 +225,32 @@ impl Outcome {
         }
     }
 
+    /// Moves the structured content of a tool that failed to the data of the error.
+    pub(super) fn add_details(&mut self) {
+        if let (Some(result), Some(error)) = (&mut self.result, &mut self.error)
+            && error.kind == ErrorKind::Tool
+            && error.data.is_none()
+        {
+            error.data = result.structured_content.take();
+        }
+    }
+
+    /// Takes the output of a step that has completed, however it is kept; drops the rest.
+    pub(super) fn take_any_output(&mut self) -> Option<Value> {
+        let (record, result) = (self.record.take(), self.result.take());
+        if !self.is_success() {
+            return None;
+        }
+        let kept = record.and_then(|record| record.into_output());
+        kept.or_else(|| result.and_then(output_of))
+    }
+
     /// Takes out of the result what is read of it, and then drops it, unless
     /// the result is kept as it is; then there is a copy of what it has not as
-    /// a value.
-    fn keep(&mut self, fields: Fields, keeps_result: bool) {
+    /// a value. Returns the output of a step that has completed, if it is dropped.
+    fn keep(&mut self, fields: Fields, keeps_result: bool) -> Option<Value> {
         let is_success = self.is_success();
+        let mut dropped = None;
         let mut record = self.record.take();
         if keeps_result {
             if let Some(result) = self.result.as_ref().filter(|_| is_success) {
@@ -222,13 +279,17 @@ impl Outcome {
                     record.text = first_text(&result).map(Value::from);
                 }
             }
+            if record.output.is_none() && record.content.is_none() {
+                dropped = output_of(result);
+            }
         }
         // Nobody reads it, and it is not the answer of a loop.
         if !fields.output
             && (!keeps_result || self.result.is_some())
             && let Some(record) = &mut record
         {
-            record.output = None;
+            let output = record.output.take();
+            dropped = output.filter(|_| is_success && !keeps_result).or(dropped);
         }
         if fields.error
             && let Some(error) = &self.error
@@ -236,6 +297,7 @@ impl Outcome {
             record.get_or_insert_default().error.get_or_insert_with(|| error.to_value());
         }
         self.record = record.filter(|record| **record != Record::default());
+        dropped
     }
 
     /// What the tool gave, as the output of an element of a loop.
@@ -245,6 +307,12 @@ impl Outcome {
         let record = *self.record?;
         record.output.or(record.content)
     }
+}
+
+/// The structured content of a result, or its texts.
+fn output_of(mut result: CallToolResult) -> Option<Value> {
+    let structured = result.structured_content.take();
+    structured.or_else(|| Some(texts(&result)).filter(|texts| !texts.is_empty()).map(Value::from))
 }
 
 /// The texts of a result.

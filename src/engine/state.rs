@@ -7,10 +7,11 @@ use tokio::time::Instant;
 use super::{
     ask::Asked,
     branches::BranchId,
-    for_each::LoopState,
+    for_each::{Loop, LoopState},
     meter::Reached,
     outcome::Outcome,
     plan::{Plan, StepSet},
+    preserved::{Preservation, Preserved},
     scope::{Scope, Spent},
     watching::{Suspended, Watching},
 };
@@ -49,6 +50,9 @@ pub(crate) struct RunState {
     /// The elements of loops that did not begin because of that.
     #[serde(skip)]
     pub(crate) skipped_elements: Vec<BranchId>,
+    /// The outputs of completed steps that no step reads any more.
+    #[serde(skip_serializing_if = "Preserved::is_empty", default)]
+    pub(crate) preserved: Preserved,
     /// What waits for a person, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) asked: Vec<Asked>,
@@ -100,6 +104,7 @@ impl RunState {
         asked.dedup();
         let mut began = self.asked.iter().map(|asked| asked.id.step).chain(loops);
         self.outcomes.len() == steps
+            && self.preserved.fits(steps)
             && (0..steps).all(|step| self.outcomes[step].is_some() == finished.contains(step))
             && [self.failed, self.ended_by]
                 .into_iter()
@@ -132,6 +137,22 @@ impl RunState {
             outcome.as_ref().is_some_and(|outcome| outcome.is_success())
         };
         self.outcomes.iter().rposition(completed)
+    }
+
+    /// Preserves the elements that have ended of a loop that ends now.
+    pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
+        if each.has_ended_any() {
+            self.preserved.add(each.step, each.into_partial_output());
+        }
+    }
+
+    /// Takes the output of a step for the answer of a failed run: that of a step that has
+    /// completed, or of the elements of a loop that were called before it failed.
+    pub(crate) fn take_output(&mut self, step: usize) -> Option<Preservation> {
+        if let Some(output) = self.outcomes[step].as_mut().and_then(|it| it.take_any_output()) {
+            self.preserved.add(step, output);
+        }
+        self.preserved.take(step)
     }
 
     /// The name of the limit that ended the run before the other steps, if one did.

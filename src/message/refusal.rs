@@ -126,6 +126,17 @@ impl Refusal {
         }
     }
 
+    /// Why it was refused, without the tool's name if a schema is the reason.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::InvalidArguments { violations, .. } => {
+                let violations = violations.iter().take(VIOLATIONS_TOLD);
+                violations.map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            }
+            refusal => refusal.to_error().message.into_owned(),
+        }
+    }
+
     /// The refusal as a JSON-RPC error.
     #[must_use]
     pub fn to_error(&self) -> ErrorData {

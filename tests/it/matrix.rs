@@ -418,7 +418,8 @@ async fn answer(client: &Peer<RoleClient>, tool: &str, arguments: &Value) -> Res
         Err(ServiceError::McpError(error)) => return Err(error.message.into_owned()),
         Err(error) => panic!("{error}"),
     };
-    let Some(mut answer) = result.structured_content else {
+    let is_report = |answer: &Value| answer.get("steps").is_some();
+    let Some(mut answer) = result.structured_content.filter(|answer| !is_report(answer)) else {
         return Ok(result.content[0].as_text().unwrap().text.clone().into());
     };
     // Of what a search finds, the names are enough.

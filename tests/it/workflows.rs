@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
 
 use mcp_composite::{
-    composite::TRACE,
+    composite::{STEPS, TRACE},
     config::Config,
     testing::{self, Answer, Person, Server},
 };
@@ -134,12 +134,16 @@ struct Expected {
     most_at_once: Option<usize>,
     /// The structured content; `null` for none.
     structured: Option<Value>,
+    /// The steps in `_meta` of a failure.
+    steps: Option<Value>,
     /// The content blocks of the result, as in MCP.
     content: Option<Value>,
     /// The texts of the result.
     texts: Option<Vec<String>>,
-    /// The text of a result that is a failure (`isError`).
+    /// The first text of a result that is a failure (`isError`).
     failure: Option<String>,
+    /// The other texts of a failure: the steps that have completed.
+    completed: Option<Vec<String>>,
     /// The message of a JSON-RPC error.
     refused: Option<String>,
     /// All steps: `id status`, then ` × attempts` if it is not one, and `: kind: message`.
@@ -350,13 +354,16 @@ impl Exchange {
             .collect();
         match expect.failure {
             Some(expected) => {
-                compare("failure", &vec![expected], &texts, differences);
+                compare("failure", &Some(&expected), &texts.first(), differences);
                 compare("isError", &Some(true), &result.is_error, differences);
             }
             None if result.is_error == Some(true) => {
                 differences.push(format!("it has failed: {texts:?}"));
             }
             None => (),
+        }
+        if let Some(expected) = expect.completed {
+            compare("completed", &&*expected, &texts.get(1..).unwrap_or_default(), differences);
         }
         if let Some(expected) = expect.content {
             compare("content", &expected, &json!(result.content), differences);
@@ -367,6 +374,10 @@ impl Exchange {
         if let Some(expected) = expect.structured {
             let found = result.structured_content.clone().unwrap_or_default();
             compare("structured", &expected, &found, differences);
+        }
+        if let Some(expected) = expect.steps {
+            let found = result.meta.as_ref().and_then(|meta| meta.get(STEPS));
+            compare("steps", &Some(&expected), &found, differences);
         }
         if let Some(expected) = expect.trace {
             compare("trace", &expected, &trace(&result), differences);

@@ -63,7 +63,6 @@ pub(super) fn compile(
     let with = format!("strategy = \"{}\"", strategy.name());
     at.meaningless("success", definition.success.is_some(), &with);
     at.meaningless("order", definition.order.is_some(), &with);
-    at.meaningless("report", definition.report.is_some(), &with);
     at.meaningless("targets", definition.targets.is_some(), &with);
     at.meaningless("max_parallel", pipeline && definition.max_parallel.is_some(), &with);
     let has_output = definition.output.is_some();
@@ -126,7 +125,8 @@ pub(super) fn compile(
         at.within(in_steps(first)).push::<&str>([], Kind::StepCycle { steps });
         Plan::default()
     });
-    Parts { plan, answer: Answer::Steps, targets, remarks: compiler.remarks }
+    let report = definition.report.unwrap_or(true);
+    Parts { plan, answer: Answer::Steps { report }, targets, remarks: compiler.remarks }
 }
 
 pub(super) fn in_steps(index: usize) -> [PathSegment; 2] {

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use rmcp::model::{CallToolResult, ContentBlock, ListToolsResult, Tool};
+use rmcp::model::{CallToolResult, ContentBlock, ListToolsResult, TextContent, Tool};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_layer::Layer;
 
 use super::*;
 use crate::composite::{
-    CompositeLayer, CompositeTool, LIMIT, OnError, OnLimit, Retry, Step, Strategy, TRACE,
+    BRANCH, CompositeLayer, CompositeTool, LIMIT, OnError, OnLimit, Retry, Step, Strategy, TRACE,
 };
 
 /// Tools that cost as much as their names say, as a budget layer below would charge it,
@@ -99,6 +99,14 @@ fn limit(result: &CallToolResult) -> Option<&Value> {
     result.meta.as_ref()?.get(LIMIT)
 }
 
+/// Why a run has failed, without what its branches and steps gave.
+fn reason(result: &CallToolResult) -> &str {
+    let mut texts = result.content.iter().filter_map(|block| block.as_text());
+    let of_branch =
+        |text: &&TextContent| text.meta.as_ref().is_some_and(|meta| meta.0.contains_key(BRANCH));
+    &texts.rfind(|text| !of_branch(text)).unwrap().text
+}
+
 fn last_text(result: &CallToolResult) -> &str {
     &result.content.last().unwrap().as_text().unwrap().text
 }
@@ -130,7 +138,7 @@ async fn a_call_that_would_cost_too_much_is_refused_and_ends_the_run() {
         let failed = shop.run(vec![composite.max_cost(6).on_limit(OnLimit::Fail)]).await;
         assert_eq!(failed.is_error, Some(true), "{what}");
         let told = "the run ended early: `max_cost`, which is 6, was reached; refused: ";
-        assert!(last_text(&failed).starts_with(told), "{}", last_text(&failed));
+        assert!(reason(&failed).starts_with(told), "{}", reason(&failed));
     }
 }
 
@@ -184,7 +192,7 @@ async fn another_budget_fails_only_what_it_refuses() {
     assert_eq!(shop.called(), ["rationed"], "it is not tried again");
     let expected =
         "step `rationed` (tool `rationed`) failed: the budget `daily` is used up; try again in 9 s";
-    assert_eq!((result.is_error, last_text(&result)), (Some(true), expected));
+    assert_eq!((result.is_error, reason(&result)), (Some(true), expected));
 
     let result = shop.run(vec![buy("buy", &["rationed", "1"]).max_cost(9)]).await;
     assert_eq!((statuses(&result), limit(&result)), (vec!["failed", "completed"], None));

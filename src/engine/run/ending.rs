@@ -144,7 +144,11 @@ impl<C: Caller> Run<'_, C> {
                 (None, None, None) => continue,
             };
             let in_vain: u32 = asked().map(|asked| asked.attempts).sum();
-            let attempts = each.map_or(0, |each| each.attempts) + in_vain + self.drop_calls(step);
+            let attempts =
+                each.as_ref().map_or(0, |each| each.attempts) + in_vain + self.drop_calls(step);
+            if let Some(each) = each {
+                self.state.preserve_loop(each);
+            }
             // With what it keeps of runs within it, which end before it does.
             self.state.asked.retain(|asked| asked.id.step != step);
             let times = Times { run: self.begun, step: since };

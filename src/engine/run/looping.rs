@@ -95,13 +95,16 @@ impl<'p, C: Caller> Run<'p, C> {
         if outcome.is_success() || goes_on {
             return self.loops[place].end(id.element, outcome);
         }
-        let each = self.loops.swap_remove(place);
+        let mut each = self.loops.swap_remove(place);
         let given_up = self.state.asked.extract_if(.., |asked| asked.id.step == id.step);
         let in_vain: u32 = given_up.map(|asked| asked.attempts).sum();
         let attempts = each.attempts + outcome.attempts + in_vain + self.drop_calls(id.step);
-        let error = outcome.error.map(|error| error.at(&format!("element {}", id.element)));
         let times = Times { run: self.begun, step: each.since };
-        let outcome = times.ended(outcome.status, error, Instant::now());
-        self.finish(id.step, Box::new(Outcome { attempts, ..outcome }));
+        let error = outcome.error.clone();
+        let error = error.map(|error| error.at(&format!("element {}", id.element)));
+        let ended = times.ended(outcome.status, error, Instant::now());
+        each.end(id.element, outcome);
+        self.state.preserve_loop(each);
+        self.finish(id.step, Box::new(Outcome { attempts, ..ended }));
     }
 }

@@ -338,8 +338,9 @@ fn a_state_is_lent_without_a_copy() {
     let address = |state: &RunState| state.input["long"].as_str().map(str::as_ptr);
     let mut items = vec![json!("y".repeat(1000))];
     let before = (address(&state), items[0].as_str().map(str::as_ptr));
-    let seen =
-        state.lend(|data| Ok(data.get(Root::Input).unwrap()["long"].as_str().map(str::as_ptr)));
+    let seen = state.lend(|data| {
+        Ok::<_, String>(data.get(Root::Input).unwrap()["long"].as_str().map(str::as_ptr))
+    });
     assert_eq!(seen, Ok(before.0));
     let seen = state.lend_at(&mut items, 0, |data| {
         let item = data.get(Root::Item).unwrap().as_str().map(str::as_ptr);
