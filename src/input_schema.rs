@@ -1,6 +1,6 @@
 //! Arguments against the input schema of a tool.
 
-mod coerce;
+pub(crate) mod coerce;
 pub(crate) mod fit;
 pub(crate) mod keywords;
 pub(crate) mod refs;
@@ -16,7 +16,10 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use self::{coerce::coerce, steps::Steps};
-use crate::message::{MAX_LEVELS, Refusal, Violation, is_deeper};
+use crate::{
+    expr::number::is_whole_float,
+    message::{MAX_LEVELS, Refusal, Violation, is_deeper},
+};
 
 /// How many steps it may take to check arguments.
 const MAX_STEPS: usize = 4_000_000;
@@ -155,7 +158,13 @@ impl InputSchema {
         }
         // What is valid is left as it is, which the validator knows best and first.
         match self.compiled(tell) {
-            Ok(compiled) if compiled.allows(arguments) => return Ok(()),
+            Ok(compiled) if compiled.allows(arguments) => {
+                // To JSON Schema `5.0` is an integer, and to many tools it is none.
+                if has_whole_float(arguments) {
+                    coerce(&self.schema, arguments);
+                }
+                return Ok(());
+            }
             Err(Unchecked { untouched: true }) => return Ok(()),
             _ => (),
         }
@@ -294,6 +303,16 @@ fn allows_no_members(path: &str) -> bool {
     let keyword =
         |name| path.strip_suffix(name).is_some_and(|above| !above.ends_with("/properties"));
     keyword("/additionalProperties") || keyword("/propertyNames")
+}
+
+/// Whether any number in a value is a float that could be an integer.
+fn has_whole_float(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => is_whole_float(number),
+        Value::Array(elements) => elements.iter().any(has_whole_float),
+        Value::Object(members) => members.values().any(has_whole_float),
+        _ => false,
+    }
 }
 
 /// Whether a value of a schema names no arguments.

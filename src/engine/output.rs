@@ -2,10 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::plan::placed;
-use crate::expr::{Data, Expression, Field, Root, Use, json, kind};
+use crate::{
+    expr::{Data, Expression, Field, Root, Use, json, kind},
+    input_schema::coerce::Kind,
+};
 
 /// The output block: an object made of what a run knows at its end.
 #[derive(Debug)]
@@ -224,55 +227,20 @@ impl OutputType {
             | (Self::Boolean, value @ Value::Bool(_))
             | (Self::Object, value @ Value::Object(_))
             | (Self::Array, value @ Value::Array(_)) => Some(value),
-            (Self::String, Value::Number(number)) => Some(number.to_string().into()),
-            (Self::String, Value::Bool(truth)) => Some(truth.to_string().into()),
-            (Self::Integer, Value::Number(number)) => integer(number).map(Value::Number),
-            (Self::Integer, Value::String(text)) => parse_integer(&text).map(Value::Number),
-            (Self::Number, Value::String(text)) => parse_number(&text).map(Value::Number),
-            (Self::Boolean, Value::String(text)) => match &*text {
-                "true" | "1" => Some(true.into()),
-                "false" | "0" => Some(false.into()),
-                _ => None,
-            },
-            (Self::Object | Self::Array, Value::String(text)) => {
-                let value = json::read(&text)?;
-                let fits = if self == Self::Object { value.is_object() } else { value.is_array() };
-                fits.then_some(value)
-            }
-            _ => None,
+            (_, value) => self.kind().convert(&value),
         }
     }
-}
 
-/// The number if it is whole; what is written `3.0` is the integer 3.
-fn integer(number: Number) -> Option<Number> {
-    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return Some(number) };
-    if float.fract() != 0.0 {
-        return None;
+    const fn kind(self) -> Kind {
+        match self {
+            Self::String => Kind::String,
+            Self::Integer => Kind::Integer,
+            Self::Number => Kind::Number,
+            Self::Boolean => Kind::Boolean,
+            Self::Object => Kind::Object,
+            Self::Array => Kind::Array,
+        }
     }
-    // Beyond these, a float is whole but no integer that is held exactly.
-    let exact = -(2_f64.powi(53))..=2_f64.powi(53);
-    if !exact.contains(&float) {
-        return Some(number);
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
-    let whole = float as i64;
-    Some(whole.into())
-}
-
-fn parse_integer(text: &str) -> Option<Number> {
-    // `+5` is no number in JSON.
-    if text.starts_with('+') {
-        return None;
-    }
-    let signed = text.parse::<i64>().map(Number::from);
-    signed.or_else(|_| text.parse::<u64>().map(Number::from)).ok()
-}
-
-fn parse_number(text: &str) -> Option<Number> {
-    // JSON around which nothing stands, so no `inf`, no `0x10` and no spaces.
-    let is_trimmed = text.trim().len() == text.len();
-    is_trimmed.then(|| serde_json::from_str(text).ok()).flatten()
 }
 
 // === impl Place ===

@@ -102,6 +102,7 @@ mod error;
 mod expression;
 pub(crate) mod json;
 mod names;
+pub(crate) mod number;
 mod reference;
 mod sketch;
 mod template;

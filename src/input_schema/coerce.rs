@@ -13,7 +13,8 @@ mod shape;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use self::shape::Shapes;
+pub(crate) use self::convert::Kind;
+use self::{convert::Wish, shape::Shapes};
 use crate::expr::PathSegment;
 
 /// Turns what was rendered as text, or is a number or boolean where text is declared,
@@ -177,6 +178,10 @@ impl<'s> Coercion<'s> {
         let mut declared = Vec::new();
         for rule in rules {
             self.shapes.wishes(rule, &mut declared, depth);
+        }
+        if value.is_number() {
+            // Rather a number than its digits.
+            declared.sort_by_key(|wish| *wish != Wish::Kind(Kind::Integer));
         }
         let mut tried = None;
         for wish in declared {

@@ -371,3 +371,33 @@ fn arguments_stay_as_they_are_if_it_would_take_too_long_to_look_at_them() {
     assert_eq!(schema.fit("t", &mut arguments, drop), Ok(()));
     assert_eq!(arguments, json!({ "a": "1" }));
 }
+
+#[test]
+fn whole_floats_become_integers_where_integers_are_declared() {
+    let fitted = |schema: Value, value: Value| {
+        let schema = json!({ "properties": { "x": schema } });
+        let Value::Object(schema) = schema else { panic!("no object") };
+        let mut arguments = json!({ "x": value });
+        let fits = InputSchema::new(Arc::new(schema)).fit("t", &mut arguments, drop);
+        fits.map(|()| arguments["x"].take())
+    };
+    let integer = || json!({ "type": "integer" });
+    for (schema, value, expected) in [
+        (integer(), json!(5.0), json!(5)),
+        (integer(), json!(-0.0), json!(0)),
+        (integer(), json!(1e300), json!(1e300)),
+        (json!({ "type": ["integer", "null"] }), json!(5.0), json!(5)),
+        (json!({ "type": ["integer", "string"] }), json!(5.0), json!(5)),
+        (json!({ "anyOf": [{ "type": "string" }, integer()] }), json!(5.0), json!(5)),
+        (json!({ "type": "integer", "enum": [5, 6] }), json!(5.0), json!(5)),
+        (json!({ "type": "integer", "const": 5.0 }), json!(5.0), json!(5)),
+        (json!({ "type": "array", "items": integer() }), json!([1.0, 2]), json!([1, 2])),
+        // Any number will do.
+        (json!({ "type": "number" }), json!(5.0), json!(5.0)),
+        (json!({ "anyOf": [{ "type": "number" }, integer()] }), json!(5.0), json!(5.0)),
+        (json!({}), json!(5.0), json!(5.0)),
+    ] {
+        assert_eq!(fitted(schema.clone(), value.clone()), Ok(expected), "{value} for {schema}");
+    }
+    assert!(fitted(integer(), json!(5.5)).is_err());
+}

@@ -60,6 +60,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
         "where numbers end",
         &[
             "engine/state.rs MAX_ATTEMPTS",
+            "expr/number.rs MAX_EXACT",
             "expr/template/order.rs END",
             "redis/budgets/account.rs MAX",
         ],

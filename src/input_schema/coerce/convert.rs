@@ -1,11 +1,13 @@
-use serde_json::{Number, Value};
+use serde_json::Value;
 
-/// How long a text may be that is read as JSON.
-const MAX_TEXT: usize = 1024 * 1024;
+use crate::expr::{
+    json,
+    number::{parse_integer, parse_number, to_integer},
+};
 
 /// A type of JSON Schema that something can be turned into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Integer,
     Number,
     Boolean,
@@ -40,17 +42,20 @@ impl Kind {
         }
     }
 
-    fn convert(self, value: &Value) -> Option<Value> {
+    /// The value as one of this type, where that is unambiguous: a text is a number if it
+    /// is one in JSON, and a float is an integer if it is whole.
+    pub(crate) fn convert(self, value: &Value) -> Option<Value> {
         match (self, value) {
-            (Self::Integer, Value::String(text)) => integer(text).map(Value::Number),
-            (Self::Number, Value::String(text)) => number(text).map(Value::Number),
+            (Self::Integer, Value::Number(number)) => to_integer(number).map(Value::Number),
+            (Self::Integer, Value::String(text)) => parse_integer(text).map(Value::Number),
+            (Self::Number, Value::String(text)) => parse_number(text).map(Value::Number),
             (Self::Boolean, Value::String(text)) => match text.as_str() {
                 "true" | "1" => Some(Value::Bool(true)),
                 "false" | "0" => Some(Value::Bool(false)),
                 _ => None,
             },
-            (Self::Array, Value::String(text)) => json(text, '[', ']'),
-            (Self::Object, Value::String(text)) => json(text, '{', '}'),
+            (Self::Array, Value::String(text)) => read(text, '[', ']'),
+            (Self::Object, Value::String(text)) => read(text, '{', '}'),
             (Self::String, Value::Number(_) | Value::Bool(_)) => {
                 Some(Value::String(value.to_string()))
             }
@@ -73,27 +78,7 @@ impl Wish<'_> {
     }
 }
 
-/// Base-10 integer text, exact.
-fn integer(text: &str) -> Option<Number> {
-    text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from)).ok()
-}
-
-/// Integer, decimal or float text. An integer that cannot be kept exact is none.
-fn number(text: &str) -> Option<Number> {
-    let is_written_out = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
-    if !text.contains(['.', 'e', 'E']) {
-        return integer(text);
-    }
-    if !text.chars().all(is_written_out) {
-        return None;
-    }
-    Number::from_f64(text.parse().ok()?)
-}
-
-fn json(text: &str, open: char, close: char) -> Option<Value> {
-    let plain = text.trim_ascii();
-    if text.len() > MAX_TEXT || !plain.starts_with(open) || !plain.ends_with(close) {
-        return None;
-    }
-    crate::expr::json::read(plain)
+fn read(text: &str, open: char, close: char) -> Option<Value> {
+    let text = text.trim_ascii();
+    if text.starts_with(open) && text.ends_with(close) { json::read(text) } else { None }
 }

@@ -7,7 +7,10 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::convert::{Kind, Wish};
-use crate::input_schema::refs;
+use crate::{
+    expr::number::{is_whole_float, to_integer},
+    input_schema::refs,
+};
 
 /// How many parts of schemas are looked at for one value: a schema that refers to
 /// itself has more than there are atoms.
@@ -331,7 +334,8 @@ fn is_of_named_type(name: &str, value: &Value) -> bool {
     }
 }
 
-/// Whether a value is an integer to JSON Schema, as `42.0` is.
+/// Whether a value is an integer, and not a float that is turned into one, as `42.0` is.
 fn is_integral(value: &Value) -> bool {
-    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+    let Value::Number(number) = value else { return false };
+    to_integer(number).is_some() && !is_whole_float(number)
 }

@@ -3,6 +3,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 
 use super::*;
+use crate::expr::number::to_integer;
 
 fn object(value: Value) -> JsonObject {
     match value {
@@ -40,7 +41,7 @@ fn integer_text_becomes_an_integer() {
     for (text, number) in [
         ("42", json!(42)),
         ("-7", json!(-7)),
-        ("+5", json!(5)),
+        ("-0", json!(0)),
         ("0", json!(0)),
         ("9223372036854775807", json!(i64::MAX)),
         ("-9223372036854775808", json!(i64::MIN)),
@@ -58,6 +59,8 @@ fn integer_text_becomes_an_integer() {
         "0x10",
         "1_000",
         "--1",
+        "+5",
+        "007",
         "+",
         "abc",
         "<no value>",
@@ -78,7 +81,7 @@ fn decimal_text_becomes_a_number() {
         ("42.0", json!(42.0)),
         ("1e3", json!(1000.0)),
         ("1E-2", json!(0.01)),
-        ("+2.5e+1", json!(25.0)),
+        ("2.5e+1", json!(25.0)),
     ] {
         assert_becomes(&json!({ "type": "number" }), &json!(text), &number);
     }
@@ -92,6 +95,9 @@ fn decimal_text_becomes_a_number() {
         "0x1p-2",
         "1.5 ",
         "1,5",
+        "+1.5",
+        "5.",
+        ".5",
         ".",
         "e",
         "1.2.3",
@@ -129,11 +135,11 @@ fn json_text_becomes_an_array_or_object_of_its_kind() {
 }
 
 #[test]
-fn text_that_is_too_long_or_too_deep_is_not_read() {
+fn text_whose_value_is_too_large_or_too_deep_is_not_read() {
     let array = json!({ "type": "array" });
-    let long = |bytes: usize| json!(format!("[{}]", " ".repeat(bytes - 2)));
-    assert_becomes(&array, &long(1 << 20), &json!([]));
-    assert_stays(&array, &long((1 << 20) + 1));
+    let large = |members: usize| json!(format!("[{}0]", r#"{"":0},"#.repeat(members)));
+    assert!(argument(&array, &large(20_000)).is_array());
+    assert_eq!(argument(&array, &large(30_000)), large(30_000));
     let deep = |levels: usize| json!(format!("{}{}", "[".repeat(levels), "]".repeat(levels)));
     assert!(argument(&array, &deep(127)).is_array());
     assert_stays(&array, &deep(10_000));
@@ -161,7 +167,6 @@ fn numbers_and_booleans_become_text() {
 fn a_value_of_a_declared_type_stays() {
     for (schema, value) in [
         (json!({ "type": "string" }), json!("42")),
-        (json!({ "type": "integer" }), json!(42.0)),
         (json!({ "type": "number" }), json!(42)),
         (json!({ "type": ["integer", "string"] }), json!("42")),
         (json!({ "type": ["integer", "null"] }), json!(null)),
@@ -210,7 +215,7 @@ fn text_becomes_the_member_of_an_enum_that_it_spells() {
         (json!({ "enum": [true, null] }), json!("true"), json!(true)),
         (json!({ "enum": ["1", "2"] }), json!(1), json!("1")),
         (json!({ "const": 1.5 }), json!("1.5"), json!(1.5)),
-        (json!({ "type": "integer", "enum": [1, 2] }), json!("+2"), json!(2)),
+        (json!({ "type": "integer", "enum": [1, 2] }), json!("2"), json!(2)),
         (json!({ "anyOf": [{ "const": 1 }, { "const": 2 }] }), json!("2"), json!(2)),
     ] {
         assert_becomes(&schema, &value, &expected);
@@ -605,17 +610,29 @@ fn no_schema() -> impl Strategy<Value = JsonObject> {
     value.prop_filter_map("no object", |value| value.as_object().cloned())
 }
 
+/// A value in which whole floats are integers.
+fn with_integers(value: Value) -> Value {
+    match value {
+        Value::Number(number) => to_integer(&number).unwrap_or(number).into(),
+        Value::Array(elements) => elements.into_iter().map(with_integers).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(key, member)| (key, with_integers(member))).collect()
+        }
+        value => value,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_valid_value_is_never_changed(schema in whole_schema(), value in some_value()) {
+    fn a_valid_value_keeps_its_meaning(schema in whole_schema(), value in some_value()) {
         let Ok(validator) = jsonschema::validator_for(&schema) else { return Ok(()) };
         let root = object(schema);
         if validator.is_valid(&value) {
             let mut becomes = value.clone();
             coerce(&root, &mut becomes);
-            prop_assert_eq!(&becomes, &value);
+            prop_assert_eq!(with_integers(becomes), with_integers(value));
         }
     }
 
