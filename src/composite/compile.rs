@@ -26,7 +26,7 @@ use super::{
 use crate::{
     engine::{
         limits::RunLimits,
-        plan::{Plan, Step, StepSet},
+        plan::{Action, CallSite, Plan, Step, StepSet, Switch},
     },
     fingerprint::{Fingerprint, Fingerprinter},
     input_schema::InputSchema,
@@ -69,8 +69,8 @@ pub(super) struct Compiled {
     /// Beside each place of the plan where a tool is called, what the plan does
     /// not know of it.
     pub(super) targets: Vec<CompiledTarget>,
-    /// The steps that have to ask a person, also those that call a composite which
-    /// has to, and without which a run fails.
+    /// The steps that ask a person whenever they begin, also by a composite that they
+    /// call, and without which a run fails.
     pub(super) asking: StepSet,
     /// What is no mistake, but hardly what was meant.
     pub(super) remarks: Vec<String>,
@@ -228,9 +228,15 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     for &at in callees_first {
         let composite = &composites[at];
         let Compiled { plan, targets, answer, .. } = composite;
-        let asks = |site: usize| match targets[site].route {
-            Route::Composite(callee) => !composites[callee].asking.is_empty(),
+        let asks = |call: &CallSite| match targets[call.site].route {
+            Route::Composite(callee) => composites[callee].is_certain_to_ask(),
             Route::Inner => false,
+        };
+        let is_certain = |step: &Step| match &step.action {
+            Action::Call(call) => asks(call),
+            Action::Switch(Switch { default: Some(_), .. }) => step.action.sites().all(asks),
+            // A loop may have no elements, and a switch no case that applies.
+            Action::ForEach(_) | Action::Switch(_) | Action::Elicit(_) => false,
         };
         let steps = plan.steps().iter().enumerate();
         // Of a fan-out, each step has the one call of a target.
@@ -238,9 +244,7 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
             Answer::Steps { .. } => !step.may_fail(),
             Answer::Branches { .. } | Answer::Winner => composite.requires(at),
         };
-        let asking = steps.filter(|(at, step)| {
-            is_needed(*at, step) && step.action.sites().any(|call| asks(call.site))
-        });
+        let asking = steps.filter(|(at, step)| is_needed(*at, step) && is_certain(step));
         let asking: StepSet = asking.map(|(step, _)| step).collect();
         composites[at].asking = composites[at].asking.union(asking);
     }
@@ -389,6 +393,12 @@ impl Compiled {
                 self.targets.iter().filter(|target| !target.optional).count()
             }
         }
+    }
+
+    /// Whether each run that succeeds asks a person.
+    fn is_certain_to_ask(&self) -> bool {
+        let steps = self.plan.steps();
+        { self.asking }.any(|step| steps[step].condition.is_none())
     }
 
     /// Whether a limit may leave the result of another step than the last.

@@ -6,14 +6,17 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::Run;
-use crate::engine::{
-    ask::{Asked, Questions, Said},
-    attempts::{Attempts, Times, milliseconds},
-    branches::BranchId,
-    caller::Caller,
-    for_each::Loop,
-    outcome::{ErrorKind, Outcome, Status, StepError},
-    plan::{Action, CallSite, Elicitation, OnRefusal},
+use crate::{
+    engine::{
+        ask::{Asked, Questions, Said},
+        attempts::{Attempts, Times, milliseconds},
+        branches::BranchId,
+        caller::Caller,
+        for_each::Loop,
+        outcome::{ErrorKind, Outcome, Status, StepError},
+        plan::{Action, CallSite, Elicitation, OnRefusal},
+    },
+    expr::{Root, Use},
 };
 
 // === impl Run ===
@@ -182,16 +185,28 @@ impl<'p, C: Caller> Run<'p, C> {
         self.state.asked.push(Asked::call(id, call.count, since, chosen, questions));
     }
 
-    /// Refuses what changes something, if a person has to be asked later who
-    /// cannot be: nothing is left half done.
+    /// Refuses a call that may change something, if a later step is certain to ask a
+    /// person who cannot be asked.
     pub(super) fn check_askable(&mut self, step: usize, site: &CallSite) -> Result<(), StepError> {
-        let later = self.unaskable.without(self.finished).next();
-        let Some(later) = later.filter(|_| !self.caller.is_read_only(site.site)) else {
+        if self.unaskable.is_empty() || self.caller.is_read_only(site.site) {
             return Ok(());
-        };
+        }
+        let open = self.unaskable.without(self.finished);
+        let Some(later) = { open }.find(|&later| self.is_certain(later)) else { return Ok(()) };
         self.state.failed.get_or_insert(step);
         let later = &self.plan.steps()[later].id;
         Err(self.cannot_be_asked(&format!("step `{later}` asks a person")))
+    }
+
+    /// Whether a step is known to begin: it has no condition, or one that holds and refers
+    /// only to what is known already.
+    fn is_certain(&mut self, step: usize) -> bool {
+        let Some(condition) = &self.plan.steps()[step].condition else { return true };
+        let is_known = |used: &Use<'_>| match used.root {
+            Root::Step { step, .. } => self.finished.contains(step),
+            _ => true,
+        };
+        condition.uses().iter().all(is_known) && self.holds(condition) == Ok(true)
     }
 
     /// Why a step fails that needs the answer of a person: what has to be asked.
