@@ -24,6 +24,8 @@
 //! # }
 //! ```
 
+pub(crate) mod pace;
+
 use std::{
     collections::VecDeque,
     fmt,

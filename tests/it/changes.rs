@@ -430,6 +430,8 @@ async fn a_client_is_told_of_the_resources_that_it_subscribed_to() {
     assert!(subscribe(&other, "b").await);
     for uri in ["a", "b", "c"] {
         changes.resource_updated(uri);
+        // What is told is followed by a pause.
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(told(&one).await, ["updated a", "updated b"]);
     assert_eq!(told(&other).await, ["updated b"]);
@@ -659,6 +661,31 @@ async fn a_client_that_misses_updates_is_told_of_all_it_may_have_missed() {
         changes.resource_updated(format!("other {n}"));
     }
     assert_eq!(told(&connection).await, ["updated a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_of_one_resource_count_as_one_while_a_client_is_told() {
+    let changes = Changes::default();
+    let connection = connect(Backend::default().server(&changes), Era::Legacy).await;
+    for n in 0..100 {
+        assert!(subscribe(&connection, &format!("r{n}")).await);
+    }
+    settle().await;
+    // More than anyone remembers, so that any of them may have been missed.
+    for n in 0..300 {
+        changes.resource_updated(format!("r{}", n % 100));
+        tokio::task::yield_now().await;
+    }
+    settle().await;
+    for _ in 0..2_000 {
+        changes.resource_updated("r0");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let told = told(&connection).await;
+    let of = |uri: &str| told.iter().filter(|line| *line == uri).count();
+    assert!((1..=4).contains(&of("updated r1")), "{} of r1", of("updated r1"));
+    assert!((20..=25).contains(&of("updated r0")), "{} of r0", of("updated r0"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -305,7 +305,7 @@ fn rows() -> Vec<Row> {
             listed: names(["wait", "wrong", "told"]),
             calls: vec![
                 ("wait", json!({ "ms": 1 }), Ok(branch("slow", "at last"))),
-                ("told", json!({ "digits": "0", "more": 1 }), Ok(json!("at last"))),
+                ("told", json!({ "digits": "1", "more": 1 }), Ok(json!("at last"))),
                 ("told", json!({ "digits": "one", "more": 1 }), Ok(json!("step `slow` (tool `one_slow`) failed: invalid arguments for `one_slow`: at `/ms`: the value is not of type \"integer\""))),
                 ("wait", json!({ "ms": "x" }), Err("invalid arguments for `wait`: at `/ms`: the value is not of type \"integer\"")),
                 ("wrong", json!({}), Ok(json!({ "branches": { "slow": {

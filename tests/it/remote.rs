@@ -761,6 +761,54 @@ async fn updates_arrive_however_much_else_is_subscribed_to() {
     assert_eq!(&*soon(updates.recv()).await.unwrap(), "test://one");
 }
 
+/// A newer server that notifies without a pause that its tools have changed.
+#[derive(Clone)]
+struct Restless;
+
+impl ServerHandler for Restless {
+    fn get_info(&self) -> ServerConfig {
+        let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
+        ServerConfig::new(tools.build())
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, cx: SubscriptionContext) -> Result<(), ErrorData> {
+        loop {
+            cx.sink().notify_tool_list_changed().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_announces_changes_is_heard_less_and_less_often() {
+    let changes = Changes::default();
+    let remote = far().changes(changes.clone()).transport(move || {
+        let (near, there) = tokio::io::duplex(65536);
+        let serving = async move { Restless.serve(there).await.unwrap().waiting().await };
+        tokio::runtime::Handle::current().spawn(serving);
+        async { Ok::<_, std::io::Error>(near) }
+    });
+    soon(remote.connected()).await.unwrap();
+    let mut bumps = changes.tools().watch();
+    let mut times = 0;
+    let minute = tokio::time::sleep(Duration::from_secs(60));
+    let counted = async {
+        loop {
+            bumps.bumped().await;
+            times += 1;
+        }
+    };
+    futures::future::select(pin!(minute), pin!(counted)).await;
+    assert!((8..=12).contains(&times), "{times} changes in a minute");
+}
+
 /// An older server that never answers who subscribes.
 #[derive(Clone)]
 struct NeverSubscribes;

@@ -260,8 +260,8 @@ impl Connection {
             && let Some(remote) = self.remote.upgrade()
         {
             remote.tools_changed();
-            remote.changes.prompts().bump();
-            remote.changes.resources().bump();
+            remote.lists.prompts.bump();
+            remote.lists.resources.bump();
         }
     }
 

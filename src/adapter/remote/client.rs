@@ -81,11 +81,11 @@ impl ClientHandler for Client {
     }
 
     async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.remote.changes.prompts().bump();
+        self.remote.lists.prompts.bump();
     }
 
     async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.remote.changes.resources().bump();
+        self.remote.lists.resources.bump();
     }
 
     async fn on_resource_updated(

@@ -12,13 +12,24 @@ use tokio::sync::{Notify, watch};
 use super::{call::Connection, tell::About};
 use crate::{
     catalog::Tools,
-    changes::Changes,
+    changes::{
+        Changes, Epoch,
+        pace::{Pace, PacedEpoch},
+    },
     message::{BackendError, BackendErrorKind},
 };
 
 /// How many bytes the URIs of all resources may have that are listened to, as JSON: they
 /// are one message, of which a server over HTTP may take no more than 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
+
+/// How long after a change of a list of the server the next one counts; after that it is
+/// twice as long, and so on.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// How long it is at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// How long no list must have changed to begin with the first pause again.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// What a remote server is to all who know it.
 pub(super) struct Remote {
@@ -28,6 +39,7 @@ pub(super) struct Remote {
     /// Whether the server may ask a person.
     pub(super) elicitation: bool,
     pub(super) changes: Changes,
+    pub(super) lists: Lists,
     pub(super) state: watch::Sender<State>,
     /// Told when other resources are to be listened to.
     pub(super) listen_again: Notify,
@@ -55,6 +67,14 @@ pub(super) struct Subscribing<'r> {
     uri: Option<String>,
 }
 
+/// The epochs of the lists of the server, which it bumps at its own pace: one server that
+/// notifies continuously delays no calls of others.
+pub(super) struct Lists {
+    pub(super) tools: PacedEpoch,
+    pub(super) prompts: PacedEpoch,
+    pub(super) resources: PacedEpoch,
+}
+
 /// What outlives a connection.
 #[derive(Default)]
 struct Known {
@@ -67,6 +87,21 @@ struct Known {
     subscriptions: HashMap<String, usize>,
     /// How many bytes these are as JSON.
     listened: usize,
+}
+
+// === impl Lists ===
+
+impl Lists {
+    fn new(changes: &Changes) -> Self {
+        let paced = |epoch: &Epoch| {
+            PacedEpoch::new(epoch.clone(), Pace::new(FIRST_PAUSE, LONGEST_PAUSE, QUIET))
+        };
+        Self {
+            tools: paced(changes.tools()),
+            prompts: paced(changes.prompts()),
+            resources: paced(changes.resources()),
+        }
+    }
 }
 
 // === impl Remote ===
@@ -84,6 +119,7 @@ impl Remote {
             connect_timeout,
             passed_meta,
             elicitation,
+            lists: Lists::new(&changes),
             changes,
             state: watch::Sender::new(State::Connecting),
             listen_again: Notify::new(),
@@ -160,7 +196,7 @@ impl Remote {
         // What they were when the server was connected counts no more: if it comes
         // back with those, that is a change.
         self.known().tools = None;
-        self.changes.tools().bump();
+        self.lists.tools.bump();
     }
 
     /// The resources that somebody listens to, in no order.

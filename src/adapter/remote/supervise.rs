@@ -270,10 +270,10 @@ async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     remote.connected(info);
     remote.state.send_replace(State::Connected(connection.clone()));
     if changed {
-        remote.changes.tools().bump();
+        remote.lists.tools.bump();
     }
-    remote.changes.prompts().bump();
-    remote.changes.resources().bump();
+    remote.lists.prompts.bump();
+    remote.lists.resources.bump();
 }
 
 /// Lists the tools; says whether they are others than before.
@@ -366,13 +366,13 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
 /// Tells what may have changed while nobody listened.
 async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &SubscriptionFilter) {
     if filter.tools_list_changed.is_some() && lists_others(remote, connection).await {
-        remote.changes.tools().bump();
+        remote.lists.tools.bump();
     }
     if filter.prompts_list_changed.is_some() {
-        remote.changes.prompts().bump();
+        remote.lists.prompts.bump();
     }
     if filter.resources_list_changed.is_some() {
-        remote.changes.resources().bump();
+        remote.lists.resources.bump();
     }
 }
 
@@ -406,10 +406,10 @@ async fn follow(remote: &Remote, subscription: &mut Subscription) -> bool {
                 remote.tools_changed();
             }
             Ok(Some(ServerNotification::PromptListChangedNotification(_))) => {
-                remote.changes.prompts().bump();
+                remote.lists.prompts.bump();
             }
             Ok(Some(ServerNotification::ResourceListChangedNotification(_))) => {
-                remote.changes.resources().bump();
+                remote.lists.resources.bump();
             }
             Ok(Some(ServerNotification::ResourceUpdatedNotification(updated))) => {
                 remote.changes.resource_updated(updated.params.uri);

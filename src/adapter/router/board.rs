@@ -13,7 +13,7 @@ use super::{
     names::Names,
     problem::Problem,
 };
-use crate::{complaints::shown::Reason, message::ItemKind};
+use crate::{changes::pace::Pace, complaints::shown::Reason, message::ItemKind};
 
 /// How many lists of several pages are kept for those who ask page by page.
 const MAX_EARLIER: usize = 4;
@@ -56,16 +56,9 @@ struct Slot<I> {
     asked: bool,
     /// Whether somebody was given a list without what it will answer.
     owed: bool,
-    news: News,
-}
-
-/// When others are told of news, so that a backend that never says the same
-/// thing twice does not keep everybody busy.
-#[derive(Debug, Default)]
-struct News {
-    /// When they were told last, or will be.
-    told: Option<Instant>,
-    pause: Duration,
+    /// How often others are told of news, so that a backend that never says the same thing
+    /// twice does not keep everybody busy.
+    news: Pace,
 }
 
 /// In what two lists of a backend differ.
@@ -138,7 +131,8 @@ impl<I: Item> Board<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
         if offered == Some(false) {
-            let (asked, heard, news) = (slot.asked, slot.heard, std::mem::take(&mut slot.news));
+            let (asked, heard, news) =
+                (slot.asked, slot.heard, std::mem::replace(&mut slot.news, pace()));
             *slot = Slot { asked, heard, news, ..Slot::default() };
             return Turn::Skip;
         }
@@ -241,7 +235,7 @@ impl<I: Item> Board<I> {
             slot.known = listed;
         }
         let is_news = slot.owed && difference == Difference::Content;
-        let news = if is_news { slot.news.tell(Instant::now()) } else { None };
+        let news = if is_news { slot.news.next(Instant::now()) } else { None };
         // Else it will be asked once more.
         if when.epoch >= slot.used {
             slot.late = false;
@@ -373,6 +367,10 @@ impl<I> Slot<I> {
     }
 }
 
+const fn pace() -> Pace {
+    Pace::new(FIRST_PAUSE, LONGEST_PAUSE, QUIET)
+}
+
 impl<I> Default for Slot<I> {
     fn default() -> Self {
         Self {
@@ -384,27 +382,8 @@ impl<I> Default for Slot<I> {
             used: 0,
             asked: false,
             owed: false,
-            news: News::default(),
+            news: pace(),
         }
-    }
-}
-
-// === impl News ===
-
-impl News {
-    /// How long to wait until others are told; nothing if they will be anyway.
-    fn tell(&mut self, now: Instant) -> Option<Duration> {
-        let at = match self.told {
-            Some(told) if told > now => return None,
-            Some(told) if now - told < QUIET => now.max(told + self.pause),
-            _ => {
-                self.pause = Duration::ZERO;
-                now
-            }
-        };
-        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.told = Some(at);
-        Some(at - now)
     }
 }
 
@@ -440,27 +419,5 @@ impl<I: PartialEq> Listed<I> {
         self.ttl_ms == other.ttl_ms
             && self.cache_scope == other.cache_scope
             && self.items == other.items
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_more_news_there_are_the_less_often_they_are_told() {
-        let mut news = News::default();
-        let mut now = Instant::now();
-        let mut tell = |after: u64| {
-            now += Duration::from_secs(after);
-            news.tell(now).map(|wait| wait.as_secs())
-        };
-        assert_eq!([tell(0), tell(0), tell(0)], [Some(0), Some(1), None]);
-        // That was told after a second, so the next is after three.
-        assert_eq!([tell(2), tell(0), tell(10)], [Some(1), None, Some(0)]);
-        let waits: Vec<_> = std::iter::repeat_with(|| tell(60)).take(5).collect();
-        assert_eq!(waits, [Some(0); 5], "it is never longer than a minute");
-        assert_eq!([tell(0), tell(61)], [Some(60), Some(59)]);
-        assert_eq!([tell(400), tell(0)], [Some(0), Some(1)], "it was quiet");
     }
 }

@@ -1,7 +1,7 @@
 //! Telling clients that something has changed.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     convert::Infallible,
     mem,
     pin::pin,
@@ -44,6 +44,9 @@ const LOOK: Duration = Duration::from_secs(2);
 const MOST_ASKED: usize = 64;
 /// How many subscriptions of one stream are on their way at a time.
 const SUBSCRIBING: usize = 8;
+/// The pause between notifications of updated resources, in which updates of one count as
+/// one.
+const UPDATES_PAUSE: Duration = Duration::from_millis(100);
 /// Under which key of `_meta` a client names the token of its progress.
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
@@ -98,6 +101,12 @@ pub(super) trait Listener: Sync {
     fn resources(&self) -> Vec<Arc<str>>;
     /// Tells the client, if it is still there.
     fn tell(&self, change: Change) -> impl Future<Output = ()> + Send;
+}
+
+/// The updated resources that a listener was not told of yet, each once.
+#[derive(Default)]
+struct Pending {
+    uris: BTreeSet<Arc<str>>,
 }
 
 /// A client of 2025-11-25 or older, which is told of everything there is.
@@ -281,20 +290,50 @@ async fn tell_of(mut bumps: Bumps, change: Change, listener: &impl Listener) -> 
     }
 }
 
+/// Tells of updated resources; several updates of one that come meanwhile count as one.
 async fn tell_of_updates(mut updates: Updates, listener: &impl Listener) -> Infallible {
+    let mut pending = Pending::default();
     loop {
-        let updated = match updates.recv().await {
-            Ok(uri) => vec![uri],
-            // Nobody knows which, so it may have been any.
-            Err(RecvError::Lagged(_)) => listener.resources(),
-            // There is nobody left who could tell.
-            Err(RecvError::Closed) => future::pending().await,
-        };
-        for uri in updated {
-            let change = Change::Content(uri);
-            if listener.wants(&change) {
-                listener.tell(change).await;
+        while pending.is_empty() {
+            pending.receive(&mut updates, listener).await;
+        }
+        let telling = async {
+            // A resource that is updated meanwhile is told once more, after the pause.
+            for uri in mem::take(&mut pending.uris) {
+                listener.tell(Change::Content(uri)).await;
             }
+            tokio::time::sleep(UPDATES_PAUSE).await;
+        };
+        let mut meanwhile = Pending::default();
+        let receiving = async {
+            loop {
+                meanwhile.receive(&mut updates, listener).await;
+            }
+        };
+        future::select(pin!(telling), pin!(receiving)).await;
+        pending = meanwhile;
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.uris.is_empty()
+    }
+
+    /// Waits for an update, and adds the resource if the listener wants to know.
+    async fn receive(&mut self, updates: &mut Updates, listener: &impl Listener) {
+        match updates.recv().await {
+            Ok(uri) => {
+                if listener.wants(&Change::Content(Arc::clone(&uri))) {
+                    self.uris.insert(uri);
+                }
+            }
+            // Any of them may have been updated.
+            Err(RecvError::Lagged(_)) => self.uris.extend(listener.resources()),
+            // No one can send any more.
+            Err(RecvError::Closed) => future::pending().await,
         }
     }
 }
