@@ -85,11 +85,14 @@
 //! to resources in a tool's result; tasks, skills and requests that are not
 //! of the protocol.
 
+mod completion;
+
 use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
 
-use rmcp::model::Tool;
+use rmcp::model::{ClientRequest, ServerResult, Tool};
 use tower_layer::Layer;
 
+use self::completion::Completion;
 use crate::{
     catalog::{Known, Needs, Tools, VaryBy},
     changes::Epoch,
@@ -134,10 +137,15 @@ struct Rule {
 
 /// What a [`FilterRule`] remembers of a request.
 #[derive(Debug)]
-pub struct Memo(
-    // Of a list, its kind, and its page if that is looked at.
-    Option<(ItemKind, Option<Page>)>,
-);
+pub struct Memo(Remembered);
+
+#[derive(Debug)]
+enum Remembered {
+    Nothing,
+    /// A list of this kind, and its page if patterns are compared with it.
+    List(ItemKind, Option<Page>),
+    Completion(Box<Completion>),
+}
 
 #[derive(Clone, Debug, Default)]
 struct Settings {
@@ -346,7 +354,7 @@ impl InterceptInformed for FilterRule {
     ) -> ControlFlow<Reply, Self::Memo> {
         match &self.0 {
             Some(rule) => rule.on_request(request, known.map(|known| &**known)),
-            None => ControlFlow::Continue(Memo(None)),
+            None => ControlFlow::Continue(Memo(Remembered::Nothing)),
         }
     }
 
@@ -357,9 +365,19 @@ impl InterceptInformed for FilterRule {
 
     fn on_reply(&self, Memo(memo): Memo, _: Option<&Arc<Known<Self::Derived>>>, reply: &mut Reply) {
         let Some(rule) = &self.0 else { return };
-        let Some((kind, page)) = memo else {
+        let (kind, page) = match memo {
             // A directory is a list that is none of all there is.
-            return reply.retain_items(|item| rule.settings.permit_item(&item));
+            Remembered::Nothing => {
+                return reply.retain_items(|item| rule.settings.permit_item(&item));
+            }
+            Remembered::Completion(completion) => {
+                if let Some(ServerResult::CompleteResult(result)) = reply.result_mut() {
+                    let permits = |uri: &str| rule.settings.permit(ItemKind::Resource, uri);
+                    completion.retain(&mut result.completion, permits);
+                }
+                return;
+            }
+            Remembered::List(kind, page) => (kind, page),
         };
         if rule.settings.concern(kind) && reply.refuse_other_than_list(kind) {
             return;
@@ -400,16 +418,29 @@ impl Rule {
                 let is_permitted = self.settings.permit(kind, name)
                     && (kind != ItemKind::Tool || self.settings.permit_call(name, known));
                 if is_permitted {
-                    ControlFlow::Continue(Memo(None))
+                    ControlFlow::Continue(Memo(self.completion(request)))
                 } else {
                     ControlFlow::Break(Reply::unknown(kind, name.to_owned()))
                 }
             }
             Subject::List(kind, cursor) => {
                 let page = self.lookout(kind).and_then(|lookout| lookout.page(cursor));
-                ControlFlow::Continue(Memo(Some((kind, page))))
+                ControlFlow::Continue(Memo(Remembered::List(kind, page)))
             }
-            Subject::Item(..) | Subject::Other => ControlFlow::Continue(Memo(None)),
+            Subject::Item(..) | Subject::Other => ControlFlow::Continue(Memo(Remembered::Nothing)),
+        }
+    }
+
+    /// Remembers a completion whose values may lead to resources that are not permitted.
+    fn completion(&self, request: &Request) -> Remembered {
+        match request.message() {
+            ClientRequest::CompleteRequest(complete)
+                if self.settings.concern(ItemKind::Resource) =>
+            {
+                let completion = Completion::of(&complete.params).map(Box::new);
+                completion.map_or(Remembered::Nothing, Remembered::Completion)
+            }
+            _ => Remembered::Nothing,
         }
     }
 

@@ -149,6 +149,9 @@ impl Library {
             "resources/read" => json!({
                 "contents": [{ "uri": "file:///other", "text": "left alone" }],
             }),
+            "completion/complete" => json!({
+                "completion": { "values": ["public", "secret/x", "a b"], "total": 30, "hasMore": true },
+            }),
             "tools/call" => json!({
                 "content": [{ "type": "resource_link", "uri": "file:///x", "name": "x" }],
             }),
@@ -245,6 +248,34 @@ async fn what_is_hidden_is_refused_as_unknown_by_all_that_asks_for_it() {
         assert!(ask(&service, request(method, shown)).await.error().is_none(), "{method}");
         assert_eq!(library.asked(), [method]);
     }
+}
+
+#[tokio::test]
+async fn completions_name_no_hidden_resources() {
+    let complete = |uri: &str| {
+        let reference = json!({ "type": "ref/resource", "uri": uri });
+        let argument = json!({ "name": "path", "value": "" });
+        let context = json!({ "arguments": { "host": "h" } });
+        json!({ "ref": reference, "argument": argument, "context": context })
+    };
+    let values = async |layer: &FilterLayer, uri: &str| {
+        let service = Library::default().under(layer);
+        let reply = ask(&service, request("completion/complete", complete(uri))).await;
+        result(&reply)["completion"].clone()
+    };
+    let all = json!({ "values": ["public", "secret/x", "a b"], "total": 30, "hasMore": true });
+    let visible = json!({ "values": ["public", "a b"], "hasMore": true });
+
+    let hides = FilterLayer::new().resources(deny(["docs://h/secret*"]));
+    assert_eq!(values(&hides, "docs://{host}/{+path}").await, visible);
+    assert_eq!(values(&hides, "docs://h/{path}{?rest}").await, visible);
+    let others = json!({ "values": ["public", "secret/x", "a b"], "hasMore": true });
+    assert_eq!(values(&hides, "other://{host}/{path}").await, others);
+    let shows = FilterLayer::new().resources(allow(["docs://h/public"]));
+    let public = json!({ "values": ["public"], "hasMore": true });
+    assert_eq!(values(&shows, "docs://{host}/{path}").await, public);
+    let tools = FilterLayer::new().tools(deny(["secret"]));
+    assert_eq!(values(&tools, "docs://h/{path}").await, all);
 }
 
 #[tokio::test]
