@@ -518,3 +518,81 @@ async fn headers_tell_nothing_of_a_hidden_tool() {
     let answer = read(server.post("tools/call", call, &[]).await).await;
     assert!(answer.contains("-32602") && !answer.contains("Region"), "{answer}");
 }
+
+// === servers that end their streams ===
+
+/// Counts how often a stream is opened in three seconds, of a server whose streams end in
+/// this way as soon as they begin.
+async fn streams_opened(end: fn() -> axum::response::Response) -> usize {
+    use axum::{
+        http::{StatusCode, header::CONTENT_TYPE},
+        response::IntoResponse,
+        routing,
+    };
+    use mcp_composite::adapter::RemoteService;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let opened = Arc::new(AtomicUsize::new(0));
+    let counted = opened.clone();
+    let get = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move { end() }
+    };
+    let is_json = (CONTENT_TYPE, "application/json");
+    let post = move |body: String| async move {
+        let message: Value = serde_json::from_str(&body).unwrap();
+        let result = match message["method"].as_str() {
+            Some("initialize") => json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": { "tools": {} },
+                "serverInfo": { "name": "brief", "version": "1" },
+            }),
+            Some("tools/list") => json!({ "tools": [] }),
+            Some(_) if message.get("id").is_some() => {
+                let error = json!({ "code": -32601, "message": "method not found" });
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "error": error });
+                return ([is_json], answer.to_string()).into_response();
+            }
+            _ => return StatusCode::ACCEPTED.into_response(),
+        };
+        let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+        ([is_json], [("mcp-session-id", "one")], answer.to_string()).into_response()
+    };
+    let routes = axum::Router::new().route("/mcp", routing::get(get).post(post));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { axum::serve(listener, routes).await });
+
+    let remote = RemoteService::builder("brief").http(&url, []);
+    soon(remote.connected()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    opened.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn a_server_that_ends_its_streams_is_connected_again_after_a_pause() {
+    use axum::{
+        body::{Body, Bytes},
+        http::{HeaderName, header::CONTENT_TYPE},
+        response::IntoResponse,
+    };
+
+    use futures::stream::{self, StreamExt};
+
+    const EVENTS: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "text/event-stream")];
+    let at_once = || (EVENTS, "retry: 0\nid: 1\ndata:\n\n").into_response();
+    let broken = || {
+        let begin = Ok(Bytes::from("retry: 0\nid: 1\ndata:\n\n"));
+        let break_off = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Err("broken off")
+        };
+        let chunks = stream::once(future::ready(begin)).chain(stream::once(break_off));
+        (EVENTS, Body::from_stream(chunks)).into_response()
+    };
+    let (ended, broke) =
+        futures::future::join(streams_opened(at_once), streams_opened(broken)).await;
+    assert!((2..=4).contains(&ended), "{ended} streams in three seconds");
+    assert!((2..=4).contains(&broke), "{broke} streams in three seconds");
+}

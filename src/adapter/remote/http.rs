@@ -14,6 +14,7 @@
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
 mod impatient;
+mod unhurried;
 
 use std::{collections::HashMap, error::Error};
 
@@ -23,7 +24,7 @@ use rmcp::transport::{
     streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError},
 };
 
-use self::impatient::Impatient;
+use self::{impatient::Impatient, unhurried::Unhurried};
 use super::{RemoteBuilder, RemoteService};
 use crate::{
     adapter::{Secrets, secrets::credentials},
@@ -90,8 +91,9 @@ impl RemoteBuilder {
             .reinit_on_expired_session(false);
         self.transport(move || {
             // The client of each connection starts with its transport.
-            let transport = StreamableHttpClientTransport::from_config(config.clone());
-            async move { Ok::<_, std::convert::Infallible>(Impatient::new(transport)) }
+            let transport = Unhurried::new()
+                .map(|client| StreamableHttpClientTransport::with_client(client, config.clone()));
+            async move { transport.map(Impatient::new) }
         })
     }
 }

@@ -1,0 +1,167 @@
+//! An HTTP client that opens an event stream again only after a pause.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::stream::{BoxStream, StreamExt};
+use http::{HeaderName, HeaderValue, StatusCode};
+use reqwest::redirect::Policy;
+use rmcp::{
+    model::ClientJsonRpcMessage,
+    transport::streamable_http_client::{
+        StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+        StreamableHttpResponseLimits,
+    },
+};
+use sse_stream::{Error as SseError, Sse};
+use tokio::time::sleep;
+
+/// The least time between the end of an event stream and the next one, whatever a server
+/// says in `retry`.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many redirects within one origin are followed for a request.
+const MAX_REDIRECTS: usize = 10;
+
+/// An HTTP client for streamable HTTP.
+///
+/// rmcp opens a stream that has ended after as many milliseconds as the server says, and at
+/// once after an error: a server that ends its streams could demand thousands of
+/// connections. The pause is part of each stream, so that no stream waits for another.
+#[derive(Clone)]
+pub(super) struct Unhurried(reqwest::Client);
+
+type Events = BoxStream<'static, Result<Sse, SseError>>;
+type Error = StreamableHttpError<reqwest::Error>;
+
+// === impl Unhurried ===
+
+impl Unhurried {
+    pub(super) fn new() -> Result<Self, reqwest::Error> {
+        // rmcp reads answers only up to what it needs, so that no connection can be used
+        // for another request.
+        let client = reqwest::Client::builder().pool_max_idle_per_host(0);
+        client.redirect(within_origin()).build().map(Self)
+    }
+}
+
+impl StreamableHttpClient for Unhurried {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Error> {
+        let Self(client) = self;
+        let sent = client.post_message(uri, message, session_id, auth_header, custom_headers);
+        sent.await.map(unhurried_response)
+    }
+
+    async fn post_message_with_response_limits(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+        limits: StreamableHttpResponseLimits,
+    ) -> Result<StreamableHttpPostResponse, Error> {
+        let sent = self.0.post_message_with_response_limits(
+            uri,
+            message,
+            session_id,
+            auth_header,
+            custom_headers,
+            limits,
+        );
+        sent.await.map(unhurried_response)
+    }
+
+    fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + '_ {
+        self.0.delete_session(uri, session_id, auth_header, custom_headers)
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Events, Error> {
+        let Self(client) = self;
+        let opened = client.get_stream(uri, session_id, last_event_id, auth_header, custom_headers);
+        opened.await.map(unhurried)
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+        max_sse_event_size: usize,
+    ) -> Result<Events, Error> {
+        let opened = self.0.get_stream_with_max_sse_event_size(
+            uri,
+            session_id,
+            last_event_id,
+            auth_header,
+            custom_headers,
+            max_sse_event_size,
+        );
+        opened.await.map(unhurried)
+    }
+}
+
+fn unhurried_response(response: StreamableHttpPostResponse) -> StreamableHttpPostResponse {
+    match response {
+        StreamableHttpPostResponse::Sse(events, session) => {
+            StreamableHttpPostResponse::Sse(unhurried(events), session)
+        }
+        response => response,
+    }
+}
+
+/// The same events, of which none allows to connect again sooner than after the pause.
+fn unhurried(events: Events) -> Events {
+    let pause = u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
+    let events = events.then(move |event| async move {
+        match event {
+            Ok(event) => Ok(Sse { retry: event.retry.map(|retry| retry.max(pause)), ..event }),
+            Err(error) => {
+                sleep(PAUSE).await;
+                Err(error)
+            }
+        }
+    });
+    events.boxed()
+}
+
+/// Follows redirects that keep method and body, within the origin: to another one, the
+/// headers would be sent too.
+fn within_origin() -> Policy {
+    Policy::custom(|attempt| {
+        let keeps_body = matches!(
+            attempt.status(),
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+        );
+        let origin = attempt.previous().first().map(|first| first.origin());
+        if !keeps_body || origin != Some(attempt.url().origin()) {
+            attempt.stop()
+        } else if attempt.previous().len() > MAX_REDIRECTS {
+            attempt.error(format!("more than {MAX_REDIRECTS} redirects"))
+        } else {
+            attempt.follow()
+        }
+    })
+}
