@@ -38,7 +38,7 @@ impl HandedOut {
         }
     }
 
-    /// The backend that last handed out the URI.
+    /// The first backend, in the order of the router, that has handed out the URI.
     pub(super) fn owner(&self, uri: &str) -> Option<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).owners.get(uri).copied()
     }
@@ -52,7 +52,8 @@ impl HandedOut {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for uri in uris {
             if let Some(owner) = known.owners.get_mut(uri) {
-                *owner = place;
+                // A later backend takes no resource by repeating its link.
+                *owner = place.min(*owner);
                 continue;
             }
             if known.order.len() == MAX_URIS
@@ -96,7 +97,7 @@ mod tests {
         let uris = HandedOut::default();
         uris.note(0, &links((0..MAX_URIS).map(|n| format!("x:{n}"))));
         uris.note(1, &links(["x:0".into(), format!("x:{}", "y".repeat(MAX_URI))]));
-        assert_eq!(uris.owner("x:0"), Some(1), "the last one counts");
+        assert_eq!(uris.owner("x:0"), Some(0), "the first backend counts");
         assert_eq!(uris.0.lock().unwrap().owners.len(), MAX_URIS);
 
         uris.note(1, &links(["x:new".into()]));

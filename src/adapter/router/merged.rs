@@ -15,6 +15,8 @@ use super::{
 
 /// How many items a page has.
 const PAGE: usize = 1_000;
+/// The schemes of which no server owns all URIs.
+const GENERAL_SCHEMES: [&str; 3] = ["file", "http", "https"];
 /// How many problems of one kind of item are kept.
 const MAX_PROBLEMS: usize = 1_000;
 
@@ -84,9 +86,15 @@ impl<I> Merged<I> {
         self.routes.get(key).copied()
     }
 
-    /// The backend with the template that says most of how the URI begins.
+    /// The first backend with a template of the URI, unless the template is one for
+    /// anything with a scheme that is in general use.
     pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
-        self.literals.owner(uri)
+        self.literals.owners(uri).filter(|(literal, _)| !is_general(literal)).map(at).min()
+    }
+
+    /// The first backend with any template of the URI.
+    pub(super) fn by_general_template(&self, uri: &str) -> Option<usize> {
+        self.literals.owners(uri).map(at).min()
     }
 
     pub(super) fn problems(&self) -> &[Problem] {
@@ -262,10 +270,21 @@ impl Literals {
         self.lengths.dedup();
     }
 
-    fn owner(&self, uri: &str) -> Option<usize> {
+    /// The literals that a URI begins with, each with its backend.
+    fn owners<'u>(&self, uri: &'u str) -> impl Iterator<Item = (&'u str, usize)> {
         let beginnings = self.lengths.iter().filter_map(|&length| uri.get(..length));
-        beginnings.filter_map(|beginning| self.owners.get(beginning)).copied().next()
+        beginnings.filter_map(|beginning| Some((beginning, *self.owners.get(beginning)?)))
     }
+}
+
+const fn at((_, place): (&str, usize)) -> usize {
+    place
+}
+
+/// Whether a literal is no more than a scheme that many servers use.
+fn is_general(literal: &str) -> bool {
+    let scheme = literal.trim_end_matches('/').trim_end_matches(':');
+    GENERAL_SCHEMES.iter().any(|general| scheme.eq_ignore_ascii_case(general))
 }
 
 // === impl Cursor ===
@@ -300,16 +319,19 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_beginning_of_a_uri_wins() {
-        let mut literals = Literals::default();
-        for (place, literal) in ["a:", "a:/b/", "a:/é", "a:"].into_iter().enumerate() {
-            literals.add(literal, place);
+    fn the_first_backend_with_a_template_of_a_uri_has_it() {
+        let mut merged = Merged::<rmcp::model::ResourceTemplate>::empty(0);
+        let literals = ["a:/b/", "file:///", "a:", "a:/é", "a:", "file:///home/"];
+        for (place, literal) in literals.into_iter().enumerate() {
+            merged.literals.add(literal, place);
         }
-        literals.sort();
-        assert_eq!(literals.owner("a:/b/c"), Some(1));
-        assert_eq!(literals.owner("a:/c"), Some(0));
-        assert_eq!(literals.owner("a:/éa"), Some(2));
-        assert_eq!(literals.owner("a:/€"), Some(0));
-        assert_eq!(literals.owner("b:"), None);
+        merged.literals.sort();
+        let owners = |uri: &str| (merged.by_template(uri), merged.by_general_template(uri));
+        assert_eq!(owners("a:/b/c"), (Some(0), Some(0)));
+        assert_eq!(owners("a:/éa"), (Some(2), Some(2)), "a longer template takes nothing");
+        assert_eq!(owners("a:/€"), (Some(2), Some(2)));
+        assert_eq!(owners("file:///home/x"), (Some(5), Some(1)));
+        assert_eq!(owners("file:///x"), (None, Some(1)));
+        assert_eq!(owners("b:"), (None, None));
     }
 }

@@ -56,9 +56,12 @@
 //! Where names have no prefix, an unknown one is looked for, at most once a
 //! second.
 //!
-//! A resource is read where it was listed, else where a template of that
-//! beginning was listed, else where it was handed out in the result of a tool
-//! or a prompt, else at the only backend that has resources.
+//! A resource is read at the first backend, in the order in which they were added, that
+//! lists it or a template of that beginning, so that a later backend takes no resource of
+//! an earlier one. A template whose beginning is only `file:`, `http:` or `https:` counts
+//! where no backend lists the resource or another template of it. Else the resource is
+//! read at the first backend that handed it out in the result of a tool or a prompt, else
+//! at the only backend that has resources.
 //!
 //! A backend that cannot answer fails its own calls with a [`BackendError`] that
 //! names it. One that does not know the method refuses what it was asked for as

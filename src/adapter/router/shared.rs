@@ -382,12 +382,15 @@ impl Shared {
     /// Where a request about a resource, or a template of resources, goes.
     fn way_to_resource(&self, uri: &str) -> Way {
         let boards = &self.boards;
-        match boards.resources.route(uri).or_else(|| boards.templates.route(uri)) {
-            Some(Route::To(place)) => return Way::To(place),
+        let templates = boards.templates.current();
+        let listed = match boards.resources.route(uri).or_else(|| templates.route(uri)) {
+            Some(Route::To(place)) => Some(place),
             Some(Route::Contested) => return Way::Contested,
-            None => (),
-        }
-        let owner = boards.templates.current().by_template(uri);
+            None => None,
+        };
+        // A later backend takes no resource by listing it too, or by another template.
+        let owner = listed.into_iter().chain(templates.by_template(uri)).min();
+        let owner = owner.or_else(|| templates.by_general_template(uri));
         if let Some(place) = owner.or_else(|| self.handed_out.owner(uri)) {
             return Way::To(place);
         }

@@ -178,7 +178,7 @@ async fn resources_are_read_where_they_were_listed() {
     // Looked for, since nothing was listed yet.
     assert_eq!(read(&router, "x:2").await, None);
     for (uri, owner) in
-        [("x:1", &a), ("x:2", &b), ("y:deep/1", &a), ("y:deep/2", &b), ("y:flat", &a)]
+        [("x:1", &a), ("x:2", &b), ("y:deep/1", &a), ("y:deep/2", &a), ("y:flat", &a)]
     {
         a.asked();
         b.asked();
@@ -197,6 +197,40 @@ async fn resources_are_read_where_they_were_listed() {
         let (code, _) = error_of(&router, method, json!({ "uri": "x:2" })).await.unwrap();
         assert_ne!(code, -32601);
         assert_eq!(b.asked(), [format!("{method} x:2")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_backend_takes_no_resource_of_an_earlier_one() {
+    let link = || {
+        let link = ContentBlock::ResourceLink(Resource::new("made:1", "made"));
+        Some(CallToolResult::success(vec![link]))
+    };
+    let first = Server::tools(&["make"]).set(|has| {
+        has.templates = vec!["db://{table}".into(), "file:///{+path}".into()];
+        has.answer = link();
+    });
+    let second = Server::tools(&["make"]).set(|has| {
+        has.resources = vec!["db://users".into(), "file:///home/x".into()];
+        has.templates = vec!["db://users/{id}".into()];
+        has.answer = link();
+    });
+    let router = router([first.backend("first"), second.backend("second")]);
+    read(&router, "unknown:1").await;
+    assert_eq!(call(&router, "first_make").await, None);
+    assert_eq!(call(&router, "second_make").await, None);
+    for (uri, owner) in [
+        ("db://users", &first),
+        ("db://users/1", &first),
+        ("made:1", &first),
+        // No server owns all files because it can read any.
+        ("file:///home/x", &second),
+        ("file:///home/y", &first),
+    ] {
+        first.asked();
+        second.asked();
+        assert_eq!(read(&router, uri).await, None, "{uri}");
+        assert_eq!(owner.asked(), [format!("resources/read {uri}")], "{uri}");
     }
 }
 
