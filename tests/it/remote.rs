@@ -25,9 +25,9 @@ use rmcp::{
     ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt,
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
-        ErrorCode, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-        ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig, SubscriptionFilter,
-        Tool,
+        ErrorCode, InputRequiredResult, ListToolsResult, PaginatedRequestParams,
+        ProgressNotificationParam, ProtocolVersion, RequestMetaObject, ServerCapabilities,
+        ServerConfig, SubscriptionFilter, Tool,
     },
     service::{
         ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions,
@@ -807,6 +807,68 @@ async fn a_server_that_always_announces_changes_is_heard_less_and_less_often() {
     };
     futures::future::select(pin!(minute), pin!(counted)).await;
     assert!((8..=12).contains(&times), "{times} changes in a minute");
+}
+
+/// A newer server that asks as many questions of this length as it is called with.
+#[derive(Clone)]
+struct Curious;
+
+impl ServerHandler for Curious {
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = Value::Object(call.arguments.unwrap_or_default());
+        let number = |key: &str| usize::try_from(arguments[key].as_u64().unwrap()).unwrap();
+        let question = json!({
+            "method": "elicitation/create",
+            "params": {
+                "mode": "form",
+                "message": "x".repeat(number("length")),
+                "requestedSchema": { "type": "object", "properties": {} },
+            },
+        });
+        let questions: serde_json::Map<_, _> =
+            (0..number("questions")).map(|n| (format!("q{n}"), question.clone())).collect();
+        let asks = json!({
+            "resultType": "input_required",
+            "inputRequests": questions,
+            "requestState": "state",
+        });
+        Ok(serde_json::from_value::<InputRequiredResult>(asks).unwrap().into())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_in_an_answer_are_limited_and_can_be_forbidden() {
+    let connect = |builder: RemoteBuilder| {
+        builder.transport(move || {
+            let (near, there) = tokio::io::duplex(65536);
+            let serving = async move { Curious.serve(there).await.unwrap().waiting().await };
+            tokio::runtime::Handle::current().spawn(serving);
+            async { Ok::<_, std::io::Error>(near) }
+        })
+    };
+    let remote = connect(far());
+    let forbidden = connect(far().elicitation(false));
+    let asks = async |remote: &RemoteService, questions: usize, length: usize| {
+        let arguments = json!({ "questions": questions, "length": length });
+        let mut params = CallToolRequestParams::new("ask");
+        params.arguments = arguments.as_object().cloned();
+        let mut request = Request::new(CallToolRequest::new(params), message::Context::default());
+        let meta = callers_meta().as_object().unwrap().clone();
+        *request.context_mut().meta_mut() = RequestMetaObject::from(meta);
+        let reply = soon(remote.clone().oneshot(request)).await.unwrap();
+        reply.error().map(|error| error.message.to_string())
+    };
+    let refused = |why: &str| Some(format!("backend `far` asked for input: {why}"));
+
+    assert_eq!(asks(&remote, 32, 100).await, None);
+    assert_eq!(asks(&remote, 33, 1).await, refused("it asks too many questions at once"));
+    assert_eq!(asks(&remote, 1, 1 << 20).await, refused("its questions are too large"));
+    assert_eq!(asks(&forbidden, 1, 1).await, refused("no person may be asked by it"));
+    assert_eq!(asks(&forbidden, 0, 0).await, None, "it only wants to be called again");
 }
 
 /// An older server that never answers who subscribes.

@@ -11,8 +11,9 @@ use rmcp::model::SubscribeRequest;
 use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
-        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, ProgressNotificationParam,
-        RequestId, RequestMetaObject, ServerResult, SubscribeRequestParams,
+        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, InputRequest,
+        InputRequiredResult, ProgressNotificationParam, RequestId, RequestMetaObject, ServerResult,
+        SubscribeRequestParams,
     },
     service::{PeerRequestOptions, RequestHandle},
 };
@@ -33,7 +34,7 @@ use crate::{
     },
     message::{
         BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Reply, Request,
-        client::{ASKABLE, ELICITATION, LiveClient, may_ask, missing_capability},
+        client::{ASKABLE, ELICITATION, LiveClient, MAX_QUESTIONS, may_ask, missing_capability},
         expected,
     },
 };
@@ -44,6 +45,10 @@ use crate::{
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 /// Under which key of a result's `_meta` a server names itself.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// How many bytes the questions of a server in one answer may have together, as JSON, with
+/// the state that it wants back; and one question of an older server.
+pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
 
 /// A connection to a server.
 pub(super) struct Connection {
@@ -139,6 +144,17 @@ impl Connection {
         }
         match answer {
             Ok(mut result) if is_expected(&result) => {
+                if let ServerResult::InputRequiredResult(asks) = &result
+                    && let Err(why) = self.check_questions(asks)
+                {
+                    tracing::warn!(
+                        backend = &*self.about.name,
+                        method,
+                        why,
+                        "a backend asks for input"
+                    );
+                    return Ok(self.error(&format!("asked for input: {why}")).into());
+                }
                 forget_server(&mut result);
                 Ok(result.into())
             }
@@ -156,6 +172,26 @@ impl Connection {
             Err(ServiceError::McpError(error)) => Ok(self.translate(error).into()),
             Err(error) => Err(self.failure(&error)),
         }
+    }
+
+    /// Checks what a server of 2026-07-28 asks for before it answers; one of an older
+    /// revision asks by requests of its own.
+    fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
+        let asked = || asks.input_requests.iter().flatten();
+        let is_elicitation =
+            |request: &InputRequest| matches!(request, InputRequest::Elicitation(_));
+        if !self.elicitation && asked().any(|(_, request)| is_elicitation(request)) {
+            return Err("no person may be asked by it");
+        }
+        if asked().count() > MAX_QUESTIONS {
+            return Err("it asks too many questions at once");
+        }
+        let state = asks.request_state.as_ref().map_or(0, String::len);
+        let bytes = asked().map(|(key, request)| key.len() + bytes_of_question(request));
+        if bytes.sum::<usize>() + state > MAX_QUESTION_BYTES {
+            return Err("its questions are too large");
+        }
+        Ok(())
     }
 
     async fn send(
@@ -350,6 +386,11 @@ impl Tokens {
     pub(super) fn len(&self) -> Option<usize> {
         self.routes.try_lock().ok().map(|routes| routes.len())
     }
+}
+
+/// How many bytes a question has as JSON.
+pub(super) fn bytes_of_question(request: &InputRequest) -> usize {
+    serde_json::to_vec(request).map_or(usize::MAX, |json| json.len())
 }
 
 /// The request to be told when a resource changes.
