@@ -569,6 +569,19 @@ fn the_process_is_gone_when_the_runtime_is() {
 }
 
 #[tokio::test]
+async fn a_server_that_dies_is_noticed_while_another_process_holds_its_pipes() {
+    let script = format!("sleep 60 & exec '{}' good", example("misbehaving").display());
+    let wrapper = ChildProcess::new("sh").args(["-c", &script]);
+    let remote = far().child_process(wrapper);
+    soon(remote.connected()).await.unwrap();
+
+    let dies = remote.clone().oneshot(request("die", &json!({})));
+    let answer = tokio::time::timeout(Duration::from_secs(5), dies).await;
+    assert!(answer.expect("it is noticed soon").is_err());
+    until(async || remote.clone().oneshot(request("pid", &json!({}))).await.is_ok()).await;
+}
+
+#[tokio::test]
 async fn what_a_wrapper_has_started_ends_with_it() {
     let server = example("misbehaving");
     let script = format!("'{}' good & echo $! >&2; wait", server.display());

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::{self, Either};
 use process_wrap::tokio::ChildWrapper;
 use rmcp::{
     RoleClient,
@@ -21,7 +22,7 @@ use tokio::{
     process::{ChildStdin, ChildStdout},
     sync::Mutex,
     task::JoinSet,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -113,7 +114,8 @@ impl ChildTransport {
 impl Process {
     /// Waits a moment for what a child that has closed its pipes says to that.
     pub(super) async fn hear_last_words(&self) {
-        let mut words = match timeout(LEGACY, self.child.lock().await.process.wait()).await {
+        let exited = async { self.child.lock().await.process.wait().await };
+        let mut words = match timeout(LEGACY, exited).await {
             Ok(Ok(status)) => told(status),
             _ => "it closed its output".to_owned(),
         };
@@ -122,6 +124,12 @@ impl Process {
             words = format!("{words}, after saying `{line}`");
         }
         self.last_words.set(words);
+    }
+
+    /// Waits until the child has exited, and then for what is left in its pipes.
+    async fn exited(&self) {
+        let _ = self.child.lock().await.process.wait().await;
+        sleep(LEGACY).await;
     }
 
     /// Ends a child whose input was closed.
@@ -165,7 +173,13 @@ impl Transport<RoleClient> for ChildTransport {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        match self.deaf.run_until_cancelled(self.pipes.receive()).await {
+        let received = pin!(self.deaf.run_until_cancelled(self.pipes.receive()));
+        let received = match future::select(received, pin!(self.process.exited())).await {
+            Either::Left((received, _)) => received,
+            // A process that it has started may keep its pipes open.
+            Either::Right(((), _)) => Some(None),
+        };
+        match received {
             Some(None) => self.process.has_left.store(true, Ordering::Relaxed),
             Some(received) => return received,
             None => self.process.last_words.or("it does not read its input"),
