@@ -14,8 +14,10 @@ const MAX_BYTES_PUT_AWAY: usize = 4 * 1024;
 
 /// The outputs of completed steps that no step reads any more, by step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<usize, Preservation>", into = "BTreeMap<usize, Preservation>")]
 pub(crate) struct Preserved {
     outputs: BTreeMap<usize, Preservation>,
+    /// The size of the outputs together.
     bytes: usize,
 }
 
@@ -27,7 +29,31 @@ pub(crate) enum Preservation {
     TooLarge,
 }
 
+// === impl Preservation ===
+
+impl Preservation {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Output(output) => size::of_value(output),
+            Self::TooLarge => 0,
+        }
+    }
+}
+
 // === impl Preserved ===
+
+impl From<BTreeMap<usize, Preservation>> for Preserved {
+    fn from(outputs: BTreeMap<usize, Preservation>) -> Self {
+        let bytes = outputs.values().map(Preservation::bytes).sum();
+        Self { outputs, bytes }
+    }
+}
+
+impl From<Preserved> for BTreeMap<usize, Preservation> {
+    fn from(preserved: Preserved) -> Self {
+        preserved.outputs
+    }
+}
 
 impl Preserved {
     pub(crate) fn is_empty(&self) -> bool {
@@ -39,13 +65,13 @@ impl Preserved {
         if self.outputs.contains_key(&step) {
             return;
         }
-        let bytes = size::of_value(&output);
-        let preservation = if bytes > MAX_BYTES - self.bytes {
-            Preservation::TooLarge
+        let mut preservation = Preservation::Output(output);
+        let bytes = preservation.bytes();
+        if bytes > MAX_BYTES - self.bytes {
+            preservation = Preservation::TooLarge;
         } else {
             self.bytes += bytes;
-            Preservation::Output(output)
-        };
+        }
         self.outputs.insert(step, preservation);
     }
 
@@ -58,8 +84,7 @@ impl Preserved {
     pub(super) fn put_away(&mut self) {
         let mut bytes = 0;
         for preservation in self.outputs.values_mut() {
-            let Preservation::Output(output) = preservation else { continue };
-            let size = size::of_value(output);
+            let size = preservation.bytes();
             if size > MAX_BYTES_PUT_AWAY - bytes {
                 *preservation = Preservation::TooLarge;
             } else {
@@ -109,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_state_that_claims_more_than_the_limit_does_not_fit() {
-        let claimed: Preserved =
-            serde_json::from_str(r#"{ "outputs": {}, "bytes": 70000 }"#).unwrap();
+        let large = serde_json::json!({ "0": { "output": "x".repeat(70_000) } });
+        let claimed: Preserved = serde_json::from_value(large).unwrap();
         assert!(!claimed.fits(1));
         assert!(preserved(&[1]).fits(1) && !preserved(&[1]).fits(0));
     }
