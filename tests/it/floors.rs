@@ -38,7 +38,7 @@ struct Reader {
 /// Comments, texts and characters first, so that nothing in them counts.
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r##"(?s)//[^\n]*|/\*.*?\*/|b?r#"(.*?)"#|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\])'|\w+|::|\S"##,
+        r##"(?s)//[^\n]*|/\*.*?\*/|b?r#"(.*?)"#|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\])'|(?:r#)?\w+|::|\S"##,
     )
     .unwrap()
 });

@@ -166,6 +166,13 @@ impl Log {
             }
             yield_now().await;
         }
+        // Whatever waits for time to pass needs more than turns.
+        for _ in 0..5_000 {
+            if self.has(beginning) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         panic!("`{beginning}` never came, but {:#?}", self.lines());
     }
 }
