@@ -56,7 +56,7 @@ pub const STEPS: &str = "mcp-composite/steps";
 /// How many of what a limit has kept from running is named in words.
 const MAX_NAMED: usize = 10;
 
-/// What a failed pipeline or workflow reports of the steps that have completed.
+/// The detail in which a failed pipeline or workflow reports its completed steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     /// Their names.

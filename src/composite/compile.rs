@@ -56,7 +56,7 @@ pub(super) struct Compiled {
     pub(super) description: String,
     pub(super) title: Option<String>,
     pub(super) input_schema: Option<Arc<JsonObject>>,
-    /// What the definition says of the structured content; that of an output block too.
+    /// The declared schema of the structured content, or that of the output block.
     pub(super) output_schema: Option<InputSchema>,
     pub(super) annotations: ToolAnnotations,
     pub(super) timeout: Duration,
@@ -110,8 +110,8 @@ pub(super) enum Answer {
     Branches { success: Success, order: Order, report: bool },
     /// The branch that succeeded, unchanged.
     Winner,
-    /// What the plan says that steps give; of a run that fails, a `report` of the outputs
-    /// of the steps that have completed.
+    /// The answer of the plan. A run that fails reports its completed steps, with their
+    /// outputs if `report` is set.
     Steps { report: bool },
 }
 

@@ -66,7 +66,7 @@
 //!   `_meta` under [`STEPS`].
 //!
 //! The outputs are at most 64 KiB together, and 4 KiB for the steps before a question to a
-//! person; larger ones are named and left out. What a person has answered is not repeated.
+//! person; a step with a larger output is named without it. Answers of a person are left out.
 //! With [`report(false)`](CompositeTool::report) the steps are named without their outputs.
 //!
 //! A result that does not fit a declared

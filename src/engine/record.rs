@@ -91,7 +91,7 @@ impl RunState {
             if links.fields.error || !plan.steps()[step].may_fail() {
                 outcome.add_details();
             }
-            // What the step does not keep is for the answer of a run that fails.
+            // An output that no step reads may still be reported by a run that fails.
             let dropped = outcome.keep(links.fields, keeps_result);
             self.preserve(step, dropped);
         } else {

@@ -43,7 +43,7 @@ impl Completion {
     pub(super) fn retain(&self, info: &mut CompletionInfo, permits: impl Fn(&str) -> bool) {
         info.total = None;
         info.values.retain(|value| {
-            // Servers differ in what they encode.
+            // Some servers percent-encode values, and some do not.
             [true, false].iter().all(|&encodes| permits(&self.expand(value, encodes)))
         });
     }

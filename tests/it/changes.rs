@@ -430,7 +430,7 @@ async fn a_client_is_told_of_the_resources_that_it_subscribed_to() {
     assert!(subscribe(&other, "b").await);
     for uri in ["a", "b", "c"] {
         changes.resource_updated(uri);
-        // What is told is followed by a pause.
+        // Each notification is followed by a pause.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(told(&one).await, ["updated a", "updated b"]);

@@ -56,8 +56,8 @@ struct Slot<I> {
     asked: bool,
     /// Whether somebody was given a list without what it will answer.
     owed: bool,
-    /// How often others are told of news, so that a backend that never says the same thing
-    /// twice does not keep everybody busy.
+    /// How often changes of its list are announced: one backend that lists something else
+    /// each time must not keep all clients busy.
     news: Pace,
 }
 

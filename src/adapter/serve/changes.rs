@@ -103,7 +103,7 @@ pub(super) trait Listener: Sync {
     fn tell(&self, change: Change) -> impl Future<Output = ()> + Send;
 }
 
-/// The updated resources that a listener was not told of yet, each once.
+/// The updated resources that a listener has not been notified of, each once.
 #[derive(Default)]
 struct Pending {
     uris: BTreeSet<Arc<str>>,
@@ -298,7 +298,7 @@ async fn tell_of_updates(mut updates: Updates, listener: &impl Listener) -> Infa
             pending.receive(&mut updates, listener).await;
         }
         let telling = async {
-            // A resource that is updated meanwhile is told once more, after the pause.
+            // Updates that arrive meanwhile are sent after the pause.
             for uri in mem::take(&mut pending.uris) {
                 listener.tell(Change::Content(uri)).await;
             }

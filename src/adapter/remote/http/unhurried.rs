@@ -36,8 +36,7 @@ type Error = StreamableHttpError<reqwest::Error>;
 
 impl Unhurried {
     pub(super) fn new() -> Result<Self, reqwest::Error> {
-        // rmcp reads answers only up to what it needs, so that no connection can be used
-        // for another request.
+        // rmcp does not read answers to their end, so a connection serves one request only.
         let client = reqwest::Client::builder().pool_max_idle_per_host(0);
         client.redirect(within_origin()).build().map(Self)
     }

@@ -126,7 +126,7 @@ impl Process {
         self.last_words.set(words);
     }
 
-    /// Waits until the child has exited, and then for what is left in its pipes.
+    /// Waits until the child has exited, and then half a second for the rest of its output.
     async fn exited(&self) {
         let _ = self.child.lock().await.process.wait().await;
         sleep(LEGACY).await;
@@ -330,7 +330,7 @@ mod tests {
     async fn a_child_that_does_not_read_is_deaf_after_a_while() {
         let deaf = CancellationToken::new();
         heard(std::future::ready(()), deaf.clone()).await;
-        let late = tokio::time::sleep(DEAF_AFTER - Duration::from_secs(1));
+        let late = sleep(DEAF_AFTER - Duration::from_secs(1));
         heard(late, deaf.clone()).await;
         assert!(!deaf.is_cancelled());
 
