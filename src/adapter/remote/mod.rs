@@ -85,6 +85,7 @@ mod client;
 #[cfg(feature = "http")]
 pub mod http;
 mod last_words;
+mod paced_epoch;
 mod state;
 #[cfg(feature = "stdio")]
 pub mod stdio;

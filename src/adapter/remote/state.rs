@@ -9,13 +9,10 @@ use std::{
 use rmcp::model::ServerPeerInfo;
 use tokio::sync::{Notify, watch};
 
-use super::{call::Connection, tell::About};
+use super::{call::Connection, paced_epoch::PacedEpoch, tell::About};
 use crate::{
     catalog::Tools,
-    changes::{
-        Changes, Epoch,
-        pace::{Pace, PacedEpoch},
-    },
+    changes::{Changes, Epoch, pace::Pace},
     message::{BackendError, BackendErrorKind},
 };
 

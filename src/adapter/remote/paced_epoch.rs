@@ -1,0 +1,82 @@
+//! An epoch that one server bumps, and not more often than its pace allows.
+
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::changes::{Epoch, pace::Pace};
+
+/// An [`Epoch`] that one source bumps at a pace; bumps in a pause count as one, at its end.
+pub(super) struct PacedEpoch {
+    epoch: Epoch,
+    state: Mutex<State>,
+}
+
+struct State {
+    pace: Pace,
+    /// The bump at the end of the pause.
+    delayed: JoinSet<()>,
+}
+
+// === impl PacedEpoch ===
+
+impl PacedEpoch {
+    pub(super) fn new(epoch: Epoch, pace: Pace) -> Self {
+        Self { epoch, state: Mutex::new(State { pace, delayed: JoinSet::new() }) }
+    }
+
+    /// Bumps the epoch, now or at the end of the pause.
+    pub(super) fn bump(&self) {
+        let Ok(runtime) = Handle::try_current() else { return self.epoch.bump() };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { pace, delayed } = &mut *state;
+        while delayed.try_join_next().is_some() {}
+        match pace.next(Instant::now()) {
+            None => (),
+            Some(Duration::ZERO) => self.epoch.bump(),
+            Some(after) => {
+                let epoch = self.epoch.clone();
+                let bump = async move {
+                    sleep(after).await;
+                    epoch.bump();
+                };
+                delayed.spawn_on(bump, &runtime);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PacedEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacedEpoch").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_epoch_is_bumped_at_once_and_then_once_for_each_pause() {
+        let epoch = Epoch::default();
+        let paced = PacedEpoch::new(epoch.clone(), Pace::new(SECOND, SECOND * 4, SECOND * 60));
+        for _ in 0..10_000 {
+            paced.bump();
+            sleep(SECOND / 1000).await;
+        }
+        // At 0, 1, 3 and 7 seconds, since each pause is twice the one before.
+        assert_eq!(epoch.now(), 4);
+        sleep(SECOND * 4).await;
+        assert_eq!(epoch.now(), 5, "the last change is announced");
+    }
+}
