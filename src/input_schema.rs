@@ -5,6 +5,7 @@ pub(crate) mod fit;
 pub(crate) mod keywords;
 pub(crate) mod refs;
 mod steps;
+mod unique;
 
 use std::{
     fmt,
@@ -15,14 +16,14 @@ use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationEr
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use self::{coerce::coerce, steps::Steps};
+use self::{coerce::coerce, steps::Steps, unique::UniqueItems};
 use crate::{
     expr::number::is_whole_float,
     message::{MAX_LEVELS, Refusal, Violation, is_deeper},
 };
 
 /// How many steps it may take to check arguments.
-const MAX_STEPS: usize = 4_000_000;
+const MAX_STEPS: usize = 1_500_000;
 /// How many steps it may take if all violations are looked for: a validator keeps
 /// each that it finds.
 const MAX_STEPS_TOLD: usize = 64_000;
@@ -50,6 +51,18 @@ pub(crate) struct InputSchema {
 struct Compiled {
     validator: Validator,
     steps: Steps,
+}
+
+/// What a validator finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Valid,
+    Invalid {
+        /// How many it took to see it.
+        steps: usize,
+    },
+    /// Nothing was checked, since it would take too long.
+    TooLong,
 }
 
 /// What is not checked with a schema that cannot be used.
@@ -90,6 +103,10 @@ fn compile(schema: &Value) -> Result<Compiled, Unusable> {
         // Whatever features others turn on.
         .offline()
         .with_pattern_options(regex)
+        // The validator's own can take time that grows with the square of the elements.
+        .with_keyword("uniqueItems", UniqueItems::keyword)
+        // It would compile what a client has written.
+        .with_format("regex", |_| true)
         .build(schema)
         .map_err(|error| Unusable {
             path: error.instance_path().as_str().to_owned(),
@@ -128,9 +145,7 @@ impl InputSchema {
         }
         let violations = self.compiled(tell).map(|compiled| compiled.violations(arguments));
         match violations {
-            Ok(violations) if !violations.is_empty() => {
-                Err(Refusal::InvalidArguments { tool: tool.to_owned().into(), violations })
-            }
+            Ok(violations) if !violations.is_empty() => Err(invalid(tool, violations)),
             _ => Ok(()),
         }
     }
@@ -138,7 +153,9 @@ impl InputSchema {
     /// Whether a value is found to fit; what does not compile lets everything.
     pub(crate) fn allows(&self, value: &Value) -> bool {
         !is_deeper(value, MAX_LEVELS)
-            && self.compiled(drop).map_or(true, |compiled| compiled.allows(value))
+            && self
+                .compiled(drop)
+                .map_or(true, |compiled| compiled.verdict(value) == Verdict::Valid)
     }
 
     /// Coerces evaluated arguments and checks them; with a schema that does not
@@ -156,20 +173,29 @@ impl InputSchema {
         if is_deeper(arguments, MAX_LEVELS) {
             return Err(Refusal::too_deep(MAX_LEVELS));
         }
+        let compiled = match self.compiled(tell) {
+            Ok(compiled) => compiled,
+            Err(Unchecked { untouched: true }) => return Ok(()),
+            Err(Unchecked { untouched: false }) => {
+                coerce(&self.schema, arguments);
+                return Ok(());
+            }
+        };
         // What is valid is left as it is, which the validator knows best and first.
-        match self.compiled(tell) {
-            Ok(compiled) if compiled.allows(arguments) => {
+        match compiled.verdict(arguments) {
+            Verdict::Valid => {
                 // To JSON Schema `5.0` is an integer, and to many tools it is none.
                 if has_whole_float(arguments) {
                     coerce(&self.schema, arguments);
                 }
-                return Ok(());
+                Ok(())
             }
-            Err(Unchecked { untouched: true }) => return Ok(()),
-            _ => (),
+            Verdict::TooLong => Err(invalid(tool, vec![too_long()])),
+            Verdict::Invalid { .. } => {
+                coerce(&self.schema, arguments);
+                self.check(tool, arguments, drop)
+            }
         }
-        coerce(&self.schema, arguments);
-        self.check(tool, arguments, drop)
     }
 
     fn compiled(&self, tell: impl FnOnce(Unusable)) -> Result<&Compiled, Unchecked> {
@@ -187,23 +213,23 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Whether the arguments are found to fit.
-    fn allows(&self, arguments: &Value) -> bool {
-        self.steps.count(arguments, MAX_STEPS).is_some() && self.validator.is_valid(arguments)
+    fn verdict(&self, arguments: &Value) -> Verdict {
+        match self.steps.count(arguments, MAX_STEPS) {
+            None => Verdict::TooLong,
+            Some(_) if self.validator.is_valid(arguments) => Verdict::Valid,
+            Some(steps) => Verdict::Invalid { steps },
+        }
     }
 
     /// Where the arguments do not fit: nowhere, or as many places as are told.
     fn violations(&self, arguments: &Value) -> Vec<Violation> {
-        let whole =
-            |message: &str| vec![Violation { path: String::new(), message: message.to_owned() }];
-        let Some(steps) = self.steps.count(arguments, MAX_STEPS) else {
-            return whole("it takes too many steps to check the value");
+        let steps = match self.verdict(arguments) {
+            Verdict::Valid => return Vec::new(),
+            Verdict::TooLong => return vec![too_long()],
+            Verdict::Invalid { steps } => steps,
         };
-        if self.validator.is_valid(arguments) {
-            return Vec::new();
-        }
         if steps > MAX_STEPS_TOLD {
-            return whole("the value is not valid, and too large to tell where");
+            return vec![whole("the value is not valid, and too large to tell where".to_owned())];
         }
         let violations: Vec<_> = self
             .validator
@@ -212,7 +238,10 @@ impl Compiled {
             .take(MAX_VIOLATIONS)
             .collect();
         // Who refuses says something, whatever the validator has found.
-        if violations.is_empty() { whole("the value is not valid") } else { violations }
+        match violations.is_empty() {
+            true => vec![whole("the value is not valid".to_owned())],
+            false => violations,
+        }
     }
 }
 
@@ -226,6 +255,23 @@ impl fmt::Display for Unusable {
         }
         Ok(())
     }
+}
+
+/// A refusal of arguments.
+fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
+    Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
+}
+
+/// A violation by the arguments as a whole.
+const fn whole(message: String) -> Violation {
+    Violation { path: String::new(), message }
+}
+
+fn too_long() -> Violation {
+    whole(format!(
+        "the value is too large to check against the schema, which would take more than \
+         {MAX_STEPS} steps"
+    ))
 }
 
 /// An error as violations: one for each argument that it is about.
@@ -283,12 +329,12 @@ fn told(error: &ValidationError<'_>, what: &str) -> String {
             format!("{what} is not the one that is expected")
         }
         Kind::FalseSchema => format!("{what} is not allowed"),
+        Kind::Custom { message, .. } => format!("{what} {message}"),
         // The text would be the schema.
         Kind::Not { .. } => format!("{what} fits a schema that it must not fit"),
         Kind::BacktrackLimitExceeded { .. }
         | Kind::RegexEngineFailure { .. }
         | Kind::FromUtf8 { .. }
-        | Kind::Custom { .. }
         | Kind::Referencing(_)
         | Kind::Required { .. }
         | Kind::AdditionalProperties { .. }

@@ -9,7 +9,9 @@
 //!
 //! A schema that applies to one value thousands of times over, or has very large
 //! regular expressions, does not compile either: to check a call must not take long.
-//! Arguments that still would, or of which parts are nested too deep, are refused.
+//! The work is counted before it is done: schemas and values, text that is searched, and
+//! values that are compared. Arguments that would take more than some 50 ms to check, or
+//! of which parts are nested too deep, are refused.
 //!
 //! A call passes unchecked if the tool is not listed, tools cannot be listed, or
 //! the schema does not compile. The [complaints](ValidateLayer::complaints) name

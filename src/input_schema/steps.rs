@@ -3,7 +3,11 @@
 //! A validator follows a reference as often as it comes to it. So a schema of a few
 //! lines, in which each definition refers twice to the next one, can take longer
 //! than anybody waits, and so can one that refers to itself from two places, with
-//! arguments that are nested deep enough.
+//! arguments that are nested deep enough. And a single keyword can take long: a regular
+//! expression with a long text, or a long list of values that a value may be.
+
+mod cost;
+mod pattern;
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 
@@ -11,12 +15,16 @@ use referencing::{Draft, Error, Resolver, SPECIFICATIONS, uri};
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
+use self::{
+    cost::{Cost, take},
+    pattern::Pattern,
+};
 use super::Unusable;
 
 /// Where a schema is that does not say so.
 const BASE: &str = "json-schema:///";
 /// How many parts a schema may have.
-const MAX_PARTS: usize = 10_000;
+const MAX_PARTS: usize = 5_000;
 /// How many parts may have an identity of their own.
 const MAX_IDENTITIES: usize = 256;
 /// How many of them may lead to a part, one after the other.
@@ -39,7 +47,7 @@ const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "el
 /// Keywords whose schemas apply to it by the members that it has.
 const DEPENDENT: [&str; 2] = ["dependentSchemas", "dependencies"];
 /// Keywords whose schema applies to any member of an object.
-const OF_MEMBERS: [&str; 3] = ["additionalProperties", "unevaluatedProperties", "propertyNames"];
+const OF_MEMBERS: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
 /// Keywords whose schemas apply to any element of an array.
 const OF_ELEMENTS: [&str; 5] =
     ["items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"];
@@ -55,12 +63,16 @@ pub(super) struct Steps {
 /// A schema within a schema; what it applies are places among all parts.
 #[derive(Debug, Default)]
 struct Part {
+    /// What its own keywords cost, beyond the step that each part is.
+    cost: Cost,
     in_place: Vec<usize>,
     /// Whether it looks for what they have left over, for which they are gone
     /// through again.
     looks_back: bool,
     by_name: HashMap<String, usize>,
     members: Vec<usize>,
+    /// What applies to the name of each member.
+    names: Vec<usize>,
     elements: Vec<usize>,
 }
 
@@ -69,7 +81,7 @@ struct Reader<'s> {
     steps: Steps,
     places: HashMap<Key, usize>,
     unread: Vec<(usize, &'s JsonObject, Scope<'s>)>,
-    patterns: HashSet<&'s str>,
+    patterns: HashMap<&'s str, Pattern>,
     pattern_bytes: usize,
 }
 
@@ -114,7 +126,7 @@ impl Steps {
             steps: Self::default(),
             places: HashMap::new(),
             unread: Vec::new(),
-            patterns: HashSet::new(),
+            patterns: HashMap::new(),
             pattern_bytes: 0,
         };
         reader.part(schema, &scope)?;
@@ -141,7 +153,8 @@ impl Steps {
     fn walk(&self, place: usize, value: &Value, levels: usize, left: &mut usize) -> Option<()> {
         let part = &self.parts[place];
         let levels = levels.checked_sub(1)?;
-        *left = left.checked_sub(1)?;
+        take(left, 1)?;
+        part.cost.charge(value, left)?;
         for _ in 0..part.times() {
             for &place in &part.in_place {
                 self.walk(place, value, levels, left)?;
@@ -149,15 +162,15 @@ impl Steps {
         }
         match value {
             Value::Object(members) if members.len() < part.by_name.len() => {
-                *left = left.checked_sub(members.len())?;
                 for (name, member) in members {
+                    take(left, 1 + name.len() / 8)?;
                     if let Some(&place) = part.by_name.get(name) {
                         self.walk(place, member, levels, left)?;
                     }
                 }
             }
             Value::Object(members) => {
-                *left = left.checked_sub(part.by_name.len())?;
+                take(left, part.by_name.len() * cost::times(members))?;
                 for (name, &place) in &part.by_name {
                     if let Some(member) = members.get(name) {
                         self.walk(place, member, levels, left)?;
@@ -172,6 +185,12 @@ impl Steps {
                     members
                         .values()
                         .try_for_each(|member| self.walk(place, member, levels, left))?;
+                }
+                for &place in &part.names {
+                    members
+                        .keys()
+                        .map(|name| Value::String(name.clone()))
+                        .try_for_each(|name| self.walk(place, &name, levels, left))?;
                 }
             }
             Value::Array(elements) => {
@@ -309,9 +328,11 @@ impl<'s> Reader<'s> {
         for keyword in OF_MEMBERS {
             self.all(schema.get(keyword), scope, &mut part.members)?;
         }
+        self.all(schema.get("propertyNames"), scope, &mut part.names)?;
         for keyword in OF_ELEMENTS {
             self.all(schema.get(keyword), scope, &mut part.elements)?;
         }
+        part.cost = Cost::new(schema, &self.patterns);
         Ok(part)
     }
 
@@ -356,15 +377,17 @@ impl<'s> Reader<'s> {
     }
 
     fn pattern(&mut self, pattern: &'s str) -> Result<(), Unusable> {
-        if self.patterns.insert(pattern) {
-            self.pattern_bytes += pattern.len();
+        if self.patterns.contains_key(pattern) {
+            return Ok(());
         }
-        if self.patterns.len() > MAX_PATTERNS || self.pattern_bytes > MAX_PATTERN_BYTES {
+        self.pattern_bytes += pattern.len();
+        if self.patterns.len() == MAX_PATTERNS || self.pattern_bytes > MAX_PATTERN_BYTES {
             return Err(unusable(&format!(
                 "it has more than {MAX_PATTERNS} regular expressions, or more than \
                  {MAX_PATTERN_BYTES} bytes of them"
             )));
         }
+        self.patterns.insert(pattern, Pattern::new(pattern));
         Ok(())
     }
 }

@@ -211,7 +211,80 @@ fn arguments_take_as_many_steps_as_there_is_time_for() {
     assert!(told(4).iter().all(|(path, _)| path == "/a/a/a/a"));
     let one = |message: &str| vec![(String::new(), message.to_owned())];
     assert_eq!(told(14), one("the value is not valid, and too large to tell where"));
-    assert_eq!(told(100), one("it takes too many steps to check the value"));
+    let too_long = "the value is too large to check against the schema, which would take more \
+                    than 1500000 steps";
+    assert_eq!(told(100), one(too_long));
+}
+
+/// A keyword can take long on its own.
+#[test]
+fn arguments_that_one_keyword_checks_for_long_are_refused() {
+    let times = |n: usize, schema: Value| {
+        let all = vec![json!({ "$ref": "#/$defs/a" }); n];
+        json!({ "allOf": all, "$defs": { "a": schema } })
+    };
+    let mixed: Vec<_> = (0..4000).flat_map(|n| [json!(n.to_string()), json!([n])]).collect();
+    let required: Vec<_> = (0..1000).map(|n| n.to_string()).collect();
+    let counted = "^(a|b)*a(a|b){300}$";
+    let names: JsonObject = (0..2000).map(|n| (format!("b{n:0100}"), json!(1))).collect();
+    for (schema, value) in [
+        (times(2000, json!({ "pattern": "^a[a-z]*$" })), json!("a".repeat(100_000))),
+        (json!({ "pattern": counted }), json!("ab".repeat(10_000))),
+        (json!({ "patternProperties": { counted: {} } }), names.clone().into()),
+        (json!({ "propertyNames": { "pattern": counted } }), names.into()),
+        (times(2000, json!({ "enum": mixed })), json!("value")),
+        (times(2000, json!({ "const": mixed })), json!(mixed)),
+        (json!({ "uniqueItems": true }), json!(vec![json!([]); 1_000_000])),
+        (times(2000, json!({ "maxLength": 9 })), json!("a".repeat(100_000))),
+        (times(2000, json!({ "required": required })), json!({ "a": 1, "b": 2 })),
+        (
+            times(2000, json!({ "properties": { "a": {}, "b": {} } })),
+            json!({ "b".repeat(1 << 20): 1 }),
+        ),
+    ] {
+        let definitions = schema.get("$defs").cloned().unwrap_or_else(|| json!({}));
+        let schema = json!({ "properties": { "value": schema }, "$defs": definitions });
+        let told = violations_of_call(schema.clone(), &json!({ "value": value }));
+        let is_too_long = |(_, message): &(_, String)| message.contains("too large to check");
+        assert!(told.iter().any(is_too_long), "{told:?}");
+    }
+}
+
+#[test]
+fn large_arguments_are_checked() {
+    let row = json!({ "properties": { "id": { "type": "integer" } }, "required": ["id"] });
+    for (schema, value) in [
+        (json!({ "pattern": "^data:[a-z/]+;base64,[A-Za-z0-9+/]*=*$" }), {
+            json!(format!("data:image/png;base64,{}", "abcd".repeat(500_000)))
+        }),
+        (json!({ "items": row }), json!(vec![json!({ "id": 1, "name": "Ada" }); 50_000])),
+        (json!({ "items": { "type": "integer" }, "uniqueItems": true }), {
+            json!((0..50_000).collect::<Vec<_>>())
+        }),
+    ] {
+        let schema = json!({ "properties": { "value": schema } });
+        assert_eq!(violations_of_call(schema.clone(), &json!({ "value": value })), []);
+    }
+}
+
+#[test]
+fn unique_elements_differ_as_json_schema_says() {
+    for (elements, unique) in [
+        (json!([1, 1.0]), false),
+        (json!([0, -0.0]), false),
+        (json!([1, "1", true, null, 1.5, [1], { "a": 1 }]), true),
+        (json!([[], [[]], [[[]]], {}]), true),
+        (json!([{ "a": 1, "b": [2] }, { "b": [2.0], "a": 1 }]), false),
+        (json!([9_007_199_254_740_993_u64, 9_007_199_254_740_992_u64]), true),
+        (json!([18_446_744_073_709_551_615_u64, 1e300, -1]), true),
+    ] {
+        let schema = json!({ "properties": { "a": { "uniqueItems": true } } });
+        let told = violations_of_call(schema, &json!({ "a": elements }));
+        let expected = [("/a".to_owned(), "the value has non-unique elements".to_owned())];
+        assert_eq!(told, if unique { &[][..] } else { &expected[..] }, "{elements}");
+    }
+    let schema = json!({ "properties": { "a": { "uniqueItems": false } } });
+    assert_eq!(violations_of_call(schema, &json!({ "a": [1, 1] })), []);
 }
 
 #[test]

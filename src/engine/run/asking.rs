@@ -147,7 +147,7 @@ impl<'p, C: Caller> Run<'p, C> {
             None => self.arguments(site),
         };
         let called = arguments.and_then(|arguments| {
-            let arguments = self.caller.prepare(site.site, arguments)?;
+            let arguments = self.prepare(site.site, arguments)?;
             let step = &self.plan.steps()[id.step];
             let call = Attempts::new(id, site, arguments, step.timeout, step.retry, now);
             let mut call = call.resumed(begun, asked.attempts, answered);

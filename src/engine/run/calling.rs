@@ -4,6 +4,7 @@ use std::{
     future::ready,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::FutureExt;
@@ -25,6 +26,9 @@ use crate::{
     random,
 };
 
+/// How long arguments may be prepared before other tasks have their turn.
+const LONG: Duration = Duration::from_millis(1);
+
 /// The id of a run that is nested at this place of another: who uses it as an idempotency
 /// key gets the same one when the step is tried again.
 fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
@@ -43,12 +47,27 @@ impl<'p, C: Caller> Run<'p, C> {
         arguments: JsonObject,
         now: Instant,
     ) -> Result<(), StepError> {
-        let arguments = self.caller.prepare(site.site, arguments)?;
+        let arguments = self.prepare(site.site, arguments)?;
         let step = &self.plan.steps()[id.step];
         let mut call = Attempts::new(id, site, arguments, step.timeout, step.retry, now);
         self.attempt(&mut call, now)?;
         self.calls.push(call);
         Ok(())
+    }
+
+    /// Makes arguments fit their tool. If that took long, other tasks have their turn before
+    /// the next step or element starts.
+    pub(super) fn prepare(
+        &mut self,
+        site: usize,
+        arguments: JsonObject,
+    ) -> Result<JsonObject, StepError> {
+        let begun = Instant::now();
+        let prepared = self.caller.prepare(site, arguments);
+        if begun.elapsed() > LONG {
+            self.left = 0;
+        }
+        prepared
     }
 
     /// Calls the tool of a call once.

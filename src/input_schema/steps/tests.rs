@@ -26,8 +26,9 @@ fn each_schema_that_applies_to_a_value_is_a_step() {
         (json!({ "$ref": "#/%24defs/a", "$defs": { "a": {} } }), json!(1), 2),
         (json!({ "$ref": "other", "$defs": { "a": { "$id": "other", "not": {} } } }), json!(1), 3),
         (json!({ "items": { "type": "integer" } }), json!([1, 2, 3]), 4),
-        (json!({ "additionalProperties": {} }), json!({ "a": 1, "b": 2 }), 3),
-        (json!({ "dependentSchemas": { "a": {} } }), json!({}), 2),
+        // Each name is looked for among those that have a schema of their own.
+        (json!({ "additionalProperties": {} }), json!({ "a": 1, "b": 2 }), 9),
+        (json!({ "dependentSchemas": { "a": {} } }), json!({}), 5),
         // To look for the member is one, and what applies to it another.
         (json!({ "properties": { "a": {} } }), json!({ "a": 1, "b": 2 }), 3),
         (json!({ "properties": { "a": {}, "b": {} } }), json!({ "b": 1 }), 3),
