@@ -2,8 +2,8 @@
 //!
 //! A filter lets tools, prompts, resources and resource templates through by name or
 //! URI, and tools also by their annotations. What it does not let through is neither
-//! listed nor reached: a `tools/call`, `prompts/get`, `resources/read`, a read of a
-//! directory, a subscription and a completion are answered as by a
+//! listed nor reached: a `tools/call`, `prompts/get`, `resources/read`, `skills/get`, a
+//! read of a directory, a subscription and a completion are answered as by a
 //! [`Router`](crate::adapter::Router) that has no such thing, without asking the
 //! service. (A single server may say in other words that it does not have something;
 //! who compares the two can tell what is hidden from what is not there.) To
@@ -82,8 +82,7 @@
 //! # What it leaves alone
 //!
 //! The contents of what was allowed, though they may be under another URI, and links
-//! to resources in a tool's result; tasks, skills and requests that are not
-//! of the protocol.
+//! to resources in a tool's result; tasks and requests that are not of the protocol.
 
 mod completion;
 
@@ -368,6 +367,7 @@ impl InterceptInformed for FilterRule {
         let (kind, page) = match memo {
             // A directory is a list that is none of all there is.
             Remembered::Nothing => {
+                reply.retain_skills(|uri| rule.settings.permit(ItemKind::Resource, uri));
                 return reply.retain_items(|item| rule.settings.permit_item(&item));
             }
             Remembered::Completion(completion) => {

@@ -1,4 +1,6 @@
-use rmcp::model::{ErrorData, Prompt, Resource, ResourceTemplate, ServerResult, Tool};
+use rmcp::model::{
+    ErrorData, Prompt, Resource, ResourceTemplate, ServerResult, Skill, SkillResources, Tool,
+};
 
 use super::{ItemKind, Reply};
 
@@ -64,6 +66,24 @@ impl Reply {
                 let templates = &mut list.resource_templates;
                 templates.retain_mut(|template| keep(ItemMut::ResourceTemplate(template)));
             }
+            _ => (),
+        }
+    }
+
+    /// Keeps the skills of a list, and the files of skills, whose URI `keep` wants; does
+    /// nothing if the reply has no skills.
+    pub(crate) fn retain_skills(&mut self, keep: impl Fn(&str) -> bool) {
+        let retain_files = |skill: &mut Skill| {
+            if let SkillResources::Files(files) = &mut skill.resources {
+                files.retain(|file| keep(&file.uri));
+            }
+        };
+        match self.result_mut() {
+            Some(ServerResult::ListSkillsResult(list)) => {
+                list.skills.retain(|skill| keep(&skill.uri));
+                list.skills.iter_mut().for_each(retain_files);
+            }
+            Some(ServerResult::GetSkillResult(result)) => retain_files(&mut result.skill),
             _ => (),
         }
     }

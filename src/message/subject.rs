@@ -64,6 +64,7 @@ impl<'r> Subject<'r> {
             Message::ReadResourceDirectoryRequest(read) => {
                 Self::Item(ItemKind::Resource, &read.params.uri)
             }
+            Message::GetSkillRequest(get) => Self::Item(ItemKind::Resource, &get.params.uri),
             Message::SubscribeRequest(subscribe) => {
                 Self::Item(ItemKind::Resource, &subscribe.params.uri)
             }
@@ -124,6 +125,7 @@ impl Request {
             Message::GetPromptRequest(get) => &mut get.params.name,
             Message::ReadResourceRequest(read) => &mut read.params.uri,
             Message::ReadResourceDirectoryRequest(read) => &mut read.params.uri,
+            Message::GetSkillRequest(get) => &mut get.params.uri,
             Message::SubscribeRequest(subscribe) => &mut subscribe.params.uri,
             Message::UnsubscribeRequest(unsubscribe) => &mut unsubscribe.params.uri,
             Message::CompleteRequest(complete) => match &mut complete.params.r#ref {

@@ -105,6 +105,17 @@ where
     reply.tools().expect("tools").tools.iter().map(|tool| tool.name.to_string()).collect()
 }
 
+/// A skill with these files beside its `SKILL.md`.
+fn skill(uri: &str, others: &[&str]) -> Value {
+    let file = |uri: &str| json!({ "uri": uri, "digest": format!("sha256:{:064}", 0), "size": 1 });
+    let files: Vec<_> = [uri].iter().chain(others).map(|uri| file(uri)).collect();
+    json!({
+        "uri": uri,
+        "frontmatter": { "name": "a", "description": "A skill" },
+        "resources": files,
+    })
+}
+
 /// The result as JSON.
 fn result(reply: &Reply) -> Value {
     serde_json::to_value(reply.result().expect("a result")).expect("JSON")
@@ -146,6 +157,13 @@ impl Library {
                     { "uriTemplate": "file://static", "name": "s" },
                 ],
             }),
+            "skills/list" => json!({
+                "skills": [
+                    skill("web://a/SKILL.md", &["file:///a/key"]),
+                    skill("file:///b/SKILL.md", &[]),
+                ],
+            }),
+            "skills/get" => json!({ "skill": skill("web://a/SKILL.md", &["file:///a/key"]) }),
             "resources/read" => json!({
                 "contents": [{ "uri": "file:///other", "text": "left alone" }],
             }),
@@ -205,6 +223,13 @@ async fn what_is_hidden_is_refused_as_unknown_by_all_that_asks_for_it() {
             json!({ "uri": "web://a" }),
             ItemKind::Resource,
             "file:///etc",
+        ),
+        (
+            "skills/get",
+            json!({ "uri": "file:///b/SKILL.md" }),
+            json!({ "uri": "web://a/SKILL.md" }),
+            ItemKind::Resource,
+            "file:///b/SKILL.md",
         ),
         (
             "resources/subscribe",
@@ -322,6 +347,12 @@ async fn lists_lose_what_is_hidden_and_keep_the_rest() {
             "resources/templates/list",
             json!({}),
             json!({ "resourceTemplates": [{ "uriTemplate": "db://{table}/rows", "name": "r" }] }),
+        ),
+        ("skills/list", json!({}), json!({ "skills": [skill("web://a/SKILL.md", &[])] })),
+        (
+            "skills/get",
+            json!({ "uri": "web://a/SKILL.md" }),
+            json!({ "skill": skill("web://a/SKILL.md", &[]) }),
         ),
     ] {
         let service = Library::default().under(&denying());

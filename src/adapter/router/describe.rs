@@ -1,10 +1,11 @@
 use std::fmt::Write as _;
 
 use rmcp::model::{
-    JsonObject, PromptsCapability, ResourcesCapability, ServerConfig, ToolsCapability,
+    JsonObject, PromptsCapability, ResourcesCapability, SKILLS_EXTENSION_ID, ServerConfig,
+    ToolsCapability,
 };
 
-use super::shared::Shared;
+use super::{service::has_skills, shared::Shared};
 
 /// How much of a backend's instructions is passed on.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
@@ -38,6 +39,14 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
     }
     if unknown || known().any(|capabilities| capabilities.completions.is_some()) {
         capabilities.completions = Some(JsonObject::new());
+    }
+    if let Some(owner) = shared.owner(has_skills)
+        && let Some(described) = &described[owner]
+        && let Some(declared) = &described.capabilities.extensions
+        && let Some(skills) = declared.get(SKILLS_EXTENSION_ID)
+    {
+        let extensions = capabilities.extensions.get_or_insert_default();
+        extensions.insert(SKILLS_EXTENSION_ID.to_owned(), skills.clone());
     }
 
     let mut instructions = base.instructions.take().unwrap_or_default();

@@ -68,8 +68,9 @@
 //! unknown, and completes to nothing. The router itself is always ready, and a
 //! call waits until its backend is.
 //!
-//! Tasks, log levels, skills, directories of resources and custom requests are
-//! method not found.
+//! Skills, and the directories of resources that belong to them, are those of the only
+//! backend that declares the extension, or of the only backend. Tasks, log levels and
+//! custom requests are method not found.
 //!
 //! # Examples
 //!

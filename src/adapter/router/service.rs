@@ -9,7 +9,7 @@ use std::{
 use futures::future::{BoxFuture, FutureExt};
 use rmcp::model::{
     ClientRequest, CompleteResult, CompletionInfo, ErrorCode, ErrorData, Prompt, Reference,
-    Resource, ResourceTemplate, ServerResult, Tool,
+    Resource, ResourceTemplate, SKILLS_EXTENSION_ID, ServerCapabilities, ServerResult, Tool,
 };
 use tower::BoxError;
 use tower_service::Service;
@@ -34,6 +34,8 @@ enum Wanted {
     Resource(String),
     Subscription(String),
     Completion,
+    /// By its method, which no other backend knows.
+    Skills(String),
 }
 
 /// Response future of [`Router`].
@@ -72,14 +74,16 @@ impl Service<Request> for Router {
     fn call(&mut self, request: Request) -> Self::Future {
         let shared = self.shared.clone();
         ResponseFuture(match request.subject() {
-            Subject::Item(kind, name) if !reads_directory(&request) => {
-                match shared.way(kind, name) {
-                    Way::To(place) => State::Sent(Sent::new(shared, place, request)),
-                    Way::Look => State::Working(look(shared, request).boxed()),
-                    Way::Contested => State::Answered(Some(refuse(kind, name, true))),
-                    Way::Nowhere => State::Answered(Some(refuse(kind, name, false))),
-                }
-            }
+            _ if is_of_skills(request.message()) => match shared.owner(has_skills) {
+                Some(place) => State::Sent(Sent::new(shared, place, request)),
+                None => State::Answered(Some(Reply::method_not_found(request.method().to_owned()))),
+            },
+            Subject::Item(kind, name) => match shared.way(kind, name) {
+                Way::To(place) => State::Sent(Sent::new(shared, place, request)),
+                Way::Look => State::Working(look(shared, request).boxed()),
+                Way::Contested => State::Answered(Some(refuse(kind, name, true))),
+                Way::Nowhere => State::Answered(Some(refuse(kind, name, false))),
+            },
             Subject::List(kind, _) => State::Working(list(shared, kind, request).map(Ok).boxed()),
             _ if matches!(request.message(), ClientRequest::PingRequest(_)) => {
                 State::Answered(Some(ServerResult::empty(()).into()))
@@ -89,9 +93,21 @@ impl Service<Request> for Router {
     }
 }
 
-/// It is about a resource, but a router does not know how to do it.
-fn reads_directory(request: &Request) -> bool {
-    matches!(request.message(), ClientRequest::ReadResourceDirectoryRequest(_))
+/// Whether a request is one of the skills extension, which names no backend: it goes to
+/// the only one that has skills.
+const fn is_of_skills(message: &ClientRequest) -> bool {
+    matches!(
+        message,
+        ClientRequest::ListSkillsRequest(_)
+            | ClientRequest::GetSkillRequest(_)
+            | ClientRequest::ReadResourceDirectoryRequest(_)
+    )
+}
+
+/// Whether a backend declares the skills extension.
+pub(super) fn has_skills(capabilities: &ServerCapabilities) -> bool {
+    let extensions = capabilities.extensions.as_ref();
+    extensions.is_some_and(|extensions| extensions.contains_key(SKILLS_EXTENSION_ID))
 }
 
 async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
@@ -232,6 +248,7 @@ impl Wanted {
                 }
                 Self::Completion
             }
+            message if is_of_skills(message) => Self::Skills(message.method().to_owned()),
             _ => Self::Completion,
         }
     }
@@ -246,6 +263,7 @@ impl Wanted {
                 let message = format!("the resource `{uri}` cannot be subscribed to");
                 ErrorData::invalid_params(message, None).into()
             }
+            Self::Skills(method) => Reply::method_not_found(mem::take(method)),
             Self::Completion => {
                 let nothing = CompleteResult::new(CompletionInfo::default());
                 ServerResult::CompleteResult(nothing).into()

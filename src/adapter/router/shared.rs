@@ -12,7 +12,7 @@ use futures::{
     future::{self, BoxFuture, FutureExt},
     stream::{FuturesUnordered, StreamExt},
 };
-use rmcp::model::{ErrorData, Prompt, Resource, ResourceTemplate, Tool};
+use rmcp::model::{ErrorData, Prompt, Resource, ResourceTemplate, ServerCapabilities, Tool};
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 use tracing::Instrument;
 
@@ -134,6 +134,19 @@ impl Shared {
             handed_out: HandedOut::default(),
             told: Mutex::default(),
             background: Mutex::default(),
+        }
+    }
+
+    /// The place of the backend that alone has a capability that cannot be shared; of a
+    /// single backend that is not known yet, it is assumed.
+    pub(super) fn owner(&self, has: impl Fn(&ServerCapabilities) -> bool) -> Option<usize> {
+        let is_single = self.backends.len() == 1;
+        let mut owners = self.backends.iter().enumerate().filter(|(_, backend)| {
+            backend.describe().map_or(is_single, |described| has(&described.capabilities))
+        });
+        match (owners.next(), owners.next()) {
+            (Some((place, _)), None) => Some(place),
+            _ => None,
         }
     }
 

@@ -1,9 +1,10 @@
 use std::sync::{Arc, Mutex};
 
+use mcp_composite::adapter::router::Router;
 use rmcp::model::{ServerCapabilities, ServerConfig};
 use serde_json::json;
 
-use super::{Server, names, router};
+use super::{Server, error_of, names, router};
 
 fn described(capabilities: ServerCapabilities, instructions: &str) -> ServerConfig {
     ServerConfig::new(capabilities).with_instructions(instructions)
@@ -92,6 +93,51 @@ async fn a_backend_is_only_asked_for_what_it_says_it_has() {
     assert_eq!(names(&router, "resources/templates/list").await, [""; 0]);
     assert_eq!(names(&router, "tools/list").await, ["a_x"]);
     assert_eq!(server.asked(), ["prompts/list -", "tools/list -"]);
-    let unknown = super::error_of(&router, "prompts/get", json!({ "name": "a_q" })).await;
+    let unknown = error_of(&router, "prompts/get", json!({ "name": "a_q" })).await;
     assert_eq!(unknown, Some((-32602, "unknown prompt `a_q`".into())));
+}
+
+/// Nothing in a request for skills names a backend.
+#[tokio::test(start_paused = true)]
+async fn skills_are_those_of_the_only_backend_that_has_some() {
+    let skills = || {
+        let capabilities = ServerCapabilities::builder().enable_skills_with_directory_read();
+        ServerConfig::new(capabilities.build())
+    };
+    let none = || ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+    let declared = |router: &Router| {
+        let described = router.describe(ServerConfig::new(ServerCapabilities::default()));
+        described.capabilities.extensions.is_some()
+    };
+    let requests = [
+        ("skills/list", json!({})),
+        ("skills/get", json!({ "uri": "skill://a/SKILL.md" })),
+        ("resources/directory/read", json!({ "uri": "skill://a" })),
+    ];
+
+    let (owner, other) = (Server::default(), Server::default());
+    let one = router([
+        other.backend("a").description(move || Some(none())),
+        owner.backend("b").description(move || Some(skills())),
+    ]);
+    assert!(declared(&one));
+    for (method, params) in &requests {
+        let told = error_of(&one, method, params.clone()).await;
+        assert_eq!(told, Some((-32603, "not scripted".into())), "{method} reaches its owner");
+    }
+    assert_eq!(owner.asked().len(), requests.len());
+    assert_eq!(other.asked(), [""; 0]);
+
+    let two = router([
+        other.backend("a").description(move || Some(skills())),
+        owner.backend("b").description(move || Some(skills())),
+    ]);
+    let unknown = router([other.backend("a")]);
+    assert!(!declared(&two));
+    for (method, params) in &requests {
+        let told = error_of(&two, method, params.clone()).await;
+        assert_eq!(told.map(|(code, _)| code), Some(-32601), "{method}");
+        let told = error_of(&unknown, method, params.clone()).await;
+        assert_eq!(told.map(|(code, _)| code), Some(-32603), "{method} of a single backend");
+    }
 }
