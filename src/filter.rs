@@ -61,17 +61,21 @@
 //!
 //! # URIs
 //!
-//! A URI is compared as it is written, and, if that is another one, as servers may read
-//! it: with its scheme in lower case, without needless escapes, and without `.` and `..` in
-//! its path, which URLs and file systems do not read quite alike. Where it leads by any of
-//! that must be let through, so `file:///a/../secret` and `file:///%73ecret` are no ways
-//! around a rule. Nor must it be denied in other spellings: `file:/secret`,
-//! `file://localhost/secret`, `https://H:443/x` for `https://h/x`, with a fragment, with
-//! other escapes than the rule or none, with `é` for `%C3%A9`. A URI with control
-//! characters in it or white space around it is let through by no rule about URIs, since
-//! parsers leave these out. Write rules for URIs in their usual spelling: with scheme and
-//! host in lower case, without `..` and needless escapes, and with digits of others in
-//! upper case.
+//! A rule applies to a URI as it is written and to its other spellings:
+//!
+//! - Where URL parsers and file systems say that it leads, a rule must allow it: with the
+//!   scheme in lower case, without needless escapes, and without `.` and `..` in the path.
+//!   So neither `file:///a/../secret` nor `file:///%73ecret` gets around a rule.
+//! - No rule may deny it in a spelling that servers commonly treat as the same:
+//!   `file:/secret`, `file://localhost/secret`, `file:///secret/` or `file:////secret` for
+//!   `file:///secret`; `https://me@H.:0443/x` for `https://h/x`; another form of an IP
+//!   address; a fragment; `é` for `%C3%A9`.
+//!
+//! No rule allows a URI with control characters in it or white space around it, because
+//! parsers remove them. A URI that is denied by its exact text may be written in any
+//! spelling. Write patterns in the usual one: scheme and host in lower case, no `..`, no
+//! needless escapes, escapes in upper case. International host names are compared as they
+//! are written: deny `bücher.example` and `xn--bcher-kva.example`.
 //!
 //! A server may know a resource by still other URIs, such as one with another host, and a
 //! tool by other names than it lists, in another case say. So allow what clients may use
@@ -100,7 +104,7 @@ use crate::{
     lookout::{Lookout, Missed, Page},
     message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
     pattern::{Patterns, Selection, Unmatched},
-    uri::Readings,
+    uri::{self, Readings},
 };
 
 /// Decides what clients of the service that it wraps may see and use.
@@ -152,6 +156,8 @@ struct Settings {
     prompts: Selection,
     resources: Selection,
     resource_templates: Selection,
+    /// The canonical spellings of the resources that are denied by their exact URI.
+    denied_uris: Arc<HashSet<String>>,
     read_only_only: bool,
     hide_destructive: bool,
     of: Option<String>,
@@ -183,6 +189,9 @@ impl FilterLayer {
     /// Sets which resources are let through, by URI.
     #[must_use]
     pub fn resources(mut self, resources: Selection) -> Self {
+        let denied = resources.denied();
+        let exact = denied.iter().filter(|pattern| denied.has_text(pattern));
+        self.settings.denied_uris = Arc::new(exact.flat_map(uri::canonical).collect());
         self.settings.resources = resources;
         self
     }
@@ -506,13 +515,17 @@ impl Settings {
         let selections = [Some(self.selection(kind)), is_resource.then_some(&self.resources)];
         let selections = || selections.iter().flatten();
         let selects = |name: &str| selections().all(|selection| selection.selects(name));
-        let denies = |name: &str| selections().any(|selection| selection.denied().matches(name));
         if kind.is_named() || is_template || !self.concern(kind) {
             return selects(name);
         }
-        selects(name)
+        let denies = |uri: &str| {
+            self.denied_uris.contains(uri)
+                || selections().any(|selection| selection.denied().matches(uri))
+        };
+        let permits = |uri: &str| selects(uri) && !self.denied_uris.contains(uri);
+        permits(name)
             && Readings::of(name).is_some_and(|readings| {
-                readings.places.iter().all(|place| selects(place))
+                readings.places.iter().all(|place| permits(place))
                     && !readings.others.iter().any(|other| denies(other))
             })
     }

@@ -1,42 +1,49 @@
-//! Other spellings of a URI, by which a server may know the same resource.
+//! Equivalent spellings of a URI, under which a server may know the same resource.
 
-/// How servers may read a URI that do not take it as it is written, without that.
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The spellings that a server may treat as the same URI, without the URI itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// Where it leads: what is a rule for one of these is a rule for the URI, whether it
-    /// allows or denies.
+    /// Where URL parsers and file systems say that the URI leads. A rule for one of these
+    /// is a rule for the URI, whether it allows or denies.
     pub(crate) places: Vec<String>,
-    /// What else may be meant by it. Honest URIs have such readings, too, that nobody
-    /// allows, so they are for rules that deny.
+    /// Spellings that only some servers treat as the same. They count for rules that deny,
+    /// because no rule allows them for most harmless URIs.
     pub(crate) others: Vec<String>,
 }
 
 impl Readings {
-    /// Takes a URI as parsers and file systems do.
+    /// Returns the spellings of a URI as URL parsers and file systems read it.
     ///
-    /// `None` if they leave out some of its characters, so that it may be any other:
-    /// control characters, and white space around it.
+    /// Returns `None` if a parser would remove some of its characters, so that it may stand
+    /// for any other URI: control characters, and white space around it or before a `#`.
     ///
-    /// The scheme is in lower case and what needs no escape has none; neither have `/` and
-    /// `\`, which is one ([RFC 3986, section 6.2.2], and the [URL standard]). `.` and `..`
-    /// are taken out of the path, once as URLs are read, and once as file systems read
-    /// paths: with `//` for `/`, and to which `?` is a character like any other. Other
-    /// readings are those with the host in lower case, without what `file:` and web
-    /// addresses can do without, without the fragment, without any escape and with all that
-    /// there can be.
+    /// `places` have the scheme in lower case, no needless escapes, `/` for `\`
+    /// ([RFC 3986, section 6.2.2], and the [URL standard]), and neither `.` nor `..` in the
+    /// path. These are removed once as in URLs, and once as in paths of file systems, where
+    /// `//` is `/` and `?` is a character like any other. `others` add: the
+    /// [canonical](canonical) spellings; the host as [`with_usual_host`] writes it; no
+    /// fragment; `/` for `//`; no `/` at the end; every escape removed, or added where a
+    /// URI allows no such character.
     ///
     /// [RFC 3986, section 6.2.2]: https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2
     /// [URL standard]: https://url.spec.whatwg.org/#url-parsing
     pub(crate) fn of(uri: &str) -> Option<Self> {
-        if uri.trim() != uri || uri.contains(char::is_control) {
+        let before_fragment = uri.split('#').next().unwrap_or_default();
+        if uri.trim() != uri || before_fragment.trim_end() != before_fragment {
             return None;
         }
-        let (scheme, rest) = uri.split_at(uri.find(':').map_or(0, |colon| colon + 1));
+        if uri.contains(char::is_control) {
+            return None;
+        }
+        let (scheme, rest) = split_scheme(uri);
         if is_plain(scheme, rest) {
             return Some(Self::default());
         }
-        let (scheme, rest) = (scheme.to_ascii_lowercase(), without_escapes(rest));
-        let is_new = |known: &[String], new: &String| new != uri && !known.contains(new);
+        let (scheme, written) = (scheme.to_ascii_lowercase(), rest);
+        let rest = without_escapes(written);
+        let is_new = |known: &[String], new: &str| new != uri && !known.iter().any(|it| it == new);
         let mut places = Vec::new();
         for place in places_of(&scheme, &rest, false) {
             if is_new(&places, &place) {
@@ -45,20 +52,23 @@ impl Readings {
         }
         let mut others = Vec::new();
         let mut note = |other: String| {
-            if is_new(&places, &other) && !others.contains(&other) {
+            if is_new(&places, &other) && is_new(&others, &other) {
                 others.push(other);
             }
         };
-        for place in places_of(&scheme, &with_usual_host(&scheme, &rest), scheme == "file:") {
-            note(escaped(&place));
-            note(unescaped(&place));
-            if let Some((before, _)) = place.split_once('#') {
-                note(before.to_owned());
-                note(escaped(before));
-                note(unescaped(before));
+        for place in places_of(&scheme, &with_usual_host(&scheme, &rest), true) {
+            let before_fragment = place.split_once('#').map(|(before, _)| before);
+            for spelling in [Some(&*place), before_fragment].into_iter().flatten() {
+                let ends_path = scheme == "file:" || !spelling.contains('?');
+                let trimmed = ends_path.then(|| without_last_slashes(&scheme, spelling));
+                for spelling in [Some(spelling), trimmed].into_iter().flatten() {
+                    note(escaped(spelling));
+                    note(unescaped(spelling));
+                    note(spelling.to_owned());
+                }
             }
-            note(place);
         }
+        canonical_spellings(&scheme, written).into_iter().for_each(note);
         Some(Self { places, others })
     }
 
@@ -68,7 +78,49 @@ impl Readings {
     }
 }
 
-/// Whether a URI without control characters has no other reading. To ask costs no memory.
+/// Returns the spellings that all equivalent spellings of a URI have in common, one for each
+/// way to read it.
+///
+/// They have no fragment, the host as [`with_usual_host`] writes it, single slashes, no `.`,
+/// `..` or `/` at the end of the path, and escapes only for what would otherwise have another
+/// meaning or cannot stand in a URI. Most URIs have one such spelling. Those with escaped
+/// slashes, or with both `//` and `..`, have several, because URL parsers and file systems
+/// disagree about them.
+pub(crate) fn canonical(uri: &str) -> Vec<String> {
+    let (scheme, rest) = split_scheme(uri);
+    canonical_spellings(&scheme.to_ascii_lowercase(), rest)
+}
+
+fn canonical_spellings(scheme: &str, rest: &str) -> Vec<String> {
+    let mut spellings = Vec::new();
+    for rest in [without_escapes(rest), with_escaped_slashes(scheme, rest)] {
+        let rest = with_usual_host(scheme, &rest);
+        let (authority, rest) = authority(&rest);
+        let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
+        let (path, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+        let start = format!("{scheme}{}", with_needed_escapes(authority, b"%"));
+        let query = with_needed_escapes(query, b"#%");
+        // URLs have empty segments, which `..` removes; file systems join slashes first.
+        let as_url = with_single_slashes(&without_dots(path));
+        let as_file = without_dots(&with_single_slashes(path));
+        for path in [as_url, as_file] {
+            let uri = format!("{start}{}", with_needed_escapes(&path, b"?#%/\\"));
+            let spelling = format!("{}{query}", without_last_slashes(scheme, &uri));
+            if !spellings.contains(&spelling) {
+                spellings.push(spelling);
+            }
+        }
+    }
+    spellings
+}
+
+/// Splits a URI behind the colon of its scheme.
+fn split_scheme(uri: &str) -> (&str, &str) {
+    uri.split_at(uri.find(':').map_or(0, |colon| colon + 1))
+}
+
+/// Returns `true` if a URI without control characters has no other spelling. Allocates
+/// nothing.
 fn is_plain(scheme: &str, rest: &str) -> bool {
     let needs_reading =
         |byte: u8| !byte.is_ascii() || needs_escape(byte) || b"%\\#".contains(&byte);
@@ -81,20 +133,37 @@ fn is_plain(scheme: &str, rest: &str) -> bool {
     }
     if scheme == "file:" {
         return rest.strip_prefix("///").is_some_and(|path| {
-            !path.starts_with('/') && !path.contains("//") && !path.contains('?')
+            !path.starts_with('/')
+                && !path.contains("//")
+                && !path.contains('?')
+                && !path.ends_with('/')
         });
     }
-    let (authority, path) = authority(rest);
-    let is_usual = match usual_port(scheme) {
-        Some(port) => {
-            authority.len() > 2
-                && path.starts_with('/')
-                && !authority.contains('@')
-                && !authority.ends_with(port)
-        }
-        None => true,
+    let (authority, after) = authority(rest);
+    let (path, query) = after.split_at(after.find('?').unwrap_or(after.len()));
+    let has_usual_path = match usual_port(scheme) {
+        Some(_) => authority.len() > 2 && (path == "/" || !path.ends_with('/') && !path.is_empty()),
+        None => !path.ends_with('/'),
     };
-    is_usual && !authority.contains(|c: char| c.is_ascii_uppercase()) && !path.contains("?..")
+    has_usual_path
+        && !path.contains("//")
+        && !query.starts_with("?..")
+        && is_usual_authority(scheme, authority)
+}
+
+/// Returns `true` if [`with_usual_host`] would not change an authority.
+fn is_usual_authority(scheme: &str, authority: &str) -> bool {
+    let Some(server) = authority.strip_prefix("//") else { return authority.is_empty() };
+    let (host, port) = split_port(server);
+    let is_number = |host: &str| {
+        // The last label decides whether a URL parser reads the host as an IPv4 address.
+        let last = host.rsplit('.').next().unwrap_or_default();
+        last.starts_with(|c: char| c.is_ascii_digit())
+    };
+    !authority.contains(|c: char| c.is_ascii_uppercase() || c == '@')
+        && !host.ends_with('.')
+        && port.is_none_or(|port| usual_digits(scheme, port) == Some(port))
+        && (usual_port(scheme).is_none() || !host.starts_with('[') && !is_number(host))
 }
 
 /// Parts `//host` from what is behind it.
@@ -106,49 +175,138 @@ fn authority(rest: &str) -> (&str, &str) {
     rest.split_at(end)
 }
 
-/// The port of a web address that has none, with its colon.
+/// The default port of a web address.
 fn usual_port(scheme: &str) -> Option<&'static str> {
     match scheme {
-        "http:" | "ws:" => Some(":80"),
-        "https:" | "wss:" => Some(":443"),
-        "ftp:" => Some(":21"),
+        "http:" | "ws:" => Some("80"),
+        "https:" | "wss:" => Some("443"),
+        "ftp:" => Some("21"),
         _ => None,
     }
 }
 
-/// With the host as it is usually written, where a URI can do with another or without.
-fn with_usual_host(scheme: &str, rest: &str) -> String {
-    if let Some(port) = usual_port(scheme) {
-        let rest = format!("//{}", rest.trim_start_matches('/'));
-        let (host, path) = authority(&rest);
-        let host = host[2..].rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
-        let host = host.strip_suffix(port).unwrap_or(&host);
-        let slash = if path.starts_with('/') { "" } else { "/" };
-        return format!("//{host}{slash}{path}");
+/// Splits a server into its host and what follows the colon of a port.
+fn split_port(server: &str) -> (&str, Option<&str>) {
+    match server.rsplit_once(':') {
+        // Colons in brackets are those of an IPv6 address.
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (server, None),
     }
-    let (host, path) = authority(rest);
-    let host = host.to_ascii_lowercase();
-    if scheme != "file:" {
-        return format!("{host}{path}");
-    }
-    let host = if ["", "//localhost"].contains(&&*host) { "//" } else { &*host };
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    format!("{host}{slash}{path}")
 }
 
-/// Where a URI leads whose escapes are read, perhaps also if `//` is `/`.
-fn places_of(scheme: &str, rest: &str, reads_slashes: bool) -> Vec<String> {
+/// Returns a port without leading zeros; `None` if it is empty or the scheme's default.
+fn usual_digits<'p>(scheme: &str, port: &'p str) -> Option<&'p str> {
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(port);
+    }
+    let digits = port.trim_start_matches('0');
+    let digits = if digits.is_empty() && !port.is_empty() { "0" } else { digits };
+    (!digits.is_empty() && Some(digits) != usual_port(scheme)).then_some(digits)
+}
+
+/// Rewrites the host of a URI as it is usually written.
+///
+/// The host is in lower case without a user before it and a dot at its end; a port has no
+/// leading zeros and is left out if it is empty or the default of the scheme. Web addresses
+/// have an IP address in its usual form, and a path. `file:` has an empty host for `localhost`.
+fn with_usual_host(scheme: &str, rest: &str) -> String {
+    if usual_port(scheme).is_some() {
+        let rest = format!("//{}", rest.trim_start_matches('/'));
+        let (authority, path) = authority(&rest);
+        let server = &authority[2..];
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        return format!("//{}{slash}{path}", usual_server(scheme, server));
+    }
+    let (authority, path) = authority(rest);
+    let server = authority.strip_prefix("//").map(|server| usual_server(scheme, server));
+    if scheme != "file:" {
+        let slashes = if server.is_some() { "//" } else { "" };
+        return format!("{slashes}{}{path}", server.unwrap_or_default());
+    }
+    let server = server.filter(|server| server != "localhost").unwrap_or_default();
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    format!("//{server}{slash}{path}")
+}
+
+fn usual_server(scheme: &str, server: &str) -> String {
+    let server = server.rsplit('@').next().unwrap_or_default();
+    let (host, port) = split_port(server);
+    let host = host.to_ascii_lowercase();
+    let host = host.strip_suffix('.').unwrap_or(&host);
+    let address = usual_port(scheme).and_then(|_| address(host));
+    let host = address.as_deref().unwrap_or(host);
+    match port.and_then(|port| usual_digits(scheme, port)) {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+/// Returns the usual form of an IP address, if the host is one.
+fn address(host: &str) -> Option<String> {
+    match host.strip_prefix('[') {
+        Some(host) => {
+            let address: Ipv6Addr = host.strip_suffix(']')?.parse().ok()?;
+            Some(format!("[{address}]"))
+        }
+        None => Some(ipv4(host)?.to_string()),
+    }
+}
+
+/// Parses an IPv4 address of up to four decimal, octal or hexadecimal numbers, of which the
+/// last fills the remaining bytes, as the [URL standard] has it.
+///
+/// [URL standard]: https://url.spec.whatwg.org/#concept-ipv4-parser
+fn ipv4(host: &str) -> Option<Ipv4Addr> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some("") => Some(0),
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None if text.len() > 1 && text.starts_with('0') => u32::from_str_radix(text, 8).ok(),
+        None => text.parse().ok(),
+    };
+    let numbers = host.split('.').map(number).collect::<Option<Vec<_>>>()?;
+    let (last, first) = numbers.split_last()?;
+    if first.len() > 3 || first.iter().any(|number| *number > 255) {
+        return None;
+    }
+    let bits = 32 - 8 * first.len();
+    if u64::from(*last) >= 1 << bits {
+        return None;
+    }
+    let first = first.iter().enumerate().map(|(place, number)| number << (24 - 8 * place));
+    Some(Ipv4Addr::from_bits(first.sum::<u32>() + last))
+}
+
+/// Returns where a URI without needless escapes leads, as URLs are read and, if it has
+/// `..`, as file systems read paths. With `joins_slashes`, `//` is also read as `/` where
+/// the path has no `..`.
+fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     let (authority, rest) = authority(rest);
     let (path, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     let place = |path: &str| format!("{scheme}{authority}{path}");
     let mut places = vec![place(&format!("{}{query}", without_dots(path)))];
-    if reads_slashes || rest.split('/').any(|segment| segment == "..") {
+    let is_file = scheme == "file:";
+    if is_file && joins_slashes || rest.split('/').any(|segment| segment == "..") {
         places.push(place(&without_dots(&with_single_slashes(rest))));
     }
-    if scheme == "file:" && !query.is_empty() {
+    if joins_slashes && !is_file {
+        let path = without_dots(&with_single_slashes(path));
+        places.push(place(&format!("{path}{query}")));
+    }
+    if is_file && !query.is_empty() {
         places.push(place(&without_dots(&with_single_slashes(path))));
     }
     places
+}
+
+/// Returns a URI without slashes at its end, which ends its path. Web addresses and `file:`
+/// keep the one of their root.
+fn without_last_slashes<'u>(scheme: &str, uri: &'u str) -> &'u str {
+    let has_root = usual_port(scheme).is_some() || scheme == "file:";
+    let (before, rest) = split_scheme(uri);
+    let (authority, path) = authority(rest);
+    let start = before.len() + authority.len();
+    let root = usize::from(has_root && path.starts_with('/'));
+    &uri[..start + root + path[root..].trim_end_matches('/').len()]
 }
 
 fn with_single_slashes(path: &str) -> String {
@@ -161,19 +319,33 @@ fn with_single_slashes(path: &str) -> String {
     single
 }
 
-/// Without escapes of what needs none, and of what parts a path; `\` parts it for some.
+/// Returns a text without needless escapes, and with `/` for each slash and backslash,
+/// escaped or not, because some servers read them as separators of a path.
 fn without_escapes(text: &str) -> String {
+    without_escapes_of(text, |byte| is_unreserved(byte) || matches!(byte, b'/' | b'\\'))
+        .replace('\\', "/")
+}
+
+/// Returns a text without needless escapes. Escaped slashes stay, and a backslash is a slash
+/// only in web addresses and `file:`.
+fn with_escaped_slashes(scheme: &str, text: &str) -> String {
+    let text = without_escapes_of(text, is_unreserved);
+    let is_special = scheme == "file:" || usual_port(scheme).is_some();
+    if is_special { text.replace('\\', "/") } else { text }
+}
+
+fn without_escapes_of(text: &str, is_read: impl Fn(u8) -> bool) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((byte, written)) = next(&mut rest) {
-        if needs_no_escape(byte) {
+        if is_read(byte) {
             read.push(byte);
         } else {
             read.extend(written);
         }
     }
     // Only ASCII was put in.
-    String::from_utf8_lossy(&read).replace('\\', "/")
+    String::from_utf8_lossy(&read).into_owned()
 }
 
 /// Without any escape.
@@ -194,11 +366,31 @@ fn escaped(text: &str) -> String {
         if written.len() == 1 && byte.is_ascii() && !needs_escape(byte) {
             read.push(byte);
         } else {
-            let digit = |digit: u8| b"0123456789ABCDEF"[usize::from(digit)];
-            read.extend([b'%', digit(byte >> 4), digit(byte & 15)]);
+            read.extend(escape(byte));
         }
     }
     String::from_utf8_lossy(&read).into_owned()
+}
+
+/// Without any escape but of what cannot stand in a URI, and of the escaped `reserved`.
+fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
+    let mut read = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, written)) = next(&mut rest) {
+        let is_reserved = reserved.contains(&byte) && (written.len() > 1 || byte == b'%');
+        if byte.is_ascii_graphic() && !needs_escape(byte) && !is_reserved {
+            read.push(byte);
+        } else {
+            read.extend(escape(byte));
+        }
+    }
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+/// The escape of a byte, in upper case.
+fn escape(byte: u8) -> [u8; 3] {
+    let digit = |digit: u8| b"0123456789ABCDEF"[usize::from(digit)];
+    [b'%', digit(byte >> 4), digit(byte & 15)]
 }
 
 /// The next byte of a text, and how it is written.
@@ -222,8 +414,9 @@ fn digit(byte: u8) -> Option<u8> {
     u8::try_from(digit).ok()
 }
 
-const fn needs_no_escape(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/' | b'\\')
+/// Whether an escape of this character never changes a URI (RFC 3986, section 2.3).
+const fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
 /// Whether an ASCII character cannot stand in a URI.
@@ -325,14 +518,72 @@ mod tests {
             ("https:\\\\h\\x", "https://h/x"),
             ("https://h:443/x", "https://h/x"),
             ("https://me@h/x", "https://h/x"),
+            ("docs://me@h/x", "docs://h/x"),
+            ("file:/%2fx/../secret", "file:///secret"),
+            ("file:///a//b/..//..//secret", "file:///a/secret"),
+            ("https://h/a//x/../b", "https://h/a/b"),
             ("https://h", "https://h/"),
             ("https://h?x", "https://h/?x"),
             ("http://h:80/a/../x", "http://h/x"),
+            ("file:///secret/", "file:///secret"),
+            ("file:///secret/.", "file:///secret"),
+            ("file:///secret//", "file:///secret"),
+            ("file:///a//secret", "file:///a/secret"),
+            ("docs://h/a//b/", "docs://h/a/b"),
+            ("docs://h/x/#y", "docs://h/x"),
+            ("docs://h/x/?y", "docs://h/x?y"),
+            ("docs://h./x", "docs://h/x"),
+            ("docs://h:/x", "docs://h/x"),
+            ("https://h./x", "https://h/x"),
+            ("https://h:/x", "https://h/x"),
+            ("https://h:0443/x", "https://h/x"),
+            ("https://h:00443/x/", "https://h/x"),
+            ("https://h:08080/x", "https://h:8080/x"),
+            ("https://me@H.:0443//x/./", "https://h/x"),
+            ("https://127.1/x", "https://127.0.0.1/x"),
+            ("https://0x7f.0.0.1/x", "https://127.0.0.1/x"),
+            ("https://017700000001/x", "https://127.0.0.1/x"),
+            ("https://[0:0:0::1]/x", "https://[::1]/x"),
         ] {
             let readings = Readings::of(uri).unwrap();
             let all: Vec<_> = readings.places.iter().chain(&readings.others).collect();
             assert!(all.iter().any(|reading| **reading == read), "{uri}: {all:?}");
             assert!(all.iter().all(|reading| **reading != uri), "{uri}: {all:?}");
+        }
+    }
+
+    #[test]
+    fn canonical_spelling_is_shared_by_all_spellings() {
+        for spellings in [
+            &["file:///a%20b", "file:/a b/", "FILE://localhost//a%20b/.#c"][..],
+            &["docs://h/%C3%A9?q=1", "docs://H.:/é/?q=1", "docs://h/x/..//%c3%a9?q=1"],
+            &["https://h/", "https://h", "https:h#x", "https:\\\\u@h:443//"],
+            &["https://[::1]:8080/%3F", "https://[0::1]:08080/./%3f/"],
+            &["https://0.0.0.255/a%25", "https://0xff/%61%", "https://255/a%25/"],
+            &["urn:a:b", "URN:a:b/"],
+        ] {
+            for spelling in spellings {
+                let canonical = canonical(spelling);
+                assert!(canonical.iter().any(|it| it == spellings[0]), "{spelling}: {canonical:?}");
+            }
+            assert_eq!(canonical(spellings[0]), [spellings[0]]);
+        }
+    }
+
+    #[test]
+    fn canonical_spelling_keeps_what_tells_resources_apart() {
+        for [one, other] in [
+            ["docs://h/a%3Fb", "docs://h/a?b"],
+            ["docs://h/a%0Ab", "docs://h/ab"],
+            ["docs://h/a%23b", "docs://h/a#b"],
+            ["docs://h/a%2561", "docs://h/a%61"],
+            ["docs://h/a?b=1", "docs://h/a?b=2"],
+            ["docs://h/A", "docs://h/a"],
+            ["docs://h:1/", "docs://h/"],
+            ["https://1.2.3.4.5/", "https://1.2.3.4/"],
+            ["https://256.1.1.1/", "https://0.1.1.1/"],
+        ] {
+            assert!(canonical(one).iter().all(|it| !canonical(other).contains(it)), "{one}");
         }
     }
 
@@ -377,6 +628,7 @@ mod tests {
             "file:///secret\u{7f}",
             " file:///secret",
             "file:///secret ",
+            "file:///secret #x",
             "\u{a0}file:///secret",
             "\u{1}file:///secret",
         ] {
@@ -386,7 +638,7 @@ mod tests {
 
     #[test]
     fn plain_is_what_would_be_read_as_it_is() {
-        let parts = ["/", "//", "..", ".", "?", "a", "H", "@", ":443"];
+        let parts = ["/", "//", "..", ".", "?", "a", "H", "@", ":443", ":", ":0", "[::1]", "0x7f"];
         let count = parts.len();
         let mut plain = 0;
         for number in 0..count.pow(4) {
@@ -400,7 +652,8 @@ mod tests {
                 let uri = format!("{scheme}{rest}");
                 let usual = with_usual_host(scheme, &rest);
                 let mut read = places_of(scheme, &rest, false);
-                read.extend(places_of(scheme, &usual, scheme == "file:"));
+                read.extend(places_of(scheme, &usual, true));
+                read.extend(canonical_spellings(scheme, &rest));
                 read.retain(|reading| *reading != uri);
                 assert_eq!(read, [""; 0], "{uri}");
             }

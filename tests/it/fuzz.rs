@@ -132,6 +132,11 @@ fn names_hold_whatever_they_are() {
 }
 
 #[test]
+fn uris_hold_in_every_spelling() {
+    holds_for(check_of("uris"), vec(any::<u8>(), 0..64));
+}
+
+#[test]
 fn replies_hold_whatever_a_server_says() {
     holds_for(check_of("replies"), vec(any::<u8>(), 0..MAX_BYTES));
 }

@@ -124,6 +124,9 @@ async fn a_resource_is_not_reached_by_another_spelling_of_its_uri() {
             "file:////secret",
             "file://localhost/secret",
             "file:///secre%74#open",
+            "file:///secret/",
+            "file:///secret/.",
+            "file:///secret//",
         ] {
             let subject = json!({ "uri": uri });
             let argument = json!({ "name": "a", "value": "" });
@@ -147,7 +150,14 @@ async fn a_resource_is_not_reached_by_another_spelling_of_its_uri() {
 
 #[tokio::test]
 async fn what_is_denied_is_not_reached_with_another_host_or_other_escapes() {
-    let denied = ["docs://h/%C3%A9", "docs://h/a b", "https://h/*"];
+    let denied = [
+        "docs://h/%C3%A9",
+        "docs://h/a b",
+        "https://h/*",
+        "docs://127.0.0.1:/x/",
+        "https://127.0.0.1:443/y",
+        "https://[::1]/z",
+    ];
     let filter = FilterLayer::new().resources(Selection::default().deny(denied).unwrap());
     let service = filter.layer(service_fn(|_: Request| {
         ready(Ok::<Reply, Infallible>(ServerResult::empty(()).into()))
@@ -170,10 +180,30 @@ async fn what_is_denied_is_not_reached_with_another_host_or_other_escapes() {
         "https://h:443/x",
         "https://me@h/x",
         "https://h",
+        "https://h:/x",
+        "https://h:0443/x",
+        "https://h./x",
+        "https://h.:00443//x/./",
+        "docs://h/%C3%A9/",
+        "docs://h//%C3%A9",
+        "docs://h./%C3%A9/.",
+        "docs://h:/a b",
+        "docs://127.0.0.1/x",
+        "https://2130706433/y",
+        "https://[0:0:0:0::1]/z/",
     ] {
         assert!(!passes(uri).await, "{uri}");
     }
-    for uri in ["docs://h/e", "docs://h/%C3%A8", "docs://h/a+b", "https://h.h/x", "db://H/x"] {
+    for uri in [
+        "docs://h/e",
+        "docs://h/%C3%A8",
+        "docs://h/a+b",
+        "https://h.h/x",
+        "db://H/x",
+        "https://h:8443/x",
+        "docs://h/a b/c",
+        "https://127.0.0.2/y",
+    ] {
         assert!(passes(uri).await, "{uri}");
     }
 }
@@ -210,6 +240,10 @@ async fn a_renamed_resource_is_not_reached_by_another_spelling_of_its_own_uri() 
         "docs://h/%7eme",
         "docs://h/~me",
         "file:///%74/a",
+        "file:///secret/",
+        "file:////secret/.",
+        "docs://h:/~me",
+        "docs://h.//~me/",
         "file:///a/../t/b",
     ] {
         assert_eq!(read(uri).await, "resource not found", "{uri}");

@@ -13,6 +13,7 @@ mod replies;
 mod requests;
 mod stack;
 mod state;
+mod uris;
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use std::time::Duration;
 pub(crate) type Check = fn(&[u8]);
 
 /// Every target with its check.
-pub(crate) const TARGETS: [(&str, Check); 7] = [
+pub(crate) const TARGETS: [(&str, Check); 8] = [
     ("config", config::check),
     ("expr", expr::check),
     ("state", state::check),
@@ -28,6 +29,7 @@ pub(crate) const TARGETS: [(&str, Check); 7] = [
     ("replies", replies::check),
     ("requests", requests::check),
     ("normalize", normalize::check),
+    ("uris", uris::check),
 ];
 
 /// Runs what is asked of a service to its end, in paused time: whatever waits is
