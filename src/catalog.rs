@@ -46,7 +46,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -71,6 +74,8 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How many catalogs a layer keeps that vary by caller.
 const MAX_VARIED: usize = 1_000;
+/// Bytes of the lists in these catalogs, as JSON.
+const MAX_VARIED_BYTES: usize = 256 << 20;
 
 /// The tools that a service lists, by name.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +83,8 @@ pub struct Tools {
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
     shadowed: Vec<Tool>,
+    /// Their size as JSON, if they were listed.
+    bytes: usize,
 }
 
 /// A catalog's content: the tools, and what the layer derived from them.
@@ -87,6 +94,19 @@ pub struct Known<D> {
     derived: D,
     epoch: u64,
     since: Instant,
+    /// Counted among the bytes of all catalogs of a layer as long as the content lives.
+    _held: Held,
+}
+
+/// The bytes of the lists in the catalogs of a layer.
+#[derive(Clone, Debug, Default)]
+struct Holding(Arc<AtomicUsize>);
+
+/// Bytes that are counted as long as the value lives.
+#[derive(Debug)]
+struct Held {
+    bytes: usize,
+    holding: Holding,
 }
 
 /// What a rule must know to decide about a request.
@@ -137,6 +157,7 @@ pub(crate) struct Catalog<D>(Arc<Shared<D>>);
 struct Shared<D> {
     epoch: Epoch,
     state: Mutex<State<D>>,
+    holding: Holding,
     /// Held by whoever lists tools.
     flight: Arc<tokio::sync::Mutex<()>>,
 }
@@ -172,6 +193,7 @@ pub(crate) struct Catalogs<D> {
 struct Varied<D> {
     by: VaryBy,
     catalogs: Mutex<HashMap<String, (Instant, Catalog<D>)>>,
+    holding: Holding,
 }
 
 /// Lists all tools of a service.
@@ -228,6 +250,7 @@ where
         cursor = pages.turn(&page.tools, page.next_cursor.take())?;
         tools.extend(page.tools.drain(..));
         if cursor.is_none() {
+            tools.bytes = pages.bytes();
             return Ok(tools);
         }
     }
@@ -336,10 +359,11 @@ impl<D> Known<D> {
 // === impl Catalog ===
 
 impl<D> Catalog<D> {
-    fn new(epoch: Epoch) -> Self {
+    fn new(epoch: Epoch, holding: Holding) -> Self {
         Self(Arc::new(Shared {
             epoch,
             state: Mutex::new(State { known: None, failed: None, refresh: JoinSet::new() }),
+            holding,
             flight: Arc::default(),
         }))
     }
@@ -452,7 +476,8 @@ impl<D> Shared<D> {
         let mut state = self.state();
         match loaded {
             Ok((tools, derived)) => {
-                let known = Arc::new(Known { tools, derived, epoch, since: now });
+                let _held = self.holding.hold(tools.bytes);
+                let known = Arc::new(Known { tools, derived, epoch, since: now, _held });
                 state.known = Some(known.clone());
                 state.failed = None;
                 Ok(known)
@@ -472,12 +497,35 @@ impl<D> Shared<D> {
     }
 }
 
+// === impl Holding ===
+
+impl Holding {
+    fn hold(&self, bytes: usize) -> Held {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Held { bytes, holding: self.clone() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Held ===
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.holding.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 // === impl Catalogs ===
 
 impl<D> Catalogs<D> {
     pub(crate) fn new(epoch: Epoch, vary_by: Option<VaryBy>) -> Self {
-        let varied = vary_by.map(|by| Arc::new(Varied { by, catalogs: Mutex::default() }));
-        Self { common: Catalog::new(epoch), varied }
+        let varied = vary_by.map(|by| {
+            Arc::new(Varied { by, catalogs: Mutex::default(), holding: Holding::default() })
+        });
+        Self { common: Catalog::new(epoch, Holding::default()), varied }
     }
 
     /// The catalog for a request, and the context to list tools in.
@@ -515,16 +563,19 @@ impl<D> Varied<D> {
     fn catalog(&self, key: String, epoch: &Epoch) -> Catalog<D> {
         let now = Instant::now();
         let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((used, catalog)) = catalogs.get_mut(&key) {
-            *used = now;
-            return catalog.clone();
-        }
-        if catalogs.len() >= MAX_VARIED {
+        let catalog = match catalogs.remove(&key) {
+            Some((_, catalog)) => catalog,
+            None => Catalog::new(epoch.clone(), self.holding.clone()),
+        };
+        // Lists that requests still use are counted until these end, so all other catalogs
+        // may have to go.
+        while catalogs.len() >= MAX_VARIED
+            || self.holding.bytes() > MAX_VARIED_BYTES && !catalogs.is_empty()
+        {
             let oldest =
                 catalogs.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
             oldest.and_then(|key| catalogs.remove(&key));
         }
-        let catalog = Catalog::new(epoch.clone());
         catalogs.insert(key, (now, catalog.clone()));
         catalog
     }

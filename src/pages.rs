@@ -40,6 +40,11 @@ impl Pages {
         Self { pages: 0, items: 0, cursors: HashSet::new(), room: Room::new(MAX_BYTES) }
     }
 
+    /// Returns the size of all pages so far, as JSON.
+    pub(crate) const fn bytes(&self) -> usize {
+        MAX_BYTES - self.room.left()
+    }
+
     /// Looks at a page, and returns where the next one is, if there is one.
     pub(crate) fn turn<I: Serialize>(
         &mut self,

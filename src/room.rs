@@ -38,6 +38,11 @@ impl Room {
         serde_json::to_writer(self, value).is_ok()
     }
 
+    /// Returns the number of bytes for which there is room.
+    pub(crate) const fn left(&self) -> usize {
+        self.0
+    }
+
     /// Takes so many bytes, if there are.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.checked_sub(bytes)?;

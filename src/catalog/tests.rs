@@ -33,8 +33,7 @@ async fn the_catalog_of_the_caller_longest_away_makes_room() {
         context.extensions_mut().insert(caller);
         catalogs.of(&context).0
     };
-    let known = Known { tools: Tools::default(), derived: (), epoch: 0, since: Instant::now() };
-    of(0).0.state().known = Some(Arc::new(known));
+    of(0).0.store(0, Ok((Tools::default(), ()))).unwrap();
     for caller in 1..MAX_VARIED {
         tokio::time::advance(Duration::from_millis(1)).await;
         of(caller);
@@ -48,8 +47,42 @@ async fn the_catalog_of_the_caller_longest_away_makes_room() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn catalogs_of_callers_are_bounded_in_bytes() {
+    let by: VaryBy = Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
+    let catalogs = Catalogs::<()>::new(Epoch::default(), Some(by));
+    let list = async |caller: usize| {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let mut context = Context::default();
+        context.extensions_mut().insert(caller);
+        let tools = Tools { bytes: MAX_BYTES, ..Tools::default() };
+        catalogs.of(&context).0.0.store(0, Ok((tools, ()))).unwrap();
+    };
+    let varied = catalogs.varied.as_ref().unwrap();
+    let kept = || {
+        let mut kept: Vec<_> = varied.catalogs.lock().unwrap().keys().cloned().collect();
+        kept.sort();
+        kept
+    };
+    for caller in 0..5 {
+        list(caller).await;
+    }
+    list(1).await;
+    assert_eq!(kept(), ["1", "2", "3", "4"]);
+    assert_eq!(varied.holding.bytes(), MAX_VARIED_BYTES);
+    list(9).await;
+    list(1).await;
+    assert_eq!(kept(), ["1", "3", "4", "9"]);
+    // A caller whose list is used by a request does not keep others from theirs.
+    let in_use = varied.holding.hold(2 * MAX_VARIED_BYTES);
+    list(5).await;
+    assert_eq!(kept(), ["5"]);
+    drop(in_use);
+    assert_eq!(varied.holding.bytes(), MAX_BYTES);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refresh_in_the_background_ends_with_its_catalog() {
-    let catalog = Catalog::<()>::new(Epoch::default());
+    let catalog = Catalog::<()>::new(Epoch::default(), Holding::default());
     let alive = Arc::new(());
     let held = alive.clone();
     catalog.refresh(|| async move {
@@ -68,7 +101,7 @@ async fn a_refresh_in_the_background_ends_with_its_catalog() {
 #[tokio::test(start_paused = true)]
 async fn what_changes_while_it_is_listed_is_listed_again() {
     let epoch = Epoch::default();
-    let catalog = Catalog::<()>::new(epoch.clone());
+    let catalog = Catalog::<()>::new(epoch.clone(), Holding::default());
     let bump = epoch.clone();
     let load = || async move {
         bump.bump();
@@ -82,10 +115,11 @@ async fn what_changes_while_it_is_listed_is_listed_again() {
 
 #[test]
 fn what_is_old_is_listed_again_at_once_where_there_is_no_background() {
-    let catalog = Catalog::<()>::new(Epoch::default());
+    let catalog = Catalog::<()>::new(Epoch::default(), Holding::default());
     let known = |age: Duration| {
         let since = Instant::now().checked_sub(age).unwrap();
-        Known { tools: Tools::default(), derived: (), epoch: 0, since }
+        let _held = Holding::default().hold(0);
+        Known { tools: Tools::default(), derived: (), epoch: 0, since, _held }
     };
     catalog.0.state().known = Some(Arc::new(known(Duration::ZERO)));
     assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Known(_)));

@@ -10,10 +10,14 @@ use rmcp::{
 };
 use tokio::{sync::Semaphore, time::timeout};
 
+use crate::room::json_bytes;
+
 /// How long a server may take to be told that nobody waits for an answer any more.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many answers to what a server has asked may be on their way to it.
-const MAX_ANSWERS: usize = 1024;
+/// Bytes of the answers to a server's requests that may be on their way to it, as JSON.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// Bytes that each answer counts at least, for the request that carries it.
+const MIN_ANSWER_BYTES: usize = 16 << 10;
 
 /// A transport that does not keep without end what a server is slow to take.
 ///
@@ -22,6 +26,7 @@ const MAX_ANSWERS: usize = 1024;
 /// nobody. Of a server that asks faster than it takes answers, further ones are dropped.
 pub(super) struct Impatient<T> {
     transport: T,
+    /// One permit for each byte.
     answers: Arc<Semaphore>,
 }
 
@@ -37,7 +42,7 @@ enum Kind {
 
 impl<T> Impatient<T> {
     pub(super) fn new(transport: T) -> Self {
-        Self { transport, answers: Arc::new(Semaphore::new(MAX_ANSWERS)) }
+        Self { transport, answers: Arc::new(Semaphore::new(MAX_ANSWER_BYTES)) }
     }
 }
 
@@ -49,6 +54,10 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Impatient<T> {
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let kind = Kind::of(&item);
+        let bytes = match kind {
+            Kind::Answer => json_bytes(&item).clamp(MIN_ANSWER_BYTES, MAX_ANSWER_BYTES),
+            Kind::Cancellation | Kind::Other => 0,
+        };
         // This ends the request at our end, however late the server is told.
         let sent = self.transport.send(item);
         let answers = self.answers.clone();
@@ -57,9 +66,10 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Impatient<T> {
                 // Dropped, it leaves the queue.
                 Kind::Cancellation => timeout(PATIENCE, sent).await.unwrap_or(Ok(())),
                 Kind::Answer => {
-                    let Ok(_on_its_way) = answers.try_acquire() else {
+                    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                    let Ok(_on_its_way) = answers.try_acquire_many(bytes) else {
                         tracing::warn!(
-                            "a server asks faster than it takes answers: one is dropped"
+                            "a server asks faster than it reads answers; one answer is dropped"
                         );
                         return Ok(());
                     };
@@ -103,7 +113,7 @@ mod tests {
     use std::{convert::Infallible, future};
 
     use futures::FutureExt;
-    use rmcp::model::{ClientResult, RequestId};
+    use rmcp::model::{ClientResult, CustomResult, RequestId};
 
     use super::*;
 
@@ -129,23 +139,28 @@ mod tests {
         }
     }
 
-    fn answer(id: usize) -> TxJsonRpcMessage<RoleClient> {
+    fn answer(id: usize, bytes: usize) -> TxJsonRpcMessage<RoleClient> {
         let id = RequestId::Number(i64::try_from(id).unwrap());
-        TxJsonRpcMessage::<RoleClient>::response(ClientResult::empty(()), id)
+        let result = CustomResult::new("x".repeat(bytes).into());
+        TxJsonRpcMessage::<RoleClient>::response(ClientResult::CustomResult(result), id)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_that_a_server_does_not_take_do_not_pile_up() {
-        let mut transport = Impatient::new(Deaf);
-        let mut on_their_way = Vec::new();
-        for id in 0..MAX_ANSWERS {
-            let mut sent = Box::pin(transport.send(answer(id)));
-            assert!(sent.as_mut().now_or_never().is_none(), "{id}");
-            on_their_way.push(sent);
+    async fn answers_that_a_server_does_not_read_are_bounded_in_bytes() {
+        let small = MAX_ANSWER_BYTES / MIN_ANSWER_BYTES;
+        for (bytes, count) in [(0, small), (4 << 20, 3), (2 * MAX_ANSWER_BYTES, 1)] {
+            let mut transport = Impatient::new(Deaf);
+            let mut on_their_way = Vec::new();
+            for id in 0..count {
+                let mut sent = Box::pin(transport.send(answer(id, bytes)));
+                assert!(sent.as_mut().now_or_never().is_none(), "{id} of {bytes} bytes");
+                on_their_way.push(sent);
+            }
+            let dropped = transport.send(answer(0, bytes)).now_or_never();
+            assert_eq!(dropped, Some(Ok(())), "one of {bytes} bytes");
+            // There is room as soon as one is gone.
+            on_their_way.pop();
+            assert_eq!(transport.send(answer(0, bytes)).now_or_never(), None);
         }
-        assert_eq!(transport.send(answer(0)).now_or_never(), Some(Ok(())), "it is dropped");
-        // There is room as soon as one is gone.
-        on_their_way.pop();
-        assert_eq!(transport.send(answer(0)).now_or_never(), None);
     }
 }
