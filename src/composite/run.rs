@@ -11,6 +11,7 @@ use rmcp::model::{
     InputResponses, JsonObject,
 };
 use serde_json::Value;
+use tokio::{task::yield_now, time::Instant};
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
@@ -29,7 +30,7 @@ use crate::{
         meter::Setting,
         outcome::{ErrorKind, StepError},
         plan::StepSet,
-        run::Run,
+        run::{LONG, Run},
         scope::Scope,
         state::RunState,
     },
@@ -102,9 +103,15 @@ where
         let compiled = &program.composites[composite];
         let spent = state.as_ref().and_then(|state| state.spent.as_deref());
         let scope = scope.of_run(&compiled.name, compiled.limits, context, spent);
+        let begun = Instant::now();
         let prepared = self.prepare(compiled, composite, arguments, state, context);
+        let is_long = begun.elapsed() > LONG;
         async move {
             let (state, targets) = prepared?;
+            // The first steps fit arguments to their tools, which can take as long again.
+            if is_long {
+                yield_now().await;
+            }
             let has_schema = targets.advertises_output();
             let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
             run.drive().await;

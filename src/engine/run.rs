@@ -20,6 +20,7 @@ use tokio::{
 };
 use tracing::{Instrument, Span};
 
+pub(crate) use self::calling::LONG;
 use super::{
     ask::Questions,
     attempts::{Attempts, Times, no_answer},

@@ -1,18 +1,22 @@
 use std::{
-    fmt, mem,
+    fmt,
+    future::poll_fn,
+    mem,
     ops::ControlFlow,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
 use super::{
-    Intercept, Intercepted,
+    Intercept,
     intercepted::{Awaiting, ResponseFuture as InterceptedFuture},
 };
 use crate::{
@@ -20,6 +24,9 @@ use crate::{
     changes::Epoch,
     message::{Context as RequestContext, Reply, Request},
 };
+
+/// How long a rule may take before other tasks run.
+const LONG: Duration = Duration::from_millis(1);
 
 /// A rule that must know the tools behind it.
 ///
@@ -142,6 +149,10 @@ pub trait InterceptInformed: Clone {
 /// be listed first, or the rule answers. Then it gives that readiness back: a
 /// service that admits one request at a time would wait for itself. A
 /// [malformed](Request::is_malformed) request is answered with an error.
+///
+/// If the rule takes longer than a millisecond, the response future yields once before it
+/// calls `S`, so that the work of several layers does not add up. No runtime is needed for
+/// that.
 pub struct Informed<I: InterceptInformed, S> {
     rule: I,
     inner: S,
@@ -163,8 +174,15 @@ pin_project! {
             #[pin]
             reply: InterceptedFuture<Knowing<I>, F>,
         },
-        Listing { reply: BoxFuture<'static, Result<Reply, E>> },
+        Boxed { reply: BoxFuture<'static, Result<Reply, E>> },
     }
+}
+
+/// The decision of a rule about a request.
+struct Decision<M> {
+    flow: ControlFlow<Reply, M>,
+    /// Whether the rule took longer than [`LONG`].
+    is_long: bool,
 }
 
 /// An informed rule together with what it knows is a rule like any other.
@@ -301,12 +319,12 @@ where
                     AtHand::Failed(_) => None,
                     AtHand::Unknown => {
                         let reply = self.listing(catalog, context, request);
-                        return ResponseFuture { state: State::Listing { reply } };
+                        return ResponseFuture { state: State::Boxed { reply } };
                     }
                 }
             }
         };
-        ResponseFuture { state: State::AtHand { reply: self.informed(known, request) } }
+        ResponseFuture { state: self.informed(known, request) }
     }
 }
 
@@ -324,23 +342,29 @@ where
         &mut self,
         known: Option<Arc<Known<I::Derived>>>,
         mut request: Request,
-    ) -> InterceptedFuture<Knowing<I>, S::Future> {
-        // A rule takes it for something else than who is behind might.
-        let looked = match request.is_malformed() {
-            true => ControlFlow::Break(Reply::malformed(request.method())),
-            false => self.rule.on_request(&mut request, known.as_ref()),
-        };
-        match looked {
+    ) -> State<I, S::Future, S::Error> {
+        let Decision { flow, is_long } = decide(&self.rule, known.as_ref(), &mut request);
+        let reply = match flow {
             ControlFlow::Continue(memo) => {
-                let rule = self.rule.awaits_reply(&memo).then(|| self.rule.clone());
-                let awaiting = rule.map(|rule| Awaiting { rule: Knowing { rule, known }, memo });
+                let awaiting = awaiting(&self.rule, known, memo);
+                if is_long {
+                    // The service that is ready goes with the request.
+                    let next = self.inner.clone();
+                    let mut inner = mem::replace(&mut self.inner, next);
+                    let reply = Box::pin(async move {
+                        yield_now().await;
+                        InterceptedFuture::forwarded(awaiting, inner.call(request)).await
+                    });
+                    return State::Boxed { reply };
+                }
                 InterceptedFuture::forwarded(awaiting, self.inner.call(request))
             }
             ControlFlow::Break(reply) => {
                 self.give_back_readiness();
                 InterceptedFuture::answered(reply)
             }
-        }
+        };
+        State::AtHand { reply }
     }
 
     /// Lists tools first, and then applies the rule.
@@ -348,9 +372,9 @@ where
         &mut self,
         catalog: Catalog<I::Derived>,
         context: RequestContext,
-        request: Request,
+        mut request: Request,
     ) -> BoxFuture<'static, Result<Reply, S::Error>> {
-        let inner = self.give_back_readiness();
+        let mut inner = self.give_back_readiness();
         let rule = self.rule.clone();
         Box::pin(async move {
             let known = {
@@ -359,9 +383,62 @@ where
                 let load = move || load(rule, inner, context);
                 catalog.wait(needs, |known| suffices(needs, known), load).await.ok()
             };
-            Intercepted::new(Knowing { rule, known }, inner).oneshot(request).await
+            let inner = inner.ready().await?;
+            let Decision { flow, is_long } = decide(&rule, known.as_ref(), &mut request);
+            match flow {
+                ControlFlow::Continue(memo) => {
+                    if is_long {
+                        yield_now().await;
+                    }
+                    let awaiting = awaiting(&rule, known, memo);
+                    InterceptedFuture::forwarded(awaiting, inner.call(request)).await
+                }
+                ControlFlow::Break(reply) => Ok(reply),
+            }
         })
     }
+}
+
+/// Applies a rule to a request.
+#[inline]
+fn decide<I: InterceptInformed>(
+    rule: &I,
+    known: Option<&Arc<Known<I::Derived>>>,
+    request: &mut Request,
+) -> Decision<I::Memo> {
+    // The services behind might read a malformed request differently than the rule does.
+    if request.is_malformed() {
+        let reply = Reply::malformed(request.method());
+        return Decision { flow: ControlFlow::Break(reply), is_long: false };
+    }
+    // Rules without knowledge pass most requests on as they are.
+    let begun = known.is_some().then(Instant::now);
+    let flow = rule.on_request(request, known);
+    Decision { flow, is_long: begun.is_some_and(|begun| begun.elapsed() > LONG) }
+}
+
+/// The rule, if it awaits the reply.
+#[inline]
+fn awaiting<I: InterceptInformed>(
+    rule: &I,
+    known: Option<Arc<Known<I::Derived>>>,
+    memo: I::Memo,
+) -> Option<Awaiting<Knowing<I>>> {
+    let rule = rule.awaits_reply(&memo).then(|| rule.clone())?;
+    Some(Awaiting { rule: Knowing { rule, known }, memo })
+}
+
+/// Lets other tasks run, on any executor.
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl<I: InterceptInformed, S: Clone> Clone for Informed<I, S> {
@@ -416,7 +493,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::AtHand { reply } => reply.poll(cx),
-            StateProj::Listing { reply } => reply.as_mut().poll(cx),
+            StateProj::Boxed { reply } => reply.as_mut().poll(cx),
         }
     }
 }

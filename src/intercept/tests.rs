@@ -7,6 +7,8 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use rmcp::model::{CallToolResult, ListToolsResult};
@@ -123,4 +125,51 @@ async fn a_rule_is_not_shown_what_it_does_not_await_when_tools_are_listed_first(
     let service = Informed::new(rule, service_fn(server));
     service.oneshot(Request::call_tool("informed")).await.unwrap();
     assert_eq!(counts.replies.load(Ordering::Relaxed), 0);
+}
+
+/// A rule that takes long to decide about calls.
+#[derive(Clone)]
+struct Slow;
+
+impl InterceptInformed for Slow {
+    type Derived = ();
+    type Memo = ();
+
+    fn derive(&self, _: &Tools) {}
+
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        match request.tool_call() {
+            Some(_) => Needs::AllTools,
+            None => Needs::Nothing,
+        }
+    }
+
+    fn on_request(&self, _: &mut Request, _: Option<&Arc<Known<()>>>) -> ControlFlow<Reply> {
+        thread::sleep(Duration::from_millis(2));
+        ControlFlow::Continue(())
+    }
+}
+
+/// It needs no runtime for that.
+#[test]
+fn long_rule_lets_other_tasks_run_before_the_call() {
+    let called = Arc::new(AtomicUsize::new(0));
+    let counted = called.clone();
+    let mut service = Informed::new(
+        Slow,
+        service_fn(move |request: Request| {
+            counted.fetch_add(usize::from(request.tool_call().is_some()), Ordering::Relaxed);
+            server(request)
+        }),
+    );
+    // The first call lists the tools, for the second they are at hand.
+    for expected in [1, 2] {
+        assert!(tokio_test::task::spawn(service.ready()).poll().is_ready());
+        let mut call = tokio_test::task::spawn(service.call(Request::call_tool("any")));
+        assert!(call.poll().is_pending());
+        assert!(call.is_woken());
+        assert_eq!(called.load(Ordering::Relaxed), expected - 1);
+        assert!(call.poll().is_ready());
+        assert_eq!(called.load(Ordering::Relaxed), expected);
+    }
 }

@@ -26,8 +26,8 @@ use crate::{
     random,
 };
 
-/// How long arguments may be prepared before other tasks have their turn.
-const LONG: Duration = Duration::from_millis(1);
+/// How long arguments may be prepared before other tasks run.
+pub(crate) const LONG: Duration = Duration::from_millis(1);
 
 /// The id of a run that is nested at this place of another: who uses it as an idempotency
 /// key gets the same one when the step is tried again.

@@ -83,6 +83,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "bound/value.rs LONG",
             "engine/run.rs EVALUATIONS",
             "engine/run/calling.rs LONG",
+            "intercept/informed.rs LONG",
             "expr/template/value.rs SHORT",
             "message/client.rs ON_ITS_WAY",
         ],
