@@ -14,6 +14,8 @@ const MAX_SCHEMA_DEPTH: usize = 32;
 /// How many places of schemas and values are visited to put in defaults: a
 /// schema that refers to itself can have more than there are atoms.
 const MAX_DEFAULT_VISITS: usize = 10_000;
+/// How many bytes of a default are copied in the time of a visit.
+const BYTES_PER_VISIT: usize = 64;
 
 /// An input schema, with the defaults that it puts in.
 #[derive(Debug)]
@@ -84,15 +86,13 @@ impl Input {
         if !self.has_defaults {
             return Vec::new();
         }
-        let given = keys(arguments);
-        let mut defaults = Defaults { root: self.schema(), left: MAX_DEFAULT_VISITS };
-        defaults.apply(self.schema(), arguments, 0);
+        let mut defaults =
+            Defaults { root: self.schema(), left: MAX_DEFAULT_VISITS, added: Vec::new() };
+        defaults.apply(self.schema(), arguments, 0, true);
         if defaults.left == 0 {
             tracing::warn!(tool, "not all defaults are put in: the input schema has too many");
         }
-        let mut added = keys(arguments);
-        added.retain(|key| !given.contains(key));
-        added
+        defaults.added
     }
 
     /// Coerces arguments and checks them; see [`InputSchema::fit`].
@@ -106,10 +106,6 @@ impl Input {
             tracing::warn!(tool, %error, "arguments are not fitted: the input schema cannot be used");
         })
     }
-}
-
-fn keys(value: &Value) -> Vec<String> {
-    value.as_object().map(|members| members.keys().cloned().collect()).unwrap_or_default()
 }
 
 fn mentions_default(schema: &Value, depth: usize) -> bool {
@@ -132,23 +128,27 @@ struct Defaults<'s> {
     root: &'s JsonObject,
     /// How many places may still be visited.
     left: usize,
+    /// The names of the arguments that were missing.
+    added: Vec<String>,
 }
 
 // === impl Defaults ===
 
 impl Defaults<'_> {
-    fn apply(&mut self, schema: &JsonObject, value: &mut Value, depth: usize) {
+    /// Adds the defaults of a schema to a value. `is_root` is true for the arguments as a
+    /// whole.
+    fn apply(&mut self, schema: &JsonObject, value: &mut Value, depth: usize, is_root: bool) {
         if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             return;
         }
         self.left -= 1;
         let schema = resolve(self.root, schema);
         match value {
-            Value::Object(members) => self.apply_members(schema, members, depth),
+            Value::Object(members) => self.apply_members(schema, members, depth, is_root),
             Value::Array(elements) => {
                 if let Some(Value::Object(items)) = schema.get("items") {
                     for element in elements {
-                        self.apply(items, element, depth + 1);
+                        self.apply(items, element, depth + 1, false);
                     }
                 }
             }
@@ -156,25 +156,101 @@ impl Defaults<'_> {
         }
         let parts = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
         for part in parts.filter_map(Value::as_object) {
-            self.apply(part, value, depth + 1);
+            self.apply(part, value, depth + 1, is_root);
         }
     }
 
-    fn apply_members(&mut self, schema: &JsonObject, members: &mut JsonObject, depth: usize) {
+    fn apply_members(
+        &mut self,
+        schema: &JsonObject,
+        members: &mut JsonObject,
+        depth: usize,
+        is_root: bool,
+    ) {
         let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
         for (key, property) in properties {
             let Value::Object(property) = property else { continue };
             if !members.contains_key(key) {
                 // What stands beside a reference counts more than what it refers to.
                 let default = property.get("default");
-                match default.or_else(|| resolve(self.root, property).get("default")) {
-                    Some(default) => members.insert(key.clone(), default.clone()),
-                    None => continue,
+                let Some(default) = default.or_else(|| resolve(self.root, property).get("default"))
+                else {
+                    continue;
                 };
+                // A schema can ask for a large default in each element of an array.
+                self.left = self.left.saturating_sub(visits(default));
+                if self.left == 0 {
+                    return;
+                }
+                members.insert(key.clone(), default.clone());
+                if is_root {
+                    self.added.push(key.clone());
+                }
             }
             if let Some(member) = members.get_mut(key) {
-                self.apply(property, member, depth + 1);
+                self.apply(property, member, depth + 1, false);
             }
         }
+    }
+}
+
+/// The places that are visited in the time of copying a value.
+fn visits(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() / BYTES_PER_VISIT,
+        Value::Array(elements) => elements.len() + elements.iter().map(visits).sum::<usize>(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, member)| 1 + name.len() / BYTES_PER_VISIT + visits(member))
+            .sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use cpu_time::ThreadTime;
+    use serde_json::json;
+
+    use super::*;
+
+    fn input(schema: Value) -> Input {
+        let Value::Object(schema) = schema else { panic!("no object") };
+        Input::new(Arc::new(schema))
+    }
+
+    #[test]
+    fn added_defaults_are_named() {
+        let input = input(json!({
+            "properties": { "a": { "default": 1 }, "b": { "default": 2 } },
+            "allOf": [{ "properties": { "c": { "properties": { "d": { "default": 3 } } } } }],
+        }));
+        let mut arguments = json!({ "b": 0, "c": {} });
+        assert_eq!(input.add_defaults("t", &mut arguments), ["a"]);
+        assert_eq!(arguments, json!({ "a": 1, "b": 0, "c": { "d": 3 } }));
+    }
+
+    #[test]
+    fn defaults_of_many_arguments_are_added_in_linear_time() {
+        let input = input(json!({ "properties": { "a": { "default": 1 } } }));
+        let mut arguments: Value =
+            (0..50_000).map(|n| (format!("k{n}"), json!(n))).collect::<JsonObject>().into();
+        let begun = ThreadTime::now();
+        assert_eq!(input.add_defaults("t", &mut arguments), ["a"]);
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn large_default_is_copied_into_few_elements() {
+        let default = "x".repeat(100_000);
+        let item = json!({ "properties": { "a": { "default": default } } });
+        let input = input(json!({ "properties": { "list": { "items": item } } }));
+        let mut arguments = json!({ "list": vec![json!({}); 9_000] });
+        input.add_defaults("t", &mut arguments);
+        let list = arguments["list"].as_array().unwrap();
+        let copies = list.iter().filter(|element| element.get("a").is_some()).count();
+        assert!((1..10).contains(&copies), "{copies}");
     }
 }

@@ -363,10 +363,12 @@ impl ResolvedTarget {
     ) -> Result<JsonObject, StepError> {
         let Some(schema) = &self.schema else { return Ok(arguments) };
         if self.arguments == ArgumentSource::Input {
-            arguments.retain(|name, _| {
-                !defaulted.contains(name)
-                    && (!self.closed || schema::declares(schema.schema(), name))
-            });
+            for name in defaulted {
+                arguments.remove(name);
+            }
+            if self.closed {
+                arguments.retain(|name, _| schema::declares(schema.schema(), name));
+            }
         }
         let tool = &*self.name;
         let mut arguments = Value::Object(arguments);

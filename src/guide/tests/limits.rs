@@ -22,6 +22,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "expr/template/order.rs COMPARISONS",
             "expr/template/render.rs STEPS",
             "expr/template/value.rs MAP_BYTES",
+            "composite/input.rs BYTES_PER_VISIT",
             "input_schema/coerce/shape.rs BYTES_PER_VISIT",
             "input_schema/steps/cost.rs BYTES_PER_STEP",
             "input_schema/steps/cost.rs CONTENT",
