@@ -8,7 +8,7 @@ mod steps;
 mod unique;
 
 use std::{
-    fmt,
+    fmt::{self, Write as _},
     sync::{Arc, OnceLock},
 };
 
@@ -16,25 +16,29 @@ use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationEr
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use self::{coerce::coerce, steps::Steps, unique::UniqueItems};
+use self::{
+    coerce::coerce,
+    steps::{MAX_REGEX_BYTES, Steps},
+    unique::UniqueItems,
+};
 use crate::{
     expr::number::is_whole_float,
     message::{MAX_LEVELS, Refusal, Violation, is_deeper},
+    room::Room,
 };
 
-/// How many steps it may take to check arguments.
+/// How many steps one check may take in all: each time that the arguments are validated,
+/// and to coerce them in between. The time of a step is some ten nanoseconds.
 const MAX_STEPS: usize = 1_500_000;
 /// How many steps it may take if all violations are looked for: a validator keeps
 /// each that it finds.
 const MAX_STEPS_TOLD: usize = 64_000;
 /// How many violations are told.
 const MAX_VIOLATIONS: usize = 64;
-/// How large a compiled regular expression may be that stands alone.
-const MAX_REGEX_BYTES: usize = 1024 * 1024;
-/// How large it may be beside any number of others, and what each remembers.
-const MIN_REGEX_BYTES: usize = 128 * 1024;
-/// How large all regular expressions may be, beyond the least for each.
-const MAX_REGEXES_BYTES: usize = 4 * 1024 * 1024;
+/// How many bytes a schema may have.
+const MAX_SCHEMA_BYTES: usize = 1024 * 1024;
+/// How many bytes each regular expression of a schema may remember of what it searches.
+const REGEX_CACHE_BYTES: usize = 128 * 1024;
 /// How many characters of a schema are repeated in a message.
 const MAX_TOLD: usize = 200;
 
@@ -58,10 +62,10 @@ struct Compiled {
 enum Verdict {
     Valid,
     Invalid {
-        /// How many it took to see it.
+        /// The steps of the validation.
         steps: usize,
     },
-    /// Nothing was checked, since it would take too long.
+    /// The arguments are not validated because that would take too many steps.
     TooLong,
 }
 
@@ -82,23 +86,34 @@ pub(crate) struct Unusable {
     too_long: bool,
 }
 
-/// Tells why a schema is none, or none that can be used.
-pub(crate) fn reject(schema: &Value) -> Result<(), Unusable> {
+/// The beginning of a text.
+struct Shortened {
+    text: String,
+    /// The number of characters that it may still get.
+    left: usize,
+}
+
+/// Returns why a schema is not valid or cannot be used.
+pub(crate) fn reject(schema: &JsonObject) -> Result<(), Unusable> {
     compile(schema).map(drop)
 }
 
 /// Compiles a schema, without touching network or files, and with the regular
 /// expressions that need linear time.
-fn compile(schema: &Value) -> Result<Compiled, Unusable> {
+fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
+    if !Room::new(MAX_SCHEMA_BYTES).holds(schema) {
+        let reason = format!("it is larger than {MAX_SCHEMA_BYTES} bytes");
+        return Err(Unusable { path: String::new(), reason, too_long: true });
+    }
+    let schema = &Value::Object(schema.clone());
     if is_deeper(schema, MAX_LEVELS) {
         let reason = "it is nested too deep".to_owned();
         return Err(Unusable { path: String::new(), reason, too_long: true });
     }
     // To compile it can also take too long.
     let steps = Steps::read(schema)?;
-    let each =
-        (MAX_REGEXES_BYTES / steps.patterns().max(1)).clamp(MIN_REGEX_BYTES, MAX_REGEX_BYTES);
-    let regex = PatternOptions::regex().size_limit(each).dfa_size_limit(MIN_REGEX_BYTES);
+    let regex =
+        PatternOptions::regex().size_limit(MAX_REGEX_BYTES).dfa_size_limit(REGEX_CACHE_BYTES);
     let validator = jsonschema::options()
         // Whatever features others turn on.
         .offline()
@@ -110,7 +125,7 @@ fn compile(schema: &Value) -> Result<Compiled, Unusable> {
         .build(schema)
         .map_err(|error| Unusable {
             path: error.instance_path().as_str().to_owned(),
-            reason: shorten(error.to_string()),
+            reason: shortened(&error),
             too_long: false,
         })?;
     Ok(Compiled { validator, steps })
@@ -143,19 +158,18 @@ impl InputSchema {
         if is_deeper(arguments, MAX_LEVELS) {
             return Err(Refusal::too_deep(MAX_LEVELS));
         }
-        let violations = self.compiled(tell).map(|compiled| compiled.violations(arguments));
-        match violations {
-            Ok(violations) if !violations.is_empty() => Err(invalid(tool, violations)),
-            _ => Ok(()),
+        match self.compiled(tell) {
+            Ok(compiled) => compiled.check(tool, arguments, &mut { MAX_STEPS }),
+            Err(_) => Ok(()),
         }
     }
 
     /// Whether a value is found to fit; what does not compile lets everything.
     pub(crate) fn allows(&self, value: &Value) -> bool {
         !is_deeper(value, MAX_LEVELS)
-            && self
-                .compiled(drop)
-                .map_or(true, |compiled| compiled.verdict(value) == Verdict::Valid)
+            && self.compiled(drop).map_or(true, |compiled| {
+                compiled.verdict(value, &mut { MAX_STEPS }) == Verdict::Valid
+            })
     }
 
     /// Coerces evaluated arguments and checks them; with a schema that does not
@@ -177,30 +191,37 @@ impl InputSchema {
             Ok(compiled) => compiled,
             Err(Unchecked { untouched: true }) => return Ok(()),
             Err(Unchecked { untouched: false }) => {
-                coerce(&self.schema, arguments);
+                coerce(&self.schema, arguments, &mut { MAX_STEPS });
                 return Ok(());
             }
         };
-        // What is valid is left as it is, which the validator knows best and first.
-        match compiled.verdict(arguments) {
+        // One budget for everything that is done with the arguments.
+        let mut left = MAX_STEPS;
+        match compiled.verdict(arguments, &mut left) {
+            // Valid arguments are not coerced, except for floats: to JSON Schema `5.0` is an
+            // integer, but many tools reject it.
             Verdict::Valid => {
-                // To JSON Schema `5.0` is an integer, and to many tools it is none.
                 if has_whole_float(arguments) {
-                    coerce(&self.schema, arguments);
+                    coerce(&self.schema, arguments, &mut left);
                 }
                 Ok(())
             }
             Verdict::TooLong => Err(invalid(tool, vec![too_long()])),
-            Verdict::Invalid { .. } => {
-                coerce(&self.schema, arguments);
-                self.check(tool, arguments, drop)
+            Verdict::Invalid { steps } => {
+                if !coerce(&self.schema, arguments, &mut left) {
+                    return Err(invalid(tool, compiled.violations(arguments, steps)));
+                }
+                if is_deeper(arguments, MAX_LEVELS) {
+                    return Err(Refusal::too_deep(MAX_LEVELS));
+                }
+                compiled.check(tool, arguments, &mut left)
             }
         }
     }
 
     fn compiled(&self, tell: impl FnOnce(Unusable)) -> Result<&Compiled, Unchecked> {
         let compile = || {
-            compile(&Value::Object((*self.schema).clone())).map_err(|unusable| {
+            compile(&self.schema).map_err(|unusable| {
                 let untouched = unusable.too_long;
                 tell(unusable);
                 Unchecked { untouched }
@@ -213,21 +234,26 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    fn verdict(&self, arguments: &Value) -> Verdict {
-        match self.steps.count(arguments, MAX_STEPS) {
-            None => Verdict::TooLong,
-            Some(_) if self.validator.is_valid(arguments) => Verdict::Valid,
-            Some(steps) => Verdict::Invalid { steps },
+    /// Validates arguments if the steps of that are left, and takes them.
+    fn verdict(&self, arguments: &Value, left: &mut usize) -> Verdict {
+        let Some(steps) = self.steps.count(arguments, *left) else { return Verdict::TooLong };
+        *left -= steps;
+        match self.validator.is_valid(arguments) {
+            true => Verdict::Valid,
+            false => Verdict::Invalid { steps },
         }
     }
 
-    /// Where the arguments do not fit: nowhere, or as many places as are told.
-    fn violations(&self, arguments: &Value) -> Vec<Violation> {
-        let steps = match self.verdict(arguments) {
-            Verdict::Valid => return Vec::new(),
-            Verdict::TooLong => return vec![too_long()],
-            Verdict::Invalid { steps } => steps,
-        };
+    fn check(&self, tool: &str, arguments: &Value, left: &mut usize) -> Result<(), Refusal> {
+        match self.verdict(arguments, left) {
+            Verdict::Valid => Ok(()),
+            Verdict::Invalid { steps } => Err(invalid(tool, self.violations(arguments, steps))),
+            Verdict::TooLong => Err(invalid(tool, vec![too_long()])),
+        }
+    }
+
+    /// Returns where invalid arguments do not fit, if it took few steps to validate them.
+    fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         if steps > MAX_STEPS_TOLD {
             return vec![whole("the value is not valid, and too large to tell where".to_owned())];
         }
@@ -340,7 +366,7 @@ fn told(error: &ValidationError<'_>, what: &str) -> String {
         | Kind::AdditionalProperties { .. }
         | Kind::UnevaluatedProperties { .. }
         | Kind::PropertyNames { .. } => format!("{what} is not valid"),
-        _ => shorten(error.masked_with(what).to_string()),
+        _ => shortened(&error.masked_with(what)),
     }
 }
 
@@ -371,13 +397,31 @@ fn member(path: &str, name: &str) -> String {
     format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// A schema can hold texts of any length.
-fn shorten(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(MAX_TOLD) {
-        text.truncate(end);
-        text.push('…');
+/// The beginning of a message: it can repeat a text or a list of the schema.
+fn shortened(message: &impl fmt::Display) -> String {
+    let mut shortened = Shortened { text: String::new(), left: MAX_TOLD };
+    // What is left out is not even formatted.
+    if write!(shortened, "{message}").is_err() {
+        shortened.text.push('…');
     }
-    text
+    shortened.text
+}
+
+impl fmt::Write for Shortened {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        match text.char_indices().nth(self.left) {
+            Some((end, _)) => {
+                self.text.push_str(&text[..end]);
+                self.left = 0;
+                Err(fmt::Error)
+            }
+            None => {
+                self.text.push_str(text);
+                self.left -= text.chars().count();
+                Ok(())
+            }
+        }
+    }
 }
 
 #[cfg(test)]

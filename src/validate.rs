@@ -7,11 +7,24 @@
 //! its regular expressions take linear time: one that refers to the network, or
 //! looks around, does not compile.
 //!
-//! A schema that applies to one value thousands of times over, or has very large
-//! regular expressions, does not compile either: to check a call must not take long.
-//! The work is counted before it is done: schemas and values, text that is searched, and
-//! values that are compared. Arguments that would take more than some 50 ms to check, or
-//! of which parts are nested too deep, are refused.
+//! # Bounded work
+//!
+//! A check runs on the thread that calls the service, and cannot be interrupted. So its
+//! work is counted in steps before it starts: schemas and values, text that is searched,
+//! names that are copied, and values that are compared. Arguments that exceed the
+//! [limit](crate::guide::limits) of steps, or that are nested too deep, are rejected. A step
+//! takes some ten nanoseconds, and the limit keeps a check below 50 ms. Where a composite
+//! coerces arguments, one limit covers both validations and the coercion in between.
+//!
+//! The size of a schema, its references and its regular expressions are limited as well,
+//! so that compiling it takes less than 50 ms. A schema beyond these limits does not
+//! compile.
+//!
+//! If compiling and checking took more than a millisecond, the response future yields once
+//! before the call goes on, so that the checks of several layers do not add up. Checks do not
+//! move to other threads: that needs a runtime, and this layer works on any executor.
+//!
+//! # Unchecked calls
 //!
 //! A call passes unchecked if the tool is not listed, tools cannot be listed, or
 //! the schema does not compile. The [complaints](ValidateLayer::complaints) name

@@ -39,7 +39,7 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
         Some(Value::String(name)) if name == "object" => (),
         Some(other) => return Err(format!("its `type` is {other}: expected \"object\"")),
     }
-    input_schema::reject(&Value::Object(schema.clone()))
+    input_schema::reject(schema)
         .map_err(|unusable| format!("it is no valid JSON Schema: {unusable}"))
 }
 

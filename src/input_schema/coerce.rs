@@ -17,18 +17,29 @@ pub(crate) use self::convert::Kind;
 use self::{convert::Wish, shape::Shapes};
 use crate::expr::PathSegment;
 
-/// Turns what was rendered as text, or is a number or boolean where text is declared,
-/// into what the schema declares.
-pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value) {
-    let mut shapes = Shapes::new(schema);
-    if shapes.fits_rule(schema, arguments, 0) {
-        return;
+/// How many parts of schemas are looked at for one value: a schema that refers to
+/// itself has more than there are atoms.
+const MAX_VISITS: usize = 200_000;
+/// Steps of a check in the time of which one part is looked at.
+const STEPS_PER_VISIT: usize = 5;
+
+/// Turns text into what the schema declares, and numbers and booleans into text where text
+/// is declared. Returns `true` if anything has changed.
+///
+/// Takes the steps of that. If there are too few, parts of the arguments stay as they are.
+pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usize) -> bool {
+    let visits = MAX_VISITS.min(*left / STEPS_PER_VISIT);
+    let mut coercion =
+        Coercion { shapes: Shapes::new(schema, visits), path: Vec::new(), edits: Vec::new() };
+    if !coercion.shapes.fits_rule(schema, arguments, 0) {
+        let mut rules = Vec::new();
+        coercion.shapes.collect(schema, &mut rules);
+        coercion.look(rules, arguments, 0);
     }
-    let mut rules = Vec::new();
-    shapes.collect(schema, &mut rules);
-    let mut coercion = Coercion { shapes, path: Vec::new(), edits: Vec::new() };
-    coercion.look(rules, arguments, 0);
+    *left -= (visits - coercion.shapes.left()) * STEPS_PER_VISIT;
+    let is_changed = !coercion.edits.is_empty();
     apply(coercion.edits, arguments);
+    is_changed
 }
 
 /// What becomes of a value.
@@ -199,17 +210,24 @@ impl<'s> Coercion<'s> {
             match fit {
                 // What was meant is plain, though a part of it does not fit.
                 Fit::Never if is_declared(rules, &new) => {
-                    self.edits.push((self.path.clone(), new));
+                    self.edit(new);
                     return Fit::Never;
                 }
                 Fit::Never => (),
                 _ => {
-                    self.edits.push((self.path.clone(), new));
+                    self.edit(new);
                     return Fit::Edited;
                 }
             }
         }
         Fit::Never
+    }
+
+    /// Notes what the value becomes, unless it takes too long to copy its path.
+    fn edit(&mut self, new: Value) {
+        if self.shapes.may_copy(&self.path) {
+            self.edits.push((self.path.clone(), new));
+        }
     }
 
     /// Coerces what a text was read into.

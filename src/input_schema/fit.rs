@@ -246,8 +246,9 @@ impl<'s> Survey<'s> {
         if self.known.is_empty() || is_deeper(&value, MAX_LEVELS) {
             return;
         }
-        coerce(self.root, &mut value);
-        let Ok(compiled) = compile(&Value::Object(self.root.clone())) else { return };
+        let mut left = super::MAX_STEPS;
+        coerce(self.root, &mut value, &mut left);
+        let Ok(compiled) = compile(self.root) else { return };
         if is_deeper(&value, MAX_LEVELS) || compiled.steps.count(&value, MAX_STEPS).is_none() {
             return;
         }

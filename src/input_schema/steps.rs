@@ -9,7 +9,10 @@
 mod cost;
 mod pattern;
 
-use std::collections::{HashMap, HashSet, hash_map::Entry};
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use referencing::{Draft, Error, Resolver, SPECIFICATIONS, uri};
 use rmcp::model::JsonObject;
@@ -31,17 +34,37 @@ const MAX_IDENTITIES: usize = 256;
 const MAX_SCOPES: usize = 64;
 /// How long an identity or a reference may be.
 const MAX_REFERENCE: usize = 1_024;
+/// How long all of them may be.
+const MAX_REFERENCE_BYTES: usize = 256 * 1024;
 /// How many steps may be taken without going into a value.
 const MAX_STEPS_IN_PLACE: usize = 4_096;
 /// How many of them may be within each other.
 const MAX_LEVELS_IN_PLACE: usize = 256;
+/// How many steps may be taken in place in all by the parts with `unevaluatedProperties` or
+/// `unevaluatedItems`.
+const MAX_COPIED_STEPS: usize = 4_096;
+/// How many names of members are copied in the time of copying such a step.
+const NAMES_PER_STEP: usize = 16;
 /// How many regular expressions a schema may have.
 const MAX_PATTERNS: usize = 100;
 /// How long all of them may be.
 const MAX_PATTERN_BYTES: usize = 16 * 1024;
+/// How long it may take to parse all of them, in bytes of an expression without classes.
+const MAX_PATTERN_SIZE: usize = 400_000;
+/// How many bytes all of them may take when compiled.
+pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;
 /// How many steps may be within each other, with those into a value: a validator
 /// takes room on the stack for each.
 const MAX_LEVELS: usize = 512;
+/// How many parts of values may be compared to see whether the lists of a schema are without
+/// repetition.
+const MAX_COMPARISONS: usize = 1_000_000;
+/// The number of values of a list that a validator hashes.
+const MIN_HASHED: usize = 16;
+/// Keywords whose values are such lists.
+const UNIQUE_LISTS: [&str; 3] = ["enum", "required", "type"];
+/// Keywords whose values are objects of such lists.
+const DEPENDENT_LISTS: [&str; 2] = ["dependencies", "dependentRequired"];
 /// Keywords whose schemas apply to the same value.
 const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 /// Keywords whose schemas apply to it by the members that it has.
@@ -57,7 +80,6 @@ const OF_ELEMENTS: [&str; 5] =
 pub(super) struct Steps {
     /// The whole schema is the first.
     parts: Vec<Part>,
-    patterns: usize,
 }
 
 /// A schema within a schema; what it applies are places among all parts.
@@ -76,6 +98,14 @@ struct Part {
     elements: Vec<usize>,
 }
 
+/// What a schema is applied to.
+#[derive(Clone, Copy)]
+enum Instance<'v> {
+    Value(&'v Value),
+    /// The name of a member. A validator makes a text of it.
+    Name(&'v str),
+}
+
 /// Finds the parts of a schema.
 struct Reader<'s> {
     steps: Steps,
@@ -83,6 +113,9 @@ struct Reader<'s> {
     unread: Vec<(usize, &'s JsonObject, Scope<'s>)>,
     patterns: HashMap<&'s str, Pattern>,
     pattern_bytes: usize,
+    pattern_size: usize,
+    /// The bytes that further expressions may take when compiled.
+    regex_bytes: usize,
 }
 
 /// What tells parts apart: a dynamic reference leads elsewhere in another scope.
@@ -101,10 +134,17 @@ enum InPlace {
     Unknown,
     /// It is being counted: who comes here again goes round in a circle.
     Open,
-    Known {
-        steps: usize,
-        levels: usize,
-    },
+    Known(Tree),
+}
+
+/// A part with those that it applies in place.
+#[derive(Clone, Copy)]
+struct Tree {
+    steps: usize,
+    /// How many of the steps are within each other.
+    levels: usize,
+    /// How many members have schemas of their own.
+    names: usize,
 }
 
 // === impl Steps ===
@@ -117,6 +157,9 @@ impl Steps {
     /// Returns why it would take too long to check any value at all.
     pub(super) fn read(schema: &Value) -> Result<Self, Unusable> {
         check_references(schema)?;
+        check_lists(schema, &mut { MAX_COMPARISONS }).ok_or_else(|| {
+            unusable("a list in it has too many values that are similar to each other")
+        })?;
         let base = uri::from_str(BASE).map_err(|error| unresolved(&error))?;
         // Beside the schemas of schemas; nothing else is fetched.
         let registry = SPECIFICATIONS.add(BASE, schema).and_then(|all| all.prepare());
@@ -128,79 +171,87 @@ impl Steps {
             unread: Vec::new(),
             patterns: HashMap::new(),
             pattern_bytes: 0,
+            pattern_size: 0,
+            regex_bytes: MAX_REGEX_BYTES,
         };
         reader.part(schema, &scope)?;
         while let Some((place, schema, scope)) = reader.unread.pop() {
             reader.steps.parts[place] = reader.read(place, schema, &scope)?;
         }
         reader.steps.count_in_place()?;
-        reader.steps.patterns = reader.patterns.len();
         Ok(reader.steps)
-    }
-
-    /// How many regular expressions the schema has.
-    pub(super) const fn patterns(&self) -> usize {
-        self.patterns
     }
 
     /// How many steps it takes to check a value, unless they are more than `most`.
     pub(super) fn count(&self, value: &Value, most: usize) -> Option<usize> {
         let mut left = most;
-        self.walk(0, value, MAX_LEVELS, &mut left)?;
+        self.walk(0, Instance::Value(value), MAX_LEVELS, &mut left)?;
         Some(most - left)
     }
 
-    fn walk(&self, place: usize, value: &Value, levels: usize, left: &mut usize) -> Option<()> {
+    fn walk(
+        &self,
+        place: usize,
+        instance: Instance<'_>,
+        levels: usize,
+        left: &mut usize,
+    ) -> Option<()> {
         let part = &self.parts[place];
         let levels = levels.checked_sub(1)?;
         take(left, 1)?;
-        part.cost.charge(value, left)?;
+        part.cost.charge(instance, left)?;
         for _ in 0..part.times() {
             for &place in &part.in_place {
-                self.walk(place, value, levels, left)?;
+                self.walk(place, instance, levels, left)?;
             }
         }
-        match value {
-            Value::Object(members) if members.len() < part.by_name.len() => {
-                for (name, member) in members {
-                    take(left, 1 + name.len() / 8)?;
-                    if let Some(&place) = part.by_name.get(name) {
-                        self.walk(place, member, levels, left)?;
-                    }
-                }
+        match instance {
+            Instance::Value(Value::Object(members)) => {
+                self.walk_members(part, members, levels, left)
             }
-            Value::Object(members) => {
-                take(left, part.by_name.len() * cost::times(members))?;
-                for (name, &place) in &part.by_name {
-                    if let Some(member) = members.get(name) {
-                        self.walk(place, member, levels, left)?;
-                    }
-                }
-            }
-            _ => (),
-        }
-        match value {
-            Value::Object(members) => {
-                for &place in &part.members {
-                    members
-                        .values()
-                        .try_for_each(|member| self.walk(place, member, levels, left))?;
-                }
-                for &place in &part.names {
-                    members
-                        .keys()
-                        .map(|name| Value::String(name.clone()))
-                        .try_for_each(|name| self.walk(place, &name, levels, left))?;
-                }
-            }
-            Value::Array(elements) => {
+            Instance::Value(Value::Array(elements)) => {
                 for &place in &part.elements {
-                    elements
-                        .iter()
-                        .try_for_each(|element| self.walk(place, element, levels, left))?;
+                    for element in elements {
+                        self.walk(place, Instance::Value(element), levels, left)?;
+                    }
+                }
+                Some(())
+            }
+            _ => Some(()),
+        }
+    }
+
+    fn walk_members(
+        &self,
+        part: &Part,
+        members: &JsonObject,
+        levels: usize,
+        left: &mut usize,
+    ) -> Option<()> {
+        if members.len() < part.by_name.len() {
+            for (name, member) in members {
+                take(left, 1 + name.len() / 8)?;
+                if let Some(&place) = part.by_name.get(name) {
+                    self.walk(place, Instance::Value(member), levels, left)?;
                 }
             }
-            _ => (),
+        } else {
+            take(left, part.by_name.len() * cost::times(members))?;
+            for (name, &place) in &part.by_name {
+                if let Some(member) = members.get(name) {
+                    self.walk(place, Instance::Value(member), levels, left)?;
+                }
+            }
+        }
+        for &place in &part.members {
+            for member in members.values() {
+                self.walk(place, Instance::Value(member), levels, left)?;
+            }
+        }
+        for &place in &part.names {
+            for name in members.keys() {
+                self.walk(place, Instance::Name(name), levels, left)?;
+            }
         }
         Some(())
     }
@@ -216,36 +267,43 @@ impl Steps {
                 ))
             })?;
         }
+        // Each part with `unevaluatedProperties` has its own copy of what it applies in place.
+        let copied = self.parts.iter().zip(&known).map(|(part, known)| match known {
+            InPlace::Known(tree) if part.looks_back => tree.steps + tree.names / NAMES_PER_STEP,
+            _ => 0,
+        });
+        if copied.sum::<usize>() > MAX_COPIED_STEPS {
+            return Err(unusable(&format!(
+                "`unevaluatedProperties` and `unevaluatedItems` apply to more than \
+                 {MAX_COPIED_STEPS} parts of it"
+            )));
+        }
         Ok(())
     }
 
-    /// How many steps a part takes in place, and how many of them within each other.
-    fn in_place(
-        &self,
-        place: usize,
-        above: usize,
-        known: &mut [InPlace],
-    ) -> Option<(usize, usize)> {
+    /// Counts what a part applies in place.
+    fn in_place(&self, place: usize, above: usize, known: &mut [InPlace]) -> Option<Tree> {
         match known[place] {
-            InPlace::Known { steps, levels } => return Some((steps, levels)),
+            InPlace::Known(tree) => return Some(tree),
             InPlace::Open => return None,
             InPlace::Unknown if above >= MAX_LEVELS_IN_PLACE => return None,
             InPlace::Unknown => known[place] = InPlace::Open,
         }
         let part = &self.parts[place];
-        let (mut steps, mut levels) = (0_usize, 0);
+        let mut tree = Tree { steps: 0, levels: 0, names: part.by_name.len() };
         for &place in &part.in_place {
-            let (of_part, below) = self.in_place(place, above + 1, known)?;
-            steps = steps.saturating_add(of_part);
-            levels = levels.max(below);
+            let below = self.in_place(place, above + 1, known)?;
+            tree.steps = tree.steps.saturating_add(below.steps);
+            tree.levels = tree.levels.max(below.levels);
+            tree.names = tree.names.saturating_add(below.names);
         }
-        let steps = steps.saturating_mul(part.times()).saturating_add(1);
-        let levels = levels + 1;
-        if steps > MAX_STEPS_IN_PLACE || levels > MAX_LEVELS_IN_PLACE {
+        tree.steps = tree.steps.saturating_mul(part.times()).saturating_add(1);
+        tree.levels += 1;
+        if tree.steps > MAX_STEPS_IN_PLACE || tree.levels > MAX_LEVELS_IN_PLACE {
             return None;
         }
-        known[place] = InPlace::Known { steps, levels };
-        Some((steps, levels))
+        known[place] = InPlace::Known(tree);
+        Some(tree)
     }
 }
 
@@ -387,7 +445,17 @@ impl<'s> Reader<'s> {
                  {MAX_PATTERN_BYTES} bytes of them"
             )));
         }
-        self.patterns.insert(pattern, Pattern::new(pattern));
+        self.pattern_size = self.pattern_size.saturating_add(pattern::size(pattern));
+        if self.pattern_size > MAX_PATTERN_SIZE {
+            return Err(unusable("its regular expressions have too many classes of characters"));
+        }
+        let compiled = Pattern::new(pattern, &mut self.regex_bytes).ok_or_else(|| Unusable {
+            too_long: false,
+            ..unusable(&format!(
+                "its regular expressions take more than {MAX_REGEX_BYTES} bytes when compiled"
+            ))
+        })?;
+        self.patterns.insert(pattern, compiled);
         Ok(())
     }
 }
@@ -414,6 +482,7 @@ impl Scope<'_> {
 fn check_references(schema: &Value) -> Result<(), Unusable> {
     let mut is_legacy = false;
     let mut is_short = true;
+    let mut bytes = 0;
     let mut identities = 0;
     let mut legacy_identities = 0;
     each_text(schema, &mut |key, text| {
@@ -429,6 +498,7 @@ fn check_references(schema: &Value) -> Result<(), Unusable> {
         };
         *counted += 1;
         is_short &= text.len() <= MAX_REFERENCE || key == "id";
+        bytes += text.len();
     });
     if is_legacy {
         identities += legacy_identities;
@@ -436,10 +506,82 @@ fn check_references(schema: &Value) -> Result<(), Unusable> {
     if !is_short {
         return Err(unusable(&format!("a reference is longer than {MAX_REFERENCE} bytes")));
     }
+    if bytes > MAX_REFERENCE_BYTES {
+        let reason = format!("its references have more than {MAX_REFERENCE_BYTES} bytes");
+        return Err(unusable(&reason));
+    }
     if identities > MAX_IDENTITIES {
         return Err(unusable(&format!("it has more than {MAX_IDENTITIES} identities")));
     }
     Ok(())
+}
+
+/// Takes the comparisons of `uniqueItems` in the schema of a schema: it compares values with
+/// each other that it cannot tell apart by their hashes.
+fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
+    match schema {
+        Value::Object(members) => members.iter().try_for_each(|(keyword, value)| {
+            match value {
+                Value::Array(values) if UNIQUE_LISTS.contains(&&**keyword) => {
+                    take(left, comparisons(values))?;
+                }
+                Value::Object(lists) if DEPENDENT_LISTS.contains(&&**keyword) => {
+                    let lists = lists.values().filter_map(Value::as_array);
+                    take(left, lists.map(|values| comparisons(values)).sum())?;
+                }
+                _ => (),
+            }
+            check_lists(value, left)
+        }),
+        Value::Array(elements) => {
+            elements.iter().try_for_each(|element| check_lists(element, left))
+        }
+        _ => Some(()),
+    }
+}
+
+/// The parts of values that are compared because their hashes are the same.
+fn comparisons(values: &[Value]) -> usize {
+    // Short lists are not hashed.
+    if values.len() < MIN_HASHED {
+        return 0;
+    }
+    let mut groups: HashMap<u64, (usize, usize)> = HashMap::new();
+    for value in values {
+        let mut hasher = DefaultHasher::new();
+        let parts = hash(value, &mut hasher);
+        let group = groups.entry(hasher.finish()).or_default();
+        *group = (group.0 + 1, group.1 + parts);
+    }
+    groups.values().map(|(values, parts)| (values - 1).saturating_mul(*parts)).sum()
+}
+
+/// Hashes a value as a validator does: without the nesting of arrays, and numbers as floats.
+/// Returns the number of its parts.
+fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
+    1 + match value {
+        Value::Null => 0,
+        Value::Bool(value) => {
+            value.hash(hasher);
+            0
+        }
+        Value::Number(number) => {
+            number.as_f64().map(f64::to_bits).hash(hasher);
+            0
+        }
+        Value::String(text) => {
+            text.hash(hasher);
+            0
+        }
+        Value::Array(elements) => elements.iter().map(|element| hash(element, hasher)).sum(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, member)| {
+                name.hash(hasher);
+                hash(member, hasher)
+            })
+            .sum(),
+    }
 }
 
 /// Calls back for each text that is a member of an object.
@@ -471,7 +613,7 @@ fn unresolved(error: &Error) -> Unusable {
 }
 
 fn unusable(reason: &str) -> Unusable {
-    let reason = super::shorten(reason.to_owned());
+    let reason = super::shortened(&reason);
     Unusable { path: String::new(), reason, too_long: true }
 }
 

@@ -1,6 +1,14 @@
+use std::time::Duration;
+
+use cpu_time::ThreadTime;
+use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 
 use super::*;
+
+fn compiled(schema: &Value) -> Result<Compiled, Unusable> {
+    compile(schema.as_object().unwrap())
+}
 
 fn violations_of_call(schema: Value, arguments: &Value) -> Vec<(String, String)> {
     let Value::Object(schema) = schema else { panic!("no object") };
@@ -296,7 +304,7 @@ fn usual_regular_expressions_compile() {
         r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
         r"^[^/]{1,255}$",
     ] {
-        let compiled = compile(&json!({ "pattern": pattern }));
+        let compiled = compiled(&json!({ "pattern": pattern }));
         assert!(compiled.is_ok(), "{pattern}: {:?}", compiled.err());
     }
 }
@@ -310,7 +318,11 @@ fn what_cannot_be_used_checks_nothing_and_is_told_once() {
         (json!({ "$schema": "https://example.com/own" }), "example.com"),
         (json!({ "properties": { "a": { "pattern": "(?=look)around" } } }), "regex"),
         (json!({ "properties": { "a": { "pattern": "(a)\\1" } } }), "regex"),
-        (json!({ "properties": { "a": { "pattern": r"(?:\pL{1,20}x){1,8}" } } }), "regex"),
+        (
+            json!({ "properties": { "a": { "pattern": r"(?:\pL{1,20}x){1,8}" } } }),
+            "more than 1048576 bytes when compiled",
+        ),
+        (json!({ "description": "x".repeat(MAX_SCHEMA_BYTES) }), "larger than 1048576 bytes"),
         (doubling(20), "more than 4096 times"),
         (nested(200), "it is nested too deep"),
     ] {
@@ -365,7 +377,7 @@ fn a_schema_that_refers_to_itself_is_followed_as_deep_as_the_arguments_go() {
 
 #[test]
 fn a_schema_may_be_as_deep_as_any_transport_reads() {
-    assert!(compile(&nested(120)).is_ok());
+    assert!(compiled(&nested(120)).is_ok());
 }
 
 #[test]
@@ -378,7 +390,7 @@ fn the_dialect_is_what_the_schema_says() {
     assert_eq!(told[0].0, "/a/0");
     // In the one that is meant without a word, `items` is no array.
     let unsaid = json!({ "properties": { "a": { "items": [{ "type": "integer" }] } } });
-    assert!(compile(&unsaid).is_err());
+    assert!(compiled(&unsaid).is_err());
 }
 
 #[test]
@@ -473,4 +485,219 @@ fn whole_floats_become_integers_where_integers_are_declared() {
         assert_eq!(fitted(schema.clone(), value.clone()), Ok(expected), "{value} for {schema}");
     }
     assert!(fitted(integer(), json!(5.5)).is_err());
+}
+
+fn cpu_time(work: impl FnOnce()) -> Duration {
+    let begun = ThreadTime::now();
+    work();
+    begun.elapsed()
+}
+
+/// The CPU time that a check may take: 50 ms with optimizations. Without them, ten times the
+/// time of ordinary checks that take 5 ms with optimizations.
+fn time_limit() -> Duration {
+    static LIMIT: OnceLock<Duration> = OnceLock::new();
+
+    if !cfg!(debug_assertions) {
+        return Duration::from_millis(50);
+    }
+    *LIMIT.get_or_init(|| {
+        let text = |n: u32| format!("{}", char::from(b'a' + u8::try_from(n % 26).unwrap()));
+        let row = |n: u32| json!({ "a": n, "b": n, "c": n, "d": n });
+        let ordinary = [
+            (json!({ "type": "integer" }), vec![json!(1); 700_000]),
+            (json!({ "pattern": "^[a-z]+$" }), (0..120_000).map(|n| json!(text(n))).collect()),
+            (json!({ "properties": row(0) }), (0..10_000).map(row).collect()),
+        ];
+        let times = ordinary.map(|(items, value)| {
+            let items =
+                if items["properties"].is_null() { items } else { json!({ "minProperties": 1 }) };
+            let unique = items["minProperties"] == json!(1);
+            let schema =
+                json!({ "properties": { "value": { "items": items, "uniqueItems": unique } } });
+            let Value::Object(schema) = schema else { panic!("no object") };
+            let schema = InputSchema::new(Arc::new(schema));
+            assert!(schema.compiled(drop).is_ok());
+            let value = json!({ "value": value });
+            cpu_time(|| assert_eq!(schema.check("t", &value, drop), Ok(())))
+        });
+        10 * times.into_iter().max().unwrap()
+    })
+}
+
+/// Compiles a schema and fits a value to it; both must be done in time.
+fn assert_in_time(schema: &Value, value: Value) -> Result<(), Refusal> {
+    let Value::Object(members) = schema.clone() else { panic!("no object") };
+    let input = InputSchema::new(Arc::new(members));
+    let compiling = cpu_time(|| {
+        let _ = input.compiled(drop);
+    });
+    assert!(compiling < time_limit(), "{compiling:?} to compile {schema:.300}");
+    let mut arguments = json!({ "value": value });
+    let before = format!("{arguments:.300}");
+    let mut fits = Ok(());
+    let fitting = cpu_time(|| fits = input.fit("t", &mut arguments, drop));
+    assert!(fitting < time_limit(), "{fitting:?} to check {before} against {schema:.300}");
+    fits
+}
+
+fn times(count: usize, keyword: &str, part: &Value) -> Value {
+    let all = vec![json!({ "$ref": "#/$defs/part" }); count];
+    json!({ "properties": { "value": { keyword: all } }, "$defs": { "part": part } })
+}
+
+/// Text of letters of one script, or of all scripts, in a random order.
+fn letters(script: std::ops::RangeInclusive<char>, count: usize) -> String {
+    let letters: Vec<_> = script.filter(|letter| letter.is_alphabetic()).collect();
+    let mut random = fastrand::Rng::with_seed(7);
+    (0..count).map(|_| letters[random.usize(..letters.len())]).collect()
+}
+
+fn parts_of(text: &str, length: usize) -> Value {
+    let letters: Vec<_> = text.chars().collect();
+    letters.chunks(length).map(|part| part.iter().collect::<String>()).collect()
+}
+
+#[test]
+fn large_arguments_are_checked_in_time_or_rejected() {
+    let cyrillic = letters('а'..='я', 100_000);
+    let any = letters('a'..='\u{30000}', 100_000);
+    let names: JsonObject = (0..100_000).map(|n| (format!("k{n}"), json!(n))).collect();
+    let long_name = "k".repeat(3_000_000);
+    let integers = json!({ "additionalProperties": { "items": { "type": "integer" } } });
+    let tight = json!({ "anyOf": [{ "pattern": r"^\p{L}{3}x" }, { "maxLength": 99 }] });
+    for (count, part, value) in [
+        (2_000, json!({ "propertyNames": { "type": "string" } }), json!({ long_name.as_str(): 1 })),
+        (1, json!({ "propertyNames": { "maxLength": 99 } }), json!(names)),
+        (1, json!({ "pattern": r"\b\p{L}+\b.*\bq" }), json!(any)),
+        (
+            1,
+            json!({ "pattern": r"\b\p{L}+\b.*\bq" }),
+            json!(any.chars().take(20_000).collect::<String>()),
+        ),
+        (1, json!({ "pattern": r"\bq\b" }), json!(cyrillic)),
+        (1, json!({ "pattern": r"\p{L}*a\p{L}{20}x" }), json!(cyrillic)),
+        (
+            1,
+            json!({ "pattern": r"\p{L}*a\p{L}{20}x" }),
+            json!(cyrillic.chars().take(10_000).collect::<String>()),
+        ),
+        (1, json!({ "items": tight }), parts_of(&any, 5)),
+        (1, json!({ "items": { "multipleOf": 1e-300 } }), json!(vec![1e300; 100_000])),
+        (1, json!({ "items": { "type": "integer" } }), json!(vec!["1"; 100_000])),
+        // Each text that becomes an integer has a path with the long name.
+        (1, integers, json!({ long_name.as_str(): vec!["1"; 50_000] })),
+    ] {
+        if let Err(refusal) = assert_in_time(&times(count, "allOf", &part), value) {
+            assert!(matches!(refusal, Refusal::InvalidArguments { .. }), "{refusal}");
+        }
+    }
+}
+
+#[test]
+fn schemas_are_compiled_in_time_or_rejected() {
+    let members = |count: usize, part: &Value| -> Value {
+        (0..count).map(|n| (n.to_string(), part.clone())).collect::<JsonObject>().into()
+    };
+    let copying = json!({ "unevaluatedProperties": false, "$ref": "#/$defs/all" });
+    let all: Vec<_> = (0..900).map(|n| json!({ "properties": { n.to_string(): {} } })).collect();
+    let nested = |n: usize| (0..n % 90).fold(json!([]), |inner, _| json!([inner]));
+    let deep = json!({ "$ref": format!("#/$defs/a{}", "/not".repeat(100)) });
+    let part = json!({ "type": ["string", "null"], "minLength": 1, "required": ["a"] });
+    for schema in [
+        json!({ "pattern": r"\s".repeat(8_000) }),
+        json!({ "pattern": "(?i:[a-\u{ffff}])".repeat(500) }),
+        json!({ "pattern": r"\pL".repeat(5_000) }),
+        json!({ "enum": (0..5_000).map(nested).collect::<Vec<_>>() }),
+        json!({ "$schema": "http://json-schema.org/draft-04/schema#", "required": vec![json!([]); 20_000] }),
+        json!({ "properties": members(300, &copying), "$defs": { "all": { "allOf": all } } }),
+        json!({ "properties": members(1_000, &deep), "$defs": { "a": self::nested(100) } }),
+        json!({ "properties": members(4_900, &part) }),
+        json!({ "examples": vec![json!([1]); 400_000] }),
+    ] {
+        assert_eq!(assert_in_time(&schema, json!(1)), Ok(()));
+    }
+}
+
+/// Schemas of which each part is costly in another way.
+fn costly_part() -> BoxedStrategy<Value> {
+    let patterns = || {
+        select(vec![
+            "^[a-z]+$",
+            r"\bx\b",
+            r"\b\p{L}+\b.*\bq",
+            r"\p{L}*a\p{L}{20}x",
+            r"[ab]*a[ab]{40}x",
+            r"(\p{L}|\p{N})*x",
+            r"^\S{1,500}\d$",
+            "(?:(?:a?b?)*c?)*x",
+            "[^a]*a[^a]{3}",
+        ])
+    };
+    let values = |count: usize| -> Vec<Value> {
+        (0..count).map(|n| if n % 50 == 0 { json!([n]) } else { json!(format!("k{n}")) }).collect()
+    };
+    let names = |count: usize| -> Vec<_> { (0..count).map(|n| format!("k{n}")).collect() };
+    let leaf = prop_oneof![
+        Just(json!({ "uniqueItems": true })),
+        patterns().prop_map(|pattern| json!({ "pattern": pattern })),
+        patterns()
+            .prop_map(|pattern| json!({ "patternProperties": { pattern: { "type": "integer" } } })),
+        (1..1_000_usize).prop_map(move |count| json!({ "enum": values(count) })),
+        (1..1_000_usize).prop_map(move |count| json!({ "required": names(count) })),
+        select(vec!["integer", "string", "array", "object"])
+            .prop_map(|kind| json!({ "type": kind })),
+        Just(json!({ "multipleOf": 1e-300 })),
+        Just(json!({ "maxLength": 10 })),
+        Just(json!({ "additionalProperties": false })),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let of_one = ["items", "contains", "not", "propertyNames", "additionalProperties"];
+        let of_many = ["allOf", "anyOf", "oneOf", "prefixItems"];
+        prop_oneof![
+            (select(of_one.to_vec()), inner.clone())
+                .prop_map(|(keyword, part)| json!({ keyword: part })),
+            (select(of_many.to_vec()), vec(inner.clone(), 1..4))
+                .prop_map(|(keyword, parts)| json!({ keyword: parts })),
+            inner.clone().prop_map(|part| json!({ "dependentSchemas": { "k0": part } })),
+            (inner.clone(), inner)
+                .prop_map(|(one, other)| json!({ "allOf": [one], "unevaluatedProperties": other })),
+        ]
+    })
+    .boxed()
+}
+
+/// Makes values of up to a few megabytes.
+const LARGE_VALUES: [fn(usize) -> Value; 9] = [
+    |size| json!("ab".repeat(size)),
+    |size| json!(letters('а'..='я', size)),
+    |size| json!(letters('a'..='\u{30000}', size)),
+    |size| parts_of(&letters('a'..='\u{30000}', size), 5),
+    |size| json!((0..size).collect::<Vec<_>>()),
+    |size| json!(vec![json!(["1", 1.0, []]); size / 4]),
+    |size| (0..size / 4).map(|n| (format!("k{n}"), json!("1"))).collect::<JsonObject>().into(),
+    |size| json!({ "k".repeat(4 * size): vec!["1"; size / 4] }),
+    |size| (0..size / 4).map(|n| (0..n % 40).fold(json!([]), |inner, _| json!([inner]))).collect(),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 32,
+        max_shrink_iters: 32,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_check_ends_in_time(
+        count in 1..=12_u32,
+        keyword in select(vec!["allOf", "anyOf", "oneOf"]),
+        part in costly_part(),
+        kind in 0..LARGE_VALUES.len(),
+        size in 0..=16_u32,
+    ) {
+        let value = LARGE_VALUES[kind](1 << size);
+        if let Err(refusal) = assert_in_time(&times((1 << count) - 1, keyword, &part), value) {
+            prop_assert!(matches!(refusal, Refusal::InvalidArguments { .. }), "{refusal}");
+        }
+    }
 }

@@ -8,17 +8,19 @@ use serde_json::Value;
 
 use super::convert::{Kind, Wish};
 use crate::{
-    expr::number::{is_whole_float, to_integer},
+    expr::{
+        PathSegment,
+        number::{is_whole_float, to_integer},
+    },
     input_schema::refs,
 };
 
-/// How many parts of schemas are looked at for one value: a schema that refers to
-/// itself has more than there are atoms.
-const MAX_VISITS: usize = 200_000;
 /// How many of them may be within each other.
 const MAX_DEPTH: usize = 256;
-/// How many bytes of a text are read in the time of a visit.
+/// How many bytes of a text are compared or copied in the time of a visit.
 const BYTES_PER_VISIT: usize = 64;
+/// How many bytes of a text are parsed in that time.
+const PARSED_BYTES_PER_VISIT: usize = 8;
 
 /// The shapes of a schema, as far as there is time to look at them.
 ///
@@ -49,13 +51,13 @@ pub(super) fn branches(rule: &JsonObject) -> impl Iterator<Item = &Vec<Value>> {
 // === impl Shapes ===
 
 impl<'s> Shapes<'s> {
-    pub(super) fn new(root: &'s JsonObject) -> Self {
+    pub(super) fn new(root: &'s JsonObject, visits: usize) -> Self {
         let dialect = match root.get("$schema").and_then(Value::as_str) {
             Some(dialect) if dialect.contains("draft-0") => Dialect::Draft7,
             Some(dialect) if dialect.contains("2019-09") => Dialect::Draft2019,
             _ => Dialect::Draft2020,
         };
-        Self { root, dialect, left: MAX_VISITS }
+        Self { root, dialect, left: visits }
     }
 
     /// Takes a visit, if there is one left.
@@ -67,7 +69,8 @@ impl<'s> Shapes<'s> {
     /// value in so many rules.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
-            Value::Object(members) => members.len(),
+            _ if self.left == 0 => return false,
+            Value::Object(members) => members.keys().map(of_name).sum(),
             // They have no names to look up.
             Value::Array(elements) => elements.len() / 8,
             _ => return true,
@@ -78,11 +81,23 @@ impl<'s> Shapes<'s> {
     /// Takes the visits that it is worth to turn a value into another.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
-            (Value::String(text), Wish::Kind(Kind::Array | Kind::Object)) => {
-                self.take(text.len() / BYTES_PER_VISIT)
-            }
+            (Value::String(text), Wish::Kind(_)) => self.take(text.len() / PARSED_BYTES_PER_VISIT),
             _ => true,
         }
+    }
+
+    /// Takes the visits that it is worth to copy the path of a value.
+    pub(super) fn may_copy(&mut self, path: &[PathSegment]) -> bool {
+        let of_segment = |segment: &PathSegment| match segment {
+            PathSegment::Key(name) => of_name(name),
+            PathSegment::Index(_) => 1,
+        };
+        self.take(path.iter().map(of_segment).sum())
+    }
+
+    /// The visits that are left.
+    pub(super) const fn left(&self) -> usize {
+        self.left
     }
 
     /// Whether nothing is looked at any more.
@@ -184,14 +199,14 @@ impl<'s> Shapes<'s> {
     /// Whether an object has the members that it must have, and no other.
     fn has_members(&mut self, rule: &JsonObject, members: &JsonObject) -> bool {
         if let Some(Value::Array(required)) = rule.get("required")
-            && self.take(required.len())
+            && self.take(required.iter().filter_map(Value::as_str).map(of_name).sum())
             && !required.iter().filter_map(Value::as_str).all(|name| members.contains_key(name))
         {
             return false;
         }
         if rule.get("additionalProperties") != Some(&Value::Bool(false))
             || rule.contains_key("patternProperties")
-            || !self.take(members.len())
+            || !self.take(members.keys().map(of_name).sum())
         {
             return true;
         }
@@ -219,7 +234,8 @@ impl<'s> Shapes<'s> {
             (Value::Object(one), Value::Object(other)) => {
                 one.len() == other.len()
                     && one.iter().all(|(key, one)| {
-                        other.get(key).is_some_and(|other| self.is_same(one, other))
+                        !self.take(of_name(key))
+                            || other.get(key).is_some_and(|other| self.is_same(one, other))
                     })
             }
             (one, other) => one == other,
@@ -319,6 +335,11 @@ impl<'s> Shapes<'s> {
     fn is_elsewhere(&self, rule: &JsonObject) -> bool {
         (rule.contains_key("$id") || rule.contains_key("$schema")) && !ptr::eq(self.root, rule)
     }
+}
+
+/// The visits that it is worth to look up a member by its name, or to copy the name.
+fn of_name(name: impl AsRef<str>) -> usize {
+    1 + name.as_ref().len() / BYTES_PER_VISIT
 }
 
 fn is_of_named_type(name: &str, value: &Value) -> bool {

@@ -14,7 +14,7 @@ fn object(value: Value) -> JsonObject {
 
 fn coerced(schema: &Value, arguments: Value) -> Value {
     let mut arguments = arguments;
-    coerce(&object(schema.clone()), &mut arguments);
+    coerce(&object(schema.clone()), &mut arguments, &mut { usize::MAX });
     arguments
 }
 
@@ -631,7 +631,7 @@ proptest! {
         let root = object(schema);
         if validator.is_valid(&value) {
             let mut becomes = value.clone();
-            coerce(&root, &mut becomes);
+            coerce(&root, &mut becomes, &mut { usize::MAX });
             prop_assert_eq!(with_integers(becomes), with_integers(value));
         }
     }
@@ -645,7 +645,7 @@ proptest! {
     #[test]
     fn any_json_can_be_a_schema(schema in no_schema(), value in some_value()) {
         let mut value = value;
-        coerce(&schema, &mut value);
+        coerce(&schema, &mut value, &mut { usize::MAX });
     }
 
     #[test]

@@ -7,16 +7,22 @@ use std::collections::HashMap;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::{members, pattern::Pattern};
+use super::{Instance, members, pattern::Pattern};
 
 /// How many bytes of text are compared in the time of a step.
-const BYTES_PER_STEP: usize = 64;
+pub(super) const BYTES_PER_STEP: usize = 64;
 /// What it costs to check the format of so many bytes.
 const FORMAT: usize = 32;
 /// What it costs to read so many bytes as something else.
 const CONTENT: usize = 128;
 /// What it costs to find a member by its name.
 const LOOKUP: usize = 3;
+/// What it costs to copy the name of a member.
+const NAME: usize = 4;
+/// What it costs to divide a number.
+const DIVISION: usize = 12;
+/// What it costs if the quotient has hundreds of digits.
+const LONG_DIVISION: usize = 300;
 /// What it costs to keep an element of an array for the comparison with the others.
 const UNIQUE: usize = 16;
 
@@ -31,6 +37,10 @@ pub(super) struct Cost {
     lookups: usize,
     /// The names of members are searched or compared.
     names: Reading,
+    /// A number is compared or divided.
+    number: usize,
+    /// Additional steps for a number that is very large or close to zero.
+    long_number: usize,
     /// The elements of an array are compared with each other.
     is_unique: bool,
 }
@@ -78,6 +88,18 @@ impl Cost {
                 ("additionalProperties" | "unevaluatedProperties", _) => {
                     cost.names.add(Reading { each: LOOKUP, long: 1 });
                 }
+                // Each name is copied.
+                ("propertyNames", _) => cost.names.add(Reading { each: NAME, long: 1 }),
+                ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", _) => {
+                    cost.number += 1;
+                }
+                ("multipleOf", multiple) => {
+                    cost.number += DIVISION;
+                    cost.long_number += LONG_DIVISION;
+                    if multiple.as_f64().is_some_and(is_extreme) {
+                        cost.number += LONG_DIVISION;
+                    }
+                }
                 ("required", Value::Array(names)) => cost.lookups += lookups(names),
                 ("dependentRequired" | "dependencies" | "dependentSchemas", _) => {
                     for (name, required) in members(schema, keyword) {
@@ -92,10 +114,22 @@ impl Cost {
     }
 
     /// Takes what it costs to check a value; none if that is more than is left.
-    pub(super) fn charge(&self, value: &Value, left: &mut usize) -> Option<()> {
+    pub(super) fn charge(&self, instance: Instance<'_>, left: &mut usize) -> Option<()> {
         take(left, self.value)?;
+        let value = match instance {
+            Instance::Value(value) => value,
+            Instance::Name(name) => return take(left, self.text.of(name)),
+        };
         match value {
             Value::String(text) => take(left, self.text.of(text)),
+            Value::Number(number) => {
+                take(left, self.number)?;
+                match self.long_number {
+                    0 => Some(()),
+                    more if number.as_f64().is_some_and(is_extreme) => take(left, more),
+                    _ => Some(()),
+                }
+            }
             Value::Array(elements) if self.is_unique => {
                 elements.iter().try_for_each(|element| take_size(element, left))
             }
@@ -120,7 +154,7 @@ impl Reading {
     }
 
     fn add_search(&mut self, patterns: &HashMap<&str, Pattern>, pattern: &str) {
-        let long = patterns.get(pattern).map_or(0, |pattern| pattern.cost(BYTES_PER_STEP));
+        let long = patterns.get(pattern).map_or(0, |pattern| pattern.cost());
         self.add(Self { each: 4, long });
     }
 
@@ -175,6 +209,12 @@ fn lookups(names: &[Value]) -> usize {
 
 const fn lookup(name: &str) -> usize {
     LOOKUP + name.len() / BYTES_PER_STEP
+}
+
+/// Whether a number is written with many digits.
+fn is_extreme(number: f64) -> bool {
+    let magnitude = number.abs();
+    magnitude > 1e18 || (magnitude > 0.0 && magnitude < 1e-18)
 }
 
 fn is_text(value: &Value) -> bool {

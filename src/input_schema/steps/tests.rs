@@ -122,6 +122,10 @@ fn what_makes_reading_long_cannot_be_used() {
     let parts = |n: usize| vec![json!({}); n];
     for (schema, reason) in [
         (json!({ "$ref": long }), "reference"),
+        (
+            json!({ "examples": vec![json!({ "$ref": "#/a".repeat(100) }); 1_000] }),
+            "references have",
+        ),
         (json!({ "examples": identities(MAX_IDENTITIES + 1) }), "identities"),
         (json!({ "prefixItems": parts(MAX_PARTS) }), "parts"),
     ] {
@@ -130,4 +134,92 @@ fn what_makes_reading_long_cannot_be_used() {
     }
     let schema = json!({ "prefixItems": parts(MAX_PARTS - 1), "examples": identities(9) });
     assert!(Steps::read(&schema).is_ok());
+}
+
+/// The translation of an expression takes time that grows with the square of its classes, and
+/// case folding looks up each character of a range.
+#[test]
+fn expressions_that_take_long_to_parse_cannot_be_used() {
+    for pattern in [
+        r"\s".repeat(100),
+        r"[\S]".repeat(100),
+        "(?i:[a-\u{ffff}])".to_owned(),
+        r"(?i)[a-\uffff]".to_owned(),
+        r"(?m-i)(?si)\x{0}".to_owned(),
+        format!("(?i){}", r"\p{L}".repeat(60)),
+        r"\pL".repeat(4_000),
+    ] {
+        let told = Steps::read(&json!({ "pattern": pattern })).map(drop).unwrap_err().to_string();
+        assert!(told.contains("classes of characters"), "{told}");
+    }
+    for pattern in
+        [r"^[\w.+-]+@[\w-]+(\.[\w-]+)+$", r"(?i)^[a-z]+\p{L}$", r"(?<i>é)", r"(?:\u0069)"]
+    {
+        assert!(Steps::read(&json!({ "pattern": pattern })).is_ok(), "{pattern}");
+    }
+}
+
+#[test]
+fn compiled_expressions_have_a_budget() {
+    let schema = |patterns: usize| {
+        let pattern = |n: usize| json!({ "pattern": format!(r"^{n}[\p{{L}}]{{10}}$") });
+        let properties: JsonObject = (0..patterns).map(|n| (n.to_string(), pattern(n))).collect();
+        json!({ "properties": properties })
+    };
+    assert!(Steps::read(&schema(2)).is_ok());
+    let told = Steps::read(&schema(50)).map(drop).unwrap_err().to_string();
+    assert!(told.contains("1048576 bytes when compiled"), "{told}");
+}
+
+#[test]
+fn parts_that_a_validator_copies_have_a_budget() {
+    let schema = |count: usize| {
+        let part = json!({ "$ref": "#/$defs/all", "unevaluatedProperties": false });
+        let properties: JsonObject = (0..count).map(|n| (n.to_string(), part.clone())).collect();
+        let all: Vec<_> = (0..100).map(|n| json!({ "minProperties": n })).collect();
+        json!({ "properties": properties, "$defs": { "all": { "allOf": all } } })
+    };
+    assert!(Steps::read(&schema(10)).is_ok());
+    let told = Steps::read(&schema(50)).map(drop).unwrap_err().to_string();
+    assert!(told.contains("`unevaluatedProperties`"), "{told}");
+}
+
+#[test]
+fn lists_that_are_compared_in_quadratic_time_cannot_be_used() {
+    let nested = |n: usize| (0..n % 90).fold(json!([]), |inner, _| json!([inner]));
+    let arrays = |count: usize| (0..count).map(nested).collect::<Vec<_>>();
+    let large: Vec<_> = (0..2_000).map(|n| u64::MAX - n).collect();
+    for (schema, fits) in [
+        (json!({ "enum": arrays(100) }), true),
+        (json!({ "enum": (0..20_000).collect::<Vec<_>>() }), true),
+        (json!({ "enum": arrays(2_000) }), false),
+        (json!({ "properties": { "a": { "enum": large } } }), false),
+        (json!({ "required": arrays(2_000) }), false),
+        (json!({ "dependentRequired": { "a": arrays(2_000) } }), false),
+        (json!({ "examples": arrays(2_000) }), true),
+    ] {
+        assert_eq!(Steps::read(&schema).is_ok(), fits, "{schema:.100}");
+    }
+}
+
+#[test]
+fn word_boundaries_and_unicode_classes_cost_more_than_plain_text() {
+    let cost = |pattern: &str| Pattern::new(pattern, &mut { MAX_REGEX_BYTES }).unwrap().cost();
+    let plain = cost("^[a-z]+$");
+    for cheap in [".*x", "https?://x", r"^\d{4}-\d{2}$", "^(foo|bar)[a-z]*$"] {
+        assert_eq!(cost(cheap), plain, "{cheap}");
+    }
+    for costly in [r"\bx\b", r"\p{L}x", "[ab]*a[ab]{12}x"] {
+        assert!(cost(costly) > 20 * plain, "{costly}: {}", cost(costly));
+    }
+}
+
+#[test]
+fn names_cost_steps_each_time_that_they_are_copied() {
+    let schema = json!({
+        "allOf": vec![json!({ "$ref": "#/$defs/a" }); 10],
+        "$defs": { "a": { "propertyNames": { "type": "string" } } },
+    });
+    let count = |bytes: usize| steps(&schema, &json!({ "x".repeat(bytes): 1 })).unwrap();
+    assert!(count(6_400) > count(64) + 900);
 }
