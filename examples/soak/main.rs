@@ -26,8 +26,10 @@
 
 mod faults;
 mod invariants;
+mod latencies;
 mod load;
 mod log;
+mod process;
 mod report;
 mod resources;
 mod web;

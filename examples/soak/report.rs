@@ -14,7 +14,7 @@ use std::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::{faults::WELL, resources::Memory};
+use crate::{faults::WELL, latencies::Latencies, resources::Memory};
 
 /// How many kinds of errors are told, those that there are most of.
 const TOLD: usize = 30;
@@ -22,10 +22,6 @@ const TOLD: usize = 30;
 const LOOK: Duration = Duration::from_millis(100);
 /// For how many looks a call may still suffer from it.
 const LOOKS: usize = 300;
-/// Steps of latencies to a doubling: each is known to about six parts of a hundred.
-const STEPS: f64 = 12.0;
-/// From a microsecond to an hour.
-const BUCKETS: usize = 12 * 32;
 
 pub(crate) struct Report {
     /// By tool and outcome.
@@ -34,8 +30,7 @@ pub(crate) struct Report {
     faults: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     /// By what is said in the place of a result, without its numbers.
     told: Mutex<BTreeMap<String, u64>>,
-    latencies: Vec<AtomicU64>,
-    longest: AtomicU64,
+    latencies: Latencies,
     asked: AtomicU64,
     calls: AtomicU64,
     going_on: AtomicUsize,
@@ -58,8 +53,7 @@ impl Report {
             outcomes: Mutex::default(),
             faults: Mutex::default(),
             told: Mutex::default(),
-            latencies: (0..BUCKETS).map(|_| AtomicU64::default()).collect(),
-            longest: AtomicU64::default(),
+            latencies: Latencies::new(),
             asked: AtomicU64::default(),
             calls: AtomicU64::default(),
             going_on: AtomicUsize::default(),
@@ -110,11 +104,7 @@ impl Report {
     }
 
     pub(crate) fn took(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.longest.fetch_max(micros, Ordering::Relaxed);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is small")]
-        let bucket = ((micros.max(1) as f64).log2() * STEPS) as usize;
-        self.latencies[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        self.latencies.record(took);
     }
 
     /// How late this process was lately: a machine that is busy is no fault of ours.
@@ -170,16 +160,8 @@ impl Report {
     }
 
     fn latency(&self, share: f64) -> Duration {
-        let counts: Vec<_> =
-            self.latencies.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        let wanted = counts.iter().sum::<u64>() as f64 * share;
-        let mut seen = 0;
-        let bucket = counts.iter().position(|count| {
-            seen += count;
-            seen as f64 >= wanted
-        });
-        let micros = 2_f64.powf((bucket.unwrap_or_default() as f64 + 1.0) / STEPS);
-        Duration::from_millis((micros / 1000.0).round().max(1.0) as u64)
+        let millis = self.latencies.quantile(share).as_secs_f64() * 1e3;
+        Duration::from_millis(millis.round().max(1.0) as u64)
     }
 }
 
@@ -206,7 +188,7 @@ impl fmt::Display for Report {
         for (message, count) in told.iter().take(TOLD) {
             writeln!(f, "  {count:>9} {message}")?;
         }
-        let longest = Duration::from_micros(self.longest.load(Ordering::Relaxed));
+        let longest = self.latencies.longest();
         writeln!(
             f,
             "latency: p50 {:?}, p99 {:?}, longest {longest:.1?}; this process was {:.0?} late at most",

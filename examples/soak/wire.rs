@@ -3,8 +3,12 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    fmt::Display,
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use serde_json::{Value, json};
@@ -28,6 +32,9 @@ pub(crate) struct Wire {
 struct Calls {
     invariants: Arc<Invariants>,
     sent: Mutex<Sent>,
+    /// How many questions the server has asked, and how many notifications it has sent.
+    asked: AtomicU64,
+    notified: AtomicU64,
 }
 
 #[derive(Default)]
@@ -61,7 +68,12 @@ impl Wire {
     ) -> Result<Arc<Self>, BoxError> {
         let (read, write) = tokio::io::split(stream);
         let (lines, to_write) = mpsc::unbounded_channel();
-        let calls = Arc::new(Calls { invariants, sent: Mutex::default() });
+        let calls = Arc::new(Calls {
+            invariants,
+            sent: Mutex::default(),
+            asked: AtomicU64::default(),
+            notified: AtomicU64::default(),
+        });
         let mut tasks = JoinSet::new();
         tasks.spawn(write_lines(write, to_write));
         tasks.spawn(read_lines(read, lines.clone(), calls.clone()));
@@ -84,14 +96,22 @@ impl Wire {
         self.send(marker, "tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
-    fn send(self: &Arc<Self>, marker: &str, method: &str, params: &Value) -> Pending {
+    /// Sends a request whose parameters are this JSON.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        marker: &str,
+        method: &str,
+        params: &dyn Display,
+    ) -> Pending {
         let (tell, answer) = oneshot::channel();
         let id = self.calls.begin(marker, tell);
-        self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        self.write(&format_args!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
+        ));
         Pending { wire: self.clone(), id, answer, is_answered: false }
     }
 
-    fn write(&self, message: &Value) {
+    fn write(&self, message: &dyn Display) {
         // Nobody reads it only once the connection is closed.
         let _ = self.lines.send(format!("{message}\n"));
     }
@@ -99,6 +119,18 @@ impl Wire {
     /// How many calls wait for their answer.
     pub(crate) fn waiting(&self) -> usize {
         self.calls.sent().waiting.len()
+    }
+
+    /// How many questions the server has asked.
+    #[allow(dead_code, reason = "not every program that has connections counts them")]
+    pub(crate) fn asked(&self) -> u64 {
+        self.calls.asked.load(Ordering::Relaxed)
+    }
+
+    /// How many notifications the server has sent.
+    #[allow(dead_code, reason = "not every program that has connections counts them")]
+    pub(crate) fn notified(&self) -> u64 {
+        self.calls.notified.load(Ordering::Relaxed)
     }
 
     /// Ends the connection, which the server takes for the end of its client.
@@ -137,6 +169,7 @@ async fn read_lines(
         match (message.get("method"), message.get("id")) {
             (None, Some(_)) => calls.end(message),
             (Some(_), Some(id)) => {
+                calls.asked.fetch_add(1, Ordering::Relaxed);
                 calls.check_question(&message);
                 // Says yes four times out of five.
                 let action = ["accept", "accept", "accept", "accept", "decline"];
@@ -147,7 +180,8 @@ async fn read_lines(
                 });
                 let _ = answers.send(format!("{answer}\n"));
             }
-            _ => (),
+            (Some(_), None) => drop(calls.notified.fetch_add(1, Ordering::Relaxed)),
+            (None, None) => (),
         }
     }
 }

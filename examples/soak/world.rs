@@ -1,7 +1,6 @@
 //! All that is under load: backends of three kinds, a gateway, a stack, and its clients.
 
 use std::{
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -32,6 +31,7 @@ use tower::{BoxError, Layer, ServiceExt as _, timeout::Timeout};
 
 use crate::{
     invariants::{Invariants, Runs},
+    process::misbehaving,
     web::Web,
     wire::Wire,
 };
@@ -255,11 +255,6 @@ impl Drop for Working {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-/// The program of the backends, which stands beside this one.
-pub(crate) fn misbehaving() -> PathBuf {
-    std::env::current_exe().unwrap_or_default().with_file_name("misbehaving")
 }
 
 /// What the faults in memory were, and how many.
