@@ -33,6 +33,8 @@ mod gateway;
 mod handler;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod hide_the_parts;
+#[cfg(unix)]
+mod hostile;
 mod http;
 #[cfg(feature = "config")]
 mod include;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     Request, Server,
     fault::{self, Wire},
+    hostile,
 };
 
 /// Listens on this port, or on any if it is 0, and says on standard output where.
@@ -37,9 +38,14 @@ pub(crate) fn serve(server: &Arc<Server>, port: u16) {
 fn attend(server: &Server, stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = BufReader::new(stream.try_clone()?);
-    let mut reply = Reply { stream, is_stream: false, is_over: false };
+    let mut reply = Reply { stream, is_stream: false, is_over: false, has_session: false };
     while !reply.is_over {
         let Some((method, body)) = read(&mut input)? else { break };
+        if method == "GET" && server.is_brief() {
+            hostile::note(1);
+            reply.brief_stream();
+            continue;
+        }
         if method != "POST" {
             // It tells nothing by itself.
             reply.status("405 Method Not Allowed");
@@ -69,7 +75,12 @@ fn answer(server: &Server, message: &Value, reply: &mut Reply) {
         if request.params["name"] == "fault" {
             return fault::answer(&request, &server.tools, reply);
         }
+        if request.params["name"] == "cut" && server.is_brief() {
+            return reply.brief_stream();
+        }
     }
+    // A client opens streams of its own only within a session.
+    reply.has_session = server.is_brief();
     let mut message = json!({"jsonrpc": "2.0", "id": id});
     match server.outcome(&request) {
         Some(Ok(result)) => message["result"] = result,
@@ -108,6 +119,8 @@ struct Reply {
     is_stream: bool,
     /// Whether the connection ends with it.
     is_over: bool,
+    /// Whether it tells the client the id of a session.
+    has_session: bool,
 }
 
 impl Reply {
@@ -116,9 +129,10 @@ impl Reply {
     }
 
     fn json(&mut self, text: &str, length: usize) {
+        let session = if self.has_session { "Mcp-Session-Id: one\r\n" } else { "" };
         self.write(&format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n\
-             {text}"
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{session}\
+             Content-Length: {length}\r\n\r\n{text}"
         ));
     }
 
@@ -130,6 +144,15 @@ impl Reply {
             );
         }
         self.write(&format!("data: {message}\n\n"));
+    }
+
+    /// Begins a stream of events, asks for the next one at once, and ends it.
+    fn brief_stream(&mut self) {
+        self.write(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n\
+             retry: 0\nid: 1\ndata:\n\n",
+        );
+        self.is_over = true;
     }
 
     fn write(&mut self, text: &str) {

@@ -11,11 +11,15 @@
 //! standard input does. With `--slow-to-hear MS` behind that, it takes its time to hear
 //! that a request was cancelled.
 //!
+//! The behaviors of the module `hostile` are attacks on the client; `brief-streams` needs
+//! `--http PORT`.
+//!
 //! If `MISBEHAVING_LOG` names a file, every received message is appended to it
 //! as one line, so that tests see what arrived and what did not.
 
 mod fault;
 mod good;
+mod hostile;
 mod http;
 mod tools;
 
@@ -33,7 +37,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{good::MODERN_VERSION, tools::Tools};
+use crate::{good::MODERN_VERSION, hostile::Attack, tools::Tools};
 
 /// A test that fails may leave its children behind; none of them stays longer.
 const LONGEST_STUBBORNNESS: Duration = Duration::from_secs(60);
@@ -80,9 +84,23 @@ enum Behaviour {
     Faulty,
     /// Ends neither when its stdin ends nor on SIGTERM.
     Stubborn,
+    /// Costs its client as much as it can.
+    Hostile(Attack),
 }
 
 impl Behaviour {
+    /// Returns `true` if it speaks the version of 2026-07-28 and no other.
+    fn is_modern(self) -> bool {
+        matches!(self, Self::Modern | Self::Hostile(Attack::ModernQuestions))
+    }
+
+    fn attack(self) -> Option<Attack> {
+        match self {
+            Self::Hostile(attack) => Some(attack),
+            _ => None,
+        }
+    }
+
     fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let name = arguments.next().ok_or("which behaviour?")?;
         Ok(match name.as_str() {
@@ -109,7 +127,10 @@ impl Behaviour {
             "answers-cancelled" => Self::AnswersCancelled,
             "faulty" => Self::Faulty,
             "stubborn" => Self::Stubborn,
-            _ => return Err(format!("no behaviour is named {name:?}")),
+            name => match Attack::named(name) {
+                Some(attack) => Self::Hostile(attack),
+                None => return Err(format!("no behaviour is named {name:?}")),
+            },
         })
     }
 }
@@ -153,6 +174,11 @@ impl Server {
         match (message["method"].as_str(), message.get("id")) {
             (Some(method), Some(id)) => {
                 self.start(Request { id: id.clone(), method: method.to_owned(), params });
+            }
+            (Some("notifications/initialized"), None) => {
+                if let Some(attack) = self.behaviour.attack() {
+                    attack.begin();
+                }
             }
             (Some("notifications/cancelled"), None) => {
                 self.tools.note_cancellation(&params["requestId"]);
@@ -213,11 +239,11 @@ impl Server {
 
     /// What to answer; `None` is no answer at all.
     fn outcome(&self, request: &Request) -> Option<Result<Value, Refusal>> {
-        let modern = self.behaviour == Behaviour::Modern;
+        let modern = self.behaviour.is_modern();
         let params = &request.params;
         let mut outcome = match request.method.as_str() {
             "server/discover" => match self.behaviour {
-                Behaviour::Modern => Ok(good::discovery()),
+                _ if modern => Ok(good::discovery()),
                 Behaviour::DiesOnDiscover => die("no such method: server/discover"),
                 Behaviour::IgnoresDiscover => return None,
                 _ => Err(good::no_such_method(&request.method)),
@@ -242,12 +268,20 @@ impl Server {
                 self.tools.listen(&request.id, params);
                 return None;
             }
-            _ => good::answer(request, modern),
+            _ => match self.behaviour.attack().and_then(|attack| attack.resources(request)) {
+                Some(resources) => Ok(resources),
+                None => good::answer(request, modern),
+            },
         };
         if modern && let Ok(result) = &mut outcome {
             good::modernize(&request.method, result);
         }
         Some(outcome)
+    }
+
+    /// Returns `true` if its event streams end as soon as they have begun.
+    fn is_brief(&self) -> bool {
+        self.behaviour == Behaviour::Hostile(Attack::BriefStreams)
     }
 
     fn write_log(&self, message: &Value) {

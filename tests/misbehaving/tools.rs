@@ -120,6 +120,9 @@ impl Tools {
                 let fault = json!({"name": "fault", "inputSchema": anything});
                 DECLARATIONS.iter().map(declared).chain([fault]).collect()
             }
+            Behaviour::Hostile(attack) => {
+                DECLARATIONS.iter().map(declared).chain(attack.tools()).collect()
+            }
             _ => {
                 let added = self.memory().added.clone();
                 let added = added.iter().map(|name| named(name));
@@ -135,12 +138,15 @@ impl Tools {
         behaviour: Behaviour,
         request: &Request,
     ) -> Option<Result<Value, Refusal>> {
-        let modern = behaviour == Behaviour::Modern;
+        let modern = behaviour.is_modern();
         let name = request.params["name"].as_str().unwrap_or_default();
         let arguments = &request.params["arguments"];
         let listed = matches!(behaviour, Behaviour::Flood | Behaviour::BadNames | Behaviour::Twins);
         if listed || self.memory().added.iter().any(|added| added == name) {
             return Some(Ok(text(format!("called {name}"))));
+        }
+        if let Some(result) = behaviour.attack().and_then(|attack| attack.call(request)) {
+            return Some(Ok(result));
         }
         Some(Ok(match name {
             "echo" => text(arguments["text"].as_str().unwrap_or_default()),
