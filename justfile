@@ -3,7 +3,7 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: fmt-check lint test doc package features examples deny shared foreign conformance soak
+check: fmt-check lint test doc package features examples deny shared foreign conformance soak hostile
 
 # Check formatting.
 fmt-check:
@@ -68,6 +68,12 @@ conformance:
 soak minutes="1" profile="dev" callers="300":
     cargo build --profile {{profile}} --all-features --example misbehaving
     cargo run --profile {{profile}} --all-features --example soak -- --minutes {{minutes}} --callers {{callers}}
+
+# Hostile peers among good ones: a minute, or `just hostile 20` for twenty. In a debug build
+# the latencies would be those of unoptimized parsers.
+hostile minutes="1":
+    cargo build --release --all-features --example misbehaving
+    cargo run --release --all-features --example hostile_peers -- --minutes {{minutes}}
 
 # Fuzz a target for some minutes, `just fuzz config 10`; needs nightly and `cargo-fuzz`.
 fuzz target minutes="10":
