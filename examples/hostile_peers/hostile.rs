@@ -29,8 +29,28 @@ const SMALLER_QUESTION: usize = 1_000_000;
 /// The questions that one request of a client may be asked, and that a result may ask.
 const MOST_ASKED: u64 = 1_000;
 const MOST_ASKED_AT_ONCE: usize = 32;
-/// How long after its budget is used up a refill must have recovered it.
+/// After so many refused calls, 3 s of them, a refill must have recovered the budget.
 const RECOVERY: u32 = 30;
+
+/// What hostile clients do, by the backend that they call or their own name: each of it must
+/// have happened at the end.
+const EVENTS: [(&str, &str); 15] = [
+    ("updates", "clients that read no updates"),
+    ("updates", "cancelled subscriptions"),
+    ("large", "calls of `large` that ask"),
+    ("unanswered", "clients that answer no questions"),
+    ("many", "calls of `many` that ask"),
+    ("modern", "calls of `modern` that ask at once"),
+    ("silenced", "calls of `silenced` that ask at once"),
+    ("schemas", "calls with expensive arguments"),
+    ("costs", "calls with absurd costs"),
+    ("costs", "budgets recovered by a refill"),
+    ("costs", "abandoned calls"),
+    ("brief", "calls whose streams are cut"),
+    ("claims", "links to resources of others"),
+    ("names", "calls of invented names"),
+    ("states", "suspended runs of one caller refused"),
+];
 
 /// All hostile clients, which are gone when this value is dropped.
 pub(crate) struct Attackers(JoinSet<Result<(), Error>>);
@@ -52,6 +72,9 @@ impl Attackers {
             score: score.clone(),
             rng: Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number)),
         };
+        for (_, event) in EVENTS.into_iter().filter(|(name, _)| world.has(name)) {
+            score.hostile(event, 0);
+        }
         let mut attacking = JoinSet::new();
         if world.has("updates") {
             attacking.spawn(attacker(0).read_nothing());
