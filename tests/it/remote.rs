@@ -581,6 +581,63 @@ async fn a_server_that_dies_is_noticed_while_another_process_holds_its_pipes() {
     until(async || remote.clone().oneshot(request("pid", &json!({}))).await.is_ok()).await;
 }
 
+/// Starts a server from a shell in which `background` runs on when the server has died.
+async fn with_background(background: &str) -> RemoteService {
+    let script = format!("{background} & exec '{}' good", example("misbehaving").display());
+    let remote = far().child_process(ChildProcess::new("sh").args(["-c", &script]));
+    soon(remote.connected()).await.unwrap();
+    remote
+}
+
+/// Asserts that a call which ends the server fails soon, and that the server is started again.
+async fn assert_death_is_noticed(remote: &RemoteService) {
+    let dies = remote.clone().oneshot(request("die", &json!({})));
+    let answer = tokio::time::timeout(Duration::from_secs(5), dies).await;
+    assert!(answer.expect("the exit is noticed within 5 s").is_err());
+    until(async || remote.clone().oneshot(request("pid", &json!({}))).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn dead_server_is_noticed_while_others_call_it() {
+    let remote = with_background("sleep 60").await;
+    let caller = remote.clone();
+    let mut callers = JoinSet::new();
+    callers.spawn(async move {
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        let mut calls = JoinSet::new();
+        loop {
+            ticks.tick().await;
+            calls.spawn(caller.clone().oneshot(request("pid", &json!({}))));
+        }
+    });
+    assert_death_is_noticed(&remote).await;
+}
+
+#[tokio::test]
+async fn dead_server_is_noticed_while_another_process_writes() {
+    let line = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+    for pause in ["sleep 0.1", "true"] {
+        // In a subshell, `$$` is the server.
+        let alive = "while kill -0 $$ 2>/dev/null; do sleep 0.05; done";
+        let background = format!("({alive}; while {pause}; do echo '{line}'; done)");
+        assert_death_is_noticed(&with_background(&background).await).await;
+    }
+}
+
+/// As PID 1 or as a subreaper, this process becomes the parent of what the server leaves behind.
+#[cfg(unix)]
+#[tokio::test]
+async fn dead_server_is_noticed_while_a_child_of_ours_is_in_its_group() {
+    use std::os::unix::process::CommandExt;
+
+    let remote = with_background("sleep 60").await;
+    let group = pid(&remote).await.try_into().unwrap();
+    let mut adopted = std::process::Command::new("sleep").arg("60").process_group(group).spawn();
+    assert_death_is_noticed(&remote).await;
+    // The whole group was killed, and reaped by the transport or here.
+    until(async || !matches!(adopted.as_mut().unwrap().try_wait(), Ok(None))).await;
+}
+
 #[tokio::test]
 async fn what_a_wrapper_has_started_ends_with_it() {
     let server = example("misbehaving");

@@ -3,7 +3,7 @@ use std::{
     pin::pin,
     process::ExitStatus,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -22,7 +22,7 @@ use tokio::{
     process::{ChildStdin, ChildStdout},
     sync::Mutex,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,8 @@ use crate::adapter::remote::last_words::LastWords;
 
 /// How long a child has to end by itself, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long to wait for what a child leaves behind when its output has ended.
+/// How long to wait for the rest of the output of a child that has exited, and for the exit
+/// and the standard error of a child that has closed its output.
 const LEGACY: Duration = Duration::from_millis(500);
 /// How long a child may take to read a message. A busy one has room for small
 /// ones in its pipe, so this is for those that do not read at all.
@@ -64,6 +65,9 @@ pub(super) struct Process {
     last_words: LastWords,
     /// Whether it has closed its output by itself.
     has_left: AtomicBool,
+    /// When a child that has exited is given up, even if its output goes on. Set once: rmcp
+    /// drops and restarts `receive` with every other event of the connection.
+    given_up_at: OnceLock<Instant>,
 }
 
 /// A child that is killed with its whole group when it is dropped.
@@ -95,6 +99,7 @@ impl ChildTransport {
             last_line,
             last_words,
             has_left: AtomicBool::new(false),
+            given_up_at: OnceLock::new(),
         };
         Ok(Self {
             pipes: AsyncRwTransport::new(stdout, stdin),
@@ -114,7 +119,7 @@ impl ChildTransport {
 impl Process {
     /// Waits a moment for what a child that has closed its pipes says to that.
     pub(super) async fn hear_last_words(&self) {
-        let exited = async { self.child.lock().await.process.wait().await };
+        let exited = async { self.child.lock().await.exit().await };
         let mut words = match timeout(LEGACY, exited).await {
             Ok(Ok(status)) => told(status),
             _ => "it closed its output".to_owned(),
@@ -126,10 +131,20 @@ impl Process {
         self.last_words.set(words);
     }
 
-    /// Waits until the child has exited, and then half a second for the rest of its output.
-    async fn exited(&self) {
-        let _ = self.child.lock().await.process.wait().await;
-        sleep(LEGACY).await;
+    /// Waits until the child has exited and [`LEGACY`] has passed since.
+    ///
+    /// # Cancel safety
+    ///
+    /// A later call continues to wait for the same time.
+    async fn given_up(&self) {
+        let given_up_at = match self.given_up_at.get() {
+            Some(given_up_at) => *given_up_at,
+            None => {
+                let _ = self.child.lock().await.exit().await;
+                *self.given_up_at.get_or_init(|| Instant::now() + LEGACY)
+            }
+        };
+        sleep_until(given_up_at).await;
     }
 
     /// Ends a child whose input was closed.
@@ -138,17 +153,16 @@ impl Process {
             self.hear_last_words().await;
         }
         let mut child = self.child.lock().await;
-        let process = &mut child.process;
-        let has_ended = timeout(GRACE, process.wait()).await.is_ok();
+        let has_exited = timeout(GRACE, child.exit()).await.is_ok();
         #[cfg(unix)]
-        let has_ended = has_ended
-            || process.signal(SIGTERM).is_ok() && timeout(GRACE, process.wait()).await.is_ok();
-        // Whoever it has started may still be there, so this is for all of them.
-        let killed = process.start_kill();
-        if !has_ended {
+        let has_exited = has_exited
+            || child.process.signal(SIGTERM).is_ok() && timeout(GRACE, child.exit()).await.is_ok();
+        // Processes that it has started may still run, so this is for the whole group.
+        let killed = child.process.start_kill();
+        if !has_exited {
             killed?;
-            process.wait().await?;
         }
+        child.process.wait().await?;
         child.has_ended = true;
         Ok(())
     }
@@ -174,10 +188,11 @@ impl Transport<RoleClient> for ChildTransport {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let received = pin!(self.deaf.run_until_cancelled(self.pipes.receive()));
-        let received = match future::select(received, pin!(self.process.exited())).await {
-            Either::Left((received, _)) => received,
-            // A process that it has started may keep its pipes open.
-            Either::Right(((), _)) => Some(None),
+        // A process that it has started may keep its pipes open, and write without end: so the
+        // deadline comes first.
+        let received = match future::select(pin!(self.process.given_up()), received).await {
+            Either::Left(((), _)) => Some(None),
+            Either::Right((received, _)) => received,
         };
         match received {
             Some(None) => self.process.has_left.store(true, Ordering::Relaxed),
@@ -197,6 +212,16 @@ impl Transport<RoleClient> for ChildTransport {
 }
 
 // === impl Child ===
+
+impl Child {
+    /// Waits until the child itself has exited.
+    ///
+    /// The `wait` of the group also waits for other processes of the group that are children of
+    /// this one, as those that the child leaves behind are if this is PID 1 or a subreaper.
+    async fn exit(&mut self) -> io::Result<ExitStatus> {
+        self.process.inner_mut().wait().await
+    }
+}
 
 impl Drop for Child {
     fn drop(&mut self) {
@@ -330,7 +355,7 @@ mod tests {
     async fn a_child_that_does_not_read_is_deaf_after_a_while() {
         let deaf = CancellationToken::new();
         heard(std::future::ready(()), deaf.clone()).await;
-        let late = sleep(DEAF_AFTER - Duration::from_secs(1));
+        let late = tokio::time::sleep(DEAF_AFTER - Duration::from_secs(1));
         heard(late, deaf.clone()).await;
         assert!(!deaf.is_cancelled());
 
