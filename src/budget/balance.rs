@@ -17,6 +17,8 @@ pub(super) struct Balance {
 #[derive(Debug)]
 struct Clock {
     refill: Refill,
+    /// The most that counts as spent, so that a refill recovers from any sum of charges.
+    most: u64,
     /// When something came back for the last time. It moves by whole ticks, so that
     /// no time is lost between them.
     since: Instant,
@@ -30,12 +32,11 @@ impl Balance {
     /// The budget is the one that is asked for now: its limit and its refill may have
     /// been others before.
     pub(super) fn reserve(&mut self, budget: &Budget, amount: u64) -> Result<(), Option<Duration>> {
-        let refill = budget.refilled();
         // The clock is looked at once.
-        if self.clock.is_some() || refill.is_some() {
+        if self.clock.is_some() || budget.refilled().is_some() {
             let now = Instant::now();
             self.tick_at(now);
-            self.wind(refill, now);
+            self.wind(budget, now);
         }
         match self.tally.missing(amount, budget.limit()) {
             0 => {
@@ -52,6 +53,9 @@ impl Balance {
         // What came back until now is not for what is charged now.
         self.tick();
         self.tally.close(held, actual);
+        if let Some(clock) = &self.clock {
+            self.tally.cap(clock.most);
+        }
     }
 
     /// What is left of a limit.
@@ -81,10 +85,13 @@ impl Balance {
 
     /// Sets what is to come back from now on. The time begins to count with the first
     /// use of what was full.
-    fn wind(&mut self, refill: Option<Refill>, now: Instant) {
-        match (&mut self.clock, refill) {
-            (Some(clock), Some(refill)) if !self.tally.is_full() => clock.refill = refill,
-            _ => self.clock = refill.map(|refill| Clock { refill, since: now }),
+    fn wind(&mut self, budget: &Budget, now: Instant) {
+        let most = budget.most_spent();
+        match (&mut self.clock, budget.refilled()) {
+            (Some(clock), Some(refill)) if !self.tally.is_full() => {
+                (clock.refill, clock.most) = (refill, most);
+            }
+            (_, refill) => self.clock = refill.map(|refill| Clock { refill, most, since: now }),
         }
     }
 }

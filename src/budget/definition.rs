@@ -62,7 +62,8 @@ pub enum Per {
 /// limit.
 ///
 /// The time begins to count when something of a full budget is used. What calls have
-/// used beyond the limit must come back first.
+/// used beyond the limit must come back first, but no more than
+/// [`Budget::max_per_call`] if that is more than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refill {
     amount: u64,
@@ -162,8 +163,9 @@ impl Budget {
 
     /// Sets the most that one call is charged, whatever its server says that it cost.
     ///
-    /// By default that is the limit of the budget, so that one answer cannot use up more
-    /// than all of it, and a [refill](Self::refill) brings it back in foreseeable time.
+    /// Defaults to the limit of the budget, so that one answer cannot use up more than all of
+    /// it. With a [refill](Self::refill), all calls together cannot use up more than this or the
+    /// limit either, so that the budget recovers in foreseeable time.
     #[must_use]
     pub const fn max_per_call(mut self, units: u64) -> Self {
         self.max_per_call = Some(units);
@@ -177,6 +179,17 @@ impl Budget {
             Some(units) => units,
             None => self.limit,
         }
+    }
+
+    /// The most that counts as spent of a budget that is [refilled](Self::refill): its limit, or
+    /// what one call may be charged if that is more.
+    ///
+    /// A store forgets what calls at the same time spend beyond it. Otherwise each of them would
+    /// delay the recovery by as much as a whole budget.
+    #[must_use]
+    pub const fn most_spent(&self) -> u64 {
+        let most_per_call = self.most_per_call();
+        if most_per_call > self.limit { most_per_call } else { self.limit }
     }
 
     /// Whose calls share it.

@@ -17,8 +17,9 @@
 //! of calls together. When the call was answered, what it really was is *settled*,
 //! also if it is more than is left; then nothing is left until the budget has come
 //! back from below. One call is charged no more than the limit of the budget, or what
-//! [`max_per_call`](Budget::max_per_call) says: a server that reports an absurd cost
-//! cannot use up a budget for longer than a refill takes.
+//! [`max_per_call`](Budget::max_per_call) says. Of a budget with a refill, all calls together
+//! spend no more than [that](Budget::most_spent) either: whatever servers report and however
+//! many calls run at the same time, the budget is full again after one complete refill.
 //!
 //! | the call ends with | it is |
 //! |---|---|
@@ -27,13 +28,16 @@
 //! | a task that goes on | charged, with the estimate of its cost; its result is fetched otherwise and not charged |
 //! | a question to the client | given back: the tool has not run, and is called again with the answer |
 //! | a refusal of a layer or router below | given back: the tool was not reached |
-//! | an error of the service, which could not answer | given back |
+//! | an error of the service that proves that the call was not sent: a backend is [not connected](crate::message::BackendErrorKind::NotConnected) or [overloaded](crate::message::BackendErrorKind::Overloaded) | given back |
+//! | another error of the service, such as a timeout or a lost connection | charged, with the estimate of its cost and no bytes |
 //! | a panic, or dropped: cancelled, timed out above, its branch stopped | charged, with the estimate of its cost and no bytes |
 //! | dropped before it was forwarded | given back |
 //!
-//! A forwarded call is charged even if the caller abandons it, since the tool may have
-//! run: otherwise a client would pay nothing for calls that it cancels
-//! just before their answers. Budgets of runs are reserved of first, then those of
+//! A forwarded call is charged even if the caller abandons it or a timeout ends it, since the
+//! tool may have run: otherwise a client would pay nothing for calls that it cancels just before
+//! their answers, and nothing for a tool that is slower than the timeout of its backend. An error
+//! is looked for in a [`BoxError`](tower::BoxError) and its sources, or must be a
+//! [`BackendError`](crate::message::BackendError); one of another type is charged. Budgets of runs are reserved of first, then those of
 //! callers, then global ones; a refusal gives back what was reserved before it.
 //!
 //! Who is refused is told the name of the budget, and when to come again if that is

@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::charge::{Asked, Charged, Charges, Charging};
-use crate::message::{Refusal, Reply, Request};
+use crate::message::{Refusal, Reply, Request, is_unsent};
 
 /// Middleware that [`BudgetLayer`](super::BudgetLayer) puts in front of a service.
 ///
@@ -84,7 +84,7 @@ impl<S: Clone> Budgeted<S> {
 
 impl<S> Service<Request> for Budgeted<S>
 where
-    S: Service<Request, Response = Reply> + Clone,
+    S: Service<Request, Response = Reply, Error: 'static> + Clone,
 {
     type Response = Reply;
     type Error = S::Error;
@@ -170,7 +170,7 @@ impl<S, F> State<S, F> {
 
 impl<S> Future for ResponseFuture<S, S::Future>
 where
-    S: Service<Request, Response = Reply>,
+    S: Service<Request, Response = Reply, Error: 'static>,
 {
     type Output = Result<Reply, S::Error>;
 
@@ -184,7 +184,9 @@ where
                     let charges = mem::take(charges);
                     match &reply {
                         Ok(reply) => charges.settle(reply),
-                        Err(_) => charges.give_back(),
+                        Err(error) if is_unsent(error) => charges.give_back(),
+                        // The tool may have run.
+                        Err(_) => drop(charges),
                     }
                     return Poll::Ready(reply);
                 }

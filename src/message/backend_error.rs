@@ -18,13 +18,13 @@ pub struct BackendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
-    /// There is no connection to it at the moment.
+    /// There is no connection to it at the moment: the request was not sent.
     NotConnected,
     /// The connection was lost before it answered.
     ConnectionLost,
     /// It did not answer in time.
     TimedOut,
-    /// It has more to do than it takes on.
+    /// It has more to do than it takes on: the request was not sent.
     Overloaded,
     /// It does not know the method.
     ///

@@ -1,8 +1,8 @@
-use std::error::Error;
+use std::{any::Any, error::Error};
 
-use tower::{load_shed::error::Overloaded, timeout::error::Elapsed};
+use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
-use super::BackendError;
+use super::{BackendError, BackendErrorKind};
 
 /// What a service's error says that may be told to a client.
 ///
@@ -34,5 +34,27 @@ impl<'e> Cause<'e> {
             source = error.source();
         }
         Self::Unknown
+    }
+}
+
+/// Returns `true` if the error of a service proves that the request was not sent to a server: a
+/// backend is not connected, or Tower's load shedding refused it.
+///
+/// The error must be a [`BoxError`] or a [`BackendError`]; nothing is known of other types.
+pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
+    let any: &dyn Any = error;
+    let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {
+        Some(error) => &**error,
+        None => match any.downcast_ref::<BackendError>() {
+            Some(error) => error,
+            None => return false,
+        },
+    };
+    match Cause::of(error) {
+        Cause::Overloaded => true,
+        Cause::Backend(error) => {
+            matches!(error.kind(), BackendErrorKind::NotConnected | BackendErrorKind::Overloaded)
+        }
+        Cause::TimedOut | Cause::Unknown => false,
     }
 }

@@ -68,7 +68,7 @@ pub(crate) use self::context::CLIENT_CAPABILITIES;
 pub(crate) use self::expected::expected;
 pub(crate) use self::{
     account::{Account, Charged, Hold},
-    cause::Cause,
+    cause::{Cause, is_unsent},
     measure::{Bounds, MAX_LEVELS, is_deeper},
     progress::{Labels, Parts},
     propagate::Tracing,

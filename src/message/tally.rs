@@ -52,6 +52,11 @@ impl Tally {
         self.spent = self.spent.saturating_add(actual);
     }
 
+    /// Forgets what was spent beyond `most`.
+    pub(crate) fn cap(&mut self, most: u64) {
+        self.spent = self.spent.min(most);
+    }
+
     /// Gives back what was spent, however long ago.
     pub(crate) fn come_back(&mut self, amount: u128) {
         let spent = u128::from(self.spent).saturating_sub(amount);

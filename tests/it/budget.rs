@@ -6,6 +6,8 @@ mod within;
 
 use std::{
     convert::Infallible,
+    error::Error,
+    fmt,
     future::{Ready, ready},
     task::{Context, Poll},
     time::Duration,
@@ -16,7 +18,7 @@ use mcp_composite::{
     alias::{AliasLayer, ToolAlias},
     budget::{Budget, BudgetLayer, Cost, MemoryBudgets, Per, Refill, Unit},
     composite::{CompositeLayer, CompositeTool, Strategy},
-    message::{Refusal, Reply, Request},
+    message::{BackendError, BackendErrorKind, Refusal, Reply, Request},
     pattern::Selection,
     stack::StackLayer,
     testing::{self, Answer, Server, request as call},
@@ -52,6 +54,22 @@ impl Service<Request> for Plain {
     }
 }
 
+/// The error of a service between the budgets and a backend.
+#[derive(Debug)]
+struct Outer(BackendError);
+
+impl fmt::Display for Outer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the service between them failed")
+    }
+}
+
+impl Error for Outer {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 fn calls(limit: u64) -> Budget {
     Budget::new("calls", Unit::Calls, limit)
 }
@@ -76,7 +94,7 @@ fn costing(units: u64) -> CallToolResult {
 /// Whether a call is refused since a budget is used up.
 async fn is_refused<S>(service: &S, tool: &str) -> bool
 where
-    S: Service<Request, Response = Reply, Error: std::fmt::Debug> + Clone,
+    S: Service<Request, Response = Reply, Error: fmt::Debug> + Clone,
 {
     let reply = service.clone().oneshot(call(tool, json!(null))).await.unwrap();
     matches!(reply.refusal(), Some(Refusal::OverBudget { .. }))
@@ -102,7 +120,7 @@ async fn only_what_came_of_a_call_is_charged() {
         ("a result that cannot be read", Reply::from(unreadable).into(), 1),
         ("a question", Answer::asks("name", "What is your name?"), 0),
         ("a refusal below", Reply::unknown_tool("t").into(), 0),
-        ("an error of the service", Answer::unavailable("gone"), 0),
+        ("an error of the service", Answer::unavailable("gone"), 1),
     ];
     for (what, answer, expected) in cases {
         let (layer, budgets) = charging(&calls(9));
@@ -110,6 +128,58 @@ async fn only_what_came_of_a_call_is_charged() {
         drop(reply.await);
         assert_eq!(9 - budgets.remaining(&calls(9), None), expected, "{what}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn error_is_charged_unless_the_call_was_not_sent() {
+    use BackendErrorKind::{
+        ConnectionLost, Failed, NotConnected, Overloaded, TimedOut, Unsupported,
+    };
+
+    let kinds = [
+        (NotConnected, 0),
+        (Overloaded, 0),
+        (ConnectionLost, 1),
+        (TimedOut, 1),
+        (Unsupported, 1),
+        (Failed, 1),
+    ];
+    for (kind, expected) in kinds {
+        let (layer, budgets) = charging(&calls(9));
+        let error = || BackendError::new("far", kind);
+        let bare = layer.layer(service_fn(async |_: Request| Err::<Reply, _>(error())));
+        drop(bare.oneshot(call("t", json!(null))).await);
+        // As the source of an error of a service between them.
+        let outer = || tower::BoxError::from(Outer(error()));
+        let boxed = layer.layer(service_fn(async |_: Request| Err::<Reply, _>(outer())));
+        drop(boxed.oneshot(call("t", json!(null))).await);
+        assert_eq!(9 - budgets.remaining(&calls(9), None), 2 * expected, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_tool_is_charged_when_its_backend_times_out() {
+    let (layer, budgets) = charging(&calls(1));
+    let server = Server::new().hangs("t");
+    let slow = tower::timeout::Timeout::new(server.clone(), Duration::from_secs(1));
+    let service = layer.layer(slow);
+    assert!(service.clone().oneshot(call("t", json!(null))).await.is_err());
+    assert_eq!(budgets.remaining(&calls(1), None), 0);
+    for _ in 0..1000 {
+        assert!(is_refused(&service, "t").await);
+    }
+    assert_eq!(server.calls().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_is_shed_is_not_charged() {
+    let (layer, budgets) = charging(&calls(2));
+    let one_at_a_time = ConcurrencyLimit::new(Server::new().hangs("t"), 1);
+    let service = layer.layer(tower::load_shed::LoadShed::new(one_at_a_time));
+    let mut running = Box::pin(service.clone().oneshot(call("t", json!(null))));
+    assert!(futures::poll!(&mut running).is_pending());
+    assert!(service.oneshot(call("t", json!(null))).await.is_err());
+    assert_eq!(budgets.remaining(&calls(2), None), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,6 +311,21 @@ async fn a_refill_recovers_from_any_cost_that_a_server_reports() {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(budgets.remaining(&budget, None), recovered);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_refill_recovers_from_absurd_costs_at_the_same_time() {
+    let budget = Budget::new("cost", Unit::Cost, 100);
+    let budget = budget.refill(Refill::new(100, Duration::from_secs(1)));
+    let (layer, budgets) = charging(&budget);
+    let layer = layer.cost(Cost::new(Selection::default(), 5).actual_at("/_meta/cost"));
+    let absurd = Answer::from(costing(u64::MAX)).after(Duration::from_millis(1));
+    let service = layer.layer(Server::new().tool("t", absurd));
+    let calls = (0..20).map(|_| is_refused(&service, "t"));
+    assert_eq!(futures::future::join_all(calls).await, [false; 20]);
+    assert_eq!(budgets.remaining(&budget, None), 0);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(budgets.remaining(&budget, None), 100);
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,6 +53,7 @@ contract! {
     another_limit_leaves_what_is_used
     what_refills_comes_back_as_often_as_it_should
     debts_are_paid_first
+    one_refill_recovers_from_calls_at_the_same_time
     what_is_held_does_not_refill
 }
 
@@ -198,7 +199,7 @@ async fn what_refills_comes_back_as_often_as_it_should(store: impl Store) {
 
 async fn debts_are_paid_first(store: impl Store) {
     const EVERY: Duration = Duration::from_millis(200);
-    let budget = calls(2).refill(Refill::new(2, EVERY));
+    let budget = calls(2).refill(Refill::new(2, EVERY)).max_per_call(2 + 4);
     let start = Instant::now();
     // Three ticks from now there is something left again.
     reserve(&store, &budget, 1).await.unwrap().settle(2 + 4);
@@ -207,6 +208,19 @@ async fn debts_are_paid_first(store: impl Store) {
         sleep(Duration::from_millis(5)).await;
     }
     assert!(start.elapsed() >= 3 * EVERY, "{:?}", start.elapsed());
+}
+
+async fn one_refill_recovers_from_calls_at_the_same_time(store: impl Store) {
+    const EVERY: Duration = Duration::from_millis(200);
+    let budget = Budget::new("bytes", Unit::Bytes, 2).refill(Refill::new(2, EVERY));
+    let mut permits = Vec::new();
+    for _ in 0..50 {
+        permits.push(reserve(&store, &budget, 0).await.unwrap());
+    }
+    permits.into_iter().for_each(|permit| permit.settle(2));
+    store.left(&budget, None).await;
+    sleep(EVERY).await;
+    assert_eq!(store.left(&budget, None).await, 2);
 }
 
 async fn what_is_held_does_not_refill(store: impl Store) {

@@ -145,12 +145,26 @@ async fn the_time_of_a_full_budget_begins_with_its_first_use() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_used_beyond_the_limit_comes_back_first() {
-    let (budgets, budget) = (MemoryBudgets::new(), refilled(10, 10));
+    let (budgets, budget) = (MemoryBudgets::new(), refilled(10, 10).max_per_call(35));
     reserve(&budgets, &budget, 1).unwrap().settle(35);
     time::advance(2 * SECOND).await;
     assert_eq!(budgets.remaining(&budget, None), 0);
     time::advance(SECOND).await;
     assert_eq!(budgets.remaining(&budget, None), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_refill_recovers_from_calls_at_the_same_time() {
+    for (most_per_call, seconds) in [(10, 1), (1, 1), (30, 3)] {
+        let (budgets, budget) = (MemoryBudgets::new(), refilled(10, 10));
+        let budget = budget.max_per_call(most_per_call);
+        let permits = (0..100).map(|_| reserve(&budgets, &budget, 0).unwrap());
+        permits.collect::<Vec<_>>().into_iter().for_each(|permit| permit.settle(most_per_call));
+        for expected in [0, 10] {
+            assert_eq!(budgets.remaining(&budget, None), expected);
+            time::advance(seconds * SECOND).await;
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,6 +343,10 @@ impl Model {
     fn close(&mut self, held: u64, actual: u64) {
         self.held -= i128::from(held);
         self.left += i128::from(held) - i128::from(actual);
+        if self.refill.is_some() {
+            // No more than the limit is spent.
+            self.left = self.left.max(-self.held);
+        }
     }
 }
 

@@ -37,6 +37,8 @@ static REMAINING: LazyLock<Script> = LazyLock::new(|| {
 pub(super) struct Account {
     keys: [String; 3],
     limit: u64,
+    /// The most that counts as used if it comes back.
+    most: u64,
     /// How much comes back each time.
     amount: u64,
     /// How long that takes, in microseconds; 0 is never.
@@ -75,6 +77,7 @@ impl Account {
         Self {
             keys: [key, leases, ended],
             limit: budget.limit().min(MAX),
+            most: budget.most_spent().min(MAX),
             amount,
             every,
             name: name.chars().take(NAME).collect(),
@@ -115,7 +118,7 @@ impl Account {
         may_arrive: bool,
     ) -> Result<(), Away> {
         let mut settle = self.prepare(&SETTLE);
-        settle.arg(lease).arg(actual.min(MAX)).arg(u8::from(may_arrive));
+        settle.arg(lease).arg(actual.min(MAX)).arg(u8::from(may_arrive)).arg(self.most);
         let asked = at.ask(|mut server| {
             let settle = &settle;
             async move { settle.invoke_async(&mut server).await }.boxed()

@@ -3,6 +3,7 @@
 -- ARGV[5]  the lease, `id:amount`
 -- ARGV[6]  what it really was
 -- ARGV[7]  1 if the reservation may still arrive, for the first time or once more
+-- ARGV[8]  the most that counts as used of what comes back
 
 local lease, actual = ARGV[5], tonumber(ARGV[6])
 
@@ -11,6 +12,9 @@ if redis.call('ZREM', leases, lease) == 1 then
   used = used + actual
 elseif redis.call('ZREM', ended, lease) == 1 then
   used = used + actual
+end
+if every > 0 then
+  used = math.min(used, tonumber(ARGV[8]))
 end
 if ARGV[7] == '1' then
   -- It can be on its way, on a connection that was lost: for a minute it is refused.

@@ -17,6 +17,7 @@ enum End {
     Error,
     Refusal,
     Unavailable,
+    NotSent,
     Panic,
     /// The run is dropped by whoever made it.
     Drop,
@@ -24,13 +25,14 @@ enum End {
     Timeout,
 }
 
-const ENDS: [End; 8] = [
+const ENDS: [End; 9] = [
     End::Answer(3),
     End::Answer(0),
     End::Answer(9),
     End::Error,
     End::Refusal,
     End::Unavailable,
+    End::NotSent,
     End::Panic,
     End::Drop,
 ];
@@ -65,9 +67,10 @@ async fn server(request: Request, charged: Arc<AtomicU64>) -> Result<Reply, towe
             charge.1 = 0;
             Ok(Reply::unknown_tool(name))
         }
-        End::Unavailable => {
+        End::Unavailable => Err("gone".into()),
+        End::NotSent => {
             charge.1 = 0;
-            Err("gone".into())
+            Err(BackendError::new("far", BackendErrorKind::NotConnected).into())
         }
         End::Panic => panic!("as it should"),
         End::Drop | End::Timeout => std::future::pending().await,
