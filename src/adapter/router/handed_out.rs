@@ -1,31 +1,45 @@
 use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashSet,
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
 
-/// How many URIs are remembered.
+/// The number of URIs that are remembered of a backend.
 const MAX_URIS: usize = 10_000;
-/// How long a URI may be to be remembered.
+/// The number of their bytes.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// The length of a URI that is remembered, in bytes.
 const MAX_URI: usize = 2_048;
 
-/// Which backend handed out which resource in the results of its tools and
-/// prompts: it need not list what it links to.
-#[derive(Default)]
-pub(super) struct HandedOut(Mutex<Uris>);
+/// The resources that backends handed out in the results of their tools and prompts: a backend
+/// need not list what it links to.
+///
+/// Each backend has limits of its own, so that no backend evicts the resources of another.
+pub(super) struct HandedOut(Box<[Mutex<Uris>]>);
 
+/// The latest URIs of a backend: at least half of the limits, and at most all of them.
 #[derive(Default)]
 struct Uris {
-    owners: HashMap<Arc<str>, usize>,
-    /// The oldest first.
-    order: VecDeque<Arc<str>>,
+    recent: Generation,
+    earlier: Generation,
+}
+
+#[derive(Default)]
+struct Generation {
+    uris: HashSet<Box<str>>,
+    bytes: usize,
 }
 
 // === impl HandedOut ===
 
 impl HandedOut {
-    /// Remembers the resources in a result.
+    pub(super) fn new(backends: usize) -> Self {
+        Self(std::iter::repeat_with(Mutex::default).take(backends).collect())
+    }
+
+    /// Remembers the resources in a result of a backend.
     pub(super) fn note(&self, place: usize, result: &ServerResult) {
         match result {
             ServerResult::CallToolResult(result) => {
@@ -40,32 +54,42 @@ impl HandedOut {
 
     /// The first backend, in the order of the router, that has handed out the URI.
     pub(super) fn owner(&self, uri: &str) -> Option<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).owners.get(uri).copied()
+        self.0.iter().position(|uris| lock(uris).contains(uri))
     }
 
     fn add<'u>(&self, place: usize, uris: impl Iterator<Item = &'u str>) {
         // Most results have none, and nothing is locked for them.
         let mut uris = uris.filter(|uri| uri.len() <= MAX_URI).peekable();
-        if uris.peek().is_none() {
-            return;
-        }
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for uri in uris {
-            if let Some(owner) = known.owners.get_mut(uri) {
-                // A later backend takes no resource by repeating its link.
-                *owner = place.min(*owner);
-                continue;
-            }
-            if known.order.len() == MAX_URIS
-                && let Some(oldest) = known.order.pop_front()
-            {
-                known.owners.remove(&oldest);
-            }
-            let uri: Arc<str> = uri.into();
-            known.order.push_back(uri.clone());
-            known.owners.insert(uri, place);
+        if uris.peek().is_some() {
+            let mut known = lock(&self.0[place]);
+            uris.for_each(|uri| known.add(uri));
         }
     }
+}
+
+// === impl Uris ===
+
+impl Uris {
+    /// Adds a URI, or makes it one of the latest again.
+    fn add(&mut self, uri: &str) {
+        if self.recent.uris.contains(uri) {
+            return;
+        }
+        let Generation { uris, bytes } = &self.recent;
+        if uris.len() == MAX_URIS / 2 || bytes + uri.len() > MAX_BYTES / 2 {
+            self.earlier = mem::take(&mut self.recent);
+        }
+        self.recent.bytes += uri.len();
+        self.recent.uris.insert(uri.into());
+    }
+
+    fn contains(&self, uri: &str) -> bool {
+        self.recent.uris.contains(uri) || self.earlier.uris.contains(uri)
+    }
+}
+
+fn lock(uris: &Mutex<Uris>) -> MutexGuard<'_, Uris> {
+    uris.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn uri(block: &ContentBlock) -> Option<&str> {
@@ -92,19 +116,54 @@ mod tests {
         ServerResult::CallToolResult(CallToolResult::success(content))
     }
 
-    #[test]
-    fn the_oldest_makes_room_and_what_is_too_long_is_not_kept() {
-        let uris = HandedOut::default();
-        uris.note(0, &links((0..MAX_URIS).map(|n| format!("x:{n}"))));
-        uris.note(1, &links(["x:0".into(), format!("x:{}", "y".repeat(MAX_URI))]));
-        assert_eq!(uris.owner("x:0"), Some(0), "the first backend counts");
-        assert_eq!(uris.0.lock().unwrap().owners.len(), MAX_URIS);
+    fn numbered(numbers: std::ops::Range<usize>) -> ServerResult {
+        links(numbers.map(|n| format!("x:{n}")))
+    }
 
-        uris.note(1, &links(["x:new".into()]));
-        assert_eq!(uris.owner("x:new"), Some(1));
-        assert_eq!(uris.owner("x:0"), None);
-        assert_eq!(uris.owner("x:1"), Some(0));
-        let kept = uris.0.lock().unwrap();
-        assert_eq!((kept.owners.len(), kept.order.len()), (MAX_URIS, MAX_URIS));
+    #[test]
+    fn first_backend_that_handed_out_a_resource_owns_it() {
+        let uris = HandedOut::new(3);
+        uris.note(2, &numbered(0..1));
+        assert_eq!(uris.owner("x:0"), Some(2));
+        uris.note(1, &numbered(0..1));
+        assert_eq!(uris.owner("x:0"), Some(1));
+        assert_eq!(uris.owner("x:1"), None);
+    }
+
+    #[test]
+    fn backend_evicts_only_resources_of_its_own() {
+        let uris = HandedOut::new(2);
+        uris.note(0, &numbered(0..1));
+        uris.note(1, &numbered(0..3 * MAX_URIS));
+        assert_eq!(uris.owner("x:0"), Some(0));
+        assert_eq!(uris.owner("x:1"), None, "evicted");
+        assert_eq!(uris.owner(&format!("x:{}", 3 * MAX_URIS - 1)), Some(1));
+    }
+
+    #[test]
+    fn resource_that_is_handed_out_again_is_not_evicted() {
+        let uris = HandedOut::new(1);
+        for round in 1..10 {
+            uris.note(0, &links(["x:again".into()]));
+            uris.note(0, &numbered(round * MAX_URIS / 2..(round + 1) * MAX_URIS / 2 - 1));
+            assert_eq!(uris.owner("x:again"), Some(0));
+        }
+    }
+
+    #[test]
+    fn uris_of_a_backend_are_bounded_in_number_and_bytes() {
+        let uris = HandedOut::new(1);
+        let long = |n| format!("x:{n}:{}", "y".repeat(MAX_URI - 20));
+        for urls in [numbered(0..3 * MAX_URIS), links((0..3 * MAX_URIS).map(long))] {
+            uris.note(0, &urls);
+            let Uris { recent, earlier } = &*lock(&uris.0[0]);
+            assert!(recent.uris.len() + earlier.uris.len() <= MAX_URIS);
+            let bytes = |kept: &Generation| kept.uris.iter().map(|uri| uri.len()).sum::<usize>();
+            assert_eq!((recent.bytes, earlier.bytes), (bytes(recent), bytes(earlier)));
+            assert!(recent.bytes + earlier.bytes <= MAX_BYTES);
+        }
+        let too_long = format!("x:{}", "y".repeat(MAX_URI));
+        uris.note(0, &links([too_long.clone()]));
+        assert_eq!(uris.owner(&too_long), None);
     }
 }

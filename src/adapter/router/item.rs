@@ -26,7 +26,8 @@ pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     fn epoch(changes: &Changes) -> &Epoch;
     fn board(boards: &Boards) -> &Board<Self>;
 
-    /// What all URIs begin with that it stands for, if it stands for many.
+    /// The beginning that all URIs of a template have in common. `None` if there is none, as
+    /// of `{+uri}`, which would own every URI.
     fn literal(&self) -> Option<&str> {
         None
     }

@@ -15,8 +15,6 @@ use super::{
 
 /// How many items a page has.
 const PAGE: usize = 1_000;
-/// The schemes of which no server owns all URIs.
-const GENERAL_SCHEMES: [&str; 3] = ["file", "http", "https"];
 /// How many problems of one kind of item are kept.
 const MAX_PROBLEMS: usize = 1_000;
 
@@ -86,15 +84,9 @@ impl<I> Merged<I> {
         self.routes.get(key).copied()
     }
 
-    /// The first backend with a template of the URI, unless the template is one for
-    /// anything with a scheme that is in general use.
+    /// The first backend with a template that begins as the URI does.
     pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
-        self.literals.owners(uri).filter(|(literal, _)| !is_general(literal)).map(at).min()
-    }
-
-    /// The first backend with any template of the URI.
-    pub(super) fn by_general_template(&self, uri: &str) -> Option<usize> {
-        self.literals.owners(uri).map(at).min()
+        self.literals.owners(uri).min()
     }
 
     pub(super) fn problems(&self) -> &[Problem] {
@@ -270,21 +262,11 @@ impl Literals {
         self.lengths.dedup();
     }
 
-    /// The literals that a URI begins with, each with its backend.
-    fn owners<'u>(&self, uri: &'u str) -> impl Iterator<Item = (&'u str, usize)> {
+    /// The backends of the literals that a URI begins with.
+    fn owners(&self, uri: &str) -> impl Iterator<Item = usize> {
         let beginnings = self.lengths.iter().filter_map(|&length| uri.get(..length));
-        beginnings.filter_map(|beginning| Some((beginning, *self.owners.get(beginning)?)))
+        beginnings.filter_map(|beginning| self.owners.get(beginning).copied())
     }
-}
-
-const fn at((_, place): (&str, usize)) -> usize {
-    place
-}
-
-/// Whether a literal is no more than a scheme that many servers use.
-fn is_general(literal: &str) -> bool {
-    let scheme = literal.trim_end_matches('/').trim_end_matches(':');
-    GENERAL_SCHEMES.iter().any(|general| scheme.eq_ignore_ascii_case(general))
 }
 
 // === impl Cursor ===
@@ -319,19 +301,18 @@ mod tests {
     }
 
     #[test]
-    fn the_first_backend_with_a_template_of_a_uri_has_it() {
+    fn first_backend_with_a_template_of_a_uri_owns_it() {
         let mut merged = Merged::<rmcp::model::ResourceTemplate>::empty(0);
         let literals = ["a:/b/", "file:///", "a:", "a:/é", "a:", "file:///home/"];
         for (place, literal) in literals.into_iter().enumerate() {
             merged.literals.add(literal, place);
         }
         merged.literals.sort();
-        let owners = |uri: &str| (merged.by_template(uri), merged.by_general_template(uri));
-        assert_eq!(owners("a:/b/c"), (Some(0), Some(0)));
-        assert_eq!(owners("a:/éa"), (Some(2), Some(2)), "a longer template takes nothing");
-        assert_eq!(owners("a:/€"), (Some(2), Some(2)));
-        assert_eq!(owners("file:///home/x"), (Some(5), Some(1)));
-        assert_eq!(owners("file:///x"), (None, Some(1)));
-        assert_eq!(owners("b:"), (None, None));
+        assert_eq!(merged.by_template("a:/b/c"), Some(0));
+        assert_eq!(merged.by_template("a:/éa"), Some(2), "a longer template takes nothing");
+        assert_eq!(merged.by_template("a:/€"), Some(2));
+        assert_eq!(merged.by_template("file:///home/x"), Some(1));
+        assert_eq!(merged.by_template("file:///x"), Some(1));
+        assert_eq!(merged.by_template("b:"), None);
     }
 }

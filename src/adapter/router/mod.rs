@@ -58,10 +58,18 @@
 //!
 //! A resource is read at the first backend, in the order in which they were added, that
 //! lists it or a template of that beginning, so that a later backend takes no resource of
-//! an earlier one. A template whose beginning is only `file:`, `http:` or `https:` counts
-//! where no backend lists the resource or another template of it. Else the resource is
-//! read at the first backend that handed it out in the result of a tool or a prompt, else
-//! at the only backend that has resources.
+//! an earlier one: not by its exact URI, and not by a longer template. So a backend with the
+//! template `file:///{+path}` owns all files, and backends with files of their own come before
+//! it. A template that begins with an expression, such as `{+uri}`, owns nothing. Else the
+//! resource is read at the first backend that handed it out in the result of a tool or a prompt,
+//! else at the only backend that has resources.
+//!
+//! A backend owns nothing before it was listed: as long as the list of an earlier backend is not
+//! known, because it is not connected or fails, a later one that lists the same resource has it.
+//! The lists of a backend that goes away later are remembered.
+//!
+//! Completions of a resource template are those of the first backend that lists exactly that
+//! template.
 //!
 //! A backend that cannot answer fails its own calls with a [`BackendError`] that
 //! names it. One that does not know the method refuses what it was asked for as

@@ -131,7 +131,7 @@ impl Shared {
                 resources: Board::new(count),
                 templates: Board::new(count),
             },
-            handed_out: HandedOut::default(),
+            handed_out: HandedOut::new(count),
             told: Mutex::default(),
             background: Mutex::default(),
         }
@@ -370,15 +370,19 @@ impl Shared {
         match kind {
             ItemKind::Tool => self.way_to_name::<Tool>(name),
             ItemKind::Prompt => self.way_to_name::<Prompt>(name),
-            ItemKind::Resource | ItemKind::ResourceTemplate => self.way_to_resource(name),
+            ItemKind::Resource => self.way_to_resource(name),
+            // A template is that of the backend that lists it, though its URIs may be another's.
+            ItemKind::ResourceTemplate => match self.boards.templates.route(name) {
+                Some(route) => route.into(),
+                None => self.way_to_resource(name),
+            },
         }
     }
 
     /// Where a request about something with a name goes.
     fn way_to_name<I: Item>(&self, name: &str) -> Way {
         match I::board(&self.boards).route(name) {
-            Some(Route::To(place)) => Way::To(place),
-            Some(Route::Contested) => Way::Contested,
+            Some(route) => route.into(),
             None => match (self.names.conflicts, self.backends.len()) {
                 // The backend decides, so that calls work before anything was listed.
                 (Conflicts::Prefix, _) => self
@@ -392,7 +396,7 @@ impl Shared {
         }
     }
 
-    /// Where a request about a resource, or a template of resources, goes.
+    /// Where a request about a resource goes.
     fn way_to_resource(&self, uri: &str) -> Way {
         let boards = &self.boards;
         let templates = boards.templates.current();
@@ -403,7 +407,6 @@ impl Shared {
         };
         // A later backend takes no resource by listing it too, or by another template.
         let owner = listed.into_iter().chain(templates.by_template(uri)).min();
-        let owner = owner.or_else(|| templates.by_general_template(uri));
         if let Some(place) = owner.or_else(|| self.handed_out.owner(uri)) {
             return Way::To(place);
         }
@@ -438,6 +441,17 @@ impl Shared {
         self.boards.resources.problems(&self.names, &mut problems);
         self.boards.templates.problems(&self.names, &mut problems);
         problems
+    }
+}
+
+// === impl Way ===
+
+impl From<Route> for Way {
+    fn from(route: Route) -> Self {
+        match route {
+            Route::To(place) => Self::To(place),
+            Route::Contested => Self::Contested,
+        }
     }
 }
 

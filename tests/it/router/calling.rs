@@ -19,7 +19,7 @@ use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::{Service, ServiceExt, limit::ConcurrencyLimit, service_fn, timeout::Timeout};
 use tower_test::mock;
 
-use super::{SaysSo, Server, ask, call, error_of, router, tools};
+use super::{SaysSo, Server, ask, call, error_of, request, router, tools};
 use crate::support::Full;
 
 fn bare(conflicts: Conflicts, backends: [Backend; 2]) -> Router {
@@ -223,14 +223,64 @@ async fn a_later_backend_takes_no_resource_of_an_earlier_one() {
         ("db://users", &first),
         ("db://users/1", &first),
         ("made:1", &first),
-        // No server owns all files because it can read any.
-        ("file:///home/x", &second),
+        ("file:///home/x", &first),
         ("file:///home/y", &first),
     ] {
         first.asked();
         second.asked();
         assert_eq!(read(&router, uri).await, None, "{uri}");
         assert_eq!(owner.asked(), [format!("resources/read {uri}")], "{uri}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn template_of_an_expression_alone_owns_no_resource() {
+    let any = Server::default().set(|has| has.templates = vec!["{+uri}".into()]);
+    let listing = Server::default().set(|has| has.resources = vec!["file:///home/x".into()]);
+    let router = router([any.backend("any"), listing.backend("listing")]);
+    assert_eq!(read(&router, "file:///home/x").await, None);
+    assert_eq!(listing.asked().last().unwrap(), "resources/read file:///home/x");
+}
+
+#[tokio::test(start_paused = true)]
+async fn later_backend_owns_a_resource_until_the_first_is_listed() {
+    let give = |has: &mut super::Has| has.resources = vec!["x:1".into()];
+    let (first, second) = (Server::default().set(give), Server::default().set(give));
+    let first = first.set(|has| has.down = true);
+    let router = router([first.backend("first"), second.backend("second")]);
+    assert_eq!(read(&router, "x:1").await, None);
+    assert_eq!(second.asked().last().unwrap(), "resources/read x:1");
+    first.with(|has| has.down = false);
+    drop(ask(&router, "resources/list", json!({})).await);
+    first.asked();
+    assert_eq!(read(&router, "x:1").await, None);
+    assert_eq!(first.asked(), ["resources/read x:1"]);
+    // What is known of it stays.
+    first.with(|has| has.down = true);
+    drop(ask(&router, "resources/list", json!({})).await);
+    second.asked();
+    let read = router.oneshot(request("resources/read", &json!({ "uri": "x:1" })));
+    assert_eq!(read.await.unwrap_err().backend(), "first");
+    assert_eq!(second.asked(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn template_is_completed_by_the_backend_that_lists_it() {
+    let first = Server::default().set(|has| has.templates = vec!["db://{table}".into()]);
+    let second = Server::default().set(|has| has.templates = vec!["db://users/{id}".into()]);
+    let router = router([first.backend("first"), second.backend("second")]);
+    drop(ask(&router, "resources/templates/list", json!({})).await);
+    for (uri, owner) in
+        [("db://{table}", &first), ("db://users/{id}", &second), ("db://{other}", &first)]
+    {
+        first.asked();
+        second.asked();
+        let params = json!({
+            "ref": { "type": "ref/resource", "uri": uri },
+            "argument": { "name": "id", "value": "" },
+        });
+        assert_eq!(error_of(&router, "completion/complete", params).await, None, "{uri}");
+        assert_eq!(owner.asked(), [format!("completion/complete {uri}")], "{uri}");
     }
 }
 
