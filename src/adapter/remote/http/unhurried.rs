@@ -18,6 +18,9 @@ use tokio::time::sleep;
 /// The least time between the end of an event stream and the next one, whatever a server
 /// says in `retry`.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause that a server can demand in `retry`. rmcp waits as long as it says, and
+/// hears nothing of the server until then.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// How many redirects within one origin are followed for a request.
 const MAX_REDIRECTS: usize = 10;
 
@@ -131,12 +134,16 @@ fn unhurried_response(response: StreamableHttpPostResponse) -> StreamableHttpPos
     }
 }
 
-/// The same events, of which none allows to connect again sooner than after the pause.
+/// The same events, with every `retry` between [`PAUSE`] and [`LONGEST_PAUSE`].
 fn unhurried(events: Events) -> Events {
-    let pause = u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
+    let [shortest, longest] =
+        [PAUSE, LONGEST_PAUSE].map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
     let events = events.then(move |event| async move {
         match event {
-            Ok(event) => Ok(Sse { retry: event.retry.map(|retry| retry.max(pause)), ..event }),
+            Ok(event) => {
+                let retry = event.retry.map(|retry| retry.clamp(shortest, longest));
+                Ok(Sse { retry, ..event })
+            }
             Err(error) => {
                 sleep(PAUSE).await;
                 Err(error)
@@ -163,4 +170,20 @@ fn within_origin() -> Policy {
             attempt.follow()
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn retry_of_a_server_is_bounded_on_both_sides() {
+        let events = [None, Some(0), Some(30_000), Some(u64::MAX)]
+            .map(|retry| Ok(Sse { retry, ..Sse::default() }));
+        let events: Vec<_> = unhurried(stream::iter(events).boxed()).collect().await;
+        let retries: Vec<_> = events.into_iter().map(|event| event.unwrap().retry).collect();
+        assert_eq!(retries, [None, Some(1_000), Some(30_000), Some(300_000)]);
+    }
 }
