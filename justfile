@@ -33,7 +33,7 @@ package:
 deny:
     .ci/deny
 
-# Check each pair of features, and test each feature alone.
+# Check each pair of features, and test each feature alone and the default ones.
 features:
     .ci/features
 

@@ -523,6 +523,7 @@ async fn headers_tell_nothing_of_a_hidden_tool() {
 
 /// Counts how often a stream is opened in three seconds, of a server whose streams end in
 /// this way as soon as they begin.
+#[cfg(feature = "http")]
 async fn streams_opened(end: fn() -> axum::response::Response) -> usize {
     use axum::{
         http::{StatusCode, header::CONTENT_TYPE},
@@ -570,6 +571,7 @@ async fn streams_opened(end: fn() -> axum::response::Response) -> usize {
     opened.load(Ordering::Relaxed)
 }
 
+#[cfg(feature = "http")]
 #[tokio::test]
 async fn a_server_that_ends_its_streams_is_connected_again_after_a_pause() {
     use axum::{

@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::TestRunner};
 
 use super::{
     asks::Rounds,
@@ -545,11 +545,15 @@ fn change_and_go_on(
 fn a_state_that_was_changed_is_refused_or_runs_to_its_end() {
     let fates = Mutex::new(HashMap::new());
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) };
-    proptest!(config, |(plan in random_plan(true), whim in random_whim(), changes in 1_usize..4)| {
+    // Without the macro, which runs as many cases as `PROPTEST_CASES` says: the fates are counted.
+    let cases = (random_plan(true), random_whim(), 1_usize..4);
+    let run = TestRunner::new(config).run(&cases, |(plan, whim, changes)| {
         if let Some(fate) = change_and_go_on(&plan, whim, changes) {
             *fates.lock().unwrap().entry(fate).or_insert(0) += 1;
         }
+        Ok(())
     });
+    run.unwrap();
     // All of it is tried, and not only what cannot even be read.
     let fates = fates.into_inner().unwrap();
     for fate in [Fate::NoState, Fate::Refused, Fate::Ran] {
