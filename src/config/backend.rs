@@ -81,7 +81,7 @@ impl BackendConfig {
         self.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
     }
 
-    /// Whether it may ask a person; it may by default.
+    /// Whether it may ask callers for input. Defaults to `true`.
     #[must_use]
     pub const fn elicitation(&self) -> bool {
         self.elicitation

@@ -47,7 +47,8 @@ pub(super) struct BackendTable {
     timeout: Option<Duration>,
     /// How long connecting may take; 30 seconds, if not set.
     connect_timeout: Option<Duration>,
-    /// Whether it may ask a person in the middle of a call; it may, if not set.
+    /// Whether it may ask callers for input, such as a person in the middle of a call. Defaults to
+    /// `true`.
     elicitation: Option<bool>,
     /// What its names begin with for clients; its name and the separator, if not set.
     prefix: Option<String>,

@@ -222,7 +222,7 @@
 //! cwd = "/srv"
 //! timeout = "60s"                              # of one call
 //! connect_timeout = "30s"
-//! elicitation = true                           # whether it may ask a person
+//! elicitation = true                           # whether it may ask callers for input
 //! prefix = "gh_"                               # else `name` and `separator`
 //!
 //! [[backends]]

@@ -289,16 +289,14 @@ impl fmt::Debug for LiveClient {
 ///
 /// Its `data` names capabilities only, and of these only those that are relayed: it may
 /// be shown to the client whatever else of an error must not be.
-pub(crate) fn missing_capability(error: &ErrorData, elicitation: bool) -> Option<ErrorData> {
+pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     if error.code != ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY {
         return None;
     }
     let required = error.data.as_ref()?.get("requiredCapabilities")?;
     let required: ClientCapabilities = serde_json::from_value(required.clone()).ok()?;
     let ClientCapabilities { experimental, extensions, .. } = &required;
-    let is_relayed = experimental.is_none()
-        && extensions.is_none()
-        && (elicitation || required.elicitation.is_none());
+    let is_relayed = experimental.is_none() && extensions.is_none();
     is_relayed.then(|| ErrorData::missing_required_client_capability(required))
 }
 

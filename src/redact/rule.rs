@@ -88,7 +88,7 @@ impl Together<'_> {
     }
 
     fn error(&self, error: &ErrorData) -> ErrorData {
-        if let Some(error) = missing_capability(error, true) {
+        if let Some(error) = missing_capability(error) {
             return error;
         }
         let message: Cow<'static, str> = match Text::of(&error.message) {

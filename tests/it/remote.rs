@@ -891,14 +891,20 @@ impl ServerHandler for Curious {
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = Value::Object(call.arguments.unwrap_or_default());
         let number = |key: &str| usize::try_from(arguments[key].as_u64().unwrap()).unwrap();
-        let question = json!({
-            "method": "elicitation/create",
-            "params": {
+        let text = "x".repeat(number("length"));
+        let params = match arguments["method"].as_str().unwrap() {
+            "elicitation/create" => json!({
                 "mode": "form",
-                "message": "x".repeat(number("length")),
+                "message": text,
                 "requestedSchema": { "type": "object", "properties": {} },
-            },
-        });
+            }),
+            "sampling/createMessage" => json!({
+                "messages": [{ "role": "user", "content": { "type": "text", "text": text } }],
+                "maxTokens": 1,
+            }),
+            _ => json!({ "_meta": { "text": text } }),
+        };
+        let question = json!({ "method": arguments["method"], "params": params });
         let questions: serde_json::Map<_, _> =
             (0..number("questions")).map(|n| (format!("q{n}"), question.clone())).collect();
         let asks = json!({
@@ -922,8 +928,8 @@ async fn questions_in_an_answer_are_limited_and_can_be_forbidden() {
     };
     let remote = connect(far());
     let forbidden = connect(far().elicitation(false));
-    let asks = async |remote: &RemoteService, questions: usize, length: usize| {
-        let arguments = json!({ "questions": questions, "length": length });
+    let asks = async |remote: &RemoteService, method: &str, questions: usize, length: usize| {
+        let arguments = json!({ "method": method, "questions": questions, "length": length });
         let mut params = CallToolRequestParams::new("ask");
         params.arguments = arguments.as_object().cloned();
         let mut request = Request::new(CallToolRequest::new(params), message::Context::default());
@@ -934,11 +940,20 @@ async fn questions_in_an_answer_are_limited_and_can_be_forbidden() {
     };
     let refused = |why: &str| Some(format!("backend `far` asked for input: {why}"));
 
-    assert_eq!(asks(&remote, 32, 100).await, None);
-    assert_eq!(asks(&remote, 33, 1).await, refused("it asks too many questions at once"));
-    assert_eq!(asks(&remote, 1, 1 << 20).await, refused("its questions are too large"));
-    assert_eq!(asks(&forbidden, 1, 1).await, refused("no person may be asked by it"));
-    assert_eq!(asks(&forbidden, 0, 0).await, None, "it only wants to be called again");
+    let too_many = refused("it asks too many questions at once");
+    for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
+        assert_eq!(asks(&remote, method, 32, 100).await, None, "{method}");
+        assert_eq!(asks(&remote, method, 33, 1).await, too_many, "{method}");
+        // rmcp reads no parameters of `roots/list`.
+        if method != "roots/list" {
+            let too_large = refused("its questions are too large");
+            assert_eq!(asks(&remote, method, 1, 1 << 20).await, too_large, "{method}");
+        }
+        let forbidden_here = refused("it may not ask for any");
+        assert_eq!(asks(&forbidden, method, 1, 1).await, forbidden_here, "{method}");
+        let again = asks(&forbidden, method, 0, 0).await;
+        assert_eq!(again, None, "it only wants to be called again");
+    }
 }
 
 /// An older server that never answers who subscribes.

@@ -34,7 +34,7 @@ use crate::{
     },
     message::{
         BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Reply, Request,
-        client::{ASKABLE, ELICITATION, LiveClient, MAX_QUESTIONS, may_ask, missing_capability},
+        client::{ASKABLE, LiveClient, MAX_QUESTIONS, may_ask, missing_capability},
         expected,
     },
 };
@@ -178,10 +178,8 @@ impl Connection {
     /// revision asks by requests of its own.
     fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
         let asked = || asks.input_requests.iter().flatten();
-        let is_elicitation =
-            |request: &InputRequest| matches!(request, InputRequest::Elicitation(_));
-        if !self.elicitation && asked().any(|(_, request)| is_elicitation(request)) {
-            return Err("no person may be asked by it");
+        if !self.elicitation && asked().next().is_some() {
+            return Err("it may not ask for any");
         }
         if asked().count() > MAX_QUESTIONS {
             return Err("it asks too many questions at once");
@@ -249,10 +247,10 @@ impl Connection {
                 Some(capabilities) => capabilities.as_object(),
                 None => live_client.filter(|_| may_ask(message)).map(LiveClient::capabilities),
             };
+            let capabilities = capabilities.filter(|_| self.elicitation);
             let relayed: Map<_, _> = capabilities.map_or_else(Map::new, |capabilities| {
                 ASKABLE
                     .into_iter()
-                    .filter(|key| self.elicitation || *key != ELICITATION)
                     .filter_map(|key| Some((key.to_owned(), capabilities.get(key)?.clone())))
                     .collect()
             });
@@ -270,7 +268,8 @@ impl Connection {
     /// there, and version negotiation. A capability that we relay is the caller's.
     fn translate(&self, mut error: ErrorData) -> ErrorData {
         if self.modern
-            && let Some(error) = missing_capability(&error, self.elicitation)
+            && self.elicitation
+            && let Some(error) = missing_capability(&error)
         {
             return error;
         }

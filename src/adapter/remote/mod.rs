@@ -328,10 +328,11 @@ impl RemoteBuilder {
         self
     }
 
-    /// Sets whether the server may ask the person behind a caller (`elicitation`);
-    /// it may, unless set.
+    /// Sets whether the server may ask callers for input. Defaults to `true`.
     ///
-    /// If it may not, it is told that nobody can be asked. Some servers then offer
+    /// That is the person behind a caller (`elicitation`), and of a server of 2026-07-28 also the
+    /// deprecated `sampling` and `roots`. With `false`, no such capability of a caller is relayed
+    /// to the server, and an answer that asks for any input is an error. Some servers then offer
     /// other tools, or none that are dangerous.
     pub const fn elicitation(mut self, elicitation: bool) -> Self {
         self.elicitation = elicitation;

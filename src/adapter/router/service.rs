@@ -178,9 +178,7 @@ impl Sent {
                 Wanted::Tool(own) if shared.names.own(*place, own) == Some(name) => mem::take(own),
                 _ => shared.names.expose(*place, name).into(),
             };
-        } else if let Some(missing) =
-            reply.error().and_then(|error| missing_capability(&error, true))
-        {
+        } else if let Some(missing) = reply.error().and_then(|error| missing_capability(&error)) {
             // The capabilities of the client are relayed.
             *reply = missing.into();
         } else if let Some(code) = reply.error().map(|error| error.code) {
