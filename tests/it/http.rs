@@ -91,7 +91,12 @@ impl Server {
     }
 
     /// Sends a request of a client of 2026-07-28, with more headers.
-    async fn post(&self, method: &str, params: Value, headers: &[(&str, &str)]) -> TcpStream {
+    pub(crate) async fn post(
+        &self,
+        method: &str,
+        params: Value,
+        headers: &[(&str, &str)],
+    ) -> TcpStream {
         let mut params = params;
         let meta = &mut params["_meta"];
         meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
@@ -119,7 +124,7 @@ impl Server {
 }
 
 /// All that a server answers until it ends the connection.
-async fn read(mut stream: TcpStream) -> String {
+pub(crate) async fn read(mut stream: TcpStream) -> String {
     let mut text = String::new();
     soon(stream.read_to_string(&mut text)).await.unwrap();
     text

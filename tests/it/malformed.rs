@@ -20,7 +20,10 @@ use rmcp::{
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{Era, Log, connect};
+use crate::{
+    http,
+    support::{Era, Log, connect},
+};
 
 fn deny(pattern: &str) -> Selection {
     Selection::default().deny([pattern]).unwrap()
@@ -108,23 +111,50 @@ async fn they_end_at_the_edge() {
     }
 }
 
+/// The methods that 2026-07-28 has removed.
+const REMOVED: [&str; 5] =
+    ["initialize", "logging/setLevel", "ping", "resources/subscribe", "resources/unsubscribe"];
+
 /// A method that 2026-07-28 has removed is unknown there, whatever its parameters are.
 #[tokio::test]
 async fn removed_methods_are_unknown() {
-    let removed =
-        ["initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+    let removed = REMOVED.into_iter().filter(|method| *method != "ping");
     for (era, code) in [(Era::Legacy, -32602), (Era::Modern, -32601)] {
         let log = Log::default();
         let capabilities = ServerCapabilities::builder().enable_tools().build();
         let served = ServeService::new(server(log.clone()), ServerConfig::new(capabilities));
         let connection = connect(served, era).await;
-        for method in removed {
+        for method in removed.clone() {
             let error = connection.send(method, json!({ "none": 1 })).await.unwrap_err();
             let ServiceError::McpError(error) = error else { panic!("{method}: {error}") };
             assert_eq!(error.code.0, code, "{era:?}: {method}");
         }
+        // No parameter of a ping can be missing.
+        let ping = connection.send("ping", json!({ "none": 1 })).await;
+        match (era, ping) {
+            (Era::Legacy, ping) => assert_eq!(ping.unwrap(), json!({})),
+            (Era::Modern, Err(ServiceError::McpError(error))) => assert_eq!(error.code.0, code),
+            (Era::Modern, ping) => panic!("{ping:?}"),
+        }
         assert_eq!(log.lines(), [""; 0], "{era:?}");
     }
+}
+
+#[tokio::test]
+async fn removed_methods_are_not_found_over_http() {
+    let log = Log::default();
+    let capabilities = ServerCapabilities::builder().enable_tools().build();
+    let stack = StackLayer::new().layer(server(log.clone()));
+    let served = ServeService::new(stack, ServerConfig::new(capabilities));
+    let served = http::serve(served, false).await;
+    for method in REMOVED {
+        for params in [json!({}), json!({ "none": 1 }), json!({ "uri": 1, "level": 1 })] {
+            let answer = http::read(served.post(method, params.clone(), &[]).await).await;
+            assert!(answer.starts_with("HTTP/1.1 404 "), "{method} {params}: {answer}");
+            assert!(answer.contains("\"code\":-32601"), "{method} {params}: {answer}");
+        }
+    }
+    assert_eq!(log.lines(), [""; 0]);
 }
 
 #[tokio::test]
