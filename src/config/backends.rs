@@ -334,7 +334,9 @@ impl Builder<'_, '_, '_> {
             self.secrets.extend(parts.secrets());
             Some(url)
         } else {
-            self.report(["url"], "no URL of a server: expected `http://` or `https://` and a host");
+            let hint =
+                hints::of_url(&url.value).unwrap_or("expected `http://` or `https://` and a host");
+            self.report(["url"], format!("no URL of a server: {hint}"));
             None
         }
     }

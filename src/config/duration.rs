@@ -2,7 +2,7 @@ use std::{fmt, time};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Unexpected, Visitor},
+    de::{Error, MapAccess, Unexpected, Visitor},
 };
 
 /// A span of time as people write it: `30s`, `1h 30m`.
@@ -21,7 +21,7 @@ impl<'de> Deserialize<'de> for Duration {
 
 // === impl DurationVisitor ===
 
-impl Visitor<'_> for DurationVisitor {
+impl<'de> Visitor<'de> for DurationVisitor {
     type Value = Duration;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,5 +32,12 @@ impl Visitor<'_> for DurationVisitor {
         humantime::parse_duration(text)
             .map(Duration)
             .map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<Duration, A::Error> {
+        Err(A::Error::invalid_type(
+            Unexpected::Other("a table: write a text, as in `timeout = \"30s\"`"),
+            &self,
+        ))
     }
 }

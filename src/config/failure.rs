@@ -109,6 +109,9 @@ fn words(expected: &dyn Expected) -> String {
 /// A word that is not known. One that is no plain word is not told, since it
 /// may be a secret in the wrong place.
 pub(super) fn unknown(what: &str, word: &str, expected: &[&str]) -> String {
+    if let Some(hint) = hints::of_value(word, expected) {
+        return format!("unknown {what} `{word}`: {hint}");
+    }
     let near = nearest(word, expected).or_else(|| hints::synonym(word, expected));
     let hint = match (near, expected) {
         (Some(near), [_]) => format!("did you mean `{near}`?"),

@@ -167,6 +167,10 @@ const SYNONYMS: [(&str, &[&str]); 4] = [
     ("http", &["sse", "streamablehttp"]),
 ];
 
+/// What to do about a server that is reached over a WebSocket.
+const WEB_SOCKET: &str = "MCP has no transport over WebSockets: write the `http://` or `https://` \
+                          URL of the server, or connect it in code with `RemoteService`";
+
 /// The hint for the key `key` in the table at `table`.
 pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     let table = table.iter().filter_map(|segment| match segment {
@@ -184,6 +188,18 @@ pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
     let word = plain(word);
     let (value, _) = SYNONYMS.iter().find(|(_, words)| words.contains(&word.as_str()))?;
     expected.iter().copied().find(|expected| expected == value)
+}
+
+/// The hint for a value that is none of those that are expected.
+pub(super) fn of_value(word: &str, expected: &[&str]) -> Option<&'static str> {
+    let is_web_socket = ["websocket", "ws", "wss"].contains(&plain(word).as_str());
+    (is_web_socket && expected.contains(&"http")).then_some(WEB_SOCKET)
+}
+
+/// The hint for a text that is no URL of a server.
+pub(super) fn of_url(url: &str) -> Option<&'static str> {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    matches!(scheme.as_deref(), Some("ws" | "wss")).then_some(WEB_SOCKET)
 }
 
 /// The hint for an array of tables at `path` where a table is expected.
