@@ -175,6 +175,9 @@ impl Redaction {
 
     /// Lets texts that are no JSON pass, and [what else](self#what-else-could-say-it)
     /// no pointer can point into: for tools that do not repeat in it what is taken out.
+    ///
+    /// Without [`only`](Self::only), that includes `_meta` and annotations such as
+    /// `lastModified`.
     #[must_use]
     pub const fn keep_texts(mut self) -> Self {
         self.keeps_texts = true;
