@@ -54,4 +54,8 @@ impl StateStore for RedisState {
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
         Box::pin(self.0.give(text, binding, Times::Once))
     }
+
+    fn max_bytes(&self) -> Option<usize> {
+        Some(self.0.max_bytes)
+    }
 }

@@ -85,6 +85,15 @@ pub trait StateStore: fmt::Debug + Send + Sync {
         text: &'a str,
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>>;
+
+    /// Returns the size in bytes above which [`put`](Self::put) rejects every state.
+    ///
+    /// A composite refuses to call a tool that may change something if its run is certain
+    /// to exceed this size at a later question. Defaults to `None`, an unknown limit: such
+    /// a run fails at the question.
+    fn max_bytes(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl<S: StateStore + ?Sized> StateStore for Arc<S> {
@@ -102,6 +111,10 @@ impl<S: StateStore + ?Sized> StateStore for Arc<S> {
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
         (**self).take(text, binding)
+    }
+
+    fn max_bytes(&self) -> Option<usize> {
+        (**self).max_bytes()
     }
 }
 

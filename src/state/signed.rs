@@ -141,7 +141,8 @@ impl SignedState {
     /// Sets how long the text of a state may be; 64 KiB by default, which is a state
     /// of some 48 KiB.
     ///
-    /// A longer text is not even looked at.
+    /// A run whose state is certain to be larger at a question is refused before a step
+    /// that may change something. A longer text is not even looked at.
     #[must_use]
     pub const fn max_state_bytes(mut self, bytes: usize) -> Self {
         self.max_state_bytes = bytes;
@@ -196,6 +197,12 @@ impl StateStore for SignedState {
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
         Box::pin(async move { self.open(text, binding) })
+    }
+
+    fn max_bytes(&self) -> Option<usize> {
+        // Four characters of base64 encode three bytes.
+        let max = self.max_state_bytes;
+        Some(max / 4 * 3 + max % 4)
     }
 }
 

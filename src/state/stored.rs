@@ -76,4 +76,8 @@ impl StateStore for StoredState {
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
         Box::pin(async move { Ok(self.0.take(text, binding)?) })
     }
+
+    fn max_bytes(&self) -> Option<usize> {
+        Some(self.0.max_item_bytes.min(self.0.max_total_bytes))
+    }
 }

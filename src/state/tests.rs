@@ -50,6 +50,24 @@ fn what_was_put_is_taken() {
 }
 
 #[test]
+fn state_above_max_bytes_is_always_rejected() {
+    let small = |bytes: usize| -> [(Box<dyn StateStore>, usize); 3] {
+        [
+            (Box::new(signed().max_state_bytes(bytes)), bytes * 3 / 4),
+            (Box::new(StoredState::new().max_state_bytes(bytes)), bytes),
+            (Box::new(Arc::new(StoredState::new().max_total_bytes(bytes))), bytes),
+        ]
+    };
+    for bytes in [1_001, 4_002, 64 * 1024] {
+        for (store, least) in small(bytes) {
+            let max = store.max_bytes().unwrap();
+            assert!((least..least + 4).contains(&max), "{max}: {store:?}");
+            assert!(put(&*store, &vec![b'x'; max + 1], b"").is_err(), "{store:?}");
+        }
+    }
+}
+
+#[test]
 fn only_the_same_binding_takes_it() {
     for store in stores() {
         let text = put(&*store, b"state", b"call of alice").unwrap();
