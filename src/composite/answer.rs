@@ -50,7 +50,8 @@ pub const LIMIT: &str = "mcp-composite/limit";
 /// structured content.
 ///
 /// It is an object with a member for each step: `status`, and where there is one, `output`
-/// and `error`.
+/// and `error`. `truncated` is `true` if the output is too large: then `output` is the
+/// beginning of its text, or a loop without parts of its elements.
 pub const STEPS: &str = "mcp-composite/steps";
 
 /// How many of what a limit has kept from running is named in words.
@@ -277,28 +278,26 @@ fn failed(
     for (place, step) in steps.iter().enumerate() {
         let preserved = match report {
             Report::Names => None,
-            Report::Meta | Report::Structured => state.take_output(place),
+            Report::Meta | Report::Structured => state.take_output(&compiled.plan, place),
         };
         let Some(outcome) = &state.outcomes[place] else { continue };
-        let preserved = preserved.map(|preserved| match (&step.action, preserved) {
-            // A person answers to the run, and not to its caller.
-            (Action::Elicit(_), Preservation::Output(Value::Object(mut answer))) => {
-                answer.remove("content");
-                Preservation::Output(answer.into())
-            }
-            (_, preserved) => preserved,
-        });
         let is_partial = preserved.is_some() && !outcome.is_success();
         if outcome.is_success() || is_partial {
             let text = completed_text(step, outcome, preserved.as_ref());
             let tool = tool(step, outcome).unwrap_or_default();
             content.push(attributed(ContentBlock::text(text), &step.id, tool));
         }
-        let output = match preserved {
-            Some(Preservation::Output(output)) => Some(output),
-            Some(Preservation::TooLarge) | None => None,
+        let (output, is_truncated) = match preserved {
+            Some(Preservation::Output(output)) => (Some(output), false),
+            Some(Preservation::Truncated(output)) => (Some(output), true),
+            Some(Preservation::TooLarge) => (None, true),
+            None => (None, false),
         };
-        reported.insert(step.id.to_string(), report_of_step(outcome, output));
+        let mut report = report_of_step(outcome, output);
+        if is_truncated {
+            report.insert("truncated".to_owned(), true.into());
+        }
+        reported.insert(step.id.to_string(), report.into());
     }
     let mut result = CallToolResult::error(content);
     let reported = Value::Object(reported);
@@ -320,11 +319,16 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
         // Writing to a string does not fail.
         let _ = write!(text, "(tool `{tool}`) ");
     }
-    let how = if outcome.is_success() { "completed" } else { "ended early; its elements" };
-    text.push_str(how);
+    text.push_str(if outcome.is_success() { "completed" } else { "ended early; its elements" });
     let _ = match output {
         Some(Preservation::Output(Value::String(output))) => write!(text, ": {output}"),
         Some(Preservation::Output(output)) => write!(text, ": {output}"),
+        Some(Preservation::Truncated(Value::String(prefix))) => {
+            write!(text, ", with an output that is too large to repeat and begins with: {prefix}")
+        }
+        Some(Preservation::Truncated(output)) => {
+            write!(text, ", without the parts that are too large to repeat: {output}")
+        }
         Some(Preservation::TooLarge) => write!(text, "; the output is too large to repeat"),
         None => Ok(()),
     };
@@ -542,7 +546,7 @@ fn report_of(steps: &[Step], state: &mut RunState) -> Value {
     for (step, outcome) in steps.iter().zip(&mut state.outcomes) {
         let Some(outcome) = outcome else { continue };
         let output = outcome.result.as_mut().and_then(output);
-        branches.insert(step.id.to_string(), report_of_step(outcome, output));
+        branches.insert(step.id.to_string(), report_of_step(outcome, output).into());
     }
     let mut report = Map::new();
     report.insert("branches".to_owned(), branches.into());
@@ -550,7 +554,7 @@ fn report_of(steps: &[Step], state: &mut RunState) -> Value {
 }
 
 /// The part of a structured report for one branch or step.
-fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Value {
+fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<String, Value> {
     let mut report = Map::with_capacity(2);
     report.insert("status".to_owned(), outcome.status.name().into());
     if let Some(output) = output {
@@ -559,7 +563,7 @@ fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Value {
     if let Some(error) = &outcome.error {
         report.insert("error".to_owned(), error.to_value());
     }
-    report.into()
+    report
 }
 
 /// What a branch gave: its structured content, or its text where it has none.

@@ -39,6 +39,12 @@ use crate::{
 /// turn.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
+/// The part of the state that the preserved outputs may take while a run is suspended: one
+/// of this many.
+const PRESERVED_SHARE: usize = 4;
+/// The size of the preserved outputs of a suspended run if the limit of the store is unknown.
+const MAX_PRESERVED: usize = 4 * 1024;
+
 /// How many questions are named that are waited for.
 const MAX_NAMED: usize = 3;
 
@@ -183,7 +189,7 @@ impl Called<'_> {
                 }
                 (Ok(()), None) => {
                     let mut kept = Kept { round, asked, used, run: asks };
-                    match self.put(&kept).await {
+                    match self.put(&mut kept).await {
                         Ok(asks) => {
                             kept.run.hand_over();
                             return asks;
@@ -228,9 +234,29 @@ impl Called<'_> {
     /// # Errors
     ///
     /// Returns why it cannot wait, in words that are fit for a client.
-    async fn put(&self, kept: &Kept) -> Result<Reply, String> {
+    async fn put(&self, kept: &mut Kept) -> Result<Reply, String> {
+        let mut preserved = Vec::new();
+        kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
+        let put = self.put_trimmed(kept).await;
+        if put.is_err() {
+            // The run goes on here, to its end.
+            let mut preserved = preserved.into_iter();
+            kept.run.each_preserved(&mut |outputs| *outputs = preserved.next().unwrap_or_default());
+        }
+        put
+    }
+
+    /// The same with as much of the preserved outputs as the store has room for.
+    async fn put_trimmed(&self, kept: &mut Kept) -> Result<Reply, String> {
+        let room = self.settings.store.max_bytes();
+        let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
+        kept.run.trim_preserved(&mut { share });
         // All of it is JSON with texts for keys.
-        let bytes = serde_json::to_vec(kept).unwrap_or_default();
+        let mut bytes = serde_json::to_vec(kept).unwrap_or_default();
+        if room.is_some_and(|room| bytes.len() > room) {
+            kept.run.trim_preserved(&mut 0);
+            bytes = serde_json::to_vec(kept).unwrap_or_default();
+        }
         // Results that are nested deep can be written and not be read.
         if serde_json::from_slice::<Kept>(&bytes).is_err() {
             return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());

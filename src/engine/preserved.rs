@@ -1,16 +1,16 @@
 //! The outputs of completed steps that the answer of a failed run reports.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::message::size;
 
 /// The size of all preserved outputs of a run together.
 const MAX_BYTES: usize = 64 * 1024;
-/// The same while the run waits for a person, since the client may have to keep its state.
-const MAX_BYTES_PUT_AWAY: usize = 4 * 1024;
+/// The size of the beginning that is kept of an output that is too large.
+const MAX_PREFIX: usize = 1024;
 
 /// The outputs of completed steps that no step reads any more, by step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,11 +21,15 @@ pub(crate) struct Preserved {
     bytes: usize,
 }
 
-/// An output, if it is not too large.
+/// An output, as far as there is room for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Preservation {
     Output(Value),
+    /// The output of a loop without parts of its elements, or the beginning of the text of
+    /// any other output.
+    Truncated(Value),
+    /// There is no room for any of it.
     TooLarge,
 }
 
@@ -34,10 +38,54 @@ pub(crate) enum Preservation {
 impl Preservation {
     fn bytes(&self) -> usize {
         match self {
-            Self::Output(output) => size::of_value(output),
+            Self::Output(output) | Self::Truncated(output) => size::of_value(output),
             Self::TooLarge => 0,
         }
     }
+
+    /// Shortens the output to at most `max` bytes.
+    fn within(self, max: usize) -> Self {
+        if self.bytes() <= max {
+            return self;
+        }
+        match self {
+            Self::Output(output) | Self::Truncated(output) => {
+                shortened(output, max).map_or(Self::TooLarge, Self::Truncated)
+            }
+            Self::TooLarge => Self::TooLarge,
+        }
+    }
+}
+
+/// Shortens an output to at most `max` bytes; returns `None` if nothing of it fits.
+fn shortened(mut output: Value, max: usize) -> Option<Value> {
+    // The elements of a loop are what was done: how each ended outlasts its output.
+    for key in ["output", "item", "error"] {
+        let Some(elements) = elements_mut(&mut output) else { break };
+        elements.for_each(|element| drop(element.remove(key)));
+        if size::of_value(&output) <= max {
+            return Some(output);
+        }
+    }
+    let mut text = match output {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let mut end = max.min(MAX_PREFIX).min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    let prefix = Value::from(text);
+    (end > 0 && size::of_value(&prefix) <= max).then_some(prefix)
+}
+
+/// The elements of an output that has the form of a loop's.
+fn elements_mut(output: &mut Value) -> Option<impl Iterator<Item = &mut Map<String, Value>>> {
+    let is_element = |element: &Value| element.get("index").is_some_and(Value::is_u64);
+    let elements = output.get_mut("iterations")?.as_array_mut()?;
+    let is_loop = !elements.is_empty() && elements.iter().all(is_element);
+    is_loop.then(|| elements.iter_mut().filter_map(Value::as_object_mut))
 }
 
 // === impl Preserved ===
@@ -65,13 +113,8 @@ impl Preserved {
         if self.outputs.contains_key(&step) {
             return;
         }
-        let mut preservation = Preservation::Output(output);
-        let bytes = preservation.bytes();
-        if bytes > MAX_BYTES - self.bytes {
-            preservation = Preservation::TooLarge;
-        } else {
-            self.bytes += bytes;
-        }
+        let preservation = Preservation::Output(output).within(MAX_BYTES - self.bytes);
+        self.bytes += preservation.bytes();
         self.outputs.insert(step, preservation);
     }
 
@@ -80,18 +123,16 @@ impl Preserved {
         self.outputs.remove(&step)
     }
 
-    /// Drops the outputs of later steps until the rest may be put away.
-    pub(super) fn put_away(&mut self) {
-        let mut bytes = 0;
+    /// Shortens the outputs, those of later steps first, to at most `left` bytes together,
+    /// and subtracts what they take.
+    pub(super) fn trim(&mut self, left: &mut usize) {
+        self.bytes = 0;
         for preservation in self.outputs.values_mut() {
-            let size = preservation.bytes();
-            if size > MAX_BYTES_PUT_AWAY - bytes {
-                *preservation = Preservation::TooLarge;
-            } else {
-                bytes += size;
-            }
+            let whole = mem::replace(preservation, Preservation::TooLarge);
+            *preservation = whole.within(*left);
+            *left -= preservation.bytes();
+            self.bytes += preservation.bytes();
         }
-        self.bytes = bytes;
     }
 
     /// Whether these can be the outputs of so many steps.
@@ -102,6 +143,8 @@ impl Preserved {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn preserved(lengths: &[usize]) -> Preserved {
@@ -112,29 +155,92 @@ mod tests {
         preserved
     }
 
-    fn lengths(mut preserved: Preserved) -> Vec<Option<usize>> {
-        let length = |step| match preserved.take(step)? {
-            Preservation::Output(output) => Some(output.as_str()?.len()),
-            Preservation::TooLarge => None,
+    /// The length of each output, and whether it is the whole.
+    fn lengths(mut preserved: Preserved) -> Vec<(usize, bool)> {
+        let length = |step| match preserved.take(step).unwrap() {
+            Preservation::Output(output) => (output.as_str().unwrap().len(), true),
+            Preservation::Truncated(prefix) => (prefix.as_str().unwrap().len(), false),
+            Preservation::TooLarge => (0, false),
         };
         (0..3).map(length).collect()
     }
 
-    #[test]
-    fn outputs_are_bounded_together() {
-        assert_eq!(lengths(preserved(&[60_000, 60_000, 5_000])), [Some(60_000), None, Some(5_000)]);
+    /// The output of a loop whose elements have outputs, items and errors of these lengths.
+    fn loop_output(count: usize, [output, item, error]: [usize; 3]) -> Value {
+        let text = |length| "x".repeat(length);
+        let element = |index| match index % 2 {
+            0 => {
+                json!({ "index": index, "item": text(item), "status": "completed", "output": text(output) })
+            }
+            _ => {
+                json!({ "index": index, "item": text(item), "status": "failed", "error": { "message": text(error) } })
+            }
+        };
+        let iterations: Vec<_> = (0..count).map(element).collect();
+        json!({ "iterations": iterations, "count": count })
     }
 
     #[test]
-    fn outputs_that_are_put_away_are_bounded_together() {
-        let mut preserved = preserved(&[3_000, 3_000, 1_000]);
-        preserved.put_away();
-        assert_eq!(lengths(preserved), [Some(3_000), None, Some(1_000)]);
+    fn outputs_are_bounded_together() {
+        let outputs = preserved(&[60_000, 60_000, 5_000]);
+        assert_eq!(lengths(outputs), [(60_000, true), (1_024, false), (1_024, false)]);
+        let outputs = preserved(&[65_000, 60_000, 5_000]);
+        assert_eq!(lengths(outputs), [(65_000, true), (536, false), (0, false)]);
+    }
+
+    #[test]
+    fn outputs_of_later_steps_are_trimmed_first() {
+        let mut outputs = preserved(&[3_000, 3_000, 1_000]);
+        let mut left = 4_096;
+        outputs.trim(&mut left);
+        assert_eq!(left, 0);
+        assert_eq!(lengths(outputs), [(3_000, true), (1_024, false), (72, false)]);
+
+        let mut outputs = preserved(&[3_000, 3_000, 1_000]);
+        outputs.trim(&mut 0);
+        assert_eq!(lengths(outputs), [(0, false); 3]);
+    }
+
+    #[test]
+    fn a_truncated_text_ends_between_two_characters() {
+        let text = "ö".repeat(2_000);
+        let Some(Value::String(prefix)) = shortened(text.into(), 1_001) else { panic!() };
+        assert_eq!(prefix, "ö".repeat(500));
+        let Some(Value::String(prefix)) = shortened(json!(["x".repeat(2_000)]), 10) else {
+            panic!()
+        };
+        assert_eq!(prefix, "[\"xxxxxxxx");
+    }
+
+    #[test]
+    fn a_large_loop_keeps_how_its_elements_ended() {
+        let expect = |sizes, expected: &[&str]| {
+            let Some(output) = shortened(loop_output(100, sizes), MAX_BYTES) else { panic!() };
+            assert!(size::of_value(&output) <= MAX_BYTES);
+            assert_eq!(output["count"], 100);
+            assert_eq!(output["iterations"].as_array().unwrap().len(), 100);
+            for element in 0..2 {
+                let keys: Vec<_> =
+                    output["iterations"][element].as_object().unwrap().keys().collect();
+                let expected: Vec<_> = expected
+                    .iter()
+                    .copied()
+                    .filter(|key| *key != "error" || element == 1)
+                    .collect();
+                assert_eq!(keys, expected, "{sizes:?}");
+            }
+        };
+        expect([2_000, 10, 10], &["error", "index", "item", "status"]);
+        expect([2_000, 2_000, 10], &["error", "index", "status"]);
+        expect([10, 10, 2_000], &["index", "status"]);
+        // What has no elements is shortened as any other output.
+        let other = json!({ "iterations": "x".repeat(70_000) });
+        assert!(shortened(other, MAX_BYTES).unwrap().is_string());
     }
 
     #[test]
     fn a_state_that_claims_more_than_the_limit_does_not_fit() {
-        let large = serde_json::json!({ "0": { "output": "x".repeat(70_000) } });
+        let large = json!({ "0": { "output": "x".repeat(70_000) } });
         let claimed: Preserved = serde_json::from_value(large).unwrap();
         assert!(!claimed.fits(1));
         assert!(preserved(&[1]).fits(1) && !preserved(&[1]).fits(0));

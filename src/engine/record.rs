@@ -43,13 +43,15 @@ pub(super) fn present<'de, D: Deserializer<'de>>(
 // === impl Record ===
 
 impl Record {
-    /// The output, or the texts of the content.
+    /// The output, or the texts of the content and the names of what else it has.
     fn into_output(self) -> Option<Value> {
         let texts = || {
             let content = self.content?;
-            let texts = content.as_object()?.iter().filter(|(key, _)| key.starts_with("text"));
-            let texts: Vec<_> = texts.filter_map(|(_, text)| text.as_str()).collect();
-            Some(texts.join("\n")).filter(|texts| !texts.is_empty()).map(Value::from)
+            let lines = content.as_object()?.iter().map(|(key, value)| match value.as_str() {
+                Some(text) if key.starts_with("text") => text.to_owned(),
+                _ => format!("[{key}]"),
+            });
+            joined(lines)
         };
         self.output.or_else(texts).or(self.text)
     }
@@ -92,8 +94,9 @@ impl RunState {
                 outcome.add_details();
             }
             // An output that no step reads may still be reported by a run that fails.
-            let dropped = outcome.keep(links.fields, keeps_result);
-            self.preserve(step, dropped);
+            if let Some(dropped) = outcome.keep(links.fields, keeps_result) {
+                self.preserve(plan, step, dropped);
+            }
         } else {
             outcome.keep(links.fields, keeps_result);
         }
@@ -129,13 +132,8 @@ impl RunState {
         } else {
             outcome.keep(links.fields, false)
         };
-        self.preserve(step, dropped);
-    }
-
-    /// Preserves an output that is dropped.
-    fn preserve(&mut self, step: usize, dropped: Option<Value>) {
-        if let Some(output) = dropped {
-            self.preserved.add(step, output);
+        if let Some(dropped) = dropped {
+            self.preserve(plan, step, dropped);
         }
     }
 
@@ -150,9 +148,11 @@ impl RunState {
             return;
         }
         let record = outcome.record.take();
-        if outcome.result.is_none() && outcome.is_success() {
-            let dropped = record.and_then(|record| record.into_output());
-            self.preserve(step, dropped);
+        if outcome.result.is_none()
+            && outcome.is_success()
+            && let Some(dropped) = record.and_then(|record| record.into_output())
+        {
+            self.preserve(plan, step, dropped);
         }
     }
 }
@@ -309,10 +309,32 @@ impl Outcome {
     }
 }
 
-/// The structured content of a result, or its texts.
+/// The structured content of a result, or its texts and the names of what else it has.
 fn output_of(mut result: CallToolResult) -> Option<Value> {
     let structured = result.structured_content.take();
-    structured.or_else(|| Some(texts(&result)).filter(|texts| !texts.is_empty()).map(Value::from))
+    structured.or_else(|| joined(result.content.into_iter().map(named_block)))
+}
+
+/// A text, or the kind of any other block with its media type or URI.
+fn named_block(block: ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(text) => text.text,
+        ContentBlock::Image(image) => format!("[image {}]", image.mime_type),
+        ContentBlock::Audio(audio) => format!("[audio {}]", audio.mime_type),
+        ContentBlock::Resource(embedded) => match embedded.resource {
+            ResourceContents::TextResourceContents { uri, .. }
+            | ResourceContents::BlobResourceContents { uri, .. } => format!("[resource {uri}]"),
+            _ => "[resource]".to_owned(),
+        },
+        ContentBlock::ResourceLink(link) => format!("[resource link {}]", link.uri),
+        _ => "[content]".to_owned(),
+    }
+}
+
+/// The lines as one text, unless it is empty.
+fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
+    let lines: Vec<_> = lines.collect();
+    Some(lines.join("\n")).filter(|text| !text.is_empty()).map(Value::from)
 }
 
 /// The texts of a result.

@@ -10,7 +10,7 @@ use super::{
     for_each::{Loop, LoopState},
     meter::Reached,
     outcome::Outcome,
-    plan::{Plan, StepSet},
+    plan::{Action, Plan, StepSet},
     preserved::{Preservation, Preserved},
     scope::{Scope, Spent},
     watching::{Suspended, Watching},
@@ -139,6 +139,20 @@ impl RunState {
         self.outcomes.iter().rposition(completed)
     }
 
+    /// Shortens the preserved outputs of this run, and of the runs nested in it that wait
+    /// too, to at most `left` bytes together, and subtracts what they take.
+    pub(crate) fn trim_preserved(&mut self, left: &mut usize) {
+        self.each_preserved(&mut |preserved| preserved.trim(left));
+    }
+
+    /// Visits the preserved outputs of this run and of the runs nested in it that wait.
+    pub(crate) fn each_preserved(&mut self, visit: &mut dyn FnMut(&mut Preserved)) {
+        visit(&mut self.preserved);
+        for run in self.asked.iter_mut().filter_map(Asked::run_mut) {
+            run.each_preserved(visit);
+        }
+    }
+
     /// Preserves the elements that have ended of a loop that ends now.
     pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
         if each.has_ended_any() {
@@ -146,11 +160,22 @@ impl RunState {
         }
     }
 
+    /// Preserves the output of a step.
+    pub(super) fn preserve(&mut self, plan: &Plan, step: usize, mut output: Value) {
+        // A person answers to the run, and not to its caller.
+        if let (Action::Elicit(_), Value::Object(answer)) =
+            (&plan.steps()[step].action, &mut output)
+        {
+            answer.remove("content");
+        }
+        self.preserved.add(step, output);
+    }
+
     /// Takes the output of a step for the answer of a failed run: that of a step that has
     /// completed, or of the elements of a loop that were called before it failed.
-    pub(crate) fn take_output(&mut self, step: usize) -> Option<Preservation> {
+    pub(crate) fn take_output(&mut self, plan: &Plan, step: usize) -> Option<Preservation> {
         if let Some(output) = self.outcomes[step].as_mut().and_then(|it| it.take_any_output()) {
-            self.preserved.add(step, output);
+            self.preserve(plan, step, output);
         }
         self.preserved.take(step)
     }

@@ -486,3 +486,50 @@ async fn a_client_keeps_nothing_that_no_step_reads_any_more() {
     let state = release().state(&service).await;
     release().again(state).result(&service).await;
 }
+
+/// Creates something, and asks before it deploys with what that returned.
+fn approval_after(creates: Step) -> CompositeTool {
+    let steps = [
+        Step::new("details", "details"),
+        creates.depends_on(["details"]),
+        Step::elicitation("approve", "Sure?", json!({})).depends_on(["create"]),
+        Step::new("deploy", "deploy")
+            .arguments(json!({ "notes": "$steps.create.output.notes?" }))
+            .depends_on(["approve"]),
+    ];
+    CompositeTool::workflow("release", "Deploys if a person says so", steps)
+}
+
+#[tokio::test(start_paused = true)]
+async fn outputs_are_reported_in_full_if_a_state_is_too_large() {
+    let server = Server::new()
+        .says("details", "d".repeat(20_000))
+        .gives("create", json!({ "notes": "n".repeat(10_000) }))
+        .echoes("deploy");
+    let release = approval_after(Step::new("create", "create"));
+    let service = service([release], signed().max_state_bytes(5_000), &server);
+    let result = Call::new("release", json!({})).result(&service).await;
+    assert_eq!(server.called(), ["details", "create"]);
+    let steps = &result.structured_content.unwrap()["steps"];
+    assert_eq!(steps["details"]["output"], "d".repeat(20_000));
+    assert_eq!(steps["create"]["output"], json!({ "notes": "n".repeat(10_000) }));
+}
+
+/// Outputs for the report never take the room of the state.
+#[tokio::test(start_paused = true)]
+async fn outputs_for_the_report_give_way_to_the_state() {
+    let server = Server::new()
+        .says("details", "d".repeat(900))
+        .gives("create", json!({ "notes": "n".repeat(2_600) }))
+        .fails("deploy", "no quota");
+    let release = approval_after(Step::new("create", "create"));
+    for (bytes, details) in [(6_000, "d".repeat(900).into()), (5_000, Value::Null)] {
+        let service = service([release.clone()], signed().max_state_bytes(bytes), &server);
+        let release = Call::new("release", json!({}));
+        let state = release.clone().state(&service).await;
+        let result = release.again(state).result(&service).await;
+        let steps = &result.structured_content.unwrap()["steps"];
+        assert_eq!(steps["details"]["output"], details);
+        assert_eq!(steps["create"]["output"]["notes"], "n".repeat(2_600));
+    }
+}

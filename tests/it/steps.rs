@@ -7,7 +7,7 @@ use mcp_composite::config::Config;
 use mcp_composite::{
     composite::{
         Case, CompositeLayer, CompositeTool, OnError, Otherwise, Output, OutputProperty,
-        OutputType, Retry, Step, ToolCall,
+        OutputType, Retry, STEPS, Step, ToolCall,
     },
     testing::{self, Answer, Server},
 };
@@ -341,4 +341,31 @@ proptest! {
         }
         prop_assert_eq!(result.structured_content, Some(arguments));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_whose_output_is_too_large_reports_how_its_elements_ended() {
+    let large = || Answer::text("x".repeat(40_000));
+    let server = Server::new().tool("send", large().then(large()).then(Answer::failure("bounced")));
+    let mails = Step::for_each("mails", json!(["a", "b", "c"]), "send").max_parallel(1);
+    let send = CompositeTool::workflow("send_all", "Sends to each", [mails]);
+    let service = CompositeLayer::new([send]).unwrap().layer(server);
+    let result = testing::call(&service, "send_all", json!({})).await;
+    let text = &result.content[1].as_text().unwrap().text;
+    let begin = "step `mails` (tool `send`) ended early; its elements, without the parts that are \
+                 too large to repeat: {";
+    assert!(text.starts_with(begin), "{text}");
+    let mails = &result.meta.as_ref().unwrap()[STEPS]["mails"];
+    assert_eq!(mails["truncated"], true);
+    let iterations = json!([
+        { "index": 0, "item": "a", "status": "completed" },
+        { "index": 1, "item": "b", "status": "completed" },
+        {
+            "index": 2,
+            "item": "c",
+            "status": "failed",
+            "error": { "kind": "tool", "message": "bounced" },
+        },
+    ]);
+    assert_eq!(mails["output"]["iterations"], iterations);
 }

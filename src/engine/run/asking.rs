@@ -48,7 +48,6 @@ impl<'p, C: Caller> Run<'p, C> {
     pub(super) fn put_away(&mut self) {
         let now = Instant::now();
         self.state.asked.sort_unstable_by_key(|asked| asked.id);
-        self.state.preserved.put_away();
         self.state.spent = self.scope.spent();
         if let Some(watching) = &mut self.watching {
             let (watched, suspended) = watching.put_away();
