@@ -16,6 +16,7 @@ use crate::{
         outcome::{Outcome, Status},
         plan::{self, Action, Step},
         preserved::Preservation,
+        record,
         scope::Scope,
         state::RunState,
     },
@@ -52,7 +53,7 @@ pub const LIMIT: &str = "mcp-composite/limit";
 /// It is an object with a member for each step: `status`, and where there is one, `output`
 /// and `error`. `truncated` is `true` if the output is too large: then `output` is the
 /// beginning of its text, or a loop without parts of its elements.
-pub const STEPS: &str = "mcp-composite/steps";
+pub const STEPS: &str = record::STEPS;
 
 /// How many of what a limit has kept from running is named in words.
 const MAX_NAMED: usize = 10;

@@ -4,7 +4,7 @@ use std::{borrow::Cow, mem};
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     outcome::{ErrorKind, Outcome, Status, StepError},
@@ -12,7 +12,10 @@ use super::{
     scope::Scope,
     state::RunState,
 };
-use crate::expr::{Field, json};
+use crate::expr::{self, Field};
+
+/// The key of a result's `_meta` under which a run that has failed reports its steps.
+pub(crate) const STEPS: &str = "mcp-composite/steps";
 
 /// What expressions may read of a step, beside how it ended.
 ///
@@ -209,7 +212,7 @@ impl Outcome {
             return;
         }
         let text = texts(result);
-        let parsed = scope.count_parsed(json::bytes_of(&text)).and_then(|()| {
+        let parsed = scope.count_parsed(expr::json::bytes_of(&text)).and_then(|()| {
             serde_json::from_str(&text).map_err(|error| {
                 let message =
                     format!("the text of the result is not JSON, which its `parse` says: {error}");
@@ -225,13 +228,18 @@ impl Outcome {
         }
     }
 
-    /// Moves the structured content of a tool that failed to the data of the error.
+    /// Moves the structured content of a tool that failed to the data of the error; of a
+    /// composite that failed and has none, the report of its steps.
     pub(super) fn add_details(&mut self) {
         if let (Some(result), Some(error)) = (&mut self.result, &mut self.error)
             && error.kind == ErrorKind::Tool
             && error.data.is_none()
         {
-            error.data = result.structured_content.take();
+            error.data = result.structured_content.take().or_else(|| {
+                let steps = result.meta.as_mut()?.0.remove(STEPS)?;
+                // As it stands in structured content.
+                Some(json!({ "steps": steps }))
+            });
         }
     }
 
