@@ -127,9 +127,10 @@ impl Plan {
     {
         let compiled = &self.program.composites[0];
         let arguments = self.checked(arguments)?;
-        let asks = !compiled.plan.questions.is_empty();
-        let closed = asks.then(|| "a plan that runs by itself asks nobody".into());
-        let scope = Scope::new(self.limits, compiled.timeout).closed(closed);
+        let mut scope = Scope::new(self.limits, compiled.timeout);
+        if !compiled.plan.questions.is_empty() {
+            scope = scope.close("a plan that runs by itself asks nobody".into());
+        }
         let scope = scope.observers(self.observers.clone());
         let scope = scope.of_run(&compiled.name, compiled.limits, context, None);
         let state = RunState::new(arguments, compiled.plan.steps().len());

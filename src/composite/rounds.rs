@@ -158,8 +158,16 @@ impl Called<'_> {
             let active = run.as_ref().map_or(Duration::ZERO, |run| run.active());
             let left = self.compiled.timeout.saturating_sub(active);
             let scope = Scope::resumed(self.settings.limits, left, used);
-            let scope = scope.heartbeat(self.settings.heartbeat).closed(closed.clone());
+            let scope = scope.heartbeat(self.settings.heartbeat);
             let scope = scope.observers(self.settings.observers.clone());
+            let scope = match (&closed, self.settings.store.max_bytes()) {
+                (Some(why), _) => scope.close(why.clone()),
+                // Other clients are asked while the run stays in memory.
+                (None, Some(room)) if self.context.live_client().is_none() => {
+                    scope.state_room(room)
+                }
+                (None, _) => scope,
+            };
             let arguments = self.arguments.clone();
             let program = runner.program.clone();
             let (runner, scoped) = (runner.clone(), scope.clone());

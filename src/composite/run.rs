@@ -223,7 +223,7 @@ where
                 let request = Request::new(CallToolRequest::new(params), context);
                 // Counted here and not by the engine, since those of a nested run
                 // were counted where they came in.
-                let may_ask = MayAsk { abilities: self.abilities, closed: scope.closed.clone() };
+                let may_ask = MayAsk { abilities: self.abilities, closed: scope.closed().cloned() };
                 let called = call_target(S::clone(inner), request, may_ask);
                 Either::Left(called.map(move |reply| scope.keep(readable(reply))))
             }

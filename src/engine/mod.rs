@@ -7,7 +7,8 @@
 //!
 //! In the order to read them: `plan` (with `step_set`), `outcome` (how steps ended),
 //! `record` (what is kept of their results), `preserved` (outputs for the answer of a
-//! failed run), `state` (all that a run knows), `data` (what
+//! failed run), `state` (all that a run knows), `suspension` (what of
+//! it is kept for a question), `data` (what
 //! expressions see of it), `ask` (what a person is asked, and answers), `attempts` (one
 //! call, however often it is tried), `meter` and `scope` (what runs use, and may use),
 //! `telling` (of progress), `watching` (for whoever watches), `for_each` and `run`.
@@ -34,6 +35,7 @@ pub(crate) mod run;
 pub(crate) mod scope;
 pub(crate) mod state;
 mod step_set;
+mod suspension;
 mod telling;
 #[cfg(test)]
 mod tests;

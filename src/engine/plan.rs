@@ -502,4 +502,15 @@ impl Fields {
             Field::Status => (),
         }
     }
+
+    /// The fields that are read.
+    pub(super) fn iter(self) -> impl Iterator<Item = Field> {
+        let fields = [
+            (self.output, Field::Output),
+            (self.content, Field::Content),
+            (self.text, Field::Text),
+            (self.error, Field::Error),
+        ];
+        fields.into_iter().filter_map(|(is_read, field)| is_read.then_some(field))
+    }
 }

@@ -73,8 +73,8 @@ pub(crate) struct Run<'p, C> {
     watching: Option<Box<Watching<'p>>>,
     /// Whether tools may ask, and so be called a second time with the same.
     may_ask: bool,
-    /// The steps that have to ask a person who cannot be asked.
-    unaskable: StepSet,
+    /// The steps that ask a person, and without which the run fails.
+    asking: StepSet,
 }
 
 /// How a branch ended.
@@ -129,14 +129,9 @@ impl<'p, C: Caller> Run<'p, C> {
         let concurrency = steps.min(plan.concurrency);
         let asked = state.asked.iter().map(|asked| asked.id.step);
         let running: StepSet = asked.chain(state.loops.iter().map(|each| each.step)).collect();
-        let abilities = context.abilities();
-        let unaskable = if abilities.form && scope.closed.is_none() {
-            StepSet::default()
-        } else {
-            let needed = |&step: &usize| !plan.steps()[step].may_fail();
-            let questions: StepSet = plan.questions.filter(needed).collect();
-            questions.union(caller.asking())
-        };
+        let needed = |&step: &usize| !plan.steps()[step].may_fail();
+        let questions: StepSet = plan.questions.filter(needed).collect();
+        let asking = questions.union(caller.asking());
         let now = Instant::now();
         let begun = now.checked_sub(state.active()).unwrap_or(now);
         let watching = state.watch(plan, context, scope, begun);
@@ -161,8 +156,8 @@ impl<'p, C: Caller> Run<'p, C> {
             progress: context
                 .progress()
                 .map(|progress| Box::new(Telling::new(plan, progress, scope.heartbeat, finished))),
-            may_ask: !abilities.is_nothing() || !running.is_empty(),
-            unaskable,
+            may_ask: !context.abilities().is_nothing() || !running.is_empty(),
+            asking,
         }
     }
 
@@ -392,13 +387,13 @@ impl<'p, C: Caller> Run<'p, C> {
                 if let Some(too_many) = each.reject(items.len()) {
                     return Err(StepError::new(ErrorKind::Limit, too_many));
                 }
-                self.check_askable(step, &each.call)?;
+                self.check_questions(step, &each.call)?;
                 return Ok(Begin::Loop(each, items));
             }
             Action::Elicit(elicitation) => return Ok(Begin::Ask(elicitation)),
         };
         let Some(site) = site else { return Ok(Begin::Skip) };
-        self.check_askable(step, site)?;
+        self.check_questions(step, site)?;
         Ok(Begin::Call(site))
     }
 

@@ -40,13 +40,23 @@ pub(crate) struct Scope {
     pub(crate) deadline: Instant,
     /// How long nothing moves before it says that it still goes on; never, if zero.
     pub(super) heartbeat: Duration,
-    /// Why nothing more may be asked, if nothing may.
-    pub(crate) closed: Option<Arc<str>>,
+    /// Whether the client may be asked anything.
+    asking: Asking,
     /// Who watches, and where the run is called, if it is nested in one that is watched.
     pub(super) observers: Observers,
     pub(super) place: Option<Arc<Place>>,
     /// The id of the run that is nested here, which is the same in all attempts to call it.
     pub(super) run_id: Option<Arc<str>>,
+}
+
+/// Whether the client may be asked anything.
+#[derive(Clone, Debug)]
+enum Asking {
+    /// It may. The outermost run is suspended meanwhile, with a state of at most so many
+    /// bytes, or stays in memory, without a bound.
+    Open { room: usize },
+    /// It may not, for this reason.
+    Closed(Arc<str>),
 }
 
 /// What all runs of a call have used, when the outermost is put away.
@@ -102,16 +112,40 @@ impl Scope {
             owns: Owns::default(),
             deadline: after(Instant::now(), timeout),
             heartbeat: HEARTBEAT,
-            closed: None,
+            asking: Asking::Open { room: usize::MAX },
             observers: Observers::default(),
             place: None,
             run_id: None,
         }
     }
 
-    /// Says why nothing more may be asked.
-    pub(crate) fn closed(self, why: Option<Arc<str>>) -> Self {
-        Self { closed: why, ..self }
+    /// Sets that nothing more may be asked, for this reason.
+    pub(crate) fn close(mut self, why: Arc<str>) -> Self {
+        self.asking = Asking::Closed(why);
+        self
+    }
+
+    /// Sets the size in bytes above which the state of the outermost run cannot be kept, so
+    /// that it cannot be suspended for a question.
+    pub(crate) fn state_room(mut self, bytes: usize) -> Self {
+        self.asking = Asking::Open { room: bytes };
+        self
+    }
+
+    /// Why nothing more may be asked, if nothing may.
+    pub(crate) const fn closed(&self) -> Option<&Arc<str>> {
+        match &self.asking {
+            Asking::Open { .. } => None,
+            Asking::Closed(why) => Some(why),
+        }
+    }
+
+    /// The size in bytes of the largest state that can be kept.
+    pub(super) const fn room(&self) -> usize {
+        match self.asking {
+            Asking::Open { room } => room,
+            Asking::Closed(_) => usize::MAX,
+        }
     }
 
     pub(crate) const fn heartbeat(mut self, every: Duration) -> Self {

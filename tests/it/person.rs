@@ -440,6 +440,50 @@ tools = ['twice', 'once', 'broken', 'fine']
     }
 }
 
+/// The run of an older client stays in memory while its person is asked.
+#[tokio::test(start_paused = true)]
+async fn a_small_state_store_does_not_bound_the_run_of_an_older_client() {
+    let release = Answer::structured(json!({ "version": "1".repeat(10_000) }));
+    let tools = Server::new()
+        .tool_as(search_tool("get_release"), release)
+        .says("create", "c".repeat(30_000))
+        .fails("deploy", "no quota");
+    let file = "[state]
+max_state_bytes = 100
+
+[[composite_tools]]
+name = 'deploy_with_approval'
+description = 'Deploys a release if a person says so'
+strategy = 'workflow'
+
+[[composite_tools.steps]]
+id = 'details'
+tool = 'get_release'
+
+[[composite_tools.steps]]
+id = 'create'
+tool = 'create'
+depends_on = ['details']
+
+[[composite_tools.steps]]
+id = 'approve'
+type = 'elicitation'
+message = 'Sure?'
+depends_on = ['create']
+
+[[composite_tools.steps]]
+id = 'deploy'
+tool = 'deploy'
+arguments = { version = '$steps.details.output.version' }
+depends_on = ['approve']
+";
+    let person = older(file, &tools, |_: &str| Does::SayYes).await;
+    let result = person.call("deploy_with_approval").await;
+    assert_eq!(tools.called(), ["get_release", "create", "deploy"]);
+    let steps = &result.structured_content.unwrap()["steps"];
+    assert_eq!(steps["create"]["output"], "c".repeat(30_000));
+}
+
 /// Asks two things at once, and deploys after both.
 const TWO: &str = "[[composite_tools]]
 name = 'deploy_with_two'

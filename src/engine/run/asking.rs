@@ -62,7 +62,7 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Puts a question to the person behind the run.
     pub(super) fn ask(&mut self, step: usize, elicitation: &Elicitation) -> Result<(), StepError> {
         self.count_evaluation();
-        if let Some(why) = &self.scope.closed {
+        if let Some(why) = self.scope.closed() {
             return Err(StepError::new(ErrorKind::Limit, &**why));
         }
         if !self.context.abilities().form {
@@ -184,17 +184,53 @@ impl<'p, C: Caller> Run<'p, C> {
         self.state.asked.push(Asked::call(id, call.count, since, chosen, questions));
     }
 
-    /// Refuses a call that may change something, if a later step is certain to ask a
-    /// person who cannot be asked.
-    pub(super) fn check_askable(&mut self, step: usize, site: &CallSite) -> Result<(), StepError> {
-        if self.unaskable.is_empty() || self.caller.is_read_only(site.site) {
+    /// Refuses a call that may change something if a later step is certain to ask a person
+    /// who cannot be asked, or to suspend the run with a state that cannot be kept.
+    pub(super) fn check_questions(
+        &mut self,
+        step: usize,
+        site: &CallSite,
+    ) -> Result<(), StepError> {
+        if self.asking.is_empty() || self.caller.is_read_only(site.site) {
             return Ok(());
         }
-        let open = self.unaskable.without(self.finished);
-        let Some(later) = { open }.find(|&later| self.is_certain(later)) else { return Ok(()) };
+        let mut open = self.asking.without(self.finished);
+        let room = self.scope.room();
+        let refused = if !self.may_ask_person() {
+            let later = open.find(|&later| self.is_certain(later));
+            later.map(|later| {
+                let later = &self.plan.steps()[later].id;
+                self.cannot_be_asked(&format!("step `{later}` asks a person"))
+            })
+        } else if room < usize::MAX {
+            open.find_map(|later| {
+                let bytes = self.state.least_bytes_at(later, self.plan);
+                let is_too_large = bytes > room && self.is_certain(later);
+                is_too_large.then(|| self.cannot_be_kept(later, bytes, room))
+            })
+        } else {
+            None
+        };
+        let Some(refused) = refused else { return Ok(()) };
         self.state.failed.get_or_insert(step);
+        Err(refused)
+    }
+
+    /// Whether the client can be asked to put a question to a person.
+    fn may_ask_person(&self) -> bool {
+        self.context.abilities().form && self.scope.closed().is_none()
+    }
+
+    /// The error of a step that is refused because a later step suspends the run with a
+    /// state of at least so many bytes.
+    fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
         let later = &self.plan.steps()[later].id;
-        Err(self.cannot_be_asked(&format!("step `{later}` asks a person")))
+        let why = format!(
+            "step `{later}` asks a person, and the run cannot wait for the answer: its state \
+             has at least {bytes} bytes by then, and the store takes at most {room}; raise \
+             `max_state_bytes` of `[state]`, set `store = \"memory\"`, or let the tools return less"
+        );
+        StepError::new(ErrorKind::Limit, why)
     }
 
     /// Whether a step is known to begin: it has no condition, or one that holds and refers
@@ -211,7 +247,7 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Why a step fails that needs the answer of a person: what has to be asked.
     fn cannot_be_asked(&self, what: &str) -> StepError {
         let why = "and the client cannot: it does not declare the capability `elicitation`";
-        match &self.scope.closed {
+        match self.scope.closed() {
             Some(why) => StepError::new(ErrorKind::Limit, format!("{what}, and cannot: {why}")),
             None => StepError::new(ErrorKind::Dismissed, format!("{what}, {why}")),
         }

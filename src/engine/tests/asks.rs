@@ -86,6 +86,11 @@ impl<'p> Rounds<'p> {
         let mut run = Run::new(self.plan, state, &context, &scope, self.world.caller());
         run.drive().await;
         self.state = run.into_state();
+        let bytes = serde_json::to_vec(&self.state).expect("it can be put away").len();
+        for asked in &self.state.asked {
+            let least = self.state.least_bytes_at(asked.id.step, self.plan);
+            assert!(least <= bytes, "{least} of {bytes} bytes: {:?}", self.state);
+        }
     }
 
     /// The state as somebody else has it.
