@@ -70,7 +70,7 @@ pub(crate) async fn check(
     }
     list_the_rest(gateway).await?;
     let composite_layer = config.composite_layer();
-    let mut remarks: Vec<_> = composite_layer.remarks().map(str::to_owned).collect();
+    let mut remarks = composite_layer.remarks();
     for problem in backends.router().problems() {
         match &problem {
             // That one which is not connected does not list anything was said.

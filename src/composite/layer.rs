@@ -34,6 +34,7 @@ use crate::{
 pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
     pub(super) complaints: Complaints,
+    pub(super) remarks: Complaints,
     pub(super) limits: Limits,
     pub(super) heartbeat: Duration,
     pub(super) epoch: Epoch,
@@ -151,9 +152,18 @@ impl CompositeLayer {
     /// whoever writes them: a loop that may take longer than its run, members of
     /// outputs without a description, questions for secrets, references to answers that
     /// there may not be.
-    pub fn remarks(&self) -> impl Iterator<Item = &str> {
+    ///
+    /// Once tools have been listed, also states that may turn out too large: a step that is
+    /// not read-only precedes a question, the output of that step, or of one that does not
+    /// finish before it, is kept until the answer, and the [store](Self::state) keeps less
+    /// than the tools may return together (`max_result_bytes`). Such a run fails after a
+    /// step that changed something; a run whose state is too large before that step is
+    /// refused without it.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();
-        composites.flat_map(|composite| composite.remarks.iter().map(String::as_str))
+        let definitions = composites.flat_map(|composite| composite.remarks.iter().cloned());
+        definitions.chain(self.remarks.told()).collect()
     }
 
     /// A composite, with all composites that it calls, as a picture; see
@@ -234,6 +244,7 @@ impl Default for CompositeLayer {
         Self {
             program: Arc::default(),
             complaints: Complaints::default(),
+            remarks: Complaints::default(),
             limits: Limits::default(),
             heartbeat: HEARTBEAT,
             epoch: Epoch::default(),

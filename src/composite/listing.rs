@@ -1,9 +1,13 @@
 use std::{ops::ControlFlow, sync::Arc};
 
-use super::{compile::Program, resolve::Resolved};
+use super::{
+    compile::{Compiled, Program},
+    resolve::{Available, Resolved},
+};
 use crate::{
     catalog::{Known, Needs, Tools},
     complaints::Complaints,
+    engine::{limits::Limits, plan::Step},
     intercept::InterceptInformed,
     message::{ItemKind, Reply, Request},
 };
@@ -12,7 +16,18 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
+    /// Shared, since each call of a composite has it.
+    pub(super) checks: Arc<Checks>,
+}
+
+/// What is looked for in composites once their tools are known.
+#[derive(Debug)]
+pub(super) struct Checks {
     pub(super) complaints: Complaints,
+    pub(super) remarks: Complaints,
+    /// The size of a state that the store keeps at most, if that is known.
+    pub(super) state_room: Option<usize>,
+    pub(super) limits: Limits,
 }
 
 /// The part of a request that composites change.
@@ -39,6 +54,31 @@ impl Concern {
     }
 }
 
+// === impl Checks ===
+
+impl Checks {
+    /// Remarks a composite whose state may turn out too large at a question only after a
+    /// step that may change something.
+    fn remark_state(&self, composite: &Compiled, available: &Available) {
+        let max = self.limits.result_bytes(composite.limits);
+        let Some(room) = self.state_room.filter(|&room| room < max) else { return };
+        let plan = &composite.plan;
+        let may_change = |step: &Step| {
+            step.action.sites().any(|call| !available.targets[call.site].is_read_only())
+        };
+        let Some(found) = plan.find_unchecked(composite.asking, may_change) else { return };
+        let id = |step: usize| &*plan.steps()[step].id;
+        let (step, output, question) = (id(found.step), id(found.output), id(found.question));
+        self.remarks.tell(format_args!(
+            "composite `{}`: step `{step}` may change something, and the output of `{output}` is \
+             kept for later until `{question}` is answered; if the state is then larger than \
+             {room} bytes, the run fails after `{step}`: set `store = \"memory\"` or a larger \
+             `max_state_bytes` in `[state]`, or a smaller `max_result_bytes`",
+            composite.name
+        ));
+    }
+}
+
 // === impl Listing ===
 
 impl InterceptInformed for Listing {
@@ -46,7 +86,13 @@ impl InterceptInformed for Listing {
     type Memo = Concern;
 
     fn derive(&self, tools: &Tools) -> Resolved {
-        Resolved::new(&self.program, tools, &self.complaints)
+        let resolved = Resolved::new(&self.program, tools, &self.checks.complaints);
+        for (at, composite) in self.program.composites.iter().enumerate() {
+            if let Some(available) = resolved.available(at) {
+                self.checks.remark_state(composite, available);
+            }
+        }
+        resolved
     }
 
     fn needs_tools(&self) -> bool {

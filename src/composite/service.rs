@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::{
     CompositeLayer, Preview,
-    listing::{Concern, Listing},
+    listing::{Checks, Concern, Listing},
     resolve::Resolved,
     rounds::{self, Settings},
     run::Runner,
@@ -60,8 +60,13 @@ pin_project! {
 
 impl<S> Composite<S> {
     pub(super) fn new(layer: &CompositeLayer, inner: S) -> Self {
-        let listing =
-            Listing { program: layer.program.clone(), complaints: layer.complaints.clone() };
+        let checks = Checks {
+            complaints: layer.complaints.clone(),
+            remarks: layer.remarks.clone(),
+            state_room: layer.state.max_bytes(),
+            limits: layer.limits,
+        };
+        let listing = Listing { program: layer.program.clone(), checks: Arc::new(checks) };
         let listing =
             Informed::with_catalogs(listing, inner, layer.epoch.clone(), layer.vary_by.clone());
         let settings = Settings {

@@ -77,6 +77,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The size of the answers of tools in a run with these limits of its own.
+    pub(crate) fn result_bytes(self, own: RunLimits) -> usize {
+        own.max_result_bytes.map_or(self.max_result_bytes, |max| max.min(self.max_result_bytes))
+    }
+
     /// Tells that a run asks once more than it may.
     pub(crate) fn check_rounds(self, rounds: usize) -> Result<(), String> {
         let max = self.max_rounds;

@@ -5,9 +5,20 @@ use std::io;
 use serde::Serialize;
 
 use super::{
-    plan::{Answer, Plan, StepSet},
+    plan::{Answer, Fields, Plan, Step, StepSet},
     state::RunState,
 };
+
+/// An output whose size no check knows before a step that may change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unchecked {
+    /// The step that may change something.
+    pub(crate) step: usize,
+    /// The step whose output is kept.
+    pub(crate) output: usize,
+    /// The step that asks after both.
+    pub(crate) question: usize,
+}
 
 // === impl Plan ===
 
@@ -30,6 +41,36 @@ impl Plan {
     fn keeps_record(&self, step: usize, waiting: StepSet) -> bool {
         let links = self.links(step);
         links.answers || !links.readers.intersection(waiting).is_empty()
+    }
+
+    /// Finds a step that may change something and after which the state may turn out too
+    /// large for one of these `questions`: an output is kept until the answer, and its step
+    /// does not finish before that one begins.
+    pub(crate) fn find_unchecked(
+        &self,
+        questions: StepSet,
+        may_change: impl Fn(&Step) -> bool,
+    ) -> Option<Unchecked> {
+        let steps = || StepSet::first(self.steps().len());
+        let has_content = |&output: &usize| {
+            let Fields { output, content, text, .. } = self.links(output).fields;
+            output || content || text
+        };
+        { questions }.find_map(|question| {
+            let waiting = self.with_dependents(question);
+            let precedes = |&step: &usize| self.with_dependents(step).contains(question);
+            let before: StepSet = steps().without(waiting).filter(precedes).collect();
+            let is_kept = |&output: &usize| self.keeps_record(output, waiting);
+            let kept: StepSet = { before }.filter(is_kept).filter(has_content).collect();
+            let find = |step: usize| {
+                let is_later = |&output: &usize| {
+                    output == step || !self.with_dependents(output).contains(step)
+                };
+                let output = { kept }.find(is_later)?;
+                Some(Unchecked { step, output, question })
+            };
+            { before }.filter(|&step| may_change(&self.steps()[step])).find_map(find)
+        })
     }
 }
 

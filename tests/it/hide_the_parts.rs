@@ -76,3 +76,49 @@ async fn what_the_whole_would_do_is_told_without_doing_it() {
         assert!(!refused.status.success() && told.contains(error), "{arguments:?}: {told}");
     }
 }
+
+/// A run that changes something before it asks, and needs what that returned afterwards.
+const LATE: &str = r#"
+[[backends]]
+name = "catalogue"
+command = "${SHOP}"
+args = ["catalogue"]
+
+[[composite_tools]]
+name = "clear"
+description = "Deletes an article, and describes what is left if a person wants to know"
+strategy = "workflow"
+
+[[composite_tools.steps]]
+id = "delete"
+tool = "catalogue/delete_article"
+arguments = { article = "$input.article" }
+
+[[composite_tools.steps]]
+id = "approve"
+type = "elicitation"
+message = "Describe what is left?"
+depends_on = ["delete"]
+
+[[composite_tools.steps]]
+id = "describe"
+tool = "catalogue/describe"
+arguments = { article = "$steps.delete.text" }
+depends_on = ["approve"]
+"#;
+
+#[tokio::test]
+async fn check_remarks_a_state_that_may_turn_out_too_large() {
+    for (state, is_remarked) in [("", true), ("[state]\nstore = \"memory\"\n", false)] {
+        let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+        std::fs::write(file.path(), format!("{LATE}\n{state}")).unwrap();
+        let mut command = Command::new(example("gateway"));
+        command.arg(file.path()).arg("--check").env("SHOP", example("shop")).kill_on_drop(true);
+        let checked = soon(async move { command.output().await.unwrap() }).await;
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        let printed = String::from_utf8(checked.stdout).unwrap();
+        let remark = "remarks\n  composite `clear`: step `delete` may change something, and the \
+                      output of `delete` is kept for later until `approve` is answered";
+        assert_eq!(printed.contains(remark), is_remarked, "{printed}");
+    }
+}

@@ -9,7 +9,7 @@ use mcp_composite::{
     message::{Context, ToolAnswer},
     state::{PutError, SignedState, StateStore, StoredState, TakeError},
 };
-use rmcp::model::{CallToolResult, InputRequiredResult};
+use rmcp::model::{CallToolResult, InputRequiredResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use tokio::time::advance;
 use tower::{Layer, ServiceExt};
@@ -531,5 +531,53 @@ async fn outputs_for_the_report_give_way_to_the_state() {
         let steps = &result.structured_content.unwrap()["steps"];
         assert_eq!(steps["details"]["output"], details);
         assert_eq!(steps["create"]["output"]["notes"], "n".repeat(2_600));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_may_turn_out_too_large_is_remarked() {
+    let tool = |name: &'static str, is_read_only: bool| {
+        let tool = Tool::new(name, name, JsonObject::new());
+        tool.with_annotations(ToolAnnotations::new().read_only(is_read_only))
+    };
+    let server = |is_read_only: bool| {
+        Server::new()
+            .tool_as(tool("details", true), Answer::text("d"))
+            .tool_as(tool("create", is_read_only), Answer::text("c"))
+            .echoes("deploy")
+    };
+    let creates = || Step::new("create", "create");
+    // What was made before the step is checked before it.
+    let steps = [
+        Step::new("details", "details"),
+        creates().depends_on(["details"]),
+        Step::elicitation("approve", "Sure?", json!({})).depends_on(["create"]),
+        Step::new("deploy", "deploy")
+            .arguments(json!({ "notes": "$steps.details.text" }))
+            .depends_on(["approve"]),
+    ];
+    let checked = CompositeTool::workflow("release", "Deploys if a person says so", steps);
+    let [signed, memory] = stores();
+    let small = approval_after(creates()).max_result_bytes(40_000);
+    let rows = [
+        ("signed", approval_after(creates()), false, &signed, true),
+        ("read-only", approval_after(creates()), true, &signed, false),
+        ("memory", approval_after(creates()), false, &memory, false),
+        ("checked", checked, false, &signed, false),
+        ("small", small, false, &signed, false),
+    ];
+    for (what, composite, is_read_only, store, is_remarked) in rows {
+        let layer = CompositeLayer::new([composite]).unwrap().state(store.clone());
+        let service = layer.layer(server(is_read_only));
+        assert_eq!(layer.remarks(), [""; 0], "{what}: before the tools are known");
+        mcp_composite::testing::listed(&service).await;
+        let remarks = layer.remarks();
+        assert_eq!(remarks.len(), usize::from(is_remarked), "{what}: {remarks:?}");
+        for remark in remarks {
+            let told = "composite `release`: step `create` may change something, and the output of \
+                        `create` is kept for later until `approve` is answered; if the state is \
+                        then larger than 49152 bytes, the run fails after `create`: set";
+            assert!(remark.starts_with(told), "{remark}");
+        }
     }
 }

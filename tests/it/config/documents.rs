@@ -47,7 +47,7 @@ fn the_files_of_documents_are_accepted_without_a_remark() {
         let config = Config::from_toml_str_with_env(&file, |_| Some("value".repeat(8)))
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let layer = config.composite_layer();
-        assert_eq!(layer.remarks().collect::<Vec<_>>(), [""; 0], "{name}");
+        assert_eq!(layer.remarks(), [""; 0], "{name}");
     }
 }
 
