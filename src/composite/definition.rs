@@ -118,7 +118,8 @@ pub enum OnLimit {
     /// has completed.
     #[default]
     Partial,
-    /// An error that names the limit.
+    /// An error that names the limit, with the branches or completed steps of any other
+    /// failure.
     Fail,
 }
 
@@ -330,7 +331,8 @@ impl CompositeTool {
     ///
     /// The report of a fan-out is its structured content, with a trace of the run in
     /// `_meta`. The report of a pipeline or workflow that has failed is the outputs of the
-    /// steps that have completed.
+    /// steps that have completed, up to 64 KiB together; without it, a failure only names
+    /// these steps.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = Some(report);

@@ -61,13 +61,18 @@
 //!   step that has completed, a text with its output, labelled with [`BRANCH`] and [`TOOL`]
 //!   as in fan-outs. A loop that failed or was too late reports the elements that have
 //!   ended.
-//! - `structuredContent` is `{ "steps": { id: { "status", "output"?, "error"? } } }`. If
-//!   the composite advertises an `outputSchema`, which this does not fit, the steps are in
+//! - `structuredContent` is
+//!   `{ "steps": { id: { "status", "output"?, "truncated"?, "error"? } } }`. If the
+//!   composite advertises an `outputSchema`, which this does not fit, the steps are in
 //!   `_meta` under [`STEPS`].
 //!
-//! The outputs are at most 64 KiB together, and 4 KiB for the steps before a question to a
-//! person; a step with a larger output is named without it. Answers of a person are left out.
-//! With [`report(false)`](CompositeTool::report) the steps are named without their outputs.
+//! The outputs are at most 64 KiB together. Of one that is too large the first 1 KiB of its
+//! text is reported, and of a loop the `index`, `status` and `error` of each element; the
+//! text says so, and `truncated` is `true`. Images, audio and resources are named. While a
+//! run is suspended for a question, the outputs of the steps before it take at most a
+//! quarter of what the [store](CompositeLayer::state) takes for a run. Answers of a person
+//! are left out. With [`report(false)`](CompositeTool::report) the steps are named without
+//! their outputs.
 //!
 //! A result that does not fit a declared
 //! [`output_schema`](CompositeTool::output_schema) is an error: it keeps its content, loses
@@ -173,9 +178,12 @@
 //!
 //! A client says by the capability `elicitation` that it has a person to ask, in the
 //! `_meta` of each request or when it introduced itself. If it does not, a run is
-//! refused that would have to ask, before the first call of a tool that does not say
-//! that it only reads; of a fan-out, where all targets must succeed. Who calls in code
-//! says so in `_meta`, or is not asked.
+//! refused before the first call of a tool that does not say that it only reads, provided
+//! that a later question is certain: it has no condition, or one that is known to hold; of
+//! a fan-out, where all targets must succeed. A question whose condition is not known yet
+//! fails when the run comes to asking it. A run is refused likewise if its state is certain
+//! to be larger at a later question than the [store](CompositeLayer::state) takes. Who
+//! calls in code says so in `_meta`, or is not asked.
 //!
 //! # Progress
 //!

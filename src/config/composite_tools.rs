@@ -61,7 +61,8 @@ pub(super) struct CompositeToolTable {
     success: Option<SuccessRule>,
     /// In which order the answers stand in the result; as declared, if not set.
     order: Option<OrderName>,
-    /// Whether the result tells what became of each target.
+    /// Whether the result reports the branches of a fan-out, or the outputs of the completed
+    /// steps of a pipeline or workflow that has failed; it does, if not set.
     report: Option<bool>,
     /// How many targets run at the same time at most.
     #[cfg_attr(test, schemars(range(min = 1)))]
