@@ -89,6 +89,9 @@ fn told(error: &PutError) -> String {
     match error {
         PutError::TooLarge { max, .. } => format!("it has more than {max} bytes"),
         PutError::Full { max, .. } => format!("there is no room for it in {max} bytes"),
+        PutError::CallerFull { max, .. } => {
+            format!("the results of its caller may take {max} bytes (`max_caller_bytes`)")
+        }
         PutError::Unavailable(why) => why.clone().into_owned(),
     }
 }

@@ -118,7 +118,9 @@ use rmcp::model::ServerCapabilities;
 use tower_layer::Layer;
 
 pub use self::{kept::RESULTS, service::Bound};
-use crate::{catalog::VaryBy, changes::Epoch, message::Context, results::ResultStore};
+use crate::{
+    catalog::VaryBy, changes::Epoch, message::Context, results::ResultStore, shelf::caller_key,
+};
 
 /// Under which key of a result's `_meta` it says what was left out.
 pub const SHORTENED: &str = "mcp-composite/shortened";
@@ -231,11 +233,8 @@ impl<S> Layer<S> for BoundLayer {
 impl Settings {
     /// Whom results are kept for, as the caller of a request.
     fn owner(&self, context: &Context) -> Vec<u8> {
-        match self.caller.as_ref().and_then(|caller| caller(context)) {
-            // Nobody is not the caller without a name.
-            Some(caller) => [b"caller ", caller.as_bytes()].concat(),
-            None => b"anybody".to_vec(),
-        }
+        let caller = self.caller.as_ref().and_then(|caller| caller(context));
+        caller_key(caller.as_deref())
     }
 }
 

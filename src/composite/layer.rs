@@ -208,6 +208,9 @@ impl CompositeLayer {
     /// Sets who calls, by the request's context: a run that waits for a person is gone
     /// on with only by the caller that began it.
     ///
+    /// It also names the caller whose share of the [store](Self::state) a suspended run counts
+    /// against.
+    ///
     /// By default everybody is the same caller, and so are all of whom it is not known.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self

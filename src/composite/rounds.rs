@@ -32,6 +32,7 @@ use crate::{
         client::{LiveClient, MAX_ASKED, too_many},
     },
     observe::Observers,
+    shelf::caller_key,
     state::{PutError, StateStore, TakeError},
 };
 
@@ -269,16 +270,23 @@ impl Called<'_> {
         if serde_json::from_slice::<Kept>(&bytes).is_err() {
             return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
         }
-        match self.settings.store.put(bytes, self.binding().as_bytes()).await {
+        let (store, binding) = (&self.settings.store, self.binding());
+        let stored = match self.caller_key() {
+            None => store.put(bytes, binding.as_bytes()).await,
+            Some(caller) => store.put_for(bytes, binding.as_bytes(), &caller).await,
+        };
+        match stored {
             Ok(text) => {
                 let asked = requests(kept.run.questions(&self.compiled.plan));
                 let asked = (!asked.is_empty()).then_some(asked);
                 let asks = InputRequiredResult::new(asked, Some(text));
                 Ok(ServerResult::InputRequiredResult(asks).into())
             }
-            Err(error @ (PutError::TooLarge { .. } | PutError::Full { .. })) => {
-                Err(format!("the run cannot wait for an answer: {error}"))
-            }
+            Err(
+                error @ (PutError::TooLarge { .. }
+                | PutError::Full { .. }
+                | PutError::CallerFull { .. }),
+            ) => Err(format!("the run cannot wait for an answer: {error}")),
             Err(error) => {
                 tracing::warn!(composite = &*self.compiled.name, %error, "a run cannot wait");
                 Err("the run cannot wait for an answer at the moment".to_owned())
@@ -294,7 +302,12 @@ impl Called<'_> {
             // The same for all, so that nobody learns anything by trying.
             Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
         };
-        let bytes = match self.settings.store.take(text, self.binding().as_bytes()).await {
+        let (store, binding) = (&self.settings.store, self.binding());
+        let taken = match self.caller_key() {
+            None => store.take(text, binding.as_bytes()).await,
+            Some(caller) => store.take_for(text, binding.as_bytes(), &caller).await,
+        };
+        let bytes = match taken {
             Ok(bytes) => bytes,
             Err(TakeError::Unavailable(error)) => {
                 tracing::warn!(composite, %error, "a run cannot be gone on with");
@@ -309,6 +322,12 @@ impl Called<'_> {
         } else {
             Err(invalid(&"it is of another plan"))
         }
+    }
+
+    /// The key of the caller's share of the store; `None` if callers are not told apart.
+    fn caller_key(&self) -> Option<Vec<u8>> {
+        let caller = self.settings.caller.as_ref()?;
+        Some(caller_key(caller(self.context).as_deref()))
     }
 
     /// What a run that is put away is bound to: this call of this composite as it

@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{PutError, ResultStore, TakeError};
-use crate::shelf::{Shelf, WhenFull};
+use crate::shelf::{Share, Shelf, WhenFull};
 
 /// How long a result is kept, unless it is said otherwise.
 const TTL: Duration = Duration::from_secs(10 * 60);
@@ -15,8 +15,11 @@ const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
 /// Results that this process keeps.
 ///
 /// Clients get handles that nobody can guess. A result is gone when it expires, when
-/// the process ends, and when there is no room for a new one and it is the oldest: it
-/// is a convenience, and nobody was promised that it stays. Another process does not
+/// the process ends, and when a new one needs its room. A new result evicts the oldest
+/// results of its own caller while they exceed the caller's
+/// [share](Self::max_caller_bytes), then those of the caller whose results take the most bytes,
+/// the new one included. So a caller that stores a lot evicts its own results, not those of
+/// callers that store less. Another process does not
 /// have it: this is for one process, or behind a load balancer that sends a client
 /// always to the same.
 ///
@@ -30,7 +33,8 @@ impl StoredResults {
     /// Keeps results for 10 minutes, of up to 16 MiB, and of 64 MiB together.
     #[must_use]
     pub fn new() -> Self {
-        Self(Shelf::new(TTL, MAX_RESULT_BYTES, MAX_TOTAL_BYTES, WhenFull::DropOldest))
+        let share = Share::Part(1);
+        Self(Shelf::new(TTL, MAX_RESULT_BYTES, MAX_TOTAL_BYTES, share, WhenFull::DropOldest))
     }
 
     /// Sets how long a result is kept; 10 minutes by default.
@@ -54,6 +58,16 @@ impl StoredResults {
         self.0.max_total_bytes = bytes;
         self
     }
+
+    /// Sets the maximum size of the results of one caller, counted like all results. Defaults
+    /// to [`max_total_bytes`](Self::max_total_bytes).
+    ///
+    /// All requests without a caller count as one caller.
+    #[must_use]
+    pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
+        self.0.max_caller_bytes = Share::Bytes(bytes);
+        self
+    }
 }
 
 impl Default for StoredResults {
@@ -68,7 +82,7 @@ impl ResultStore for StoredResults {
         result: Vec<u8>,
         caller: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>> {
-        Box::pin(async move { Ok(self.0.put(result, caller)?) })
+        Box::pin(async move { Ok(self.0.put(result, caller, Some(caller))?) })
     }
 
     fn get<'a>(

@@ -17,14 +17,26 @@ pub enum PutError {
         max: usize,
     },
     /// There is no room beside those that are kept.
+    // The message does not contain `bytes`: clients see it, and it depends on other callers.
     #[error(
-        "no room for the state of the run: with it, the states that are kept have {bytes} bytes, \
-         more than {max} (`max_total_bytes`)"
+        "the state store is full: with this state it would hold more than {max} bytes \
+         (`max_total_bytes`)"
     )]
     Full {
-        /// How large all would be.
+        /// The size of all states with this one. For logs, not for clients.
         bytes: usize,
         /// How large all may be.
+        max: usize,
+    },
+    /// The states of the caller would exceed the caller's share of the store.
+    #[error(
+        "the caller's share of the state store is used up: this state takes {bytes} bytes, and \
+         all states of one caller at most {max} (`max_caller_bytes`)"
+    )]
+    CallerFull {
+        /// The size of this state in the store.
+        bytes: usize,
+        /// The maximum size of the states of one caller.
         max: usize,
     },
     /// The store is away. Why is for a log, and not for clients.
@@ -84,6 +96,7 @@ impl From<Refused> for PutError {
         match refused {
             Refused::TooLarge { bytes, max } => Self::TooLarge { bytes, max },
             Refused::Full { bytes, max } => Self::Full { bytes, max },
+            Refused::CallerFull { bytes, max } => Self::CallerFull { bytes, max },
             Refused::NoHandle(error) => {
                 Self::Unavailable(format!("no random numbers: {error}").into())
             }

@@ -12,7 +12,7 @@
 //! | who can go on with it | whatever process has the key | this process |
 //! | can be read by the client | yes | no |
 //! | can be used again, until it expires | yes | no |
-//! | size of a state, by default | 64 KiB | 4 MiB, all of them 64 MiB |
+//! | size of a state, by default | 64 KiB | 4 MiB, all of one caller 16 MiB, all of them 64 MiB |
 //!
 //! A state is *bound*: it is taken out only with the same binding as it was put in
 //! with. So whoever has a text goes on only with the call that it is of, as the
@@ -73,6 +73,26 @@ pub trait StateStore: fmt::Debug + Send + Sync {
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>>;
 
+    /// Like [`put`](Self::put), and counts the state against the share of a caller, for stores
+    /// that limit how many bytes one caller may hold.
+    ///
+    /// A composite layer calls it instead of `put` if it has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests without a
+    /// caller share one key. Defaults to calling `put`.
+    ///
+    /// # Errors
+    ///
+    /// The future returns an error if `put` would, or if the caller's share is used up.
+    fn put_for<'a>(
+        &'a self,
+        state: Vec<u8>,
+        binding: &'a [u8],
+        caller: &'a [u8],
+    ) -> BoxFuture<'a, Result<String, PutError>> {
+        let _ = caller;
+        self.put(state, binding)
+    }
+
     /// Takes back the state of a text.
     ///
     /// # Errors
@@ -94,6 +114,22 @@ pub trait StateStore: fmt::Debug + Send + Sync {
     fn max_bytes(&self) -> Option<usize> {
         None
     }
+
+    /// Like [`take`](Self::take), for a state that was put with [`put_for`](Self::put_for) for
+    /// this caller. Defaults to calling `take`.
+    ///
+    /// # Errors
+    ///
+    /// The future returns an error if `take` would.
+    fn take_for<'a>(
+        &'a self,
+        text: &'a str,
+        binding: &'a [u8],
+        caller: &'a [u8],
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        let _ = caller;
+        self.take(text, binding)
+    }
 }
 
 impl<S: StateStore + ?Sized> StateStore for Arc<S> {
@@ -103,6 +139,15 @@ impl<S: StateStore + ?Sized> StateStore for Arc<S> {
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>> {
         (**self).put(state, binding)
+    }
+
+    fn put_for<'a>(
+        &'a self,
+        state: Vec<u8>,
+        binding: &'a [u8],
+        caller: &'a [u8],
+    ) -> BoxFuture<'a, Result<String, PutError>> {
+        (**self).put_for(state, binding, caller)
     }
 
     fn take<'a>(
@@ -115,6 +160,15 @@ impl<S: StateStore + ?Sized> StateStore for Arc<S> {
 
     fn max_bytes(&self) -> Option<usize> {
         (**self).max_bytes()
+    }
+
+    fn take_for<'a>(
+        &'a self,
+        text: &'a str,
+        binding: &'a [u8],
+        caller: &'a [u8],
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        (**self).take_for(text, binding, caller)
     }
 }
 

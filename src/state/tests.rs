@@ -27,6 +27,10 @@ fn put(store: &dyn StateStore, state: &[u8], binding: &[u8]) -> Result<String, P
     store.put(state.to_vec(), binding).now_or_never().expect("nothing to wait for")
 }
 
+fn put_for(store: &dyn StateStore, state: &[u8], caller: &[u8]) -> Result<String, PutError> {
+    store.put_for(state.to_vec(), b"", caller).now_or_never().expect("nothing to wait for")
+}
+
 fn take(store: &dyn StateStore, text: &str, binding: &[u8]) -> Result<Vec<u8>, TakeError> {
     store.take(text, binding).now_or_never().expect("nothing to wait for")
 }
@@ -320,7 +324,7 @@ async fn a_full_store_takes_no_more_until_one_is_taken_or_expires() {
     advance(Duration::from_secs(5)).await;
     let second = put().unwrap();
     assert_eq!(put(), Err(full.clone()));
-    assert!(full.to_string().ends_with("more than 3500 (`max_total_bytes`)"), "{full}");
+    assert!(full.to_string().ends_with("more than 3500 bytes (`max_total_bytes`)"), "{full}");
 
     assert!(take(&store, &first, b"").is_ok());
     put().unwrap();
@@ -331,6 +335,77 @@ async fn a_full_store_takes_no_more_until_one_is_taken_or_expires() {
     advance(Duration::from_millis(1)).await;
     put().unwrap();
     assert!(is_invalid(&take(&store, &second, b"")));
+}
+
+#[test]
+fn full_store_does_not_say_how_much_it_holds() {
+    let store = StoredState::new().max_total_bytes(3_500);
+    put(&store, &[0; 1_000], b"").unwrap();
+    let full = put(&store, &[0; 2_000], b"").unwrap_err();
+    assert!(matches!(full, PutError::Full { bytes: 4_024, max: 3_500 }), "{full:?}");
+    assert!(!full.to_string().contains("4024"), "{full}");
+}
+
+#[test]
+fn caller_with_a_full_share_leaves_room_for_others() {
+    let store: Arc<dyn StateStore> = Arc::new(
+        // Room for two states of each caller.
+        StoredState::new().max_total_bytes(100_000).max_caller_bytes(3_200),
+    );
+    let state = [b'x'; 1_000];
+    // Through the `Arc`, which must forward the caller.
+    let put_for = |caller| put_for(&store, &state, caller);
+    for _ in 0..2 {
+        put_for(b"alice").unwrap();
+    }
+    let refused = put_for(b"alice").unwrap_err();
+    assert_eq!(refused, PutError::CallerFull { bytes: 1_000 + 5 + 512, max: 3_200 });
+    let told = refused.to_string();
+    assert!(told.contains("takes 1517 bytes") && told.contains("3200 (`max_caller_bytes`)"));
+    for caller in [&b"bob"[..], b"", b"alic"] {
+        put_for(caller).unwrap();
+        put_for(caller).unwrap();
+        assert!(matches!(put_for(caller), Err(PutError::CallerFull { .. })));
+    }
+    // A state without a caller counts against no share.
+    for _ in 0..4 {
+        put(&store, &state, b"").unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn taken_and_expired_states_give_the_share_back() {
+    let store = StoredState::new().ttl(Duration::from_secs(10)).max_caller_bytes(3_200);
+    let put = || put_for(&store, &[b'x'; 1_000], b"alice");
+    let first = put().unwrap();
+    advance(Duration::from_secs(5)).await;
+    put().unwrap();
+    assert!(matches!(put(), Err(PutError::CallerFull { .. })));
+
+    assert!(take(&store, &first, b"").is_ok());
+    put().unwrap();
+    assert!(matches!(put(), Err(PutError::CallerFull { .. })));
+
+    advance(Duration::from_secs(10)).await;
+    put().unwrap();
+    put().unwrap();
+    assert!(matches!(put(), Err(PutError::CallerFull { .. })));
+}
+
+#[test]
+fn share_of_a_caller_defaults_to_a_quarter() {
+    let store = StoredState::new().max_total_bytes(8 * (512 + 1));
+    let put = |caller| put_for(&store, b"", caller);
+    for caller in [b"a", b"b", b"c", b"d"] {
+        put(caller).unwrap();
+        put(caller).unwrap();
+        let refused = put(caller).unwrap_err();
+        if caller == b"d" {
+            assert!(matches!(refused, PutError::Full { .. }), "{refused:?}");
+        } else {
+            assert_eq!(refused, PutError::CallerFull { bytes: 513, max: 2 * 513 });
+        }
+    }
 }
 
 #[test]

@@ -361,6 +361,37 @@ async fn the_whole_result_can_be_read_by_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn caller_with_many_results_evicts_its_own() {
+    let server = Server::new().says("say", "x".repeat(9_000));
+    let store = Arc::new(StoredResults::new().max_total_bytes(100_000));
+    let service = bound(1_000).keep(store).caller(caller).layer(server);
+    let uri = async |caller: Option<&'static str>| {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let call = Request::call_tool("say");
+        let call = caller.map_or_else(|| call.clone(), |caller| by(call.clone(), caller));
+        let reply = service.clone().oneshot(call).await.unwrap();
+        link(reply.tool_result().unwrap()).expect("a link").to_owned()
+    };
+    let is_kept = async |uri: &str, caller: Option<&'static str>| {
+        let read = read(uri);
+        let read = caller.map_or_else(|| read.clone(), |caller| by(read.clone(), caller));
+        service.clone().oneshot(read).await.unwrap().error().is_none()
+    };
+    let (bob, nameless) = (uri(Some("bob")).await, uri(Some("")).await);
+    // All unknown callers share one key.
+    for flooding in [Some("alice"), None] {
+        let first = uri(flooding).await;
+        for _ in 0..50 {
+            uri(flooding).await;
+        }
+        assert!(!is_kept(&first, flooding).await, "{flooding:?}");
+        assert!(is_kept(&uri(flooding).await, flooding).await, "{flooding:?}");
+    }
+    assert!(is_kept(&bob, Some("bob")).await);
+    assert!(is_kept(&nameless, Some("")).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whatever_is_wrong_with_a_uri_the_answer_is_the_same() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let store = Arc::new(StoredResults::new().ttl(Duration::from_secs(60)));

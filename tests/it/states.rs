@@ -27,7 +27,8 @@ struct Name(&'static str);
 struct Call {
     tool: &'static str,
     arguments: Value,
-    caller: &'static str,
+    /// `None` if the request does not say it.
+    caller: Option<&'static str>,
     state: Option<String>,
     answers: Value,
 }
@@ -38,7 +39,7 @@ type Service = Composite<Server>;
 
 impl Call {
     fn new(tool: &'static str, arguments: Value) -> Self {
-        Self { tool, arguments, caller: "alice", state: None, answers: json!({}) }
+        Self { tool, arguments, caller: Some("alice"), state: None, answers: json!({}) }
     }
 
     /// The same call once more, with all that it has been asked accepted.
@@ -51,7 +52,9 @@ impl Call {
     async fn make(self, service: &Service) -> ToolAnswer {
         let mut request = call(self.tool, self.arguments);
         *request.context_mut().meta_mut() = can_be_asked();
-        request.context_mut().extensions_mut().insert(Name(self.caller));
+        if let Some(caller) = self.caller {
+            request.context_mut().extensions_mut().insert(Name(caller));
+        }
         let params = request.tool_call_mut().unwrap();
         params.request_state = self.state;
         params.input_responses = Some(serde_json::from_value(self.answers).unwrap());
@@ -183,15 +186,16 @@ async fn a_state_with_any_of_its_characters_changed_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_state_of_another_call_is_refused() {
     type Change = fn(&mut Call);
-    let rows: [(&str, Change); 8] = [
+    let rows: [(&str, Change); 9] = [
         ("other arguments", |call| call.arguments = json!({ "service": "bank" })),
         ("more arguments", |call| call.arguments = json!({ "service": "shop", "force": true })),
         ("no arguments", |call| call.arguments = Value::Null),
         ("another composite", |call| call.tool = "other"),
         ("a composite that is made of it", |call| call.tool = "outer"),
         ("one that never asks", |call| call.tool = "quiet"),
-        ("another caller", |call| call.caller = "bob"),
-        ("a caller with no name", |call| call.caller = ""),
+        ("another caller", |call| call.caller = Some("bob")),
+        ("a caller with no name", |call| call.caller = Some("")),
+        ("an unknown caller", |call| call.caller = None),
     ];
     for store in stores() {
         let server = server();
@@ -462,7 +466,10 @@ async fn a_state_that_is_too_large_fails_the_call() {
     let rows: [(Arc<dyn StateStore>, &str); 3] = [
         (Arc::new(signed().max_state_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
         (Arc::new(StoredState::new().max_state_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
-        (Arc::new(StoredState::new().max_total_bytes(5_000)), "more than 5000 (`max_total_bytes`)"),
+        (
+            Arc::new(StoredState::new().max_total_bytes(5_000)),
+            "more than 5000 bytes (`max_total_bytes`)",
+        ),
     ];
     for (store, told) in rows {
         let server = Server::new().gives("details", json!({ "notes": large })).echoes("deploy");
@@ -474,6 +481,59 @@ async fn a_state_that_is_too_large_fails_the_call() {
         assert!(text.starts_with(begin), "{text}");
         assert!(text.ends_with(told), "{text}");
         assert_eq!(server.called(), ["details"]);
+    }
+}
+
+/// The text of a call whose run cannot be suspended because its caller's share is used up.
+async fn refused_for_the_share(call: Call, service: &Service) {
+    let caller = call.caller;
+    let result = call.result(service).await;
+    assert_eq!(result.is_error, Some(true), "{caller:?}");
+    let text = &result.content[0].as_text().unwrap().text;
+    let begin = "step `approve` failed: the run cannot wait for an answer: the caller's share of \
+                 the state store is used up";
+    assert!(text.starts_with(begin), "{caller:?}: {text}");
+    assert!(text.ends_with("at most 10000 (`max_caller_bytes`)"), "{caller:?}: {text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn caller_with_a_full_share_is_refused_and_others_suspend_runs() {
+    let server = server();
+    let store = StoredState::new().ttl(Duration::from_secs(60)).max_caller_bytes(10_000);
+    let service = service(composites(), store, &server);
+    let by = |caller| Call { caller, ..release() };
+    let fill = async |caller| {
+        let mut states = Vec::new();
+        while let ToolAnswer::InputRequired(asks) = by(caller).make(&service).await {
+            states.push(asks.request_state.unwrap());
+            assert!(states.len() < 100, "{caller:?} has no share");
+        }
+        states
+    };
+
+    // The unknown callers and the one with an empty name have different shares.
+    for caller in [Some("alice"), None, Some(""), Some("bob")] {
+        let states = fill(caller).await;
+        assert!(states.len() > 1, "{caller:?}");
+        refused_for_the_share(by(caller), &service).await;
+        // An answered question gives its part of the share back.
+        let answered = Call { caller, ..release().again(&states[0]) };
+        assert_eq!(answered.result(&service).await.is_error, Some(false), "{caller:?}");
+        by(caller).state(&service).await;
+        refused_for_the_share(by(caller), &service).await;
+    }
+
+    advance(Duration::from_secs(60)).await;
+    by(Some("alice")).state(&service).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_are_not_told_apart_may_fill_the_store() {
+    let server = server();
+    let layer = CompositeLayer::new(composites()).unwrap();
+    let service = layer.state(StoredState::new().max_caller_bytes(1)).layer(server);
+    for _ in 0..3 {
+        release().state(&service).await;
     }
 }
 
