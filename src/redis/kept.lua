@@ -6,11 +6,9 @@
 -- ARGV[2]  `taken:` and what tells this taking from all others, as long as a SHA-256;
 --          empty if it is not taken
 -- ARGV[3]  how many bytes may be given, with the SHA-256 before them
+-- ARGV[4]  how long the server keeps it after it was taken, in milliseconds
 --
 -- Gives {0} if there is nothing, {1} if it is another's, or {2, what was put}.
-
--- For how long whoever took it gets it again, in milliseconds.
-local REMEMBERED = 60000
 
 -- Whatever else can write here may have put something of any size.
 if redis.call('STRLEN', KEYS[1]) > tonumber(ARGV[3]) then
@@ -32,8 +30,8 @@ if ARGV[2] ~= '' and not is_again then
   local written = redis.pcall('SETRANGE', KEYS[1], 0, ARGV[2])
   if type(written) == 'table' then
     redis.call('DEL', KEYS[1])
-  elseif redis.call('PTTL', KEYS[1]) > REMEMBERED then
-    redis.call('PEXPIRE', KEYS[1], REMEMBERED)
+  elseif redis.call('PTTL', KEYS[1]) > tonumber(ARGV[4]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[4])
   end
 end
 return {2, kept}

@@ -6,7 +6,11 @@ use std::{
 use ::redis::{Script, Value};
 use futures::FutureExt;
 
-use super::{connection::Connection, keys::digest};
+use super::{
+    connection::{Away, Connection},
+    keys::digest,
+    share::{Share, WhenFull},
+};
 use crate::{
     random,
     state::{PutError, TakeError},
@@ -19,6 +23,8 @@ const OWNER: usize = 32;
 /// How many random bytes tell one who takes something from another: with what stands
 /// before them, they are as long as a digest.
 const TAKING: usize = 13;
+/// How long the server keeps a value after it was taken, in case the answer was lost.
+const REMEMBERED: Duration = Duration::from_secs(60);
 /// Longer than any server.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
@@ -32,6 +38,9 @@ pub(super) struct Kept {
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
     pub(super) max_bytes: usize,
+    /// The maximum size of the values of one caller; `None` if there is none.
+    pub(super) max_caller_bytes: Option<usize>,
+    pub(super) when_full: WhenFull,
 }
 
 /// How often a value is given.
@@ -44,7 +53,13 @@ pub(super) enum Times {
 // === impl Kept ===
 
 impl Kept {
-    pub(super) async fn put(&self, value: Vec<u8>, owner: &[u8]) -> Result<String, PutError> {
+    /// Keeps a value for an owner, and counts it against the share of a caller if there is one.
+    pub(super) async fn put(
+        &self,
+        value: Vec<u8>,
+        owner: &[u8],
+        caller: Option<&[u8]>,
+    ) -> Result<String, PutError> {
         let (bytes, max) = (value.len(), self.max_bytes);
         if bytes > max {
             return Err(PutError::TooLarge { bytes, max });
@@ -53,21 +68,67 @@ impl Kept {
             .map_err(|error| PutError::Unavailable(no_random_numbers(&error).into()))?;
         let mut kept = digest([owner]).to_vec();
         kept.extend(value);
-        let ttl = self.ttl.clamp(Duration::from_millis(1), A_LIFETIME).as_millis();
+        let id = id(&handle);
+        let size = Share::size(kept.len());
+        let ttl = self.ttl.clamp(Duration::from_millis(1), A_LIFETIME);
+        let share = self.share(caller);
+        if let Some((share, max)) = &share {
+            self.reserve(share, &id, size, ttl, *max).await?;
+        }
         let mut set = ::redis::cmd("SET");
-        set.arg(self.key(&handle)).arg(kept).arg("PX").arg(ttl as u64);
+        set.arg(self.key(&id)).arg(kept).arg("PX").arg(ttl.as_millis() as u64);
         let asked = self.connection.ask(|mut server| {
             let set = &set;
             async move { set.exec_async(&mut server).await }.boxed()
         });
-        asked.await.map_err(|away| PutError::Unavailable(away.to_string().into()))?;
+        let set = asked.await;
+        if let (Err(_), Some((share, _))) = (&set, &share) {
+            share.release(&id, size, Duration::ZERO).await;
+        }
+        set.map_err(|away| PutError::Unavailable(away.to_string().into()))?;
         Ok(handle)
+    }
+
+    /// Reserves part of a caller's share, and deletes the values that had to make room.
+    async fn reserve(
+        &self,
+        share: &Share<'_>,
+        id: &str,
+        size: usize,
+        ttl: Duration,
+        max: usize,
+    ) -> Result<(), PutError> {
+        let full = || PutError::CallerFull { bytes: size, max };
+        let unavailable = |away: Away| PutError::Unavailable(away.to_string().into());
+        // No eviction makes room for it.
+        if size > max {
+            return Err(full());
+        }
+        let reserved = share.reserve(id, size, ttl, max, self.when_full).await;
+        let evicted = reserved.map_err(unavailable)?.ok_or_else(full)?;
+        // One by one, since a cluster can keep them on different servers.
+        for evicted in evicted {
+            let delete = ::redis::cmd("DEL").arg(self.key(&evicted)).to_owned();
+            let asked = self.connection.ask(|mut server| {
+                let delete = &delete;
+                async move { delete.exec_async(&mut server).await }.boxed()
+            });
+            asked.await.map_err(unavailable)?;
+        }
+        Ok(())
+    }
+
+    /// The share of a caller and its maximum, if there is one.
+    fn share(&self, caller: Option<&[u8]>) -> Option<(Share<'_>, usize)> {
+        let (caller, max) = caller.zip(self.max_caller_bytes)?;
+        Some((Share::new(&self.connection, &self.prefix, caller), max))
     }
 
     pub(super) async fn give(
         &self,
         handle: &str,
         owner: &[u8],
+        caller: Option<&[u8]>,
         times: Times,
     ) -> Result<Vec<u8>, TakeError> {
         let invalid = |reason: &'static str| Err(TakeError::Invalid(reason.into()));
@@ -81,16 +142,23 @@ impl Kept {
                 .map_err(|error| TakeError::Unavailable(no_random_numbers(&error).into()))?,
             Times::Many => String::new(),
         };
-        let mut give = GIVE.key(self.key(handle));
+        let id = id(handle);
+        let mut give = GIVE.key(self.key(&id));
         let most = OWNER.saturating_add(self.max_bytes);
-        give.arg(&digest([owner])[..]).arg(taking).arg(most);
+        give.arg(&digest([owner])[..]).arg(taking).arg(most).arg(REMEMBERED.as_millis() as u64);
         let asked = self.connection.ask(|mut server| {
             let give = &give;
             async move { give.invoke_async::<Vec<Value>>(&mut server).await }.boxed()
         });
         let answer = asked.await.map_err(|away| TakeError::Unavailable(away.to_string().into()))?;
         match <[Value; 2]>::try_from(answer) {
-            Ok([_, Value::BulkString(value)]) => Ok(value),
+            Ok([_, Value::BulkString(value)]) => {
+                if let (Times::Once, Some((share, _))) = (times, self.share(caller)) {
+                    let size = Share::size(OWNER.saturating_add(value.len()));
+                    share.release(&id, size, REMEMBERED).await;
+                }
+                Ok(value)
+            }
             Ok(_) => Err(TakeError::Unavailable("the server gave no value".into())),
             Err(answer) if answer == [Value::Int(1)] => {
                 invalid("it is of another call or of another caller")
@@ -99,10 +167,15 @@ impl Kept {
         }
     }
 
-    /// Under what it is kept. Who reads keys does not know the handle.
-    fn key(&self, handle: &str) -> String {
-        format!("{}:{}", self.prefix, random::hex(&digest([handle.as_bytes()])))
+    /// The key of the value with this id.
+    fn key(&self, id: &str) -> String {
+        format!("{}:{id}", self.prefix)
     }
+}
+
+/// The id of a value in the server, from which its handle cannot be computed.
+fn id(handle: &str) -> String {
+    random::hex(&digest([handle.as_bytes()]))
 }
 
 fn no_random_numbers(error: &getrandom::Error) -> String {

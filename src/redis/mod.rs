@@ -56,6 +56,7 @@ mod error;
 mod kept;
 mod keys;
 mod results;
+mod share;
 mod state;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -68,7 +69,7 @@ pub use self::{
     results::RedisResults,
     state::RedisState,
 };
-use self::{connection::Connection, kept::Kept};
+use self::{connection::Connection, kept::Kept, share::WhenFull};
 
 /// How keys begin, unless it is said otherwise.
 const PREFIX: &str = "mcp-composite";
@@ -82,6 +83,8 @@ const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
 const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
 /// How large a result may be, unless it is said otherwise.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// Default maximum size of the states of one caller.
+const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 
 /// A Redis or Valkey server, and how it is used.
 ///
@@ -145,21 +148,24 @@ impl RedisStore {
     /// Runs that wait for a person there.
     #[must_use]
     pub fn state(&self) -> RedisState {
-        RedisState(self.kept("state", STATE_TTL, MAX_STATE_BYTES))
+        let kept = self.kept("state", STATE_TTL, MAX_STATE_BYTES, WhenFull::Refuse);
+        RedisState(Kept { max_caller_bytes: Some(MAX_CALLER_BYTES), ..kept })
     }
 
     /// Whole results that are kept there.
     #[must_use]
     pub fn results(&self) -> RedisResults {
-        RedisResults(self.kept("result", RESULT_TTL, MAX_RESULT_BYTES))
+        RedisResults(self.kept("result", RESULT_TTL, MAX_RESULT_BYTES, WhenFull::DropOldest))
     }
 
-    fn kept(&self, kind: &str, ttl: Duration, max_bytes: usize) -> Kept {
+    fn kept(&self, kind: &str, ttl: Duration, max_bytes: usize, when_full: WhenFull) -> Kept {
         Kept {
             connection: self.connection(),
             prefix: format!("{}:{kind}", self.prefix).into(),
             ttl,
             max_bytes,
+            max_caller_bytes: None,
+            when_full,
         }
     }
 

@@ -32,6 +32,18 @@ impl RedisResults {
         self.0.max_bytes = bytes;
         self
     }
+
+    /// Sets the maximum size of the results of one caller, each with half a KiB besides itself.
+    /// Unlimited by default.
+    ///
+    /// A result that exceeds it replaces the caller's oldest ones. All requests without a caller
+    /// count as one caller. The results of a caller are counted in a sorted set under
+    /// `PREFIX:result:caller:SHA-256 OF THE CALLER`.
+    #[must_use]
+    pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
+        self.0.max_caller_bytes = Some(bytes);
+        self
+    }
 }
 
 impl ResultStore for RedisResults {
@@ -40,7 +52,7 @@ impl ResultStore for RedisResults {
         result: Vec<u8>,
         caller: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>> {
-        Box::pin(self.0.put(result, caller))
+        Box::pin(self.0.put(result, caller, Some(caller)))
     }
 
     fn get<'a>(
@@ -48,6 +60,6 @@ impl ResultStore for RedisResults {
         handle: &'a str,
         caller: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
-        Box::pin(self.0.give(handle, caller, Times::Many))
+        Box::pin(self.0.give(handle, caller, None, Times::Many))
     }
 }

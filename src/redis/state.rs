@@ -36,6 +36,21 @@ impl RedisState {
         self.0.max_bytes = bytes;
         self
     }
+
+    /// Sets the maximum size of the states of one caller. Defaults to 16 MiB.
+    ///
+    /// Each state counts half a KiB besides itself, until it expires or for a minute after it was
+    /// taken, as long as the server keeps it. Callers are known if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function; all requests for which it
+    /// returns `None` count as one caller. Without such a function there is no share.
+    ///
+    /// The states of a caller are counted in a sorted set under
+    /// `PREFIX:state:caller:SHA-256 OF THE CALLER`.
+    #[must_use]
+    pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
+        self.0.max_caller_bytes = Some(bytes);
+        self
+    }
 }
 
 impl StateStore for RedisState {
@@ -44,7 +59,16 @@ impl StateStore for RedisState {
         state: Vec<u8>,
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>> {
-        Box::pin(self.0.put(state, binding))
+        Box::pin(self.0.put(state, binding, None))
+    }
+
+    fn put_for<'a>(
+        &'a self,
+        state: Vec<u8>,
+        binding: &'a [u8],
+        caller: &'a [u8],
+    ) -> BoxFuture<'a, Result<String, PutError>> {
+        Box::pin(self.0.put(state, binding, Some(caller)))
     }
 
     fn take<'a>(
@@ -52,7 +76,16 @@ impl StateStore for RedisState {
         text: &'a str,
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
-        Box::pin(self.0.give(text, binding, Times::Once))
+        Box::pin(self.0.give(text, binding, None, Times::Once))
+    }
+
+    fn take_for<'a>(
+        &'a self,
+        text: &'a str,
+        binding: &'a [u8],
+        caller: &'a [u8],
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        Box::pin(self.0.give(text, binding, Some(caller), Times::Once))
     }
 
     fn max_bytes(&self) -> Option<usize> {

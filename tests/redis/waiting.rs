@@ -219,3 +219,118 @@ async fn a_run_that_waits_at_one_gateway_goes_on_at_another_once() {
     assert_eq!((error.code.0, &*error.message), (-32602, "invalid `requestState`"));
     assert_eq!(tools.called(), ["details", "deploy"]);
 }
+
+// === shares of callers ===
+
+async fn put_for(states: &RedisState, bytes: usize, caller: &[u8]) -> Result<String, PutError> {
+    states.put_for(vec![b'x'; bytes], b"", caller).await
+}
+
+/// How many milliseconds the items of the only caller count for, at most.
+fn longest_share(server: &Server) -> f64 {
+    let key = server.keys().into_iter().find(|key| key.contains(":caller:")).expect("a caller");
+    let score = |range: &str| {
+        let told = server.tell(&format!("{range} {key} (0 +inf WITHSCORES"));
+        told.lines().filter_map(|line| line.parse::<f64>().ok()).fold(0.0, f64::max)
+    };
+    let time = server.tell("TIME");
+    let seconds: f64 = time.lines().nth(2).unwrap().parse().unwrap();
+    score("ZRANGEBYSCORE") - seconds * 1_000.0
+}
+
+#[tokio::test]
+async fn caller_with_a_full_share_is_refused_at_every_replica_and_others_are_not() {
+    let server = Server::start();
+    // Room for two states of each caller.
+    let [one, other] = [(); 2].map(|()| replica(&server).state().max_caller_bytes(4_000));
+    put_for(&one, 1_000, b"alice").await.unwrap();
+    put_for(&other, 1_000, b"alice").await.unwrap();
+    let full = PutError::CallerFull { bytes: 1_000 + 32 + 512, max: 4_000 };
+    for states in [&one, &other] {
+        assert_eq!(put_for(states, 1_000, b"alice").await, Err(full.clone()));
+        put_for(states, 1_000, b"bob").await.unwrap();
+    }
+    assert_eq!(put_for(&one, 1_000, b"bob").await, Err(full));
+    let alone = put_for(&one, 4_000, b"carol").await;
+    assert_eq!(alone, Err(PutError::CallerFull { bytes: 4_544, max: 4_000 }));
+    // A state without a caller counts against no share, and no key contains a name.
+    one.put(vec![0; 5_000], b"").await.unwrap();
+    assert!(server.keys().iter().all(|key| !key.contains("alice")));
+}
+
+#[tokio::test]
+async fn expired_states_give_the_share_back_in_redis() {
+    let server = Server::start();
+    let short = replica(&server).state().max_caller_bytes(4_000).ttl(Duration::from_millis(50));
+    let long = replica(&server).state().max_caller_bytes(4_000);
+    put_for(&short, 1_000, b"alice").await.unwrap();
+    put_for(&long, 1_000, b"alice").await.unwrap();
+    soon(until(async || put_for(&long, 1_000, b"alice").await.is_ok())).await;
+    assert!(put_for(&long, 1_000, b"alice").await.is_err());
+}
+
+#[tokio::test]
+async fn taken_state_gives_the_share_back_when_the_server_forgets_it() {
+    let server = Server::start();
+    let states = replica(&server).state().max_caller_bytes(2_000);
+    let handle = put_for(&states, 1_000, b"alice").await.unwrap();
+    assert!(longest_share(&server) > 3_000_000.0);
+    assert!(states.take_for(&handle, b"", b"alice").await.is_ok());
+    let left = longest_share(&server);
+    assert!((1.0..=61_000.0).contains(&left), "{left}");
+
+    // One that expires sooner does not count for longer than that.
+    let brief = states.ttl(Duration::from_millis(200));
+    let handle = put_for(&brief, 1_000, b"bob").await.unwrap();
+    assert!(brief.take_for(&handle, b"", b"bob").await.is_ok());
+    soon(until(async || put_for(&brief, 1_000, b"bob").await.is_ok())).await;
+}
+
+#[tokio::test]
+async fn lost_answer_counts_a_state_once() {
+    let server = Server::start();
+    let gap = Gap::before(&server);
+    let store = RedisStore::new(&gap.url()).unwrap().timeout(Duration::from_secs(60));
+    let states = store.state().max_caller_bytes(5_000);
+    // The server knows the script from now on.
+    put_for(&states, 1_000, b"alice").await.unwrap();
+    gap.lose_an_answer();
+    put_for(&states, 1_000, b"alice").await.unwrap();
+    assert!(gap.has_lost());
+    put_for(&states, 1_000, b"alice").await.unwrap();
+    assert!(put_for(&states, 1_000, b"alice").await.is_err());
+}
+
+#[tokio::test]
+async fn caller_over_its_share_loses_its_own_oldest_result_in_redis() {
+    let server = Server::start();
+    let results = replica(&server).results().max_caller_bytes(3_500);
+    let bob = results.put(vec![b'x'; 1_000], b"bob").await.unwrap();
+    let mut handles = Vec::new();
+    for _ in 0..4 {
+        handles.push(results.put(vec![b'x'; 1_000], b"alice").await.unwrap());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut kept = Vec::new();
+    for handle in &handles {
+        kept.push(results.get(handle, b"alice").await.is_ok());
+    }
+    assert_eq!(kept, [false, false, true, true]);
+    assert!(results.get(&bob, b"bob").await.is_ok());
+    let values = server.keys().into_iter().filter(|key| !key.contains(":caller:"));
+    assert_eq!(values.count(), 3, "evicted results are deleted");
+
+    let refused = results.put(vec![b'x'; 4_000], b"alice").await;
+    assert_eq!(refused, Err(PutError::CallerFull { bytes: 4_544, max: 3_500 }));
+    assert!(results.get(&handles[3], b"alice").await.is_ok());
+}
+
+#[tokio::test]
+async fn composite_counts_suspended_runs_against_the_share_in_redis() {
+    let server = Server::start();
+    let tools = Tools::new().gives("details", json!({ "version": "1.4.0" })).echoes("deploy");
+    let gateway = gateway(replica(&server).state().max_caller_bytes(1), &tools);
+    let ToolAnswer::Result(result) = release(&gateway, None).await else { panic!("a question") };
+    let text = &result.content[0].as_text().unwrap().text;
+    assert!(text.ends_with("at most 1 (`max_caller_bytes`)"), "{text}");
+}
