@@ -5,6 +5,7 @@ use std::{sync::Arc, time};
 use serde::Deserialize;
 
 use super::{
+    caller::CallerConfig,
     duration::Duration,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
@@ -43,6 +44,10 @@ pub(super) struct ResultsTable {
     /// How large all may be together in memory; 67108864, if not set.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
+    /// Maximum size of the results of one caller. Needs `[caller]`. Defaults to `max_total_bytes`
+    /// in memory, and to no maximum in Redis.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_caller_bytes: Option<usize>,
 }
 
 /// Who keeps whole results.
@@ -71,6 +76,7 @@ struct Settings {
     ttl: Option<time::Duration>,
     max_result_bytes: Option<usize>,
     max_total_bytes: Option<usize>,
+    max_caller_bytes: Option<usize>,
 }
 
 /// Builds the sections and reports what is wrong with them.
@@ -80,6 +86,7 @@ pub(super) fn build(
     bound: &BoundTable,
     results: Option<ResultsTable>,
     redis: &RedisConfig,
+    caller: &CallerConfig,
     reader: &mut Reader<'_, '_>,
 ) -> BoundConfig {
     let path = [Segment::from("bound")];
@@ -90,7 +97,7 @@ pub(super) fn build(
                  which results are shortened";
             reader.report(&[RESULTS.into()], message.to_owned());
         }
-        let settings = table.build(redis, reader);
+        let settings = table.build(redis, caller, reader);
         let store = settings.build(redis);
         (settings, store)
     });
@@ -132,7 +139,12 @@ impl BoundConfig {
 // === impl ResultsTable ===
 
 impl ResultsTable {
-    fn build(self, redis: &RedisConfig, reader: &mut Reader<'_, '_>) -> Settings {
+    fn build(
+        self,
+        redis: &RedisConfig,
+        caller: &CallerConfig,
+        reader: &mut Reader<'_, '_>,
+    ) -> Settings {
         let path = [Segment::from(RESULTS)];
         let at = |key: &str| [RESULTS.into(), Segment::from(key)];
         let store = self.store.unwrap_or_default();
@@ -143,6 +155,9 @@ impl ResultsTable {
                 reader.report(&at("max_total_bytes"), message.to_owned());
             }
         }
+        if self.max_caller_bytes.is_some() {
+            caller.required(&at("max_caller_bytes"), "no `max_caller_bytes`", reader);
+        }
         if self.ttl.is_some_and(|Duration(ttl)| ttl.is_zero()) {
             let message = "`ttl` is zero: expected more, or leave the key out";
             reader.report(&at("ttl"), message.to_owned());
@@ -152,6 +167,7 @@ impl ResultsTable {
             ttl: self.ttl.map(|Duration(ttl)| ttl),
             max_result_bytes: reader.at_least_one(&path, "max_result_bytes", self.max_result_bytes),
             max_total_bytes: reader.at_least_one(&path, "max_total_bytes", self.max_total_bytes),
+            max_caller_bytes: reader.at_least_one(&path, "max_caller_bytes", self.max_caller_bytes),
         }
     }
 }
@@ -161,7 +177,7 @@ impl ResultsTable {
 impl Settings {
     fn build(&self, redis: &RedisConfig) -> Arc<dyn ResultStore> {
         if self.redis.is_some() {
-            return redis.results(self.ttl, self.max_result_bytes);
+            return redis.results(self.ttl, self.max_result_bytes, self.max_caller_bytes);
         }
         let mut store = StoredResults::new();
         if let Some(ttl) = self.ttl {
@@ -172,6 +188,9 @@ impl Settings {
         }
         if let Some(bytes) = self.max_total_bytes {
             store = store.max_total_bytes(bytes);
+        }
+        if let Some(bytes) = self.max_caller_bytes {
+            store = store.max_caller_bytes(bytes);
         }
         Arc::new(store)
     }

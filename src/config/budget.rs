@@ -217,13 +217,9 @@ pub(super) fn build(
             reader.report(&[&path[..], &["name".into()]].concat(), message);
             continue;
         }
-        if matches!(limit.per, Some(PerName::Caller))
-            && !caller.is_known()
-            && !reader.has_fault_in(&["caller".into()])
-        {
-            let message = "there is no `[caller]`: expected a section with the `header` that says \
-                 who calls, or `per = \"global\"`";
-            reader.report(&[&path[..], &["per".into()]].concat(), message.to_owned());
+        if matches!(limit.per, Some(PerName::Caller)) {
+            let path = [&path[..], &["per".into()]].concat();
+            caller.required(&path, "`per = \"global\"`", reader);
         }
         if let Some(budget) = limit.build(&path, reader) {
             layer = layer.budget(budget);

@@ -50,8 +50,20 @@ pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerCo
 
 impl CallerConfig {
     /// Whether it is known of any request who calls.
-    pub(super) const fn is_known(&self) -> bool {
+    const fn is_known(&self) -> bool {
         self.header.is_some()
+    }
+
+    /// Reports that the key at a path needs the section if there is none, and what to write
+    /// instead of the key.
+    pub(super) fn required(&self, path: &[Segment], instead: &str, reader: &mut Reader<'_, '_>) {
+        if !self.is_known() && !reader.has_fault_in(&[SECTION.into()]) {
+            let message = format!(
+                "there is no `[caller]`: expected a section with the `header` that says who \
+                 calls, or {instead}"
+            );
+            reader.report(path, message);
+        }
     }
 
     /// Who calls, of a request's context; nobody knows, if it is `None`.

@@ -214,9 +214,9 @@ impl Config {
         let redis = redis::build(file.redis, environment, reader);
         let caller = caller::build(file.caller, reader);
         let stores = Stores {
-            state: state::build(file.state, &redis, environment, reader),
+            state: state::build(file.state, &redis, &caller, environment, reader),
             budget: budget::build(file.budget, &redis, &caller, reader),
-            bound: bound::build(&file.bound, file.results, &redis, reader),
+            bound: bound::build(&file.bound, file.results, &redis, &caller, reader),
             caller,
         };
         let composite_layer = progress::apply(&file.progress, layer?.limits(limits));

@@ -72,7 +72,8 @@ const ANNOTATION_KEYS: [&str; 5] =
     ["title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 const ARGUMENT_KEYS: [&str; 3] = ["hide", "rename", "description"];
 
-const STATE_KEYS: [&str; 4] = ["store", "ttl", "max_state_bytes", "max_total_bytes"];
+const STATE_KEYS: [&str; 5] =
+    ["store", "ttl", "max_state_bytes", "max_total_bytes", "max_caller_bytes"];
 const REDIS_KEYS: [&str; 2] = ["prefix", "timeout"];
 
 /// The key of what a server gets if a client does not set an argument.

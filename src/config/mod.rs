@@ -137,7 +137,9 @@
 //! [`state`](crate::state). With `store = "memory"` there are no `keys`, but
 //! `max_total_bytes`, of all states together, 67108864 if left out. With
 //! `store = "redis"` there are neither: they are at the server of
-//! [`[redis]`](#what-replicas-share).
+//! [`[redis]`](#what-replicas-share). With both, and with a `[caller]`, the states of one caller
+//! take at most `max_caller_bytes`: by default a quarter of `max_total_bytes` in memory, and
+//! 16777216 in Redis.
 //!
 //! The text of a `key` is the key, of at least 32 bytes: neither base64 nor hex is
 //! read. As in [backends](#backends), `${VAR}` is a variable of the environment, and
@@ -172,6 +174,7 @@
 //! ttl = "10m"
 //! max_result_bytes = 16777216                  # of one
 //! max_total_bytes = 67108864                   # of all, in memory
+//! max_caller_bytes = 67108864                  # of one caller, if there is a `[caller]`
 //!
 //! [[redactions]]
 //! tools = ["users_*"]                          # required

@@ -118,6 +118,7 @@ impl RedisConfig {
         &self,
         ttl: Option<time::Duration>,
         max_state_bytes: Option<usize>,
+        max_caller_bytes: Option<usize>,
     ) -> Arc<dyn StateStore> {
         #[cfg(feature = "redis")]
         if let Some(redis) = &self.store {
@@ -128,9 +129,12 @@ impl RedisConfig {
             if let Some(bytes) = max_state_bytes {
                 store = store.max_state_bytes(bytes);
             }
+            if let Some(bytes) = max_caller_bytes {
+                store = store.max_caller_bytes(bytes);
+            }
             return Arc::new(store);
         }
-        let _ = (ttl, max_state_bytes);
+        let _ = (ttl, max_state_bytes, max_caller_bytes);
         Arc::new(StoredState::new())
     }
 
@@ -158,6 +162,7 @@ impl RedisConfig {
         &self,
         ttl: Option<time::Duration>,
         max_result_bytes: Option<usize>,
+        max_caller_bytes: Option<usize>,
     ) -> Arc<dyn ResultStore> {
         #[cfg(feature = "redis")]
         if let Some(redis) = &self.store {
@@ -168,9 +173,12 @@ impl RedisConfig {
             if let Some(bytes) = max_result_bytes {
                 store = store.max_result_bytes(bytes);
             }
+            if let Some(bytes) = max_caller_bytes {
+                store = store.max_caller_bytes(bytes);
+            }
             return Arc::new(store);
         }
-        let _ = (ttl, max_result_bytes);
+        let _ = (ttl, max_result_bytes, max_caller_bytes);
         Arc::new(StoredResults::default())
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use serde::Deserialize;
 
 use super::{
+    caller::CallerConfig,
     duration::Duration,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
@@ -36,6 +37,10 @@ pub(super) struct StateTable {
     /// How large all may be together in memory; 67108864, if not set.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
+    /// Maximum size of the states of one caller, in memory or in Redis. Needs `[caller]`. Defaults
+    /// to a quarter of `max_total_bytes` in memory, and to 16777216 in Redis.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    max_caller_bytes: Option<usize>,
 }
 
 /// Who keeps the states of runs.
@@ -84,6 +89,7 @@ struct Settings {
     ttl: Option<Duration>,
     max_state_bytes: Option<usize>,
     max_total_bytes: Option<usize>,
+    max_caller_bytes: Option<usize>,
 }
 
 /// Builds the section and reports what is wrong with it.
@@ -92,6 +98,7 @@ struct Settings {
 pub(super) fn build(
     table: StateTable,
     redis: &RedisConfig,
+    caller: &CallerConfig,
     environment: Environment<'_>,
     reader: &mut Reader<'_, '_>,
 ) -> StateConfig {
@@ -106,6 +113,13 @@ pub(super) fn build(
     };
     refuse("keys", table.keys.is_some(), StoreName::Signed, reader);
     refuse("max_total_bytes", table.max_total_bytes.is_some(), StoreName::Memory, reader);
+    if table.max_caller_bytes.is_some() {
+        if store == StoreName::Signed {
+            let message = "`max_caller_bytes` belongs to `store = \"memory\"` or `\"redis\"`";
+            reader.report(&at("max_caller_bytes"), message.to_owned());
+        }
+        caller.required(&at("max_caller_bytes"), "no `max_caller_bytes`", reader);
+    }
     if table.ttl.is_some_and(|Duration(ttl)| ttl.is_zero()) {
         let message = "`ttl` is zero: expected more, or leave the key out";
         reader.report(&at("ttl"), message.to_owned());
@@ -120,6 +134,7 @@ pub(super) fn build(
         ttl: table.ttl,
         max_state_bytes: reader.at_least_one(&path, "max_state_bytes", table.max_state_bytes),
         max_total_bytes: reader.at_least_one(&path, "max_total_bytes", table.max_total_bytes),
+        max_caller_bytes: reader.at_least_one(&path, "max_caller_bytes", table.max_caller_bytes),
     };
     StateConfig { store: settings.build(redis), settings }
 }
@@ -219,9 +234,12 @@ impl Settings {
                 if let Some(bytes) = self.max_total_bytes {
                     store = store.max_total_bytes(bytes);
                 }
+                if let Some(bytes) = self.max_caller_bytes {
+                    store = store.max_caller_bytes(bytes);
+                }
                 Arc::new(store)
             }
-            StoreName::Redis => redis.state(ttl, self.max_state_bytes),
+            StoreName::Redis => redis.state(ttl, self.max_state_bytes, self.max_caller_bytes),
         }
     }
 }
@@ -299,11 +317,17 @@ mod tests {
     #[test]
     fn what_waits_in_memory_waits_on_while_its_settings_stay() {
         let memory = "store = \"memory\"";
+        #[cfg(feature = "http")]
+        let caller = "[caller]\nheader = \"x-user\"";
         for (after, is_kept) in [
             (memory.to_owned(), true),
             (format!("{memory}\nttl = \"2h\""), false),
             (format!("{memory}\nmax_state_bytes = 10"), false),
             (format!("{memory}\nmax_total_bytes = 1000"), false),
+            #[cfg(feature = "http")]
+            (format!("{memory}\n{caller}"), true),
+            #[cfg(feature = "http")]
+            (format!("{memory}\nmax_caller_bytes = 1000\n{caller}"), false),
             (String::new(), false),
         ] {
             let before = state(memory);

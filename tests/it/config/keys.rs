@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and what it must have done.
 ///
 /// The values are such that a key that is read but not used is noticed.
-const KEYS: [(&str, &str, &str, &str); 191] = [
+const KEYS: [(&str, &str, &str, &str); 193] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -48,6 +48,7 @@ const KEYS: [(&str, &str, &str, &str); 191] = [
     ("state", "ttl", "\"7s\"", "ttl: 7s"),
     ("state", "max_state_bytes", "100", "max_state_bytes: 100"),
     ("state", "max_total_bytes", "200", "max_total_bytes: 200"),
+    ("state", "max_caller_bytes", "300", "max_caller_bytes: Bytes(300)"),
     ("", "caller", "header = \"x-user\"", "header: Some(\"x-user\")"),
     ("caller", "header", "\"x-user\"", "header: Some(\"x-user\")"),
     ("", "redis", "url = \"redis://base\"\nprefix = \"base\"", "prefix: Some(\"base\")"),
@@ -95,6 +96,7 @@ const KEYS: [(&str, &str, &str, &str); 191] = [
     ("results", "ttl", "\"7s\"", "ttl: Some(7s)"),
     ("results", "max_result_bytes", "9", "max_result_bytes: Some(9)"),
     ("results", "max_total_bytes", "10", "max_total_bytes: Some(10)"),
+    ("results", "max_caller_bytes", "11", "max_caller_bytes: Some(11)"),
     ("", "redactions", "tools = [\"search\"]\nremove = [\"\"]", "stack search: [redacted]"),
     ("redactions", "tools", "[\"erase\"]", "stack erase: [redacted]"),
     ("redactions", "remove", "[\"/other\"]", "stack search: search {}"),
@@ -384,6 +386,10 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         ("state", Some(("max_total_bytes", _))) => {
             format!("[state]\nstore = \"memory\"\n{}", lines(entry))
         }
+        ("state", Some(("max_caller_bytes", _))) => {
+            let caller = "[caller]\nheader = \"x-user\"";
+            format!("{caller}\n[state]\nstore = \"memory\"\n{}", lines(entry))
+        }
         ("keys", _) => {
             let base =
                 [("id", "\"base\""), ("key", "\"of at least thirty-two bytes, as it must\"")];
@@ -408,8 +414,9 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("[budget]\nstore = \"redis\"\n[redis]\n{entries}")
         }
         ("results", _) => {
-            let redis = "[redis]\nurl = \"redis://base\"\n[bound]\nmax_result_bytes = 1000\n";
-            format!("{redis}[results]\n{}", lines(entry))
+            let others = "[redis]\nurl = \"redis://base\"\n[bound]\nmax_result_bytes = 1000\n\
+                          [caller]\nheader = \"x-user\"\n";
+            format!("{others}[results]\n{}", lines(entry))
         }
         ("redactions", _) => {
             let base = [("tools", "[\"search\"]"), ("remove", "[\"\"]")];
