@@ -6,10 +6,11 @@ use std::{
     net::TcpStream,
     os::unix::process::CommandExt,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::programs::example;
 
