@@ -3,10 +3,15 @@
 use std::io;
 
 use serde::Serialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Counts what is written to it, and fails when there is no room for more.
 #[derive(Debug)]
 pub(crate) struct Room(usize);
+
+/// A limit of the bytes that several waiting messages have together.
+#[derive(Debug)]
+pub(crate) struct ByteBudget(Semaphore);
 
 /// How many bytes something has as JSON.
 pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
@@ -49,6 +54,21 @@ impl Room {
         Some(())
     }
 }
+
+// === impl ByteBudget ===
+
+impl ByteBudget {
+    pub(crate) const fn new(bytes: usize) -> Self {
+        Self(Semaphore::const_new(bytes))
+    }
+
+    /// Reserves bytes until the permit is dropped. Returns `None` if too few are left.
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        self.0.try_acquire_many(u32::try_from(bytes).ok()?).ok()
+    }
+}
+
+// === impl Room ===
 
 impl io::Write for Room {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -368,7 +368,7 @@ async fn ask(
         let left = question.left();
         let is_form = matches!(question.request, InputRequest::Elicitation(_));
         let asked = async {
-            let turn = client.turn().await.map_err(Response::Refused)?;
+            let turn = client.turn(&question.request).await.map_err(Response::Refused)?;
             // Only then, or who waits for others would be late for them.
             let answer = turn.ask(question.request);
             Ok(timeout(left.unwrap_or(ANSWER_TIMEOUT), answer).await)

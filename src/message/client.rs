@@ -28,11 +28,16 @@ use tokio::{
 };
 use tracing::Instrument;
 
+use crate::room::{ByteBudget, json_bytes};
+
 /// How many questions a tool may ask at once, and how many a client is asked at once
 /// while one request of it goes on.
 pub(crate) const MAX_QUESTIONS: usize = 32;
 /// How many questions a client is asked for one request of it.
 pub(crate) const MAX_ASKED: usize = 1_000;
+/// The maximum size of the questions that one request of a client holds at a time, as JSON:
+/// those that the client has not answered, and those that wait for their turn.
+pub(crate) const MAX_WAITING_BYTES: usize = 8 << 20;
 
 /// What a client can be asked for, by the names of its capabilities.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
@@ -95,12 +100,15 @@ struct Asked {
     asked: AtomicUsize,
     /// A permit for each question that it can be asked now.
     turns: Semaphore,
+    /// The bytes of the questions that are open or wait for their turn.
+    waiting: ByteBudget,
 }
 
 /// The turn of a question, which no more than a few have at once.
 pub(crate) struct Turn<'c> {
     client: &'c Asked,
     _permit: Option<SemaphorePermit<'c>>,
+    _bytes: SemaphorePermit<'c>,
 }
 
 /// A question on its way. Dropped, it is withdrawn.
@@ -170,7 +178,8 @@ impl LiveClient {
         can.then(|| {
             let (peer, request) = (peer.clone(), request.clone());
             let (asked, turns) = (AtomicUsize::new(0), Semaphore::new(MAX_QUESTIONS));
-            Self(Arc::new(Asked { peer, request, capabilities, asked, turns }))
+            let waiting = ByteBudget::new(MAX_WAITING_BYTES);
+            Self(Arc::new(Asked { peer, request, capabilities, asked, turns, waiting }))
         })
     }
 
@@ -204,7 +213,7 @@ impl LiveClient {
         if let Some(capability) = self.abilities().lacks(&request) {
             return Err(unanswered(format!("the client does not declare `{capability}`")));
         }
-        let turn = self.turn().await.map_err(unanswered)?;
+        let turn = self.turn(&request).await.map_err(unanswered)?;
         turn.answer(request).await.map_err(|error| match error {
             ServiceError::McpError(error) => error,
             ServiceError::UnexpectedResponse => unanswered("the client gave an invalid answer"),
@@ -216,13 +225,18 @@ impl LiveClient {
     ///
     /// # Errors
     ///
-    /// Returns that there were too many, in words that are fit for a client.
-    pub(crate) async fn turn(&self) -> Result<Turn<'_>, String> {
-        if self.0.asked.fetch_add(1, Ordering::Relaxed) >= MAX_ASKED {
+    /// Returns a message for the client if there were too many questions, or if those that
+    /// wait are too large together.
+    pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
+        let Asked { asked, turns, waiting, .. } = &*self.0;
+        if asked.fetch_add(1, Ordering::Relaxed) >= MAX_ASKED {
             return Err(too_many());
         }
-        // It is never closed.
-        Ok(Turn { client: &self.0, _permit: self.0.turns.acquire().await.ok() })
+        let bytes = waiting.reserve(json_bytes(question)).ok_or_else(|| {
+            format!("the open questions of one request have more than {MAX_WAITING_BYTES} bytes")
+        })?;
+        // The semaphore is never closed.
+        Ok(Turn { client: &self.0, _permit: turns.acquire().await.ok(), _bytes: bytes })
     }
 }
 

@@ -118,6 +118,31 @@ impl Curious {
     }
 }
 
+impl Curious {
+    /// Asks a question that has more than this many bytes; returns the error.
+    async fn ask_at_length(&self, bytes: usize, cx: &RequestContext<RoleServer>) -> String {
+        let schema = ElicitationSchema::new(Default::default());
+        let params = ElicitRequestParams::FormElicitationParams {
+            meta: None,
+            message: "?".repeat(bytes),
+            requested_schema: schema,
+        };
+        match cx.peer.create_elicitation(params).await {
+            Err(ServiceError::McpError(error)) => error.message.into_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// Asks 20 questions of almost 1 MiB at once.
+    async fn flood(&self, cx: &RequestContext<RoleServer>) {
+        let asking = (0..20).map(|_| async {
+            let refused = self.ask_at_length((1 << 20) - 1000, cx).await;
+            self.log.note(refused);
+        });
+        futures::future::join_all(asking).await;
+    }
+}
+
 #[expect(deprecated, reason = "servers still sample and list roots")]
 impl ServerHandler for Curious {
     fn get_info(&self) -> ServerConfig {
@@ -173,6 +198,11 @@ impl ServerHandler for Curious {
                 let params = CreateMessageRequestParams::new(Vec::new(), 1);
                 format!("{:?}", cx.peer.create_message(params).await.map(|it| it.model))
             }
+            "floods" => {
+                self.flood(&cx).await;
+                "flooded".to_owned()
+            }
+            "asks_at_length" => self.ask_at_length(1 << 20, &cx).await,
             "roots" => format!("{:?}", cx.peer.list_roots().await.map(|it| it.roots.len())),
             "seen" => serde_json::to_string(&cx.client_capabilities()).unwrap(),
             "modes" => format!("{:?}", cx.peer.supported_elicitation_modes()),
@@ -679,6 +709,38 @@ async fn a_server_that_is_never_content_is_given_up() {
     let error = connection.outcome("never_content").await;
     assert_eq!(error, "-32603: `tools/call` asked again after 10 answers");
     assert_eq!(curious.log.lines().len(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn question_of_an_older_server_has_a_maximum_size() {
+    let person = Person::who(Says::Blue);
+    let connection = Behind::OlderRemote.connect(&Curious::default(), person, Era::Legacy).await;
+    let refused = "a question has more than 1048576 bytes";
+    assert_eq!(connection.outcome("asks_at_length").await, refused);
+    assert_eq!(connection.log().lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_questions_of_a_request_have_a_maximum_size_together() {
+    let curious = Curious::default();
+    let person = Person::who(Says::Nothing);
+    let connection = Behind::OlderRemote.connect(&curious, person, Era::Legacy).await;
+    let refused = "the open questions of one request have more than 8388608 bytes";
+    let count = |log: &Log, is_meant: fn(&str) -> bool| {
+        log.lines().iter().filter(|line| is_meant(line)).count()
+    };
+    // Again after a cancelled call: its questions are withdrawn and count no more.
+    for calls in 1..=2 {
+        let handle = connection.call("floods").await;
+        until(async || {
+            curious.log.lines().iter().filter(|line| *line == refused).count() == 12 * calls
+        })
+        .await;
+        until(async || count(connection.log(), |line| line.starts_with("asked")) == 8 * calls)
+            .await;
+        handle.cancel(None).await.unwrap();
+        until(async || count(connection.log(), |line| line == "withdrawn") == 8 * calls).await;
+    }
 }
 
 // === ends ===

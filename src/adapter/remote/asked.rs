@@ -11,18 +11,28 @@ use rmcp::{
     model::{ClientRequest, ClientResult, ErrorData, InputRequest, RequestId},
     service::{InboundStreamOrigin, RequestContext},
 };
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use crate::message::client::{LiveClient, may_ask, unanswered};
+use super::call::MAX_QUESTION_BYTES;
+use crate::{
+    message::client::{LiveClient, may_ask, unanswered},
+    room::{ByteBudget, json_bytes},
+};
+
+/// The maximum size of the unanswered questions of one older server, as JSON, whichever
+/// clients they are for.
+const MAX_OPEN_BYTES: usize = 32 << 20;
 
 /// The calls on their way over a connection, each of which may make the server ask
 /// for something.
-#[derive(Default)]
 pub(super) struct Calls {
     /// Held from before a call is sent until its id is known: a server can be
     /// faster than we are.
     registering: tokio::sync::Mutex<()>,
     by_id: Mutex<HashMap<RequestId, Call>>,
+    /// The bytes of the questions that are not answered yet.
+    open: ByteBudget,
 }
 
 /// A call on its way. Dropped, it is over, and what was asked for it is withdrawn.
@@ -57,6 +67,17 @@ impl Calls {
         Some(Registering { calls: self, _held: self.registering.lock().await })
     }
 
+    /// Reserves the bytes of a question until it is answered or withdrawn.
+    fn reserve(&self, bytes: usize) -> Result<SemaphorePermit<'_>, ErrorData> {
+        if bytes > MAX_QUESTION_BYTES {
+            let why = format!("a question has more than {MAX_QUESTION_BYTES} bytes");
+            return Err(unanswered(why));
+        }
+        self.open.reserve(bytes).ok_or_else(|| {
+            unanswered(format!("the open questions have more than {MAX_OPEN_BYTES} bytes"))
+        })
+    }
+
     /// Puts what a server asks to the client whose call it asks for, as long as that
     /// goes on and the server wants to know.
     pub(super) async fn relay(
@@ -64,6 +85,7 @@ impl Calls {
         request: InputRequest,
         context: &RequestContext<RoleClient>,
     ) -> Result<ClientResult, ErrorData> {
+        let _reserved = self.reserve(json_bytes(&request))?;
         let (client, over) = {
             let _registering = self.registering.lock().await;
             self.asked(context.extensions.get()).map_err(unanswered)?
@@ -113,6 +135,16 @@ impl Calls {
     }
 }
 
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            registering: tokio::sync::Mutex::default(),
+            by_id: Mutex::default(),
+            open: ByteBudget::new(MAX_OPEN_BYTES),
+        }
+    }
+}
+
 // === impl Registering ===
 
 impl Registering<'_> {
@@ -133,5 +165,24 @@ impl Drop for CallOnItsWay {
         if let Some(call) = call {
             call.over.cancel();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_questions_of_a_server_share_a_limit_of_bytes() {
+        let calls = Calls::default();
+        let open: Vec<_> = (0..MAX_OPEN_BYTES / MAX_QUESTION_BYTES)
+            .map(|_| calls.reserve(MAX_QUESTION_BYTES).unwrap())
+            .collect();
+        let refused = calls.reserve(1).unwrap_err();
+        assert_eq!(refused.message, "the open questions have more than 33554432 bytes");
+        drop(open);
+        assert!(calls.reserve(1).is_ok());
+        let refused = calls.reserve(MAX_QUESTION_BYTES + 1).unwrap_err();
+        assert_eq!(refused.message, "a question has more than 1048576 bytes");
     }
 }

@@ -11,8 +11,8 @@ use rmcp::model::SubscribeRequest;
 use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
-        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, InputRequest,
-        InputRequiredResult, ProgressNotificationParam, RequestId, RequestMetaObject, ServerResult,
+        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, InputRequiredResult,
+        ProgressNotificationParam, RequestId, RequestMetaObject, ServerResult,
         SubscribeRequestParams,
     },
     service::{PeerRequestOptions, RequestHandle},
@@ -37,6 +37,7 @@ use crate::{
         client::{ASKABLE, LiveClient, MAX_QUESTIONS, may_ask, missing_capability},
         expected,
     },
+    room::json_bytes,
 };
 
 /// What travels in `_meta` from caller to server whoever the two are: the trace.
@@ -185,7 +186,7 @@ impl Connection {
             return Err("it asks too many questions at once");
         }
         let state = asks.request_state.as_ref().map_or(0, String::len);
-        let bytes = asked().map(|(key, request)| key.len() + bytes_of_question(request));
+        let bytes = asked().map(|(key, request)| key.len() + json_bytes(request));
         if bytes.sum::<usize>() + state > MAX_QUESTION_BYTES {
             return Err("its questions are too large");
         }
@@ -385,11 +386,6 @@ impl Tokens {
     pub(super) fn len(&self) -> Option<usize> {
         self.routes.try_lock().ok().map(|routes| routes.len())
     }
-}
-
-/// How many bytes a question has as JSON.
-pub(super) fn bytes_of_question(request: &InputRequest) -> usize {
-    serde_json::to_vec(request).map_or(usize::MAX, |json| json.len())
 }
 
 /// The request to be told when a resource changes.

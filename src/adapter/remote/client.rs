@@ -12,11 +12,7 @@ use rmcp::{
     service::{NotificationContext, RequestContext},
 };
 
-use super::{
-    asked::Calls,
-    call::{MAX_QUESTION_BYTES, Tokens, bytes_of_question},
-    state::Remote,
-};
+use super::{asked::Calls, call::Tokens, state::Remote};
 use crate::message::client::unanswered;
 
 /// What a server finds at our end of its connection.
@@ -74,9 +70,6 @@ impl ClientHandler for Client {
             return Err(unanswered("nobody can be asked here"));
         }
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
-        if bytes_of_question(&request) > MAX_QUESTION_BYTES {
-            return Err(unanswered("the question is too large"));
-        }
         match self.calls.relay(request, &context).await? {
             ClientResult::ElicitResult(result) => Ok(result),
             _ => Err(unanswered("the client gave an invalid answer")),
