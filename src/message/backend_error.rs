@@ -29,7 +29,8 @@ pub enum BackendErrorKind {
     /// It does not know the method.
     ///
     /// Not a JSON-RPC error of that code, which a client would take for being
-    /// about the server that it talks to.
+    /// about the server that it talks to. A list that the backend does not offer is
+    /// a [`Reply`](super::Reply) with that error instead, as of a handler in this process.
     Unsupported,
     /// Anything else.
     Failed,

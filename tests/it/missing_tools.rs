@@ -11,7 +11,7 @@ use mcp_composite::{
 };
 use rmcp::{ErrorData, RoleServer, ServerHandler, model::*, service::RequestContext};
 use serde_json::json;
-use tower::{BoxError, Layer, Service, ServiceExt};
+use tower::{BoxError, Layer, Service, ServiceExt, util::BoxCloneSyncService};
 
 use crate::support::capture_logs;
 
@@ -31,6 +31,31 @@ impl ServerHandler for Prompts {
     ) -> Result<ListPromptsResult, ErrorData> {
         Ok(ListPromptsResult::with_all_items(vec![Prompt::new("greet", Some("Greets"), None)]))
     }
+}
+
+/// The handler behind a connection.
+#[cfg(feature = "remote")]
+async fn remote() -> BoxCloneSyncService<Request, Reply, BoxError> {
+    use rmcp::ServiceExt as _;
+
+    let remote = mcp_composite::adapter::RemoteService::builder("far").transport(|| async {
+        let (near, far) = tokio::io::duplex(4096);
+        let serving = async { Prompts.serve(far).await.unwrap().waiting().await };
+        tokio::runtime::Handle::current().spawn(serving);
+        Ok::<_, std::io::Error>(near)
+    });
+    remote.connected().await.unwrap();
+    BoxCloneSyncService::new(remote.map_err(BoxError::from))
+}
+
+/// The handler in this process and behind a connection.
+async fn handlers() -> Vec<BoxCloneSyncService<Request, Reply, BoxError>> {
+    let in_process = HandlerService::new(Prompts).map_err(Into::into);
+    vec![
+        BoxCloneSyncService::new(in_process),
+        #[cfg(feature = "remote")]
+        remote().await,
+    ]
 }
 
 async fn list<S>(service: S) -> Reply
@@ -65,17 +90,21 @@ fn question() -> CompositeTool {
 
 #[tokio::test]
 async fn empty_stack_passes_method_not_found_through() {
+    for handler in handlers().await {
+        let reply = list(StackLayer::new().layer(handler)).await;
+        assert_eq!(reply.error().unwrap().code, ErrorCode::METHOD_NOT_FOUND);
+    }
     let service = StackLayer::new().layer(HandlerService::new(Prompts));
-    let reply = list(service.clone()).await;
-    assert_eq!(reply.error().unwrap().code, ErrorCode::METHOD_NOT_FOUND);
     assert_eq!(capabilities(service).await.tools, None);
 }
 
 #[tokio::test]
 async fn composite_is_listed_above_a_handler_without_tools() {
     let layer = CompositeLayer::new([question()]).unwrap();
+    for handler in handlers().await {
+        assert_eq!(names(&list(layer.layer(handler)).await), ["confirm"]);
+    }
     let service = layer.layer(HandlerService::new(Prompts));
-    assert_eq!(names(&list(service.clone()).await), ["confirm"]);
     assert!(capabilities(service).await.tools.is_some());
 }
 
@@ -83,8 +112,9 @@ async fn composite_is_listed_above_a_handler_without_tools() {
 async fn composite_with_missing_targets_leaves_an_empty_list() {
     let (logged, _guard) = capture_logs();
     let layer = CompositeLayer::new([CompositeTool::fan_out("both", "Both", ["a", "b"])]).unwrap();
-    let service = layer.layer(HandlerService::new(Prompts));
-    assert_eq!(names(&list(service).await), [""; 0]);
+    for handler in handlers().await {
+        assert_eq!(names(&list(layer.layer(handler)).await), [""; 0]);
+    }
     let logged = logged.text();
     assert!(logged.contains("composite `both` is not listed"), "{logged}");
     assert!(!logged.contains("method"), "the catalog is known: {logged}");
@@ -94,15 +124,21 @@ async fn composite_with_missing_targets_leaves_an_empty_list() {
 async fn functions_are_listed_above_a_handler_without_tools() {
     let tool = Tool::new("now", "The time", JsonObject::new());
     let functions = ToolSet::new([tool_fn(tool, async |_: JsonObject, _| "noon")]).unwrap();
-    let service = FunctionsLayer::new(functions).layer(HandlerService::new(Prompts));
-    assert_eq!(names(&list(service.clone()).await), ["now"]);
+    let layer = FunctionsLayer::new(functions);
+    for handler in handlers().await {
+        assert_eq!(names(&list(layer.layer(handler)).await), ["now"]);
+    }
+    let service = layer.layer(HandlerService::new(Prompts));
     assert!(capabilities(service).await.tools.is_some());
 }
 
 #[tokio::test]
 async fn search_mode_is_declared_above_a_handler_without_tools() {
-    let service = AdvertiseLayer::new().mode(Mode::Search).layer(HandlerService::new(Prompts));
-    assert_eq!(names(&list(service.clone()).await), ["search_tools", "call_tool"]);
+    let layer = AdvertiseLayer::new().mode(Mode::Search);
+    for handler in handlers().await {
+        assert_eq!(names(&list(layer.layer(handler)).await), ["search_tools", "call_tool"]);
+    }
+    let service = layer.layer(HandlerService::new(Prompts));
     assert!(capabilities(service).await.tools.is_some());
 }
 
@@ -110,9 +146,10 @@ async fn search_mode_is_declared_above_a_handler_without_tools() {
 async fn filter_by_annotation_refuses_calls_above_a_handler_without_tools() {
     let (logged, _guard) = capture_logs();
     let filter = FilterLayer::new().read_only_only(true);
-    let service = filter.layer(HandlerService::new(Prompts));
-    let reply = service.oneshot(Request::call_tool("x")).await.unwrap();
-    assert_eq!(reply.error().unwrap().code, ErrorCode::INVALID_PARAMS);
+    for handler in handlers().await {
+        let reply = filter.layer(handler).oneshot(Request::call_tool("x")).await.unwrap();
+        assert_eq!(reply.error().unwrap().code, ErrorCode::INVALID_PARAMS);
+    }
     let logged = logged.text();
     assert!(!logged.contains("are not known"), "{logged}");
 }

@@ -33,7 +33,7 @@ use crate::{
         routes::{Route, Routes},
     },
     message::{
-        BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Reply, Request,
+        BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Reply, Request, Subject,
         client::{ASKABLE, LiveClient, MAX_QUESTIONS, may_ask, missing_capability},
         expected,
     },
@@ -132,6 +132,7 @@ impl Connection {
 
     /// Sends a request and waits for its answer.
     pub(super) async fn call(&self, request: Request) -> Result<Reply, BackendError> {
+        let is_list = matches!(request.subject(), Subject::List(..));
         let (message, context) = request.into_parts();
         let is_expected = expected(&message);
         let method = message.method().to_owned();
@@ -166,6 +167,12 @@ impl Connection {
                     "a backend's answer is no result"
                 );
                 Ok(self.error("gave an invalid answer").into())
+            }
+            // A server without tools, for example, as a wrapped handler without them replies.
+            Err(ServiceError::McpError(error))
+                if is_list && error.code == ErrorCode::METHOD_NOT_FOUND =>
+            {
+                Ok(Reply::method_not_found(method))
             }
             Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => {
                 Err(BackendError::new(self.about.name.clone(), BackendErrorKind::Unsupported))
