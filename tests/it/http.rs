@@ -4,11 +4,15 @@ use std::{
     fmt::Write as _,
     future,
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use axum::serve::ListenerExt;
+use futures::future::join_all;
 use mcp_composite::{
     adapter::ServeService,
     changes::Changes,
@@ -497,6 +501,48 @@ async fn headers_of_the_first_call_after_a_change_are_checked() {
     let answer = read(server.post("tools/call", call, &[]).await).await;
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("-32020"), "{answer}");
     assert!(answer.contains("Mcp-Param-Region"), "{answer}");
+}
+
+/// A client that invents names does not cause a listing for each call.
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn calls_of_unknown_tools_share_a_listing() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = lists.clone();
+    let service = service_fn(move |request: Request| {
+        let reply = match request.method() {
+            "tools/list" => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Reply::from(ListToolsResult::with_all_items(vec![tool("fine")]))
+            }
+            _ => Reply::from(CallToolResult::structured(json!({}))),
+        };
+        future::ready(Ok::<_, BoxError>(reply))
+    });
+    let changes = Changes::default();
+    let served = ServeService::new(service, ServerConfig::default()).changes(changes.clone());
+    let server = serve(served, true).await;
+    let begun = tokio::time::Instant::now();
+    let call = async |number: usize, headers: &[_]| {
+        let call = json!({ "name": format!("invented_{number}"), "arguments": {} });
+        let answer = read(server.post("tools/call", call, headers).await).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    };
+    let counted = || lists.load(Ordering::Relaxed);
+    // One more for each second that the calls take.
+    let allowed = |lists: usize| lists + usize::try_from(begun.elapsed().as_secs()).unwrap();
+
+    join_all((0..20).map(|number| call(number, &[]))).await;
+    assert!((1..=allowed(1)).contains(&counted()), "{} listings", counted());
+
+    // Clients with other credentials may see other tools, and changed tools are others.
+    let before = counted();
+    call(0, &[("Authorization", "Bearer other")]).await;
+    assert!(counted() > before);
+    changes.tools().bump();
+    let before = counted();
+    join_all((0..20).map(|number| call(number, &[]))).await;
+    assert!((before + 1..=before + allowed(1)).contains(&counted()), "{} listings", counted());
 }
 
 #[tokio::test]

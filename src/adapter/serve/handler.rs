@@ -37,7 +37,7 @@ use super::{
     failure::{caught, mismatch},
 };
 #[cfg(feature = "http")]
-use super::{changes::PROGRESS_TOKEN, param_headers};
+use super::{changes::PROGRESS_TOKEN, param_headers, tools::Search};
 use crate::{
     adapter,
     message::{Reply, Request, is_of_protocol},
@@ -371,7 +371,9 @@ where
     ///
     /// A tool that is not known is looked for first among those that this client is shown.
     /// One that is not found there is not checked, and no call fails because tools cannot
-    /// be listed: the client cannot have seen an annotation either.
+    /// be listed: the client cannot have seen an annotation either. Calls of unknown tools
+    /// that come at the same time share one listing, and for a second after it the tools
+    /// are not listed again unless they have changed.
     #[cfg(feature = "http")]
     async fn check_headers(
         &self,
@@ -381,7 +383,20 @@ where
     ) -> Result<(), ErrorData> {
         let is_known = || self.shared.tools.knows(&call.name, self.tools_epoch());
         if !is_known() {
-            let listed = catalog::in_time(self.list_tools_until(is_known, context)).await;
+            let view = self.shared.searches.view(headers);
+            let listing = async {
+                let mut last = view.lock().await;
+                let epoch = self.tools_epoch();
+                if is_known() || last.as_ref().is_some_and(|last| last.suffices(epoch)) {
+                    return Ok(());
+                }
+                let listed = self.list_tools_until(is_known, context).await;
+                if !is_known() {
+                    *last = Some(Search::new(epoch));
+                }
+                listed
+            };
+            let listed = catalog::in_time(listing).await;
             if let Some(Err(error)) = listed {
                 tracing::debug!(error = &*error.message, "headers of a call cannot be checked");
             }

@@ -30,6 +30,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::describe::Describe;
+#[cfg(feature = "http")]
+use self::tools::Searches;
 use self::{
     aside::Aside,
     changes::{Changing, Connection},
@@ -70,6 +72,8 @@ struct Shared<S> {
     aside: Arc<dyn Aside>,
     opening: Opening,
     tools: ListedTools,
+    #[cfg(feature = "http")]
+    searches: Searches,
 }
 
 /// Who answers `initialize`, `server/discover` and `ping`.
@@ -114,7 +118,14 @@ impl<S> ServeService<S> {
     fn over(service: S, aside: Arc<dyn Aside>, opening: Opening) -> Self {
         let tools = ListedTools::default();
         Self {
-            shared: Arc::new(Shared { service: Mutex::new(service), aside, opening, tools }),
+            shared: Arc::new(Shared {
+                service: Mutex::new(service),
+                aside,
+                opening,
+                tools: ListedTools::default(),
+                #[cfg(feature = "http")]
+                searches: Searches::default(),
+            }),
             changing: None,
             connection: Connection::default(),
         }

@@ -5,9 +5,17 @@ use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
 };
+#[cfg(feature = "http")]
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Mutex,
+    time::Duration,
+};
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
+#[cfg(feature = "http")]
+use tokio::time::Instant;
 
 use crate::room::{Room, json_bytes};
 
@@ -17,6 +25,12 @@ const MOST_TOOLS: usize = 10_000;
 const MAX_NAME: usize = 1 << 10;
 /// How large those with annotations may be together, as JSON.
 const MAX_ANNOTATED: usize = 16 << 20;
+/// How long a view of the tools is not listed again for calls of tools that it lacked.
+#[cfg(feature = "http")]
+const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How many views are listed separately; calls from others share one.
+#[cfg(feature = "http")]
+const MOST_VIEWS: usize = 100;
 /// The annotation of a property that clients repeat in a header (SEP-2243).
 pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
@@ -24,7 +38,8 @@ pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 ///
 /// rmcp asks for a tool without waiting, so only what has passed can be known. With the
 /// feature `http`, a call of a tool that is not known lists the tools first, as its
-/// caller would, and is checked then: see `ServeService::check_headers`.
+/// caller would, and is checked then, at most once a second: see
+/// `ServeService::check_headers`.
 ///
 /// rmcp looks at nothing but the annotations of the schema. Most tools have none,
 /// and of those only the name is kept, since they need not be looked at again.
@@ -53,6 +68,73 @@ struct Listed {
 struct Annotated {
     tool: Tool,
     bytes: usize,
+}
+
+/// The latest listings for calls of unknown tools, by view.
+///
+/// Clients can see different tools, so clients with different credentials have views of
+/// their own. A client that invents names, or credentials too, causes at most one listing a
+/// second per view.
+#[cfg(feature = "http")]
+#[derive(Default)]
+pub(super) struct Searches {
+    by_credentials: Mutex<HashMap<u64, (Instant, View)>>,
+    others: View,
+    hasher: RandomState,
+}
+
+/// The latest listing of a view. Locked while the view is listed, so that calls at the same
+/// time share one listing; if the call that lists is dropped, the next one takes over.
+#[cfg(feature = "http")]
+pub(super) type View = Arc<tokio::sync::Mutex<Option<Search>>>;
+
+/// A listing of all tools that did not contain the wanted one.
+#[cfg(feature = "http")]
+pub(super) struct Search {
+    epoch: u64,
+    at: Instant,
+}
+
+// === impl Searches ===
+
+#[cfg(feature = "http")]
+impl Searches {
+    /// Returns the view of the clients with these credentials.
+    pub(super) fn view(&self, headers: &http::HeaderMap) -> View {
+        let Some(credentials) = headers.get(http::header::AUTHORIZATION) else {
+            return self.others.clone();
+        };
+        let key = self.hasher.hash_one(credentials.as_bytes());
+        let now = Instant::now();
+        let mut views = self.by_credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((used, view)) = views.get_mut(&key) {
+            *used = now;
+            return view.clone();
+        }
+        if views.len() >= MOST_VIEWS {
+            views.retain(|_, (used, _)| now.duration_since(*used) < LIST_AGAIN_AFTER);
+        }
+        if views.len() >= MOST_VIEWS {
+            return self.others.clone();
+        }
+        let view = View::default();
+        views.insert(key, (now, view.clone()));
+        view
+    }
+}
+
+// === impl Search ===
+
+#[cfg(feature = "http")]
+impl Search {
+    pub(super) fn new(epoch: u64) -> Self {
+        Self { epoch, at: Instant::now() }
+    }
+
+    /// Returns `true` if the tools need not be listed again yet.
+    pub(super) fn suffices(&self, epoch: u64) -> bool {
+        self.epoch == epoch && self.at.elapsed() < LIST_AGAIN_AFTER
+    }
 }
 
 // === impl ListedTools ===
@@ -146,4 +228,36 @@ fn is_annotated(tool: &Tool) -> bool {
         })
     }
     properties_of(&tool.input_schema)
+}
+
+#[cfg(all(test, feature = "http"))]
+mod tests {
+    use http::{HeaderMap, header::AUTHORIZATION};
+
+    use super::*;
+
+    fn with(credentials: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, credentials.parse().unwrap())])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn views_beyond_the_limit_share_one() {
+        let searches = Searches::default();
+        let others = searches.view(&HeaderMap::new());
+        let views: Vec<_> =
+            (0..MOST_VIEWS).map(|number| searches.view(&with(&number.to_string()))).collect();
+        assert!(Arc::ptr_eq(&views[0], &searches.view(&with("0"))));
+        assert!(!views.iter().any(|view| Arc::ptr_eq(view, &others)));
+        assert!(Arc::ptr_eq(&others, &searches.view(&with("more"))));
+        tokio::time::advance(LIST_AGAIN_AFTER).await;
+        assert!(!Arc::ptr_eq(&others, &searches.view(&with("more"))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listing_suffices_for_a_second_of_its_epoch() {
+        let search = Search::new(7);
+        assert!(search.suffices(7) && !search.suffices(8));
+        tokio::time::advance(LIST_AGAIN_AFTER).await;
+        assert!(!search.suffices(7));
+    }
 }
