@@ -82,6 +82,8 @@ mod run_limits;
 mod scripted;
 mod security;
 mod serve;
+#[cfg(feature = "remote")]
+mod skills;
 mod soak;
 mod stack;
 mod states;
