@@ -109,6 +109,10 @@ bench-state *filter:
 bench-remote *filter:
     cargo bench --all-features --bench remote -- {{filter}}
 
+# Time a call over HTTP through a gateway beside a direct one.
+bench-gateway *filter:
+    cargo bench --all-features --bench gateway -- {{filter}}
+
 # Time the same fan-outs beside mcp-proxy.
 peers *filter:
     cargo bench --manifest-path benches/peers/Cargo.toml -- {{filter}}

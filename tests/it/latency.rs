@@ -9,7 +9,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{releases::Releases, replicas::gateway, support::soon};
+use crate::{releases::Releases, replicas::gateway_of, support::soon};
 
 const KEY: &str = "one key of at least 32 bytes for all";
 /// Linux delays an acknowledgement by 40 ms; an answer that waits for it takes longer.
@@ -117,21 +117,68 @@ impl Connection {
     }
 }
 
+/// A backend, and a composite that reports progress after its first step.
+const CONFIG: &str = r#"
+[[backends]]
+name = "releases"
+url = "${RELEASES_URL}"
+
+[[composite_tools]]
+name = "twice"
+description = "Looks up a release twice"
+strategy = "workflow"
+
+[[composite_tools.steps]]
+id = "one"
+tool = "releases/get_release"
+arguments = { service = "$input.service" }
+
+[[composite_tools.steps]]
+id = "two"
+tool = "releases/get_release"
+arguments = { service = "{{ input.service }} {{ steps.one.output.version }}" }
+"#;
+
+/// Sends a message many times, and checks that at least half of the answers are fast.
+async fn measure(connection: &mut Connection, what: &str, message: &Value, expected: &[&str]) {
+    let mut taken = Vec::new();
+    for id in 1..=CALLS {
+        let begun = Instant::now();
+        let mut message = message.clone();
+        message["id"] = json!(id);
+        let answer = connection.send(message).await;
+        taken.push(begun.elapsed());
+        for expected in expected {
+            assert!(answer.contains(expected), "{what}: {answer}");
+        }
+    }
+    taken.sort();
+    assert!(taken[CALLS / 2] < DELAYED, "{what}, modern: {}: {taken:?}", connection.modern);
+}
+
 #[tokio::test]
 async fn answers_wait_for_no_delayed_acknowledgement() {
     let releases = Releases::default().serve().await.unwrap();
-    let (_process, _reading, url) = gateway(&releases.url, KEY, &[]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, CONFIG).unwrap();
+    let file = file.to_str().unwrap();
+    let (_process, _reading, url) = gateway_of(file, &releases.url, KEY, &[]).await;
+    let call = |name: &str| {
+        let params = json!({ "name": name, "arguments": { "service": "shop" } });
+        json!({ "method": "tools/call", "params": params })
+    };
     for modern in [false, true] {
         let mut connection = Connection::open(&url, modern).await;
-        let mut taken = Vec::new();
-        for id in 1..=CALLS {
-            let begun = Instant::now();
-            let message = json!({ "id": id, "method": "tools/list" });
-            let answer = connection.send(message).await;
-            taken.push(begun.elapsed());
-            assert!(answer.contains("deploy_with_approval"), "{answer}");
-        }
-        taken.sort();
-        assert!(taken[CALLS / 2] < DELAYED, "modern: {modern}: {taken:?}");
+        let list = json!({ "method": "tools/list" });
+        measure(&mut connection, "a list that is kept", &list, &["get_release"]).await;
+        let through = call("releases_get_release");
+        measure(&mut connection, "a call of a backend", &through, &["1.4.0"]).await;
     }
+    // The notification comes first, so the answer is a stream.
+    let mut connection = Connection::open(&url, true).await;
+    let mut reporting = call("twice");
+    reporting["params"]["_meta"] = json!({ "progressToken": "steps" });
+    let expected = ["notifications/progress", "1.4.0", "data:"];
+    measure(&mut connection, "a call that reports progress", &reporting, &expected).await;
 }

@@ -73,8 +73,18 @@ pub(crate) async fn gateway(
     key: &str,
     options: &[&str],
 ) -> (Child, JoinSet<()>, String) {
+    gateway_of(FILE, releases, key, options).await
+}
+
+/// The same with another config file.
+pub(crate) async fn gateway_of(
+    file: &str,
+    releases: &str,
+    key: &str,
+    options: &[&str],
+) -> (Child, JoinSet<()>, String) {
     let mut command = Command::new(example("gateway"));
-    command.args([FILE, "--http", "127.0.0.1:0"]).args(options).env_remove("RUST_LOG");
+    command.args([file, "--http", "127.0.0.1:0"]).args(options).env_remove("RUST_LOG");
     command.env("RELEASES_URL", releases).env("STATE_KEY", key);
     let mut process = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
