@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Account, Progress, Tracing,
+    Account, Logs, Progress, Tracing,
     client::{ASKABLE, Abilities, LiveClient},
     delegation::Delegation,
 };
@@ -35,6 +35,7 @@ pub struct Context {
     pub(crate) cancellation: Option<CancellationToken>,
     pub(crate) peer: Option<Peer<RoleServer>>,
     pub(crate) progress: Option<Progress>,
+    pub(crate) logs: Option<Logs>,
     /// The client, if it was found that it can be asked meanwhile.
     pub(super) live_client: Option<LiveClient>,
     pub(super) delegation: Delegation,
@@ -134,6 +135,14 @@ impl Context {
         self.progress = Some(progress);
     }
 
+    /// Where to send log messages about the request, if the client receives them.
+    ///
+    /// A branch of a composite has none, since a message does not say which branch it is of.
+    #[must_use]
+    pub const fn logs(&self) -> Option<&Logs> {
+        self.logs.as_ref()
+    }
+
     /// What the client can be asked for.
     ///
     /// A client of 2026-07-28, and whoever calls in code, says so in `_meta`; an
@@ -202,6 +211,7 @@ impl Context {
             cancellation: self.cancellation.clone(),
             peer: None,
             progress,
+            logs: None,
             live_client: self.live_client.clone(),
             delegation: self.delegation.clone(),
             tracing: self.tracing.clone(),
@@ -238,6 +248,7 @@ impl Default for Context {
             cancellation: None,
             peer: None,
             progress: None,
+            logs: None,
             live_client: None,
             delegation: Delegation::default(),
             tracing: None,
@@ -256,6 +267,7 @@ impl From<RequestContext<RoleServer>> for Context {
             cancellation: Some(context.ct),
             peer: Some(context.peer),
             progress: None,
+            logs: None,
             live_client: None,
             delegation: Delegation::default(),
             tracing: None,

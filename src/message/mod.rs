@@ -50,6 +50,7 @@ mod delegation;
 #[cfg(feature = "remote")]
 mod expected;
 mod items;
+mod logs;
 mod measure;
 mod progress;
 mod propagate;
@@ -69,8 +70,9 @@ pub(crate) use self::expected::expected;
 pub(crate) use self::{
     account::{Account, Charged, Hold},
     cause::{Cause, is_unsent},
+    logs::LogLevel,
     measure::{Bounds, MAX_LEVELS, is_deeper},
-    progress::{Labels, Parts},
+    progress::{Labels, Parts, Pump},
     propagate::Tracing,
     request::{is_of_protocol, known_method},
     tally::Tally,
@@ -79,6 +81,7 @@ pub use self::{
     backend_error::{BackendError, BackendErrorKind},
     context::Context,
     items::ItemMut,
+    logs::Logs,
     progress::Progress,
     propagate::Propagate,
     refusal::{Refusal, Violation},

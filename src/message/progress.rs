@@ -12,13 +12,16 @@ use futures::{
     future::{BoxFuture, poll_fn},
     task::AtomicWaker,
 };
+#[expect(deprecated, reason = "older clients and servers log")]
+use rmcp::model::LoggingMessageNotification;
 use rmcp::{
     Peer, RoleServer,
-    model::{ProgressNotificationParam, ProgressToken},
+    model::{ProgressNotification, ProgressNotificationParam, ProgressToken, ServerNotification},
 };
 use tokio::time::Instant;
 
 pub(crate) use self::parts::{Labels, Parts};
+use super::Logs;
 
 /// How much more it is, in steps, to say something that is no step forward.
 const NUDGE: f64 = 1e-6;
@@ -68,9 +71,10 @@ struct Told {
     next: Option<ProgressNotificationParam>,
 }
 
-/// Sends a client what it is told of one request.
+/// Sends a client the progress and the log messages of one request.
 pub(crate) struct Pump {
-    client: Arc<Client>,
+    progress: Option<Arc<Client>>,
+    logs: Option<Logs>,
     peer: Peer<RoleServer>,
     sending: Option<BoxFuture<'static, ()>>,
 }
@@ -78,13 +82,11 @@ pub(crate) struct Pump {
 // === impl Progress ===
 
 impl Progress {
-    /// The progress of a request that came from this client with this token, and
-    /// what sends it.
-    pub(crate) fn new(token: ProgressToken, peer: Peer<RoleServer>) -> (Self, Pump) {
+    /// The progress of a request that came with this token; a [`Pump`] sends it.
+    pub(crate) fn new(token: ProgressToken) -> Self {
         let told = Told { last: None, reached: 0.0, nudges: 0, at: Instant::now(), next: None };
-        let client = Arc::new(Client { token, told: Mutex::new(told), pump: AtomicWaker::new() });
-        let pump = Pump { client: client.clone(), peer, sending: None };
-        (Self(Stream::Client(client)), pump)
+        let client = Client { token, told: Mutex::new(told), pump: AtomicWaker::new() };
+        Self(Stream::Client(Arc::new(client)))
     }
 
     /// Tells how far the request is, in any unit, and of how many if that is known.
@@ -220,10 +222,27 @@ impl Told {
 // === impl Pump ===
 
 impl Pump {
+    /// Sends the progress and the log messages of a request, if it has either.
+    pub(crate) fn new(
+        progress: Option<&Progress>,
+        logs: Option<&Logs>,
+        peer: Peer<RoleServer>,
+    ) -> Option<Self> {
+        let progress = progress.and_then(|progress| match &progress.0 {
+            Stream::Client(client) => Some(client.clone()),
+            Stream::Part { .. } => None,
+        });
+        let logs = logs.cloned();
+        if progress.is_none() && logs.is_none() {
+            return None;
+        }
+        Some(Self { progress, logs, peer, sending: None })
+    }
+
     /// Tells the client what there is to tell while the work goes on.
     ///
-    /// When the work is done, the last report is sent before this returns, so that
-    /// nothing comes after the answer.
+    /// When the work is done, the last report and all log messages are sent before this
+    /// returns, so that nothing comes after the answer.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);
@@ -231,18 +250,18 @@ impl Pump {
                 let output = work.as_mut().poll(cx);
                 if output.is_pending() {
                     // Whether a report is pending does not matter here: the task is registered for both.
-                    let _ = self.poll(cx);
+                    let _ = self.poll(cx, false);
                 }
                 output
             })
             .await
         };
-        poll_fn(|cx| self.poll(cx)).await;
+        poll_fn(|cx| self.poll(cx, true)).await;
         output
     }
 
-    /// Sends the pending report. Ready once no report is pending.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Sends the pending report and log messages. Ready once nothing is pending.
+    fn poll(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<()> {
         loop {
             match &mut self.sending {
                 Some(sending) => {
@@ -251,20 +270,36 @@ impl Pump {
                 }
                 None => {
                     // Before it looks, so that nothing is missed.
-                    self.client.pump.register(cx.waker());
-                    let Some(next) = self.client.with(|told| told.next.take()) else {
+                    let Some(next) = self.next(cx, is_answered) else {
                         return Poll::Ready(());
                     };
                     let peer = self.peer.clone();
                     let sending = async move {
-                        if let Err(error) = peer.notify_progress(next).await {
-                            tracing::debug!(%error, "the client was not told of progress");
+                        if let Err(error) = peer.send_notification(next).await {
+                            tracing::debug!(%error, "failed to send a notification of a request");
                         }
                     };
                     self.sending = Some(sending.boxed());
                 }
             }
         }
+    }
+}
+
+impl Pump {
+    /// The next notification to send; without one, the task is woken when there is one.
+    #[expect(deprecated, reason = "older clients and servers log")]
+    fn next(&self, cx: &Context<'_>, is_answered: bool) -> Option<ServerNotification> {
+        if let Some(client) = &self.progress {
+            client.pump.register(cx.waker());
+            if let Some(next) = client.with(|told| told.next.take()) {
+                return Some(ProgressNotification::new(next).into());
+            }
+        }
+        let logs = self.logs.as_ref()?;
+        logs.register(cx);
+        let next = logs.next(is_answered)?;
+        Some(LoggingMessageNotification::new(next).into())
     }
 }
 

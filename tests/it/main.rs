@@ -46,6 +46,8 @@ mod latency;
 mod leaks;
 mod limit;
 mod listing;
+#[cfg(feature = "remote")]
+mod logs;
 mod malformed;
 #[cfg(all(feature = "config", feature = "http", feature = "stdio"))]
 mod matrix;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use futures::FutureExt;
 #[expect(deprecated, reason = "older servers know no other")]
-use rmcp::model::SubscribeRequest;
+use rmcp::model::{LoggingLevel, SetLevelRequest, SetLevelRequestParams, SubscribeRequest};
 use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     asked::{CallOnItsWay, Calls},
+    logs::{LogRoute, LogRoutes},
     state::Remote,
     supervise::Session,
     tell::{About, ends_session, unsent},
@@ -33,7 +34,8 @@ use crate::{
         routes::{Route, Routes},
     },
     message::{
-        BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Reply, Request, Subject,
+        BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Logs, Reply, Request,
+        Subject,
         client::{ASKABLE, LiveClient, MAX_QUESTIONS, may_ask, missing_capability},
         expected,
     },
@@ -66,6 +68,8 @@ pub(super) struct Connection {
     elicitation: bool,
     /// Whether our end says that nothing can be asked for.
     declares_nothing: bool,
+    /// Whether the server declares that it sends log messages.
+    logs: bool,
     /// The keys of `_meta` that are passed on beside the trace.
     passed_meta: Arc<[String]>,
     /// Weak, since it has the connection.
@@ -82,6 +86,8 @@ pub(super) struct Tokens {
     /// Locked from before a request is sent until its token is known: a server can
     /// be faster than we are.
     routes: Mutex<Arc<Routes>>,
+    /// The clients that receive the log messages of the server.
+    pub(super) logs: Arc<LogRoutes>,
 }
 
 /// A request on its way. Dropped, it is cancelled at the server.
@@ -93,6 +99,8 @@ struct Pending<'c> {
     answered: bool,
     /// Held as long as progress may come.
     _route: Option<Route>,
+    /// Held as long as log messages may come.
+    _logs: LogRoute,
 }
 
 // === impl Connection ===
@@ -114,7 +122,9 @@ impl Connection {
         tokens: Arc<Tokens>,
         gone: CancellationToken,
     ) -> Self {
-        let modern = peer.peer_info().is_some_and(|info| is_modern(&info.protocol_version));
+        let info = peer.peer_info();
+        let modern = info.as_ref().is_some_and(|info| is_modern(&info.protocol_version));
+        let logs = info.is_some_and(|info| info.capabilities.logging.is_some());
         Self {
             about: remote.about.clone(),
             peer,
@@ -124,6 +134,7 @@ impl Connection {
             calls: None,
             elicitation: remote.elicitation,
             declares_nothing: false,
+            logs,
             passed_meta: remote.passed_meta.clone(),
             remote: Arc::downgrade(remote),
             has_failed: AtomicBool::new(false),
@@ -211,6 +222,7 @@ impl Connection {
             Some(calls) => calls.registering(&message).await,
             None => None,
         };
+        let logs = self.tokens.logs.open(context.logs(), &self.about);
         let mut route = None;
         let sent = match context.progress() {
             None => self.peer.send_request_with_option(message, options).await,
@@ -228,7 +240,14 @@ impl Connection {
                 let _asked_for = registering.map(|registering| {
                     registering.sent(handle.id.clone(), context.known_live_client().cloned())
                 });
-                Ok(Pending { connection: self, handle, _asked_for, answered: false, _route: route })
+                Ok(Pending {
+                    connection: self,
+                    handle,
+                    _asked_for,
+                    answered: false,
+                    _route: route,
+                    _logs: logs,
+                })
             }
             Err(error) => Err(self.failure(&error)),
         }
@@ -241,7 +260,12 @@ impl Connection {
         // An older caller has said what it can be asked for when it introduced itself.
         let live_client = context.known_live_client();
         // rmcp says by itself what our end declares, and copies all that is given to it.
-        if from.is_empty() && live_client.is_none() && (self.declares_nothing || !self.modern) {
+        let log_level = context.logs().filter(|_| self.modern && self.logs).map(Logs::level);
+        if from.is_empty()
+            && live_client.is_none()
+            && log_level.is_none()
+            && (self.declares_nothing || !self.modern)
+        {
             return None;
         }
         let passed = self.passed_meta.iter().map(String::as_str);
@@ -266,7 +290,11 @@ impl Connection {
                 meta.insert(CLIENT_CAPABILITIES.to_owned(), Value::Object(relayed));
             }
         }
-        if meta.is_empty() { None } else { Some(RequestMetaObject::from(meta)) }
+        let mut meta = RequestMetaObject::from(meta);
+        if let Some(level) = log_level {
+            meta.set_log_level(level);
+        }
+        Some(meta).filter(|meta| !meta.is_empty())
     }
 
     /// Puts a server's JSON-RPC error into words for a caller.
@@ -399,6 +427,12 @@ impl Tokens {
 #[expect(deprecated, reason = "older servers know no other")]
 pub(super) fn subscribe(uri: impl Into<String>) -> SubscribeRequest {
     SubscribeRequest::new(SubscribeRequestParams::new(uri))
+}
+
+/// The request to set the log level.
+#[expect(deprecated, reason = "older servers know no other")]
+pub(super) fn set_level(level: LoggingLevel) -> SetLevelRequest {
+    SetLevelRequest::new(SetLevelRequestParams::new(level))
 }
 
 /// Takes the server's name off its result: whoever serves the result has its own.

@@ -35,8 +35,12 @@
 //!   forgotten a session, is asked whether it still answers; if not, the connection
 //!   is lost.
 //!
+//! - *Log messages* of the server during requests of a single client are relayed to that
+//!   client, from the level that the client has set; others are only logged here. The
+//!   clients share the connection, so the server is set to the lowest of their levels.
+//!
 //! An older server is told that it may ask a person and nothing else of what
-//! clients can do. Its log messages are logged here.
+//! clients can do.
 //!
 //! # Examples
 //!
@@ -85,6 +89,7 @@ mod client;
 #[cfg(feature = "http")]
 pub mod http;
 mod last_words;
+mod logs;
 mod paced_epoch;
 mod state;
 #[cfg(feature = "stdio")]
@@ -103,7 +108,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
-use rmcp::model::{SubscribeRequest, UnsubscribeRequest};
+use rmcp::model::{LoggingLevel, SetLevelRequest, SubscribeRequest, UnsubscribeRequest};
 use rmcp::{
     Peer, RoleClient,
     model::{ClientRequest, EmptyResult, ErrorData, ServerPeerInfo, ServerResult},
@@ -125,7 +130,7 @@ use self::{
 use crate::{
     adapter::secrets::Secrets,
     changes::Changes,
-    message::{BackendError, Reply, Request},
+    message::{BackendError, Context, Logs, Reply, Request},
 };
 
 /// How long an attempt to connect may take if nothing else is set.
@@ -253,10 +258,12 @@ impl RemoteService {
     }
 
     /// Listens to the resources that are listened to at another server, whose place
-    /// this one takes.
+    /// this one takes, and sets its log level.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn subscribe_like(&self, other: &Self) {
+        self.0.remote.levels.copy(&other.0.remote.levels);
         self.0.remote.subscribed_like(&other.0.remote);
+        self.0.remote.subscribe_again.notify_one();
     }
 
     /// What ends the server, or waits for its end if nobody wants it any more.
@@ -452,8 +459,7 @@ impl Remote {
             // These are between two neighbours, and the server is a neighbour of ours.
             ClientRequest::InitializeRequest(_)
             | ClientRequest::DiscoverRequest(_)
-            | ClientRequest::SubscriptionsListenRequest(_)
-            | ClientRequest::SetLevelRequest(_) => {
+            | ClientRequest::SubscriptionsListenRequest(_) => {
                 Ok(Reply::method_not_found(request.method().to_owned()))
             }
             ClientRequest::PingRequest(_) => {
@@ -486,7 +492,39 @@ impl Remote {
                     Ok(ServerResult::EmptyResult(EmptyResult {}).into())
                 }
             }
+            ClientRequest::SetLevelRequest(SetLevelRequest { params, .. }) => {
+                self.set_level(params.level, request.context().logs()).await
+            }
             _ => self.connection().await?.call(request).await,
+        }
+    }
+
+    /// Sets the log level for one client. The clients share the connection, so the server
+    /// gets the lowest of their levels; a newer server gets the level with each request.
+    #[expect(deprecated, reason = "older clients use the deprecated methods")]
+    async fn set_level(
+        &self,
+        level: LoggingLevel,
+        client: Option<&Logs>,
+    ) -> Result<Reply, BackendError> {
+        let _sending = self.levels.sending.lock().await;
+        let set = match self.connection().await {
+            Ok(connection) if connection.modern => Ok(ServerResult::empty(()).into()),
+            Ok(connection) => {
+                let lowest = self.levels.with(client, level);
+                let request = Request::new(call::set_level(lowest), Context::default());
+                connection.call(request).await
+            }
+            Err(error) => Err(error),
+        };
+        match set {
+            Ok(reply) if reply.error().is_some() => Ok(reply),
+            Err(error) if !error.is_of_connection() => Err(error),
+            // Without a connection, the level is set when there is one again.
+            _ => {
+                self.levels.set(client, level);
+                Ok(ServerResult::empty(()).into())
+            }
         }
     }
 

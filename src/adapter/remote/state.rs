@@ -9,7 +9,7 @@ use std::{
 use rmcp::model::ServerPeerInfo;
 use tokio::sync::{Notify, watch};
 
-use super::{call::Connection, paced_epoch::PacedEpoch, tell::About};
+use super::{call::Connection, logs::Levels, paced_epoch::PacedEpoch, tell::About};
 use crate::{
     catalog::Tools,
     changes::{Changes, Epoch, pace::Pace},
@@ -42,6 +42,8 @@ pub(super) struct Remote {
     pub(super) listen_again: Notify,
     /// Told when an older server is to be told of all subscriptions again.
     pub(super) subscribe_again: Notify,
+    /// The log levels that clients have set.
+    pub(super) levels: Levels,
     known: Mutex<Known>,
 }
 
@@ -121,6 +123,7 @@ impl Remote {
             state: watch::Sender::new(State::Connecting),
             listen_again: Notify::new(),
             subscribe_again: Notify::new(),
+            levels: Levels::default(),
             known: Mutex::default(),
         }
     }

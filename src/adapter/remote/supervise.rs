@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
 use super::{
-    call::{Connection, subscribe},
+    call::{Connection, set_level, subscribe},
     client::Client,
     last_words::LastWords,
     state::{Remote, State},
@@ -295,7 +295,7 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
 }
 
 /// Tells an older server again what it was asked to tell before, on this
-/// connection or instead of another server.
+/// connection or instead of another server, and which log level was set.
 async fn subscribe_again(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -311,8 +311,23 @@ async fn subscribe_again(remote: &Remote, connection: &Connection) {
         }
     };
     loop {
-        join_all(remote.subscriptions().into_iter().map(subscribe)).await;
+        let subscribing = join_all(remote.subscriptions().into_iter().map(subscribe));
+        tokio::join!(subscribing, set_level_again(remote, connection));
         remote.subscribe_again.notified().await;
+    }
+}
+
+/// Sets the lowest log level that clients have set.
+async fn set_level_again(remote: &Remote, connection: &Connection) {
+    let set = async {
+        let _sending = remote.levels.sending.lock().await;
+        let level = remote.levels.lowest()?;
+        Some(connection.call(Request::new(set_level(level), Context::default())).await)
+    };
+    let set = timeout(remote.connect_timeout, set).await;
+    if !matches!(&set, Ok(None)) && !matches!(&set, Ok(Some(Ok(reply))) if reply.error().is_none())
+    {
+        tracing::debug!(backend = &*remote.about.name, "failed to set the log level of a backend");
     }
 }
 

@@ -73,7 +73,7 @@ impl About {
         }
     }
 
-    fn redact_value(&self, value: &mut Value) {
+    pub(super) fn redact_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
                 if let Cow::Owned(redacted) = self.secrets.redact(text) {

@@ -94,6 +94,10 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
                     self.progress = Some(told.params);
                     continue;
                 }
+                Some(JsonRpcMessage::Notification(JsonRpcNotification {
+                    notification: ServerNotification::LoggingMessageNotification(ref logged),
+                    ..
+                })) => self.tokens.logs.relay(&logged.params),
                 Some(_) => (),
             }
             return received;

@@ -5,7 +5,10 @@ use rmcp::model::{
     ToolsCapability,
 };
 
-use super::{service::has_skills, shared::Shared};
+use super::{
+    service::{has_logging, has_skills},
+    shared::Shared,
+};
 
 /// How much of a backend's instructions is passed on.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
@@ -47,6 +50,12 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
     {
         let extensions = capabilities.extensions.get_or_insert_default();
         extensions.insert(SKILLS_EXTENSION_ID.to_owned(), skills.clone());
+    }
+
+    if let Some(owner) = shared.owner(has_logging)
+        && let Some(described) = &described[owner]
+    {
+        capabilities.logging.clone_from(&described.capabilities.logging);
     }
 
     let mut instructions = base.instructions.take().unwrap_or_default();

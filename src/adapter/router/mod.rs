@@ -77,8 +77,8 @@
 //! call waits until its backend is.
 //!
 //! Skills, and the directories of resources that belong to them, are those of the only
-//! backend that declares the extension, or of the only backend. Tasks, log levels and
-//! custom requests are method not found.
+//! backend that declares the extension, or of the only backend. A log level is set at the
+//! only backend that declares `logging`. Tasks and custom requests are method not found.
 //!
 //! # Examples
 //!
@@ -178,7 +178,8 @@ impl Router {
     ///
     /// As long as one has not said anything, all that a router can do is declared:
     /// tools, prompts, resources that can be subscribed to, and completions.
-    /// Logging, tasks and extensions of backends never are.
+    /// Logging and skills are declared if exactly one backend declares them; tasks and other
+    /// extensions of backends never are.
     ///
     /// What a client of 2025-11-25 was told at `initialize` holds for its
     /// connection, whatever is known of the backends later. Instructions of a

@@ -35,7 +35,7 @@ enum Wanted {
     Subscription(String),
     Completion,
     /// By its method, which no other backend knows.
-    Skills(String),
+    Unshared(String),
 }
 
 /// Response future of [`Router`].
@@ -73,11 +73,13 @@ impl Service<Request> for Router {
 
     fn call(&mut self, request: Request) -> Self::Future {
         let shared = self.shared.clone();
-        ResponseFuture(match request.subject() {
-            _ if is_of_skills(request.message()) => match shared.owner(has_skills) {
+        if let Some(has) = unshared(request.message()) {
+            return ResponseFuture(match shared.owner(has) {
                 Some(place) => State::Sent(Sent::new(shared, place, request)),
                 None => State::Answered(Some(Reply::method_not_found(request.method().to_owned()))),
-            },
+            });
+        }
+        ResponseFuture(match request.subject() {
             Subject::Item(kind, name) => match shared.way(kind, name) {
                 Way::To(place) => State::Sent(Sent::new(shared, place, request)),
                 Way::Look => State::Working(look(shared, request).boxed()),
@@ -93,15 +95,21 @@ impl Service<Request> for Router {
     }
 }
 
-/// Whether a request is one of the skills extension, which names no backend: it goes to
-/// the only one that has skills.
-const fn is_of_skills(message: &ClientRequest) -> bool {
-    matches!(
-        message,
+/// Returns the test for the capability of a request that names no backend: it goes to the
+/// only one that has the capability.
+fn unshared(message: &ClientRequest) -> Option<fn(&ServerCapabilities) -> bool> {
+    match message {
         ClientRequest::ListSkillsRequest(_)
-            | ClientRequest::GetSkillRequest(_)
-            | ClientRequest::ReadResourceDirectoryRequest(_)
-    )
+        | ClientRequest::GetSkillRequest(_)
+        | ClientRequest::ReadResourceDirectoryRequest(_) => Some(has_skills),
+        ClientRequest::SetLevelRequest(_) => Some(has_logging),
+        _ => None,
+    }
+}
+
+/// Whether a backend declares that it sends log messages.
+pub(super) const fn has_logging(capabilities: &ServerCapabilities) -> bool {
+    capabilities.logging.is_some()
 }
 
 /// Whether a backend declares the skills extension.
@@ -246,7 +254,7 @@ impl Wanted {
                 }
                 Self::Completion
             }
-            message if is_of_skills(message) => Self::Skills(message.method().to_owned()),
+            message if unshared(message).is_some() => Self::Unshared(message.method().to_owned()),
             _ => Self::Completion,
         }
     }
@@ -261,7 +269,7 @@ impl Wanted {
                 let message = format!("the resource `{uri}` cannot be subscribed to");
                 ErrorData::invalid_params(message, None).into()
             }
-            Self::Skills(method) => Reply::method_not_found(mem::take(method)),
+            Self::Unshared(method) => Reply::method_not_found(mem::take(method)),
             Self::Completion => {
                 let nothing = CompleteResult::new(CompletionInfo::default());
                 ServerResult::CompleteResult(nothing).into()

@@ -34,7 +34,7 @@ use super::{
 use crate::{
     changes::{Bumps, Changes, Updates},
     complaints::shown::{Reason, Shown},
-    message::{Reply, Request},
+    message::{LogLevel, Reply, Request},
 };
 
 /// How often a connection is looked at, since nothing tells that it has ended.
@@ -61,6 +61,7 @@ pub(super) struct Changing {
 #[derive(Default)]
 pub(super) struct Connection {
     claims: OnceLock<Claims>,
+    pub(super) log_level: Arc<LogLevel>,
     opened: Mutex<Opened>,
     /// What has changed since streams were asked for that have not begun.
     asked: Mutex<Vec<Watch>>,

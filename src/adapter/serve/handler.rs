@@ -194,8 +194,11 @@ where
         if is_modern(&context) {
             return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         }
+        let level = params.level;
         let message = SetLevelRequest::new(params);
-        self.acknowledge(message.method.as_str(), message, context).await
+        self.acknowledge(message.method.as_str(), message, context).await?;
+        self.connection.log_level.set(level);
+        Ok(())
     }
 
     async fn on_custom_request(

@@ -44,7 +44,7 @@ use self::{
 use super::HandlerService;
 use crate::{
     changes::Changes,
-    message::{Context, Progress, Reply, Request, client::may_ask},
+    message::{Context, LogLevel, Logs, Progress, Pump, Reply, Request, client::may_ask},
 };
 
 /// A Tower service as a server that rmcp can run over any transport.
@@ -116,7 +116,6 @@ impl<S> ServeService<S> {
     }
 
     fn over(service: S, aside: Arc<dyn Aside>, opening: Opening) -> Self {
-        let tools = ListedTools::default();
         Self {
             shared: Arc::new(Shared {
                 service: Mutex::new(service),
@@ -179,21 +178,18 @@ where
     ) -> Result<ServerResult, ErrorData> {
         let modern = is_modern(&context);
         let cancellation = context.ct.clone();
-        let progress = context
-            .meta
-            .get_progress_token()
-            .map(|token| Progress::new(token, context.peer.clone()));
+        let progress = context.meta.get_progress_token().map(Progress::new);
         let message = message.into();
+        let logs = self.logs(&message, &context);
+        let pump = Pump::new(progress.as_ref(), logs.as_ref(), context.peer.clone());
         let mut context = Context::from(context);
+        context.logs = logs;
         if may_ask(&message) {
             context.note_live_client();
         }
         let client = context.known_live_client().cloned();
-        let mut request = Request::new(message, context);
-        let pump = progress.map(|(progress, pump)| {
-            request.context_mut().set_progress(progress);
-            pump
-        });
+        context.progress = progress;
+        let request = Request::new(message, context);
 
         let answered = match client {
             None => self.shared.answer(method, request),
@@ -217,6 +213,20 @@ where
                 Ok(result)
             }
         }
+    }
+
+    /// Where log messages about a request are sent, if its client receives them: the level
+    /// of an older client is that of its connection, a newer one names it in each request.
+    fn logs(&self, message: &ClientRequest, context: &RequestContext<RoleServer>) -> Option<Logs> {
+        let sets_level = matches!(message, ClientRequest::SetLevelRequest(_));
+        if !sets_level && !may_ask(message) {
+            return None;
+        }
+        if is_modern(context) {
+            let level = context.meta.log_level()?;
+            return Some(Logs::new(Arc::new(LogLevel::of(level))));
+        }
+        Some(Logs::new(self.connection.log_level.clone()))
     }
 
     /// Lets the service answer a request whose result says nothing.

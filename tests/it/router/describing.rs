@@ -97,6 +97,43 @@ async fn a_backend_is_only_asked_for_what_it_says_it_has() {
     assert_eq!(unknown, Some((-32602, "unknown prompt `a_q`".into())));
 }
 
+/// Nothing in a request for a log level names a backend.
+#[expect(deprecated, reason = "servers before 2026-07-28 log")]
+#[tokio::test(start_paused = true)]
+async fn log_level_is_set_at_the_only_backend_that_logs() {
+    let logging =
+        || ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_logging().build());
+    let silent = || ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+    let declared = |router: &Router| {
+        let described = router.describe(ServerConfig::new(ServerCapabilities::default()));
+        described.capabilities.logging.is_some()
+    };
+    let set = async |router: &Router| {
+        let told = error_of(router, "logging/setLevel", json!({ "level": "info" })).await;
+        told.map(|(code, _)| code)
+    };
+
+    let (owner, other) = (Server::default(), Server::default());
+    let one = router([
+        other.backend("a").description(move || Some(silent())),
+        owner.backend("b").description(move || Some(logging())),
+    ]);
+    assert!(declared(&one));
+    assert_eq!(set(&one).await, Some(-32603), "not scripted");
+    assert_eq!(owner.asked(), ["logging/setLevel -"]);
+    assert_eq!(other.asked(), [""; 0]);
+
+    let two = router([
+        other.backend("a").description(move || Some(logging())),
+        owner.backend("b").description(move || Some(logging())),
+    ]);
+    assert!(!declared(&two));
+    assert_eq!(set(&two).await, Some(-32601));
+    let unknown = router([other.backend("a")]);
+    assert!(!declared(&unknown));
+    assert_eq!(set(&unknown).await, Some(-32603), "of a single backend");
+}
+
 /// Nothing in a request for skills names a backend.
 #[tokio::test(start_paused = true)]
 async fn skills_are_those_of_the_only_backend_that_has_some() {

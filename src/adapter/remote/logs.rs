@@ -1,0 +1,210 @@
+//! Log levels and log messages of a server.
+
+#![expect(deprecated, reason = "servers before 2026-07-28 set log levels")]
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
+
+use super::tell::About;
+use crate::message::{LogLevel, Logs};
+
+/// The log levels that clients have set, which share one connection to the server.
+#[derive(Default)]
+pub(super) struct Levels {
+    wanted: Mutex<Wanted>,
+    /// Locked while a level is sent to the server, so that the last one sent is the lowest.
+    pub(super) sending: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Default)]
+struct Wanted {
+    /// The levels of clients; those of clients that are gone do not count.
+    by_client: Vec<(Weak<LogLevel>, LoggingLevel)>,
+    /// The level that requests without a client have set.
+    in_code: Option<LoggingLevel>,
+}
+
+/// The requests on their way over a connection, and where their clients receive log messages.
+///
+/// A log message does not say which request it is about. It is relayed if all requests are
+/// those of one client, so that no client reads messages about the requests of another.
+#[derive(Default)]
+pub(super) struct LogRoutes(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    next: u64,
+    requests: HashMap<u64, Option<(Logs, About)>>,
+}
+
+/// A request on its way. Dropped, it receives no more log messages.
+pub(super) struct LogRoute {
+    routes: Arc<LogRoutes>,
+    key: u64,
+}
+
+// === impl Levels ===
+
+impl Levels {
+    /// The lowest level that is wanted if this client wants that one.
+    pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
+        let mut wanted = self.wanted().clone();
+        wanted.set(client, level);
+        wanted.lowest().unwrap_or(level)
+    }
+
+    /// Remembers the level of a client.
+    pub(super) fn set(&self, client: Option<&Logs>, level: LoggingLevel) {
+        self.wanted().set(client, level);
+    }
+
+    /// The lowest level that is wanted, if any was set.
+    pub(super) fn lowest(&self) -> Option<LoggingLevel> {
+        self.wanted().lowest()
+    }
+
+    /// Takes over the levels that were set for another server.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(super) fn copy(&self, other: &Self) {
+        let others = other.wanted().clone();
+        *self.wanted() = others;
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        // Nothing panics while it is held, and if it did, the list would be whole.
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    fn set(&mut self, client: Option<&Logs>, level: LoggingLevel) {
+        let Some(client) = client.map(Logs::client) else {
+            self.in_code = Some(level);
+            return;
+        };
+        self.by_client.retain(|(other, _)| {
+            other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(client))
+        });
+        self.by_client.push((Arc::downgrade(client), level));
+    }
+
+    fn lowest(&self) -> Option<LoggingLevel> {
+        let clients = self.by_client.iter().filter(|(client, _)| client.strong_count() > 0);
+        let levels = clients.map(|(_, level)| *level).chain(self.in_code);
+        levels.min_by_key(|level| *level as u8)
+    }
+}
+
+// === impl LogRoutes ===
+
+impl LogRoutes {
+    /// Registers a request before it is sent.
+    pub(super) fn open(self: &Arc<Self>, logs: Option<&Logs>, about: &About) -> LogRoute {
+        let logs = logs.map(|logs| (logs.clone(), about.clone()));
+        let mut open = self.requests();
+        let key = open.next;
+        open.next += 1;
+        open.requests.insert(key, logs);
+        drop(open);
+        LogRoute { routes: self.clone(), key }
+    }
+
+    /// Relays a log message, without secrets, to the only client that has requests on their
+    /// way.
+    pub(super) fn relay(&self, message: &LoggingMessageNotificationParam) {
+        let Some((logs, about)) = self.only_client() else { return };
+        if !logs.wants(message.level) {
+            return;
+        }
+        let mut message = message.clone();
+        message.meta = None;
+        about.redact_value(&mut message.data);
+        if let Some(logger) = &mut message.logger
+            && let Cow::Owned(redacted) = about.secrets.redact(logger)
+        {
+            *logger = redacted;
+        }
+        logs.send(message);
+    }
+
+    fn only_client(&self) -> Option<(Logs, About)> {
+        let open = self.requests();
+        let mut requests = open.requests.values();
+        let (first, about) = requests.next()?.as_ref()?;
+        let is_of_first = |other: &Option<(Logs, About)>| {
+            other.as_ref().is_some_and(|(other, _)| Arc::ptr_eq(first.client(), other.client()))
+        };
+        requests.all(is_of_first).then(|| (first.clone(), about.clone()))
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Open> {
+        // Nothing panics while it is held, and if it did, the map would be whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl LogRoute ===
+
+impl Drop for LogRoute {
+    fn drop(&mut self) {
+        self.routes.requests().requests.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> Logs {
+        Logs::new(Arc::default())
+    }
+
+    #[test]
+    fn level_of_the_server_is_the_lowest_of_all_clients() {
+        use LoggingLevel::{Alert, Debug, Error, Warning};
+        let levels = Levels::default();
+        assert_eq!(levels.lowest(), None);
+        let (one, other) = (client(), client());
+        levels.set(Some(&one), Error);
+        assert_eq!(levels.with(Some(&other), Alert), Error);
+        assert_eq!(levels.lowest(), Some(Error));
+        levels.set(Some(&other), Debug);
+        assert_eq!(levels.with(Some(&one), Alert), Debug);
+        assert_eq!(levels.with(Some(&other), Alert), Error);
+        drop(other);
+        assert_eq!(levels.lowest(), Some(Error));
+        levels.set(None, Warning);
+        assert_eq!(levels.lowest(), Some(Warning));
+        levels.set(Some(&one), Alert);
+        assert_eq!(levels.wanted().by_client.len(), 1);
+    }
+
+    #[test]
+    fn message_is_relayed_only_if_all_requests_are_of_one_client() {
+        let routes = Arc::<LogRoutes>::default();
+        let about = About { name: "far".into(), secrets: Default::default() };
+        let (one, other) = (client(), client());
+        let is_of = |client: &Logs| {
+            routes.only_client().is_some_and(|(it, _)| Arc::ptr_eq(it.client(), client.client()))
+        };
+        assert!(routes.only_client().is_none());
+        let first = routes.open(Some(&one), &about);
+        let second = routes.open(Some(&Logs::new(one.client().clone())), &about);
+        assert!(is_of(&one));
+        let others = routes.open(Some(&other), &about);
+        assert!(routes.only_client().is_none());
+        drop((first, second));
+        assert!(is_of(&other));
+        let nobodys = routes.open(None, &about);
+        assert!(routes.only_client().is_none());
+        drop((others, nobodys));
+        assert!(routes.requests().requests.is_empty());
+    }
+}

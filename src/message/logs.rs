@@ -1,0 +1,237 @@
+#![expect(deprecated, reason = "clients and servers before 2026-07-28 set log levels")]
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::Context,
+    time::Duration,
+};
+
+use futures::task::AtomicWaker;
+use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::room::json_bytes;
+
+/// The maximum number of log messages of one request that wait for a slow client.
+const MAX_WAITING: usize = 64;
+/// The maximum size of these messages together, as JSON.
+const MAX_WAITING_BYTES: usize = 1 << 20;
+/// The maximum number of log messages of one request in a second.
+const MAX_PER_SECOND: u32 = 100;
+/// The name of the logger that reports dropped messages.
+const LOGGER: &str = env!("CARGO_PKG_NAME");
+
+/// Where log messages about one request are sent.
+///
+/// A request from a client that receives log messages has one in its
+/// [`Context`](super::Context): from any client before 2026-07-28, and from a newer one
+/// that names a level in `_meta`. Messages below the level of the client are ignored; the
+/// level defaults to `info`. Nothing waits for a slow client: messages beyond a limit are
+/// dropped, and the last message before the answer says how many.
+#[derive(Clone)]
+pub struct Logs {
+    client: Arc<LogLevel>,
+    queue: Arc<Queue>,
+}
+
+/// The lowest level of the log messages that a client wants, if it has set one.
+#[derive(Debug, Default)]
+pub(crate) struct LogLevel(AtomicU8);
+
+/// The log messages of one request on their way to the client, which a `Pump` sends.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    pump: AtomicWaker,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<(usize, LoggingMessageNotificationParam)>,
+    bytes: usize,
+    dropped: u64,
+    /// When the current second began, and how many messages it had.
+    second: Option<(Instant, u32)>,
+}
+
+// === impl Logs ===
+
+impl Logs {
+    pub(crate) fn new(client: Arc<LogLevel>) -> Self {
+        Self { client, queue: Arc::default() }
+    }
+
+    /// Returns `true` if the client wants messages of this level.
+    #[must_use]
+    pub fn wants(&self, level: LoggingLevel) -> bool {
+        level as u8 >= self.level() as u8
+    }
+
+    /// The lowest level of the messages that the client wants.
+    pub(crate) fn level(&self) -> LoggingLevel {
+        self.client.get().unwrap_or(LoggingLevel::Info)
+    }
+
+    /// Sends a message to the client, unless its level is too low or a limit is reached.
+    pub fn send(&self, message: LoggingMessageNotificationParam) {
+        if self.wants(message.level) {
+            let bytes = json_bytes(&message);
+            self.queue.with(|waiting| waiting.push(bytes, message));
+            self.queue.pump.wake();
+        }
+    }
+
+    /// The level of the client that made the request, which its requests share.
+    #[cfg(feature = "remote")]
+    pub(crate) const fn client(&self) -> &Arc<LogLevel> {
+        &self.client
+    }
+
+    /// The level of the report of dropped messages, which the client wants in any case.
+    fn report_level(&self) -> LoggingLevel {
+        if self.wants(LoggingLevel::Warning) { LoggingLevel::Warning } else { self.level() }
+    }
+
+    /// Wakes the task when there is a message to send.
+    pub(super) fn register(&self, cx: &Context<'_>) {
+        self.queue.pump.register(cx.waker());
+    }
+
+    /// The next message to send. After the last one of the request comes the number of
+    /// dropped messages, if there were any.
+    pub(super) fn next(&self, is_answered: bool) -> Option<LoggingMessageNotificationParam> {
+        self.queue.with(|waiting| waiting.next(is_answered.then(|| self.report_level())))
+    }
+}
+
+impl fmt::Debug for Logs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logs").field("level", &self.client.get()).finish_non_exhaustive()
+    }
+}
+
+// === impl LogLevel ===
+
+impl LogLevel {
+    pub(crate) fn of(level: LoggingLevel) -> Self {
+        Self(AtomicU8::new(level as u8 + 1))
+    }
+
+    pub(crate) fn set(&self, level: LoggingLevel) {
+        self.0.store(level as u8 + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Option<LoggingLevel> {
+        use LoggingLevel::{Alert, Critical, Debug, Emergency, Error, Info, Notice, Warning};
+        const LEVELS: [LoggingLevel; 8] =
+            [Debug, Info, Notice, Warning, Error, Critical, Alert, Emergency];
+        LEVELS.get(usize::from(self.0.load(Ordering::Relaxed)).checked_sub(1)?).copied()
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    fn with<T>(&self, look: impl FnOnce(&mut Waiting) -> T) -> T {
+        // Nothing panics while it is held, and if it did, the queue would be whole.
+        look(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    fn push(&mut self, bytes: usize, message: LoggingMessageNotificationParam) {
+        let now = Instant::now();
+        let (since, count) = match self.second {
+            Some((since, count)) if now - since < Duration::from_secs(1) => (since, count),
+            _ => (now, 0),
+        };
+        let is_full = self.messages.len() >= MAX_WAITING || count >= MAX_PER_SECOND;
+        if is_full || bytes > MAX_WAITING_BYTES - self.bytes {
+            self.dropped += 1;
+            return;
+        }
+        self.second = Some((since, count + 1));
+        self.bytes += bytes;
+        self.messages.push_back((bytes, message));
+    }
+
+    /// The next message; a report of dropped messages, of this level, is the last one.
+    fn next(&mut self, report: Option<LoggingLevel>) -> Option<LoggingMessageNotificationParam> {
+        if let Some((bytes, message)) = self.messages.pop_front() {
+            self.bytes -= bytes;
+            return Some(message);
+        }
+        let level = report.filter(|_| self.dropped > 0)?;
+        let why = Value::from(format!("{} log messages were dropped", self.dropped));
+        self.dropped = 0;
+        let message = LoggingMessageNotificationParam::new(level, why);
+        Some(message.with_logger(LOGGER))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(logs: &Logs, level: LoggingLevel, bytes: usize) {
+        logs.send(LoggingMessageNotificationParam::new(level, Value::from("x".repeat(bytes))));
+    }
+
+    /// Takes all messages; returns their number and the report of dropped ones.
+    fn take(logs: &Logs) -> (usize, Option<Value>) {
+        let sent = std::iter::from_fn(|| logs.next(false)).count();
+        let report = logs.next(true).map(|report| report.data);
+        assert!(logs.next(true).is_none());
+        (sent, report)
+    }
+
+    fn dropped(messages: usize) -> Option<Value> {
+        Some(format!("{messages} log messages were dropped").into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_below_the_level_of_the_client_are_ignored() {
+        let level = Arc::<LogLevel>::default();
+        let logs = Logs::new(level.clone());
+        send(&logs, LoggingLevel::Debug, 1);
+        send(&logs, LoggingLevel::Info, 1);
+        assert_eq!(take(&logs), (1, None));
+        level.set(LoggingLevel::Error);
+        send(&logs, LoggingLevel::Warning, 1);
+        send(&logs, LoggingLevel::Emergency, 1);
+        assert_eq!(take(&logs), (1, None));
+        assert_eq!(level.get(), Some(LoggingLevel::Error));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_beyond_a_limit_are_dropped_and_counted() {
+        let logs = Logs::new(Arc::default());
+        for _ in 0..MAX_WAITING + 3 {
+            send(&logs, LoggingLevel::Info, 1);
+        }
+        assert_eq!(take(&logs), (MAX_WAITING, dropped(3)));
+        for _ in 0..3 {
+            send(&logs, LoggingLevel::Info, MAX_WAITING_BYTES / 2 - 100);
+        }
+        assert_eq!(take(&logs), (2, dropped(1)));
+        send(&logs, LoggingLevel::Info, MAX_WAITING_BYTES);
+        assert_eq!(take(&logs), (0, dropped(1)));
+
+        let left = MAX_PER_SECOND as usize - MAX_WAITING - 2;
+        for _ in 0..left + 5 {
+            send(&logs, LoggingLevel::Info, 1);
+        }
+        assert_eq!(take(&logs), (left, dropped(5)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        send(&logs, LoggingLevel::Info, 1);
+        assert_eq!(take(&logs), (1, None));
+    }
+}
