@@ -32,7 +32,8 @@
 //! # let (_server, client) = (server?, client?);
 //! // … served over any transport, and called by any client:
 //! let offer = client.call_tool(CallToolRequestParams::new("offer")).await?;
-//! assert_eq!(offer.content[0].as_text().unwrap().text, "5 €");
+//! let texts: Vec<_> = offer.content.iter().filter_map(|block| block.as_text()).collect();
+//! assert_eq!((&*texts[0].text, &*texts[1].text), ("price:", "5 €"));
 //! assert_eq!(offer.structured_content.unwrap()["branches"]["stock"]["output"], "12");
 //! # Ok(())
 //! # }

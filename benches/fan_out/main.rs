@@ -26,7 +26,7 @@ use std::{
 };
 
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool, TRACE},
+    composite::{Composite, CompositeLayer, CompositeTool, Labels, TRACE},
     message::{Reply, Request},
 };
 use rmcp::model::{
@@ -166,8 +166,9 @@ struct Leaf {
 /// A layer with one composite, which calls all tools of `leaf`; its catalog is
 /// filled.
 fn ours(leaf: &Leaf, report: bool) -> Composite<Leaf> {
-    let composite =
-        CompositeTool::fan_out(FAN_OUT, "Calls all tools", leaf.names().to_vec()).report(report);
+    let composite = CompositeTool::fan_out(FAN_OUT, "Calls all tools", leaf.names().to_vec())
+        .report(report)
+        .labels(Labels::Meta);
     layered(leaf, [composite])
 }
 

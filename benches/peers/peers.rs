@@ -34,7 +34,7 @@ use std::{
 };
 
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool},
+    composite::{Composite, CompositeLayer, CompositeTool, Labels},
     message::{Reply, Request},
 };
 use mcp_proxy::{
@@ -186,7 +186,7 @@ fn layered(
     report: bool,
 ) -> Composite<Leaf> {
     let composites = composites.map(|(name, targets)| {
-        CompositeTool::fan_out(name, "Calls several tools", targets).report(report)
+        CompositeTool::fan_out(name, "Calls several tools", targets).report(report).labels(Labels::Meta)
     });
     let layer = CompositeLayer::new(composites).expect("the composites are sound");
     let service = layer.layer(leaf.clone());

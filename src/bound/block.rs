@@ -10,7 +10,7 @@ use super::{
     told::{Place, Reason, Told, Unit},
 };
 use crate::{
-    composite::{BRANCH, TOOL},
+    message::branch::{BRANCH, LABEL, TOOL, meta_of},
     room::json_bytes,
 };
 
@@ -41,11 +41,6 @@ enum Kind {
     Repeats,
     /// It is whole, or gone: a part of an image is none.
     Undivided,
-}
-
-/// The name of the branch that a block is of, if it says so.
-pub(super) fn branch_of(block: &ContentBlock) -> Option<&str> {
-    meta_of(block)?.get(BRANCH)?.as_str()
 }
 
 // === impl Block ===
@@ -212,22 +207,14 @@ fn note_of(block: &ContentBlock) -> ContentBlock {
     ContentBlock::Text(note)
 }
 
-fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
-    match block {
-        ContentBlock::Text(text) => text.meta.as_ref(),
-        ContentBlock::Image(image) => image.meta.as_ref(),
-        ContentBlock::Audio(audio) => audio.meta.as_ref(),
-        ContentBlock::Resource(resource) => resource.meta.as_ref(),
-        ContentBlock::ResourceLink(link) => link.meta.as_ref(),
-        _ => None,
-    }
-}
-
 /// What of metadata says of which branch and tool a block is.
 fn labels(meta: Option<&MetaObject>) -> Option<MetaObject> {
     let meta = meta?;
-    let is_label = |value: &&Value| value.as_str().is_some_and(|text| text.len() <= MAX_LABEL);
-    let labels: Map<_, _> = [BRANCH, TOOL]
+    let is_label = |value: &&Value| match value {
+        Value::String(text) => text.len() <= MAX_LABEL,
+        value => value.is_boolean(),
+    };
+    let labels: Map<_, _> = [BRANCH, TOOL, LABEL]
         .into_iter()
         .filter_map(|key| Some((key.to_owned(), meta.get(key).filter(is_label)?.clone())))
         .collect();

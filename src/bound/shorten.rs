@@ -6,7 +6,7 @@ use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value};
 
 use super::{
-    block::{Block, branch_of, text_of},
+    block::{Block, text_of},
     cost::{Cost, MARK},
     form::Forms,
     mirror::repeats,
@@ -14,7 +14,7 @@ use super::{
     told::{Place, Reason, Told, Unit},
     value::{Guide, Measured},
 };
-use crate::{input_schema::InputSchema, room::json_bytes};
+use crate::{input_schema::InputSchema, message::branch::branch_of, room::json_bytes};
 
 /// `,"structuredContent":`
 const STRUCTURED: usize = 21;

@@ -6,8 +6,8 @@ use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value, json};
 
 use super::{
-    compile::{Answer, Compiled},
-    definition::{OnLimit, Order, Success},
+    compile::{Answer, Compiled, Route},
+    definition::{Labels, OnLimit, Order, Success},
     run::MAX_LEVELS,
 };
 use crate::{
@@ -16,18 +16,16 @@ use crate::{
         outcome::{Outcome, Status},
         plan::{self, Action, Step},
         preserved::Preservation,
-        record,
+        record::{self, output_text},
         scope::Scope,
         state::RunState,
     },
-    message::is_deeper,
+    message::{
+        branch::{BRANCH, LABEL, TOOL, is_label},
+        is_deeper,
+    },
 };
 
-/// Under which key of a content block's `_meta` the name of its branch stands.
-pub const BRANCH: &str = "mcp-composite/branch";
-/// Under which key of a content block's `_meta` the tool of its branch stands,
-/// if the branch is not named after it.
-pub const TOOL: &str = "mcp-composite/tool";
 /// Under which key of a result's `_meta` the trace of the run stands.
 ///
 /// It is there with a race or fallback, a pipeline or workflow, and else if the
@@ -83,10 +81,10 @@ pub(super) fn answer(
 ) -> CallToolResult {
     let mut limit = LimitEnd::of(compiled, &state);
     let (mut result, trace) = match compiled.answer {
-        Answer::Branches { success, order, report } => {
+        Answer::Branches { success, order, report, labels } => {
             let succeeded = judge(compiled, &state, success);
             let trace = report.then(|| trace(compiled, &state));
-            let result = branches(compiled, state, succeeded, order, report);
+            let result = branches(compiled, state, succeeded, order, report, labels);
             (noted(result, limit.as_ref().map(LimitEnd::told)), trace)
         }
         Answer::Steps { report } => {
@@ -111,7 +109,7 @@ pub(super) fn answer(
             }
             let nobody = || {
                 let told = limit.as_ref().map(LimitEnd::told);
-                noted(branches(compiled, state, false, Order::Declared, false), told)
+                noted(branches(compiled, state, false, Order::Declared, false, Labels::Meta), told)
             };
             (winner.unwrap_or_else(nobody), Some(trace))
         }
@@ -175,6 +173,7 @@ fn branches(
     succeeded: bool,
     order: Order,
     report: bool,
+    labels: Labels,
 ) -> CallToolResult {
     let steps = compiled.plan.steps();
     let structured = report.then(|| report_of(steps, &mut state));
@@ -186,7 +185,8 @@ fn branches(
             Order::Completion => state.finished[place],
         };
         if let Some(outcome) = state.outcomes[step].take() {
-            add_content(&mut content, &steps[step], *outcome);
+            let route = compiled.targets[step].route;
+            add_content(&mut content, &steps[step], *outcome, route, labels);
         }
     }
 
@@ -474,18 +474,57 @@ fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
     (!failures.is_empty()).then(|| failures.join("; "))
 }
 
-/// Adds the content of one branch; one that did not complete adds why.
-fn add_content(content: &mut Vec<ContentBlock>, step: &Step, outcome: Outcome) {
+/// Adds the content of one branch, below its label; one that did not complete adds why.
+fn add_content(
+    content: &mut Vec<ContentBlock>,
+    step: &Step,
+    outcome: Outcome,
+    route: Route,
+    labels: Labels,
+) {
     let completed = outcome.is_success();
     let tool = tool(step, &outcome).unwrap_or_default();
+    // A composite labels its branches itself; a server only claims to.
+    let is_label = |block: &ContentBlock| matches!(route, Route::Composite(_)) && is_label(block);
     if !completed {
         let text = failure_text("branch", step, &outcome);
         content.push(attributed(ContentBlock::text(text), &step.id, tool));
     }
     let blocks = outcome.result.into_iter().flat_map(|result| result.content);
     // The texts of a tool that failed are its cause, which was just told.
-    let blocks = blocks.filter(|block| completed || block.as_text().is_none());
-    content.extend(blocks.map(|block| attributed(block, &step.id, tool)));
+    let mut blocks = blocks.filter(|block| completed || block.as_text().is_none()).peekable();
+    let has_labels = completed && labels == Labels::Text;
+    if has_labels && blocks.peek().is_some_and(|first| !is_label(first)) {
+        content.push(marked(attributed(label(&step.id, tool), &step.id, tool)));
+    }
+    for mut block in blocks {
+        let is_label = is_label(&block);
+        if let ContentBlock::Text(text) = &mut block
+            && is_label
+            && has_labels
+        {
+            text.text = format!("{}/{}", step.id, text.text);
+        }
+        let block = attributed(block, &step.id, tool);
+        content.push(if is_label { marked(block) } else { block });
+    }
+}
+
+/// The text that names a branch, and its tool if the branch is not named after it.
+fn label(branch: &str, tool: &str) -> ContentBlock {
+    ContentBlock::text(match tool == branch {
+        true => format!("{branch}:"),
+        false => format!("{branch} (tool `{tool}`):"),
+    })
+}
+
+/// Marks a text as the label of a branch.
+fn marked(mut block: ContentBlock) -> ContentBlock {
+    if let ContentBlock::Text(text) = &mut block {
+        let meta = text.meta.get_or_insert_with(|| MetaObject(Map::with_capacity(1)));
+        meta.insert(LABEL.to_owned(), true.into());
+    }
+    block
 }
 
 /// The tool that a step has called, or would have.
@@ -530,6 +569,7 @@ fn attributed(mut block: ContentBlock, branch: &str, tool: &str) -> ContentBlock
     };
     let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
     meta.insert(BRANCH.to_owned(), Value::from(branch));
+    meta.remove(LABEL);
     if tool == branch {
         // It may be that of a nested branch, or what a server pretends.
         meta.remove(TOOL);
@@ -567,7 +607,7 @@ fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<String, Value
     report
 }
 
-/// What a branch gave: its structured content, or its text where it has none.
+/// The output of a branch: its structured content, or its text where it has none.
 fn output(result: &mut CallToolResult) -> Option<Value> {
     if let Some(structured) = result.structured_content.take() {
         return Some(structured);
@@ -576,14 +616,7 @@ fn output(result: &mut CallToolResult) -> Option<Value> {
         // Its text is the error's message.
         return None;
     }
-    let mut texts =
-        result.content.iter().filter_map(ContentBlock::as_text).map(|text| text.text.as_str());
-    let mut output = texts.next()?.to_owned();
-    for text in texts {
-        output.push('\n');
-        output.push_str(text);
-    }
-    Some(output.into())
+    output_text(result).map(Value::from)
 }
 
 /// What was run, when, and how it ended; no arguments and no outputs.

@@ -17,7 +17,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 
 use self::mistakes::{Mistakes, Place};
 use super::{
-    definition::{CompositeTool, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success},
+    definition::{CompositeTool, Labels, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
     input,
@@ -107,7 +107,7 @@ pub(super) enum Route {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     /// All branches, and a judgement over them.
-    Branches { success: Success, order: Order, report: bool },
+    Branches { success: Success, order: Order, report: bool, labels: Labels },
     /// The branch that succeeded, unchanged.
     Winner,
     /// The answer of the plan. A run that fails reports its completed steps, with their

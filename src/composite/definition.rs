@@ -60,6 +60,7 @@ pub struct CompositeTool {
     pub(crate) success: Option<Success>,
     pub(crate) order: Option<Order>,
     pub(crate) report: Option<bool>,
+    pub(crate) labels: Option<Labels>,
     pub(crate) max_parallel: Option<usize>,
     pub(crate) targets: Option<Vec<Target>>,
     pub(crate) steps: Option<Vec<Step>>,
@@ -134,6 +135,18 @@ pub enum Order {
     Completion,
 }
 
+/// Where the content of a fan-out names its branches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Labels {
+    /// In a text before the content of each branch that completed, and in the `_meta` of
+    /// each block.
+    #[default]
+    Text,
+    /// Only in the `_meta` of each block, which models do not see.
+    Meta,
+}
+
 // === impl CompositeTool ===
 
 impl CompositeTool {
@@ -198,6 +211,7 @@ impl CompositeTool {
             success: None,
             order: None,
             report: None,
+            labels: None,
             max_parallel: None,
             targets: None,
             steps: None,
@@ -339,6 +353,14 @@ impl CompositeTool {
         self
     }
 
+    /// Sets where the content of a fan-out names its branches. Defaults to
+    /// [`Labels::Text`].
+    #[must_use]
+    pub const fn labels(mut self, labels: Labels) -> Self {
+        self.labels = Some(labels);
+        self
+    }
+
     /// Bounds how many targets or steps run at the same time; by default all
     /// targets do, and 10 steps of a workflow.
     #[must_use]
@@ -435,6 +457,19 @@ impl OnLimit {
         match self {
             Self::Partial => "partial",
             Self::Fail => "fail",
+        }
+    }
+}
+
+// === impl Labels ===
+
+impl Labels {
+    /// Its name in a file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Meta => "meta",
         }
     }
 }

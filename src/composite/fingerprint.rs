@@ -39,6 +39,7 @@ fn tool(composite: &CompositeTool) -> Value {
         success,
         order,
         report,
+        labels,
         max_parallel,
         targets,
         steps,
@@ -73,16 +74,16 @@ fn tool(composite: &CompositeTool) -> Value {
         "output": output.as_ref().map(self::output),
         "strict": strict,
     });
-    // Absent and not null, so that the runs of those that have none, which wait since
-    // there were no limits, are gone on with.
-    for (key, limit) in [
+    // Absent and not null, so that runs continue that have waited since before these keys.
+    for (key, given) in [
         ("max_calls", max_calls.map(Value::from)),
         ("max_result_bytes", max_result_bytes.map(Value::from)),
         ("max_cost", max_cost.map(Value::from)),
         ("on_limit", on_limit.map(|on_limit| on_limit.name().into())),
+        ("labels", labels.map(|labels| labels.name().into())),
     ] {
-        if let Some(limit) = limit {
-            value[key] = limit;
+        if let Some(given) = given {
+            value[key] = given;
         }
     }
     value

@@ -35,10 +35,13 @@
 //!
 //! Of all branches, or if none of a race has won:
 //!
-//! - `content` has the content of each branch, in declared order. Each block
-//!   says in its `_meta` which branch ([`BRANCH`]) it is of, and which tool
-//!   ([`TOOL`]) if the branch is not named after it. A branch that did not
-//!   complete has a text that says why.
+//! - `content` has the content of each branch, in declared order. Before it stands a text
+//!   that names the branch, and its tool if the branch is not named after it:
+//!   ``price (tool `get_price`):``. A branch without content has no such label; the
+//!   branches of a fan-out within are named by their path: `shop/price:`. Each block has
+//!   the branch ([`BRANCH`]) in its `_meta`, the tool ([`TOOL`]) if the branch is not named
+//!   after it, and a label the mark [`LABEL`]. A branch that did not complete has a text
+//!   that says why. [`Labels::Meta`] leaves out the labels.
 //! - `structuredContent` is the report, which the advertised `outputSchema`
 //!   describes: `{ "branches": { id: { "status", "output"?, "error"? } } }`.
 //!   `status` is `completed`, `failed`, `timed_out`, `skipped` or `cancelled`;
@@ -236,7 +239,7 @@
 //! let result = reply.tool_result().unwrap();
 //! assert_eq!(result.is_error, Some(false));
 //! let texts: Vec<_> = result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
-//! assert_eq!(texts, ["found", "branch `far` (tool `far`) failed: no ship"]);
+//! assert_eq!(texts, ["near:", "found", "branch `far` (tool `far`) failed: no ship"]);
 //! # Ok(())
 //! # }
 //! ```
@@ -266,8 +269,8 @@ mod step;
 #[cfg(feature = "config")]
 pub(crate) use self::error::DisplayPath;
 pub use self::{
-    answer::{BRANCH, LIMIT, STEPS, TOOL, TRACE},
-    definition::{CompositeTool, OnLimit, Order, Strategy, Success, Target},
+    answer::{LIMIT, STEPS, TRACE},
+    definition::{CompositeTool, Labels, OnLimit, Order, Strategy, Success, Target},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     flowchart::UnknownComposite,
     form::FormError,
@@ -280,4 +283,7 @@ pub use self::{
     service::{Composite, ResponseFuture},
     step::{Case, OnError, Otherwise, Retry, Step, StepKind, Then, ToolCall},
 };
-pub use crate::engine::{limits::Limits, plan::OnRefusal};
+pub use crate::{
+    engine::{limits::Limits, plan::OnRefusal},
+    message::branch::{BRANCH, LABEL, TOOL},
+};

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::alias::AliasLayer;
 use crate::composite::{
-    CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, OnLimit, Order, Output,
-    Segment, Strategy, Success, Target,
+    CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Labels, OnLimit, Order,
+    Output, Segment, Strategy, Success, Target,
 };
 
 /// The key of the section.
@@ -64,6 +64,8 @@ pub(super) struct CompositeToolTable {
     /// Whether the result reports the branches of a fan-out, or the outputs of the completed
     /// steps of a pipeline or workflow that has failed; it does, if not set.
     report: Option<bool>,
+    /// Where the content of the result names the branches. Defaults to `"text"`.
+    labels: Option<LabelsName>,
     /// How many targets run at the same time at most.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_parallel: Option<usize>,
@@ -138,6 +140,17 @@ enum OrderName {
     Declared,
     /// As they came.
     Completion,
+}
+
+/// Where the content of the result names the branches.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum LabelsName {
+    /// In a text before the content of each branch, and in `_meta`.
+    Text,
+    /// Only in `_meta`, which models do not see.
+    Meta,
 }
 
 /// What becomes of a run that reaches one of its limits.
@@ -333,6 +346,9 @@ impl CompositeToolTable {
         if let Some(report) = self.report {
             tool = tool.report(report);
         }
+        if let Some(labels) = self.labels {
+            tool = tool.labels(labels.into());
+        }
         if let Some(max_parallel) = self.max_parallel {
             tool = tool.max_parallel(max_parallel);
         }
@@ -410,6 +426,15 @@ impl From<SuccessRule> for Success {
             SuccessRule::All => Self::All,
             SuccessRule::Any => Self::Any,
             SuccessRule::Quorum(quorum) => Self::Quorum(quorum),
+        }
+    }
+}
+
+impl From<LabelsName> for Labels {
+    fn from(name: LabelsName) -> Self {
+        match name {
+            LabelsName::Text => Self::Text,
+            LabelsName::Meta => Self::Meta,
         }
     }
 }

@@ -29,6 +29,7 @@
 //! success = "all"                              # "any", { quorum = 2 }
 //! order = "declared"                           # "completion"
 //! report = true
+//! labels = "text"                              # "meta": branches are named in `_meta` only
 //! max_parallel = 4
 //! tools = ["github_search", "docs_search"]     # each is called with the input
 //! ```

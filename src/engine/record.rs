@@ -12,7 +12,10 @@ use super::{
     scope::Scope,
     state::RunState,
 };
-use crate::expr::{self, Field};
+use crate::{
+    expr::{self, Field},
+    message::branch::is_label,
+};
 
 /// The key of a result's `_meta` under which a run that has failed reports its steps.
 pub(crate) const STEPS: &str = "mcp-composite/steps";
@@ -211,7 +214,7 @@ impl Outcome {
         {
             return;
         }
-        let text = texts(result);
+        let text = output_text(result).unwrap_or_default();
         let parsed = scope.count_parsed(expr::json::bytes_of(&text)).and_then(|()| {
             serde_json::from_str(&text).map_err(|error| {
                 let message =
@@ -320,7 +323,8 @@ impl Outcome {
 /// The structured content of a result, or its texts and the names of what else it has.
 fn output_of(mut result: CallToolResult) -> Option<Value> {
     let structured = result.structured_content.take();
-    structured.or_else(|| joined(result.content.into_iter().map(named_block)))
+    let blocks = result.content.into_iter().filter(|block| !is_label(block));
+    structured.or_else(|| joined(blocks.map(named_block)))
 }
 
 /// A text, or the kind of any other block with its media type or URI.
@@ -345,15 +349,24 @@ fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
     Some(lines.join("\n")).filter(|text| !text.is_empty()).map(Value::from)
 }
 
-/// The texts of a result.
+/// The texts of a result, with the labels of branches.
 pub(super) fn texts(result: &CallToolResult) -> String {
-    let texts: Vec<_> = result
-        .content
-        .iter()
-        .filter_map(|block| block.as_text())
-        .map(|text| text.text.as_str())
-        .collect();
+    let texts: Vec<_> = result.content.iter().filter_map(text).collect();
     texts.join("\n")
+}
+
+/// The texts of a result without the labels of branches, if it has any.
+pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
+    let texts: Vec<_> = output_texts(result).collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
+}
+
+fn output_texts(result: &CallToolResult) -> impl Iterator<Item = &str> {
+    result.content.iter().filter(|block| !is_label(block)).filter_map(text)
+}
+
+fn text(block: &ContentBlock) -> Option<&str> {
+    block.as_text().map(|text| text.text.as_str())
 }
 
 /// The text of a step that has this output: a text, or the `text` of an object, as the
@@ -364,14 +377,14 @@ pub(crate) fn text_of(output: &Value) -> Option<&Value> {
 }
 
 fn first_text(result: &CallToolResult) -> Option<&str> {
-    result.content.iter().find_map(ContentBlock::as_text).map(|text| text.text.as_str())
+    output_texts(result).next()
 }
 
-/// An object with a member for each content block, but for links.
+/// An object with a member for each content block except links and labels.
 fn content(blocks: Vec<ContentBlock>) -> Value {
     let mut content = Map::with_capacity(blocks.len());
     let [mut texts, mut images, mut audios, mut resources] = [0; 4];
-    for block in blocks {
+    for block in blocks.into_iter().filter(|block| !is_label(block)) {
         let (key, value) = match block {
             // The first of texts and resources has no number.
             ContentBlock::Text(text) => (named("text", &mut texts), text.text),

@@ -43,6 +43,7 @@
 
 mod account;
 mod backend_error;
+pub(crate) mod branch;
 mod cause;
 pub(crate) mod client;
 mod context;

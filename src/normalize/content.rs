@@ -6,6 +6,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ImageContent, ResourceContents};
 use serde_json::Value;
 
 use super::outcome::{Dispatched, Outcome};
+use crate::message::branch::{branch_of, is_label};
 
 /// What a model may be given.
 pub(super) enum Piece<'r> {
@@ -35,17 +36,35 @@ pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {
         None => result.content.iter().map(piece).collect(),
         Some(structured) => {
-            let besides = result.content.iter().filter(|block| !repeats(block, structured));
-            let structured = Piece::Text(structured.to_string().into());
-            besides.map(piece).chain([structured]).collect()
+            let besides = blocks_besides(structured, result).map(piece);
+            besides.chain([Piece::Text(structured.to_string().into())]).collect()
         }
     }
 }
 
 /// What a result says as a text besides its structured content.
 pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
-    let besides = result.content.iter().filter(|block| !repeats(block, structured));
-    texts(besides.map(piece))
+    texts(blocks_besides(structured, result).map(piece))
+}
+
+/// The blocks that do not repeat the structured content, without the labels of branches
+/// of which no other block is left.
+fn blocks_besides<'r>(
+    structured: &Value,
+    result: &'r CallToolResult,
+) -> impl Iterator<Item = &'r ContentBlock> {
+    let mut unlabelled = None;
+    let besides = result.content.iter().rev().filter(|block| !repeats(block, structured));
+    let mut besides: Vec<_> = besides
+        .filter(|block| {
+            let branch = branch_of(block);
+            let is_left = !is_label(block) || (branch.is_some() && branch == unlabelled);
+            unlabelled = branch.filter(|_| !is_label(block));
+            is_left
+        })
+        .collect();
+    besides.reverse();
+    besides.into_iter()
 }
 
 /// Whether a block says what the structured content says: all of it, or what a branch of

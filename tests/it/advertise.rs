@@ -592,7 +592,8 @@ async fn a_real_client_searches_and_calls_a_composite_whose_parts_are_hidden() {
         let params = CallToolRequestParams::new("call_tool")
             .with_arguments(object(json!({ "name": "both" })));
         let result = connection.client.call_tool(params).await.unwrap();
-        assert_eq!(result.content.len(), 2);
+        // Two texts, each below the label of its branch.
+        assert_eq!(result.content.len(), 4);
         let error = connection.call_tool("fine").await.unwrap_err().to_string();
         assert!(error.contains("unknown tool `fine`"), "{error}");
     }

@@ -312,10 +312,11 @@ async fn branches_of_a_fan_out_share_what_there_is_and_fit_its_schema() {
     assert!(branches["long"]["output"].as_str().unwrap().len() > 1_000);
     // The text of each JSON branch is that of its output.
     let texts: Vec<_> =
-        result.content[..3].iter().map(|block| &block.as_text().unwrap().text).collect();
-    assert_eq!(*texts[0], branches["small"]["output"].to_string());
-    assert_eq!(*texts[1], branches["large"]["output"].to_string());
-    assert!(texts[2].ends_with("y…"));
+        result.content[..6].iter().map(|block| &block.as_text().unwrap().text).collect();
+    assert_eq!([texts[0], texts[2], texts[4]], ["small:", "large:", "long:"]);
+    assert_eq!(*texts[1], branches["small"]["output"].to_string());
+    assert_eq!(*texts[3], branches["large"]["output"].to_string());
+    assert!(texts[5].ends_with("y…"));
 
     let tools = testing::listed(&service).await;
     let tool = tools.iter().find(|tool| tool.name == "all").unwrap();

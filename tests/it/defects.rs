@@ -63,9 +63,9 @@ async fn c1_targets_are_ready_before_they_are_called() {
     let layer = CompositeLayer::new([all(&["a", "b"])]).unwrap();
 
     let result = run(layer.layer(ConcurrencyLimit::new(server.clone(), 8)), request()).await;
-    assert_eq!(texts(&result), ["1", "2"]);
+    assert_eq!(texts(&result), ["a:", "1", "b:", "2"]);
     let result = run(layer.layer(Buffer::new(server, 8)), request()).await;
-    assert_eq!(texts(&result), ["1", "2"]);
+    assert_eq!(texts(&result), ["a:", "1", "b:", "2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,11 +105,11 @@ async fn c3_the_order_of_the_answers_is_declared_on_any_number_of_threads() {
     let stack = stack(&server, all(&["a", "b", "c", "d"]));
     for _ in 0..2000 {
         let result = run(stack.clone(), call("all", json!({}))).await;
-        assert_eq!(texts(&result), ["1", "2", "3", "4"]);
+        assert_eq!(texts(&result), ["a:", "1", "b:", "2", "c:", "3", "d:", "4"]);
         let branches: Vec<_> = (result.content.iter())
             .map(|block| block.as_text().unwrap().meta.as_ref().unwrap().0[BRANCH].clone())
             .collect();
-        assert_eq!(branches, ["a", "b", "c", "d"]);
+        assert_eq!(branches, ["a", "a", "b", "b", "c", "c", "d", "d"]);
     }
 }
 
@@ -139,7 +139,9 @@ async fn c6_a_target_that_hangs_neither_blocks_the_others_nor_loses_their_answer
     let server = Server::new().says("a", "1").hangs("b").says("c", "3");
     let run = run(stack(&server, all(&["a", "b", "c"])), call("all", json!({})));
     let result = tokio::time::timeout(Duration::from_secs(61), run).await.expect("an end");
-    assert_eq!((texts(&result)[0].as_str(), texts(&result)[2].as_str()), ("1", "3"));
+    let texts = texts(&result);
+    assert_eq!(texts[..2], ["a:", "1"]);
+    assert_eq!(texts[3..], ["c:", "3"]);
 }
 
 #[test]
@@ -164,7 +166,8 @@ async fn c8_composites_call_composites_but_not_in_a_circle() {
     };
     let server = Server::new().says("c8", "the end");
     let stack = CompositeLayer::new(chain(8)).unwrap().layer(server);
-    assert_eq!(texts(&run(stack, call("c0", json!({}))).await), ["the end"]);
+    let texts = texts(&run(stack, call("c0", json!({}))).await);
+    assert_eq!(texts, ["c1/c2/c3/c4/c5/c6/c7/c8:", "the end"]);
     let composites = (0..9).map(|n| format!("c{n}")).collect();
     assert_eq!(mistakes(chain(9)), [DefinitionErrorKind::TooDeep { composites, depth: 9, max: 8 }]);
     // Also one that would overflow the stack of a careless check.
@@ -234,6 +237,7 @@ async fn c10_a_target_that_asks_for_input_is_a_failed_branch_that_shows_nothing(
     assert_eq!(
         texts(&result),
         [
+            "a:",
             "1",
             "branch `b` (tool `b`) failed: the tool asks for input, which the client cannot give"
         ]
@@ -289,7 +293,7 @@ async fn c13_nothing_of_a_panic_reaches_the_client_or_the_other_branches() {
     let server = Server::new().says("a", "1").tool("b", Answer::panic("db password=hunter2"));
     let result = run(stack(&server, all(&["a", "b"])), call("all", json!({}))).await;
 
-    assert_eq!(texts(&result), ["1", "branch `b` (tool `b`) failed: the tool panicked"]);
+    assert_eq!(texts(&result), ["a:", "1", "branch `b` (tool `b`) failed: the tool panicked"]);
     assert_eq!(
         result.structured_content.as_ref().unwrap()["branches"]["b"]["error"]["kind"],
         "panic"

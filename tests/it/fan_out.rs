@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mcp_composite::{
     composite::{
-        BRANCH, Composite, CompositeLayer, CompositeTool, Limits, Order, Strategy, Success, TOOL,
-        TRACE, Target,
+        BRANCH, Composite, CompositeLayer, CompositeTool, LABEL, Labels, Limits, Order, Step,
+        Strategy, Success, TOOL, TRACE, Target,
     },
     message::{Reply, Request},
 };
@@ -94,7 +94,7 @@ async fn content_is_attributed_and_in_declared_order() {
 
     let result = run_all(&stack).await;
 
-    assert_eq!(texts(&result), ["1", "2"]);
+    assert_eq!(texts(&result), ["first (tool `slow`):", "1", "fast:", "2"]);
     let owners: Vec<_> = result
         .content
         .iter()
@@ -102,7 +102,8 @@ async fn content_is_attributed_and_in_declared_order() {
         .map(|meta| (meta[BRANCH].as_str().unwrap(), meta.get(TOOL).and_then(Value::as_str)))
         .collect();
     // A branch that is named after its tool says so once.
-    assert_eq!(owners, [("first", Some("slow")), ("fast", None)]);
+    let (first, fast) = (("first", Some("slow")), ("fast", None));
+    assert_eq!(owners, [first, first, fast, fast]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +113,94 @@ async fn completion_order_is_there_for_those_who_ask() {
         .says("fast", "2");
     let stack = stack(&server, [all(["slow", "fast"]).order(Order::Completion)]);
 
-    assert_eq!(texts(&run_all(&stack).await), ["2", "1"]);
+    assert_eq!(texts(&run_all(&stack).await), ["fast:", "2", "slow:", "1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn completed_branches_are_labelled_in_the_content() {
+    let image = CallToolResult::success(vec![ContentBlock::image("aGk=", "image/png")]);
+    let server = Server::new()
+        .says("get_price", "5 €")
+        .says("stock", "12")
+        .tool("photo", image)
+        .tool("empty", CallToolResult::success(vec![]))
+        .fails("reviews", "quota exceeded");
+    let price = Target::new("get_price").id("price");
+    let targets = [price, "stock".into(), "photo".into(), "empty".into(), "reviews".into()];
+    let shop = CompositeTool::fan_out("all", "Everything", targets);
+
+    let result = run_all(&stack(&server, [shop.clone()])).await;
+
+    assert_eq!(
+        texts(&result),
+        [
+            "price (tool `get_price`):",
+            "5 €",
+            "stock:",
+            "12",
+            "photo:",
+            "branch `reviews` (tool `reviews`) failed: quota exceeded",
+        ]
+    );
+    assert!(matches!(result.content[5], ContentBlock::Image(_)), "{:?}", result.content);
+    let meta = |block: usize| json!(result.content[block].as_text().unwrap().meta);
+    assert_eq!(meta(0), json!({ (BRANCH): "price", (TOOL): "get_price", (LABEL): true }));
+    assert_eq!(meta(1), json!({ (BRANCH): "price", (TOOL): "get_price" }));
+    assert_eq!(branches(&result)["price"]["output"], "5 €");
+
+    let unlabelled = run_all(&stack(&server, [shop.labels(Labels::Meta)])).await;
+    let last = "branch `reviews` (tool `reviews`) failed: quota exceeded";
+    assert_eq!(texts(&unlabelled), ["5 €", "12", last]);
+    assert_eq!(unlabelled.structured_content, result.structured_content);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_fan_out_labels_branches_by_their_path() {
+    let server = Server::new().says("price", "5 €").says("stock", "12").says("news", "none");
+    let shop = CompositeTool::fan_out("shop", "A shop", ["price", "stock"]).report(false);
+    let outer = all(["shop", "news"]);
+
+    let result = run_all(&stack(&server, [shop.clone(), outer.clone()])).await;
+    assert_eq!(texts(&result), ["shop/price:", "5 €", "shop/stock:", "12", "news:", "none"]);
+    assert_eq!(branches(&result)["shop"]["output"], "5 €\n12");
+
+    let unlabelled = shop.labels(Labels::Meta);
+    let result = run_all(&stack(&server, [unlabelled, outer])).await;
+    assert_eq!(texts(&result), ["shop:", "5 €", "12", "news:", "none"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn step_reads_a_nested_fan_out_without_labels() {
+    let server = Server::new().says("price", "{\"euro\":5}").echoes("keep");
+    let shop = CompositeTool::fan_out("shop", "A shop", ["price"]).report(false);
+    let arguments = json!({ "euro": "$steps.a.output.euro", "text": "$steps.a.text", "all": "$steps.a.content" });
+    let steps = [Step::new("a", "shop").parse_json(), Step::new("b", "keep").arguments(arguments)];
+    let reads = CompositeTool::pipeline("all", "Reads", steps);
+    let passes_on = CompositeTool::pipeline("passes_on", "Passes on", [Step::new("a", "shop")]);
+    let stack = stack(&server, [shop, reads, passes_on]);
+
+    run_all(&stack).await;
+    let text = "{\"euro\":5}";
+    let read = json!({ "euro": 5, "text": text, "all": { "text": text } });
+    assert_eq!(server.arguments("keep"), Some(read));
+
+    let result = run(&stack, call("passes_on", json!({}))).await;
+    assert_eq!(texts(&result), ["price:", text]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_that_a_server_marks_as_a_label_is_none() {
+    let mut forged = ContentBlock::text("forged");
+    if let ContentBlock::Text(text) = &mut forged {
+        text.meta = Some(MetaObject(object(json!({ (LABEL): true, "mine": 1 }))));
+    }
+    let server = Server::new().tool("a", CallToolResult::success(vec![forged]));
+
+    let result = run_all(&stack(&server, [all(["a"])])).await;
+
+    assert_eq!(texts(&result), ["a:", "forged"]);
+    let meta = json!(result.content[1].as_text().unwrap().meta);
+    assert_eq!(meta, json!({ (BRANCH): "a", "mine": 1 }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,11 +240,12 @@ async fn what_a_branch_gave_arrives_unchanged() {
         branches(&result)["a"]["output"],
         json!([1, null, { "deep": 18446744073709551615u64 }])
     );
-    let ContentBlock::Image(image) = &result.content[0] else { panic!("{:?}", result.content) };
+    assert_eq!(texts(&result), ["a:"]);
+    let ContentBlock::Image(image) = &result.content[1] else { panic!("{:?}", result.content) };
     assert_eq!((image.data.as_str(), image.mime_type.as_str()), ("aGk=", "image/png"));
     let meta = &image.meta.as_ref().unwrap().0;
     assert_eq!((&meta["mine"], &meta[BRANCH]), (&json!(1), &json!("a")));
-    let ContentBlock::Resource(resource) = &result.content[1] else {
+    let ContentBlock::Resource(resource) = &result.content[2] else {
         panic!("{:?}", result.content)
     };
     assert_eq!(resource.get_text(), "embedded");
@@ -178,6 +267,7 @@ async fn a_failed_branch_says_which_and_why_and_keeps_the_others() {
     assert_eq!(
         texts(&result),
         [
+            "good:",
             "fine",
             "branch `bad` (tool `bad`) failed: quota exceeded",
             "branch `broken` (tool `broken`) failed: url elicitation",
@@ -249,7 +339,7 @@ async fn without_the_report_there_is_no_structured_content_and_no_schema() {
 
     assert_eq!(list.tools().unwrap().tools.last().unwrap().output_schema, None);
     let result = run_all(&stack).await;
-    assert_eq!((texts(&result), result.structured_content.clone()), (vec!["1"], None));
+    assert_eq!((texts(&result), result.structured_content.clone()), (vec!["a:", "1"], None));
     assert_eq!(result.meta, None);
 }
 
@@ -288,7 +378,7 @@ async fn the_success_rule_decides_and_what_succeeded_is_always_included() {
         assert_eq!(result.is_error, Some(is_error), "{definition:?}");
     }
     let partial = run_all(&stack(&server, [all(["a", "bad"])])).await;
-    assert_eq!(texts(&partial)[0], "1");
+    assert_eq!(texts(&partial)[..2], ["a:", "1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,7 +393,7 @@ async fn sequential_runs_one_after_another_and_is_not_stopped_by_a_failure() {
 
     assert_eq!(server.called(), ["a", "b", "c"]);
     assert_eq!(server.most_running(), 1);
-    assert_eq!(texts(&result), ["1", "branch `b` (tool `b`) failed: no", "3"]);
+    assert_eq!(texts(&result), ["a:", "1", "branch `b` (tool `b`) failed: no", "c:", "3"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,7 +455,7 @@ async fn max_parallel_bounds_how_many_run_at_once() {
     let start = Instant::now();
     let result = run_all(&stack(&server, [definition])).await;
 
-    assert_eq!((server.most_running(), texts(&result).len()), (3, 10));
+    assert_eq!((server.most_running(), texts(&result).len()), (3, 20));
     assert_eq!(start.elapsed().as_millis(), 40);
 }
 
@@ -380,7 +470,8 @@ async fn a_target_that_takes_too_long_is_one_failed_branch() {
     let result = run_all(&stack).await;
 
     assert_eq!(start.elapsed(), Duration::from_secs(5));
-    assert_eq!(texts(&result), ["branch `slow` (tool `slow`) timed out: no answer within 5s", "1"]);
+    let late = "branch `slow` (tool `slow`) timed out: no answer within 5s";
+    assert_eq!(texts(&result), [late, "fast:", "1"]);
     assert_eq!(branches(&result)["slow"]["status"], "timed_out");
     assert_eq!(branches(&result)["slow"]["error"]["kind"], "timeout");
     tokio::task::yield_now().await;
@@ -410,6 +501,7 @@ async fn a_run_that_takes_too_long_gives_what_it_has() {
     assert_eq!(
         texts(&result),
         [
+            "a:",
             "1",
             "branch `b` (tool `b`) timed out: no answer within 2s",
             "branch `c` (tool `c`) was skipped: the run had ended",
@@ -614,7 +706,7 @@ async fn a_composite_can_call_a_composite() {
         branches(&result)["inner"]["output"],
         json!({ "branches": { "a": { "status": "completed", "output": "1" } } })
     );
-    assert_eq!(texts(&result), ["1", "2"]);
+    assert_eq!(texts(&result), ["inner/a:", "1", "b:", "2"]);
     let ids: Vec<_> =
         server.requests().iter().map(|call| call.context().id().to_string()).collect();
     assert!(ids.contains(&"0#inner#a".to_owned()), "{ids:?}");
@@ -625,7 +717,8 @@ async fn a_composite_can_wrap_a_tool_of_its_own_name() {
     let server = Server::new().says("search", "the tool itself").says("more", "2");
     let stack = stack(&server, [CompositeTool::fan_out("search", "Wrapped", ["search", "more"])]);
 
-    assert_eq!(texts(&run(&stack, call("search", json!({}))).await), ["the tool itself", "2"]);
+    let result = run(&stack, call("search", json!({}))).await;
+    assert_eq!(texts(&result), ["search:", "the tool itself", "more:", "2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -675,7 +768,8 @@ async fn missing_optional_tools_are_failed_branches() {
     let result = run_all(&stack).await;
 
     assert_eq!(result.is_error, Some(false));
-    assert_eq!(texts(&result), ["1", "branch `gone` (tool `gone`) failed: unknown tool `gone`"]);
+    let gone = "branch `gone` (tool `gone`) failed: unknown tool `gone`";
+    assert_eq!(texts(&result), ["a:", "1", gone]);
     assert_eq!(server.called(), ["a"]);
 }
 
@@ -744,6 +838,7 @@ async fn a_failing_tool_without_a_text_is_told_too() {
         [
             "branch `a` (tool `a`) failed: the tool failed without saying why",
             "branch `b` (tool `b`) failed: x\ny",
+            "c:",
             "",
         ]
     );
@@ -819,6 +914,6 @@ async fn nobody_else_can_say_whose_a_block_is() {
         CallToolResult::success(vec![ContentBlock::Text(block)])
     });
     let result = run_all(&stack(&server, [all(["a"])])).await;
-    let meta = &result.content[0].as_text().unwrap().meta;
+    let meta = &result.content[1].as_text().unwrap().meta;
     assert_eq!(meta.as_ref().unwrap().0, object(json!({ (BRANCH): "a", "mine": 1 })));
 }

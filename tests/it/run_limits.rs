@@ -136,7 +136,7 @@ async fn the_report_says_why_a_branch_was_skipped() {
     let expected = json!({ "status": "skipped", "error": { "kind": "limit", "message": why } });
     assert_eq!(*branch, expected);
     let told = format!("branch `b` (tool `b`) was skipped: {why}");
-    assert_eq!(result.content[1].as_text().unwrap().text, told);
+    assert_eq!(result.content[2].as_text().unwrap().text, told);
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,7 @@ pub(super) fn compile(
     at.meaningless("success", chooses_one && definition.success.is_some(), &with);
     at.meaningless("order", chooses_one && definition.order.is_some(), &with);
     at.meaningless("report", chooses_one && definition.report.is_some(), &with);
+    at.meaningless("labels", chooses_one && definition.labels.is_some(), &with);
     at.meaningless("max_parallel", one_by_one && definition.max_parallel.is_some(), &with);
     at.meaningless("output", definition.output.is_some(), &with);
     at.meaningless(
@@ -59,7 +60,8 @@ pub(super) fn compile(
     } else {
         let order = definition.order.unwrap_or_default();
         let report = definition.report.unwrap_or(true);
-        (Answer::Branches { success, order, report }, Stop::Never)
+        let labels = definition.labels.unwrap_or_default();
+        (Answer::Branches { success, order, report, labels }, Stop::Never)
     };
     let concurrency = if one_by_one { 1 } else { definition.max_parallel.unwrap_or(MAX_TARGETS) };
 

@@ -63,6 +63,7 @@ pub(super) fn compile(
     let with = format!("strategy = \"{}\"", strategy.name());
     at.meaningless("success", definition.success.is_some(), &with);
     at.meaningless("order", definition.order.is_some(), &with);
+    at.meaningless("labels", definition.labels.is_some(), &with);
     at.meaningless("targets", definition.targets.is_some(), &with);
     at.meaningless("max_parallel", pipeline && definition.max_parallel.is_some(), &with);
     let has_output = definition.output.is_some();

@@ -88,12 +88,14 @@ command = "a"
 [[composite_tools]]
 name = "github_search"
 description = "The tool, and more"
+labels = "meta"
 tools = {wrapper}
 
 [[composite_tools]]
 name = "helper"
 description = "The tool alone"
 report = false
+labels = "meta"
 tools = ["{helper}"]
 "#
         );

@@ -1,4 +1,5 @@
 use mcp_composite::{
+    composite::{BRANCH, LABEL, TOOL},
     message::{Reply, Request},
     normalize::{DispatchOptions, Dispatched, Provider, dispatch},
 };
@@ -38,7 +39,22 @@ fn answer(tool: &str) -> Reply {
                 "b": { "status": "completed", "output": { "n": 1 } },
             } });
             let mut result = CallToolResult::structured(report);
-            result.content = vec![text("5 €"), text("{ \"n\": 1 }"), text("the run ended early")];
+            let label = |branch: &str, tool: &str| {
+                let mut label = ContentBlock::text(format!("{branch}:"));
+                if let ContentBlock::Text(text) = &mut label {
+                    let meta = json!({ (BRANCH): branch, (TOOL): tool, (LABEL): true });
+                    text.meta = serde_json::from_value(meta).unwrap();
+                }
+                label
+            };
+            let mut image = ContentBlock::image("aW1n", "image/png");
+            if let ContentBlock::Image(image) = &mut image {
+                image.meta = serde_json::from_value(json!({ (BRANCH): "b" })).unwrap();
+            }
+            let output = text("{ \"n\": 1 }");
+            let ended = text("the run ended early");
+            result.content =
+                vec![label("a", "x"), text("5 €"), label("b", "y"), output, image, ended];
             result
         }
         "fails_with_image" => {
@@ -175,8 +191,9 @@ async fn gemini_gets_one_content_with_all_responses() {
 async fn what_branches_gave_is_said_once() {
     let answers = answers(Provider::OpenAiChat, &["composite"]).await;
     let content = answers[0]["content"].as_str().unwrap();
-    let (note, report) = content.split_once('\n').unwrap();
-    assert_eq!(note, "the run ended early");
+    let (besides, report) = content.rsplit_once('\n').unwrap();
+    // The label of a branch is left out with the rest of its content.
+    assert_eq!(besides, "b:\n[an image (image/png), which is left out]\nthe run ended early");
     let report: Value = serde_json::from_str(report).unwrap();
     assert_eq!(report["branches"]["a"]["output"], "5 €");
 }
