@@ -28,8 +28,8 @@ pub(super) struct Input {
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) arguments: Value,
-    /// Which of the arguments are there only because they have a default.
-    pub(super) defaulted: Vec<String>,
+    /// The arguments without the defaults, if defaults were added and it was asked for.
+    pub(super) given: Option<Box<JsonObject>>,
 }
 
 /// Tells why a schema cannot describe the input or output of a tool.
@@ -57,7 +57,8 @@ impl Input {
         Self { schema: InputSchema::new(schema), has_defaults }
     }
 
-    /// Puts in defaults and checks the result.
+    /// Adds defaults and checks the result; `keeps_given` also keeps the arguments without
+    /// the defaults.
     ///
     /// # Errors
     ///
@@ -66,14 +67,17 @@ impl Input {
         &self,
         tool: &str,
         arguments: Option<JsonObject>,
+        keeps_given: bool,
     ) -> Result<Checked, Refusal> {
-        let mut arguments = Value::Object(arguments.unwrap_or_default());
-        let defaulted = self.add_defaults(tool, &mut arguments);
+        let arguments = arguments.unwrap_or_default();
+        let given = (keeps_given && self.has_defaults).then(|| Box::new(arguments.clone()));
+        let mut arguments = Value::Object(arguments);
+        let is_changed = self.add_defaults(tool, &mut arguments);
         self.schema.check(tool, &arguments, |unusable| {
             let error = Reason(unusable);
             tracing::warn!(tool, %error, "calls are not checked: the input schema cannot be used");
         })?;
-        Ok(Checked { arguments, defaulted })
+        Ok(Checked { arguments, given: given.filter(|_| is_changed) })
     }
 
     pub(super) const fn schema(&self) -> &Arc<JsonObject> {
@@ -81,18 +85,18 @@ impl Input {
     }
 
     /// Adds the default of each argument that is missing, also within objects and arrays;
-    /// returns the names of the arguments that it has added.
-    pub(super) fn add_defaults(&self, tool: &str, arguments: &mut Value) -> Vec<String> {
+    /// returns whether it has added any.
+    pub(super) fn add_defaults(&self, tool: &str, arguments: &mut Value) -> bool {
         if !self.has_defaults {
-            return Vec::new();
+            return false;
         }
         let mut defaults =
-            Defaults { root: self.schema(), left: MAX_DEFAULT_VISITS, added: Vec::new() };
-        defaults.apply(self.schema(), arguments, 0, true);
+            Defaults { root: self.schema(), left: MAX_DEFAULT_VISITS, has_added: false };
+        defaults.apply(self.schema(), arguments, 0);
         if defaults.left == 0 {
             tracing::warn!(tool, "not all defaults are put in: the input schema has too many");
         }
-        defaults.added
+        defaults.has_added
     }
 
     /// Coerces arguments and checks them; see [`InputSchema::fit`].
@@ -128,27 +132,26 @@ struct Defaults<'s> {
     root: &'s JsonObject,
     /// How many places may still be visited.
     left: usize,
-    /// The names of the arguments that were missing.
-    added: Vec<String>,
+    /// Whether any default was missing.
+    has_added: bool,
 }
 
 // === impl Defaults ===
 
 impl Defaults<'_> {
-    /// Adds the defaults of a schema to a value. `is_root` is true for the arguments as a
-    /// whole.
-    fn apply(&mut self, schema: &JsonObject, value: &mut Value, depth: usize, is_root: bool) {
+    /// Adds the defaults of a schema to a value.
+    fn apply(&mut self, schema: &JsonObject, value: &mut Value, depth: usize) {
         if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             return;
         }
         self.left -= 1;
         let schema = resolve(self.root, schema);
         match value {
-            Value::Object(members) => self.apply_members(schema, members, depth, is_root),
+            Value::Object(members) => self.apply_members(schema, members, depth),
             Value::Array(elements) => {
                 if let Some(Value::Object(items)) = schema.get("items") {
                     for element in elements {
-                        self.apply(items, element, depth + 1, false);
+                        self.apply(items, element, depth + 1);
                     }
                 }
             }
@@ -156,17 +159,11 @@ impl Defaults<'_> {
         }
         let parts = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
         for part in parts.filter_map(Value::as_object) {
-            self.apply(part, value, depth + 1, is_root);
+            self.apply(part, value, depth + 1);
         }
     }
 
-    fn apply_members(
-        &mut self,
-        schema: &JsonObject,
-        members: &mut JsonObject,
-        depth: usize,
-        is_root: bool,
-    ) {
+    fn apply_members(&mut self, schema: &JsonObject, members: &mut JsonObject, depth: usize) {
         let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
         for (key, property) in properties {
             let Value::Object(property) = property else { continue };
@@ -183,12 +180,10 @@ impl Defaults<'_> {
                     return;
                 }
                 members.insert(key.clone(), default.clone());
-                if is_root {
-                    self.added.push(key.clone());
-                }
+                self.has_added = true;
             }
             if let Some(member) = members.get_mut(key) {
-                self.apply(property, member, depth + 1, false);
+                self.apply(property, member, depth + 1);
             }
         }
     }
@@ -228,7 +223,7 @@ mod tests {
             "allOf": [{ "properties": { "c": { "properties": { "d": { "default": 3 } } } } }],
         }));
         let mut arguments = json!({ "b": 0, "c": {} });
-        assert_eq!(input.add_defaults("t", &mut arguments), ["a"]);
+        assert!(input.add_defaults("t", &mut arguments));
         assert_eq!(arguments, json!({ "a": 1, "b": 0, "c": { "d": 3 } }));
     }
 
@@ -238,7 +233,7 @@ mod tests {
         let mut arguments: Value =
             (0..50_000).map(|n| (format!("k{n}"), json!(n))).collect::<JsonObject>().into();
         let begun = ThreadTime::now();
-        assert_eq!(input.add_defaults("t", &mut arguments), ["a"]);
+        assert!(input.add_defaults("t", &mut arguments));
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
 

@@ -177,7 +177,7 @@ impl Plan {
     /// What it is called with, defaults put in.
     fn checked(&self, arguments: JsonObject) -> Result<Value, ErrorData> {
         let tool = &self.program.composites[0].name;
-        let checked = self.input.check(tool, Some(arguments));
+        let checked = self.input.check(tool, Some(arguments), false);
         checked.map(|checked| checked.arguments).map_err(|refusal| refusal.to_error())
     }
 }

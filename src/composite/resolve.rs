@@ -43,8 +43,8 @@ pub(super) struct Available {
     /// It, as a tool.
     pub(super) tool: Tool,
     input: Input,
-    /// Whether its input schema was derived.
-    derived: bool,
+    /// Whether targets get the input as it was given, without the defaults of others.
+    passes_given: bool,
     /// How each of its targets is called.
     pub(super) targets: Vec<ResolvedTarget>,
 }
@@ -156,15 +156,17 @@ impl Resolution {
                 "composite `{name}` claims more safety than its targets have: {claims} ignored"
             ));
         }
-        let derived = compiled.input_schema.is_none();
         let input_schema = input_schema(compiled, &found);
-        let targets =
+        let targets: Vec<_> =
             calls().map(|(call, tool)| ResolvedTarget::new(call, *tool, &input_schema)).collect();
+        // The defaults of a declared schema are those of the composite itself.
+        let passes_given = compiled.input_schema.is_none()
+            && targets.iter().any(|target| target.arguments == ArgumentSource::Input);
         let tool = tool(compiled, &found, input_schema.clone(), annotations);
         Self::Available(Box::new(Available {
             tool,
             input: Input::new(input_schema),
-            derived,
+            passes_given,
             targets,
         }))
     }
@@ -309,12 +311,7 @@ impl Available {
         tool: &str,
         arguments: Option<JsonObject>,
     ) -> Result<Checked, Refusal> {
-        let mut checked = self.input.check(tool, arguments)?;
-        if !self.derived {
-            // They are what somebody has written.
-            checked.defaulted.clear();
-        }
-        Ok(checked)
+        self.input.check(tool, arguments, self.passes_given)
     }
 }
 
@@ -349,9 +346,9 @@ impl ResolvedTarget {
 
     /// Fits arguments to the input schema of the tool.
     ///
-    /// The input of the composite loses the arguments that the tool does not take, and
-    /// those in `defaulted`, which are defaults of any of the targets; then it gets the
-    /// defaults of this tool. All arguments are coerced and checked.
+    /// The input of the composite is replaced by `given`, which is the input without the
+    /// defaults of the targets; it loses the arguments that the tool does not take and gets
+    /// the defaults of this tool. All arguments are coerced and checked.
     ///
     /// # Errors
     ///
@@ -359,12 +356,12 @@ impl ResolvedTarget {
     pub(super) fn prepare(
         &self,
         mut arguments: JsonObject,
-        defaulted: &[String],
+        given: Option<&JsonObject>,
     ) -> Result<JsonObject, StepError> {
         let Some(schema) = &self.schema else { return Ok(arguments) };
         if self.arguments == ArgumentSource::Input {
-            for name in defaulted {
-                arguments.remove(name);
+            if let Some(given) = given {
+                arguments.clone_from(given);
             }
             if self.closed {
                 arguments.retain(|name, _| schema::declares(schema.schema(), name));

@@ -61,9 +61,8 @@ pub(super) struct Runner<S> {
 struct Targets<S> {
     runner: Runner<S>,
     composite: usize,
-    /// Arguments that are there only because the derived schema has a default
-    /// for them; a target that does not declare them does not get them.
-    defaulted: Vec<String>,
+    /// The arguments without the defaults of the derived schema, if it has added any.
+    given: Option<Box<JsonObject>>,
     /// What targets may ask for.
     abilities: Abilities,
 }
@@ -143,11 +142,11 @@ where
                 name: compiled.name.to_string().into(),
             });
         };
-        let Checked { arguments, defaulted } = available.check(&compiled.name, arguments)?;
+        let Checked { arguments, given } = available.check(&compiled.name, arguments)?;
         let new = || Box::new(RunState::new(arguments, compiled.plan.steps().len()));
         let state = state.unwrap_or_else(new);
         let abilities = context.abilities();
-        Ok((state, Targets { runner: self, composite, defaulted, abilities }))
+        Ok((state, Targets { runner: self, composite, given, abilities }))
     }
 }
 
@@ -179,7 +178,7 @@ where
         let Some(target) = available.map(|available| &available.targets[site]) else {
             return Ok(arguments);
         };
-        target.prepare(arguments, &self.defaulted)
+        target.prepare(arguments, self.given.as_deref())
     }
 
     fn is_nested(&self, site: usize) -> bool {

@@ -138,8 +138,8 @@ where
             return Err(refused(Refusal::Unavailable { kind: ItemKind::Tool, name: name() }));
         };
         let checked = available.check(composite, Some(arguments)).map_err(refused)?;
-        let prepare =
-            |site: usize, arguments| available.targets[site].prepare(arguments, &checked.defaulted);
+        let given = checked.given.as_deref();
+        let prepare = |site: usize, arguments| available.targets[site].prepare(arguments, given);
         let waves = program.composites[at].plan.preview(&checked.arguments, &prepare);
         Ok(Preview { composite: composite.to_owned(), waves })
     }

@@ -678,6 +678,27 @@ async fn each_target_gets_its_own_defaults_coercion_and_check() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nested_default_of_one_target_reaches_no_other() {
+    let tool = |name: &str, properties: Value| {
+        let schema = json!({ "type": "object", "properties": properties });
+        Tool::new(name.to_owned(), "x", object(schema))
+    };
+    let limited = json!({ "opts": { "properties": { "limit": { "default": 10 } } } });
+    let few = json!({ "opts": { "properties": { "limit": { "default": 2 } } } });
+    let server = Server::new()
+        .tool_as(tool("limited", limited), Answer::echo())
+        .tool_as(tool("few", few), Answer::echo())
+        .tool_as(tool("open", json!({})), Answer::echo());
+    let stack = stack(&server, [all(["limited", "few", "open"])]);
+
+    run(&stack, call("all", json!({ "opts": {} }))).await;
+
+    assert_eq!(server.arguments("limited"), Some(json!({ "opts": { "limit": 10 } })));
+    assert_eq!(server.arguments("few"), Some(json!({ "opts": { "limit": 2 } })));
+    assert_eq!(server.arguments("open"), Some(json!({ "opts": {} })));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_target_that_takes_no_other_arguments_gets_only_its_own() {
     let closed =
         json!({ "type": "object", "properties": { "q": {} }, "additionalProperties": false });
