@@ -11,6 +11,7 @@ use super::{
     run::MAX_LEVELS,
 };
 use crate::{
+    complaints::shown::Reason,
     engine::{
         meter::Reached,
         outcome::{Outcome, Status},
@@ -20,6 +21,7 @@ use crate::{
         scope::Scope,
         state::RunState,
     },
+    input_schema::InputSchema,
     message::{
         branch::{BRANCH, LABEL, TOOL, is_label},
         is_deeper,
@@ -71,13 +73,23 @@ enum Report {
 /// around it can pass it on within [`MAX_LEVELS`].
 const MAX_REPORT_LEVELS: usize = 80;
 
-/// Makes the result of a finished run of a composite, which `has_schema` if it advertises
-/// an output schema.
+/// The output schema that a composite advertises, as far as its results depend on it.
+#[derive(Clone, Debug, Default)]
+pub(super) enum OutputSchema {
+    #[default]
+    None,
+    /// A declared or generated schema.
+    Own,
+    /// That of the tools whose results are passed on, which may not fit it.
+    OfTools(Arc<InputSchema>),
+}
+
+/// Makes the result of a finished run of a composite.
 pub(super) fn answer(
     compiled: &Compiled,
     mut state: Box<RunState>,
     scope: &Scope,
-    has_schema: bool,
+    advertised: &OutputSchema,
 ) -> CallToolResult {
     let mut limit = LimitEnd::of(compiled, &state);
     let (mut result, trace) = match compiled.answer {
@@ -89,11 +101,11 @@ pub(super) fn answer(
         }
         Answer::Steps { report } => {
             let trace = trace(compiled, &state);
-            let report = match (report, has_schema) {
+            let report = match (report, advertised) {
                 (false, _) => Report::Names,
+                (true, OutputSchema::None) => Report::Structured,
                 // Structured content must fit the schema.
-                (true, true) => Report::Meta,
-                (true, false) => Report::Structured,
+                (true, _) => Report::Meta,
             };
             if state.failed.is_some() || state.timed_out {
                 limit = None;
@@ -114,7 +126,7 @@ pub(super) fn answer(
             (winner.unwrap_or_else(nobody), Some(trace))
         }
     };
-    result = checked(compiled, result);
+    result = checked(compiled, advertised, result);
     if let Some(trace) = trace {
         result.meta.get_or_insert_default().insert(TRACE.to_owned(), trace);
     }
@@ -336,17 +348,28 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
     text
 }
 
-/// Checks the structured content of a result against the declared output schema: a result
-/// that does not fit is an error, and keeps its content.
-fn checked(compiled: &Compiled, mut result: CallToolResult) -> CallToolResult {
-    let Some(schema) = &compiled.output_schema else { return result };
+/// Checks the structured content of a result against the output schema, unless the schema
+/// is generated: a result that does not fit is an error, and keeps its content.
+fn checked(
+    compiled: &Compiled,
+    advertised: &OutputSchema,
+    mut result: CallToolResult,
+) -> CallToolResult {
+    let (schema, name) = match (&compiled.output_schema, advertised) {
+        (Some(declared), _) => (declared, "`output_schema`"),
+        (None, OutputSchema::OfTools(schema)) => (&**schema, "output schema of its tool"),
+        (None, OutputSchema::None | OutputSchema::Own) => return result,
+    };
     let is_error = result.is_error == Some(true);
     let why = match &result.structured_content {
         None if is_error => return result,
         None => "it has no structured content".to_owned(),
         // An output block makes what its schema describes.
         Some(_) if matches!(compiled.plan.answer, plan::Answer::Output(_)) => return result,
-        Some(content) => match schema.check(&compiled.name, content, drop) {
+        Some(content) => match schema.check(&compiled.name, content, |unusable| {
+            let (tool, error) = (&compiled.name, Reason(unusable));
+            tracing::warn!(%tool, %error, "results are not checked: the output schema cannot be used");
+        }) {
             Ok(()) => return result,
             Err(refusal) => refusal.reason(),
         },
@@ -354,7 +377,7 @@ fn checked(compiled: &Compiled, mut result: CallToolResult) -> CallToolResult {
     result.structured_content = None;
     result.is_error = Some(true);
     if !is_error {
-        let why = format!("the result does not fit the `output_schema`: {why}");
+        let why = format!("the result does not fit the {name}: {why}");
         result.content.push(ContentBlock::text(why));
     }
     result

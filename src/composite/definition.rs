@@ -256,10 +256,12 @@ impl CompositeTool {
         self
     }
 
-    /// Sets the output schema; by default it describes the report.
+    /// Sets the output schema. Defaults to that of the report of a fan-out, of the
+    /// [`output`](Self::output) block, or of the tool whose result is passed on: the last
+    /// step's, or that of all targets of a race or fallback if it is the same.
     ///
-    /// It does not change what a run answers, so it must describe the same: the
-    /// report, or what any winner of a race or fallback gives.
+    /// A result that does not fit the schema is an error. An output schema must describe
+    /// the answer as it is: the report, the result of the last step, or that of any winner.
     #[must_use]
     pub fn output_schema(mut self, schema: JsonObject) -> Self {
         self.output_schema = Some(schema);

@@ -77,9 +77,10 @@
 //! are left out. With [`report(false)`](CompositeTool::report) the steps are named without
 //! their outputs.
 //!
-//! A result that does not fit a declared
-//! [`output_schema`](CompositeTool::output_schema) is an error: it keeps its content, loses
-//! its structured content, and its last text names the mismatch.
+//! A result that does not fit the advertised
+//! [`output_schema`](CompositeTool::output_schema), declared or of the tool whose result is
+//! passed on, is an error: it keeps its content, loses its structured content, and its last
+//! text names the mismatch.
 //!
 //! # What a run may use
 //!

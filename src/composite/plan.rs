@@ -4,8 +4,14 @@ use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, JsonObject};
 use serde_json::Value;
 
 use super::{
-    answer::answer, compile::Program, definition::CompositeTool, error::DefinitionErrors,
-    flowchart, input::Input, preview::Preview, resolve,
+    answer::{OutputSchema, answer},
+    compile::Program,
+    definition::CompositeTool,
+    error::DefinitionErrors,
+    flowchart,
+    input::Input,
+    preview::Preview,
+    resolve,
 };
 use crate::{
     engine::{
@@ -147,7 +153,10 @@ impl Plan {
         run.drive().await;
         let (state, watching) = run.into_parts();
         let reached = state.limit();
-        let result = answer(compiled, state, &scope, compiled.output_schema.is_some());
+        // The output schemas of its tools are not known.
+        let advertised =
+            if compiled.output_schema.is_some() { OutputSchema::Own } else { OutputSchema::None };
+        let result = answer(compiled, state, &scope, &advertised);
         if let Some(mut watching) = watching {
             watching.finish(result.is_error == Some(true), reached);
         }

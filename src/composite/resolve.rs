@@ -4,6 +4,7 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use super::{
+    answer::OutputSchema,
     compile::{Answer, Compiled, Program, Route},
     error::{DisplayPath, Segment},
     input::{Checked, Input},
@@ -14,10 +15,13 @@ use crate::{
     complaints::Complaints,
     engine::{
         outcome::StepError,
-        plan::{self, Action, Arguments, CallSite, Plan},
+        plan::{self, Action, Arguments, CallSite, Plan, Step},
     },
     expr::Use,
-    input_schema::fit::{Misfit, misfits},
+    input_schema::{
+        InputSchema,
+        fit::{Misfit, misfits},
+    },
     message::Refusal,
 };
 
@@ -45,6 +49,8 @@ pub(super) struct Available {
     input: Input,
     /// Whether targets get the input as it was given, without the defaults of others.
     passes_given: bool,
+    /// The output schema that it advertises.
+    pub(super) output: OutputSchema,
     /// How each of its targets is called.
     pub(super) targets: Vec<ResolvedTarget>,
 }
@@ -162,11 +168,18 @@ impl Resolution {
         // The defaults of a declared schema are those of the composite itself.
         let passes_given = compiled.input_schema.is_none()
             && targets.iter().any(|target| target.arguments == ArgumentSource::Input);
-        let tool = tool(compiled, &found, input_schema.clone(), annotations);
+        let of_tools = schema_of_tools(compiled, &found);
+        let tool = tool(compiled, of_tools.cloned(), input_schema.clone(), annotations);
+        let output = match (of_tools, &tool.output_schema) {
+            (Some(schema), _) => OutputSchema::OfTools(Arc::new(InputSchema::new(schema.clone()))),
+            (None, Some(_)) => OutputSchema::Own,
+            (None, None) => OutputSchema::None,
+        };
         Self::Available(Box::new(Available {
             tool,
             input: Input::new(input_schema),
             passes_given,
+            output,
             targets,
         }))
     }
@@ -259,9 +272,40 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
     needs
 }
 
+/// The output schema of the tools whose results a composite passes on, if it declares none
+/// and each of its results is one of theirs.
+fn schema_of_tools<'t>(
+    compiled: &Compiled,
+    found: &[Option<&'t Tool>],
+) -> Option<&'t Arc<JsonObject>> {
+    if compiled.output_schema.is_some() {
+        return None;
+    }
+    let mut schemas = found.iter().map(|tool| tool.and_then(|tool| tool.output_schema.as_ref()));
+    match compiled.answer {
+        Answer::Branches { .. } => None,
+        Answer::Steps { .. } => match certain_last(compiled)?.action {
+            Action::Call(_) => schemas.next_back().flatten(),
+            Action::ForEach(_) | Action::Elicit(_) | Action::Switch(_) => None,
+        },
+        Answer::Winner => {
+            let first = schemas.next().flatten();
+            first.filter(|first| schemas.all(|schema| schema == Some(first)))
+        }
+    }
+}
+
+/// The last step of a pipeline or workflow, if no run that succeeds ends with another.
+fn certain_last(compiled: &Compiled) -> Option<&Step> {
+    let is_certain = |last: &&Step| {
+        !last.may_be_skipped() && !compiled.plan.may_end_early() && !compiled.may_be_partial()
+    };
+    compiled.plan.steps().last().filter(is_certain)
+}
+
 fn tool(
     compiled: &Compiled,
-    found: &[Option<&Tool>],
+    of_tools: Option<Arc<JsonObject>>,
     input_schema: Arc<JsonObject>,
     annotations: ToolAnnotations,
 ) -> Tool {
@@ -275,29 +319,14 @@ fn tool(
             Some(Arc::new(schema::report_schema(ids)))
         }
         (None, Answer::Branches { report: false, .. }) => None,
-        // What the last step promises is kept, if no other can be the last.
-        (None, Answer::Steps { .. }) => compiled.plan.steps().last().and_then(|last| {
-            let tool = found.last().copied().flatten();
-            match &last.action {
-                _ if last.may_be_skipped()
-                    || compiled.plan.may_end_early()
-                    || compiled.may_be_partial() =>
-                {
-                    None
-                }
-                Action::Call(_) => tool?.output_schema.clone(),
+        (None, Answer::Steps { .. }) => {
+            of_tools.or_else(|| match &certain_last(compiled)?.action {
                 Action::ForEach(_) => Some(Arc::new(schema::loop_schema())),
                 Action::Elicit(ask) => Some(Arc::new(schema::answer_schema(ask.schema.schema()))),
-                Action::Switch(_) => None,
-            }
-        }),
-        // The winner's result is passed on: what all targets promise, it keeps.
-        (None, Answer::Winner) => {
-            let mut schemas =
-                found.iter().map(|tool| tool.and_then(|tool| tool.output_schema.as_ref()));
-            let first = schemas.next().flatten();
-            first.filter(|first| schemas.all(|schema| schema == Some(first))).cloned()
+                Action::Call(_) | Action::Switch(_) => None,
+            })
         }
+        (None, Answer::Winner) => of_tools,
     };
     tool
 }

@@ -16,7 +16,7 @@ use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
 use super::{
-    answer::answer,
+    answer::{OutputSchema, answer},
     compile::{Compiled, Program, Route},
     input::Checked,
     resolve::Resolved,
@@ -111,7 +111,7 @@ where
             if is_long {
                 yield_now().await;
             }
-            let has_schema = targets.advertises_output();
+            let advertised = targets.output_schema();
             let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
             run.drive().await;
             let (state, watching) = run.into_parts();
@@ -119,7 +119,7 @@ where
                 return Ok(Ended::Asks(state));
             }
             let reached = state.limit();
-            let result = answer(compiled, state, &scope, has_schema);
+            let result = answer(compiled, state, &scope, &advertised);
             if let Some(mut watching) = watching {
                 watching.finish(result.is_error == Some(true), reached);
             }
@@ -159,10 +159,10 @@ impl<S: Clone> Clone for Runner<S> {
 // === impl Targets ===
 
 impl<S> Targets<S> {
-    /// Whether the composite advertises an output schema.
-    fn advertises_output(&self) -> bool {
+    /// The output schema that the composite advertises.
+    fn output_schema(&self) -> OutputSchema {
         let available = self.runner.known.derived().available(self.composite);
-        available.is_some_and(|available| available.tool.output_schema.is_some())
+        available.map(|available| available.output.clone()).unwrap_or_default()
     }
 }
 
