@@ -253,6 +253,18 @@ fn output_of_steps(
             Err(error) => Err(error.message),
         }
     };
+    // An output block may be meant to be made of what stands in for failed steps.
+    let stands_in = |(step, outcome): (&Step, &Option<Box<Outcome>>)| {
+        step.default_results.is_some()
+            || outcome.as_deref().is_none_or(|outcome| !outcome.has_failed())
+    };
+    let has_output = matches!(compiled.plan.answer, plan::Answer::Output(_));
+    if state.last_completed().is_none()
+        && let Some(failures) = failures(compiled, state)
+        && !(has_output && compiled.plan.steps().iter().zip(&state.outcomes).all(stands_in))
+    {
+        return Err(format!("no step completed: {failures}"));
+    }
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     let ended = ended.or_else(|| limit.map(LimitEnd::told));
     if let plan::Answer::Output(output) = &compiled.plan.answer {
@@ -264,10 +276,7 @@ fn output_of_steps(
     }
     let last = state.last_completed().and_then(|step| state.outcomes[step].as_mut());
     let Some(last) = last else {
-        return match failures(compiled, state) {
-            Some(failures) => Err(format!("no step completed: {failures}")),
-            None => Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")])),
-        };
+        return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
     };
     // What a loop gives is no result of a tool, nor what a person answered.
     let result = match last.result.take() {

@@ -58,7 +58,8 @@
 //! # The answer of a pipeline or workflow
 //!
 //! A run that succeeds answers with its output block, or else with the result of the last
-//! step, unchanged. A run that fails answers with `isError`:
+//! step, unchanged. A run in which no step completed and some failed has failed. A run that
+//! fails answers with `isError`:
 //!
 //! - `content` has a text with the step that failed, its tool and the cause; then, for each
 //!   step that has completed, a text with its output, labelled with [`BRANCH`] and [`TOOL`]
