@@ -53,7 +53,8 @@ pub(super) struct Need<'a> {
 /// If every run passes its input to all targets and their schemas are equal, it is
 /// that schema with all its keywords. Else it has the properties that the targets have
 /// and those that are referred to; equal ones once, different ones as `anyOf`. Required
-/// is what is needed in each run that succeeds.
+/// is what is needed in each run that succeeds. `$schema` is kept if all targets have
+/// the same one.
 pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> JsonObject {
     if let Some(schema) = common_schema(sources).filter(|_| needs.is_empty()) {
         return adopt_whole(schema);
@@ -80,18 +81,55 @@ pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> Json
         let schema = schema.filter(|_| used.bare && used.path.len() == 1);
         union.refer(name, schema, certain && used.certain && !used.optional);
     }
-    union.into_schema(closed)
+    let mut schema = union.into_schema(closed);
+    if let Some(dialect) = common_dialect(sources) {
+        schema.insert("$schema".to_owned(), dialect.clone());
+    }
+    schema
+}
+
+/// The `$schema` of all targets that are known, if they have the same one.
+fn common_dialect<'a>(sources: &[Source<'a>]) -> Option<&'a Value> {
+    let mut dialects = sources.iter().filter_map(|source| Some(source.schema?.get("$schema")));
+    let first = dialects.next()??;
+    dialects.all(|dialect| dialect == Some(first)).then_some(first)
 }
 
 /// The schema of all targets, if they have the same one and always get the input.
 fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     let first = sources.first()?.schema?;
     let is_common = |source: &Source<'_>| {
-        source.certain
-            && matches!(source.arguments, Arguments::Input)
-            && source.schema == Some(first)
+        source.certain && source.schema == Some(first) && passes_input(source.arguments, first)
     };
     sources.iter().all(is_common).then_some(first)
+}
+
+/// Whether arguments pass on the properties of the input that a schema has, each under
+/// its own name.
+fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
+    let Arguments::Mapped(expression) = arguments else { return true };
+    let root = resolve_root(schema);
+    let required = root.get("required").and_then(Value::as_array);
+    let is_required = |name: &str| {
+        required.is_some_and(|required| required.iter().any(|required| required == name))
+    };
+    let uses = expression.uses();
+    let passes = |name: &str, property: &Value| {
+        let may_be_missing = !is_required(name) && property.get("default").is_none();
+        uses.iter().any(|used| {
+            used.bare
+                && used.place == [PathSegment::from(name)]
+                && used.property() == Some(name)
+                && used.path.len() == 1
+                && (used.optional || !may_be_missing)
+        })
+    };
+    let is_property = |used: &Use<'_>| {
+        used.property().is_some_and(|name| properties(root).any(|(property, _)| property == name))
+    };
+    !uses.is_empty()
+        && uses.iter().all(is_property)
+        && properties(root).all(|(name, property)| passes(name, property))
 }
 
 /// The whole schema of a tool as that of a composite.

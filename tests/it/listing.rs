@@ -198,6 +198,65 @@ async fn the_input_schema_of_targets_with_one_schema_is_that_schema() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pipeline_that_passes_on_its_input_has_the_whole_schema_of_the_tool() {
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": { "mode": { "$ref": "#/$defs/Mode" }, "path": {}, "limit": { "default": 5 } },
+        "required": ["mode"],
+        "additionalProperties": false,
+        "allOf": [{
+            "if": { "properties": { "mode": { "const": "file" } } },
+            "then": { "required": ["path"] },
+        }],
+        "$defs": { "Mode": { "enum": ["file", "text"] } },
+    });
+    let server = Server::new().tool_as(tool("a", schema.clone()), Answer::echo());
+    let passing = |arguments: Value| {
+        CompositeTool::pipeline("all", "x", [Step::new("a", "a").arguments(arguments)])
+    };
+    let whole = json!({ "mode": "$input.mode", "path": "$input.path?", "limit": "$input.limit" });
+    assert_eq!(input_schema(server.clone(), passing(whole.clone())).await, schema);
+    let stack = layer([passing(whole)]).layer(server.clone());
+    let (code, _) = error_of(&stack, call("all", json!({ "mode": "file" }))).await.unwrap();
+    assert_eq!(code, -32602);
+    assert_eq!(error_of(&stack, call("all", json!({ "mode": "text" }))).await, None);
+
+    for partial in [
+        // One is not passed on, renamed, fixed, changed, or needed although the tool does
+        // not require it.
+        json!({ "mode": "$input.mode?", "path": "$input.path?" }),
+        json!({ "mode": "$input.mode?", "path": "$input.file?", "limit": "$input.limit" }),
+        json!({ "mode": "$input.mode?", "path": "$input.path?", "limit": 5 }),
+        json!({ "mode": "$input.mode?", "path": "$input.path?", "limit": "{{ input.limit + 1 }}" }),
+        json!({ "mode": "$input.mode?", "path": "$input.path", "limit": "$input.limit" }),
+    ] {
+        let derived = input_schema(server.clone(), passing(partial.clone())).await;
+        assert_eq!(derived.get("allOf"), None, "{partial}");
+        // Its properties are still written in the dialect of the tool.
+        assert_eq!(derived["$schema"], schema["$schema"], "{partial}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dialect_is_kept_if_all_targets_have_the_same() {
+    let in_dialect = |name: &str, property: &str, dialect: Option<&str>| {
+        let mut schema = json!({ "type": "object", "properties": { (property): {} } });
+        if let Some(dialect) = dialect {
+            schema["$schema"] = dialect.into();
+        }
+        tool(name, schema)
+    };
+    let old = Some("http://json-schema.org/draft-07/schema#");
+    for (other, kept) in [(old, json!(old)), (None, Value::Null)] {
+        let server = Server::new()
+            .tool_as(in_dialect("a", "p", old), Answer::echo())
+            .tool_as(in_dialect("b", "q", other), Answer::echo());
+        assert_eq!(input_schema(server, all(["a", "b"])).await["$schema"], kept);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_input_schema_of_a_loop_over_an_array_literal_leaves_its_elements_open() {
     let step = Step::for_each("each", json!(["$input.first", "$input.second"]), "a");
     let composite = CompositeTool::workflow("all", "x", [step]);
