@@ -82,6 +82,10 @@
 //! rather than deny what they may not. A template says nothing of the URIs made with
 //! it: to hide `db://{table}` is to hide `db://*` among the resources as well. A
 //! completion for a URI without a `{` is one for a resource too, and judged as both.
+//! A completion loses each value with which the template may be a resource that is not let
+//! through, whatever the client says of the other arguments: `{host}` stands for any text
+//! without `/`, and `{+path}` for any text. So where resources are allowed by URI, the
+//! patterns must allow whole templates: `docs://*/public` for `docs://{host}/{path}`.
 //!
 //! # What it leaves alone
 //!
@@ -382,7 +386,12 @@ impl InterceptInformed for FilterRule {
             Remembered::Completion(completion) => {
                 if let Some(ServerResult::CompleteResult(result)) = reply.result_mut() {
                     let permits = |uri: &str| rule.settings.permit(ItemKind::Resource, uri);
-                    completion.retain(&mut result.completion, permits);
+                    completion.retain(
+                        &mut result.completion,
+                        &rule.settings.resources,
+                        &rule.settings.denied_uris,
+                        permits,
+                    );
                 }
                 return;
             }

@@ -30,13 +30,22 @@
 //! ```
 
 mod glob;
+mod text_set;
 mod unmatched;
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use regex::{Regex, RegexSet, RegexSetBuilder};
 
-pub(crate) use self::unmatched::Unmatched;
+use self::text_set::{Automaton, Exhausted};
+pub(crate) use self::{
+    text_set::{Budget, Part, TextSet},
+    unmatched::Unmatched,
+};
 
 /// What a pattern begins with that is a regular expression.
 const REGEX: &str = "re:";
@@ -56,6 +65,9 @@ struct Compiled {
     others: RegexSet,
     /// Where they stand among all.
     places: Vec<usize>,
+    /// The automaton of the same patterns, made when it is needed; `None` if it is too
+    /// large.
+    automaton: OnceLock<Option<Automaton>>,
 }
 
 /// Which names a rule lets through: those that it allows, or all, without those
@@ -180,6 +192,33 @@ impl Patterns {
         self.0.written.iter().map(String::as_str)
     }
 
+    /// Whether a pattern may match a text of the set: `true` also if that would take more
+    /// than the budget to decide.
+    fn may_match(&self, set: &TextSet, budget: &mut Budget) -> bool {
+        let mut decide = || {
+            for exact in &self.0.exact {
+                if set.contains(exact, budget)? {
+                    return Ok(true);
+                }
+            }
+            match (self.0.automaton(), set.automaton(budget)?) {
+                (Some(patterns), Some(set)) => patterns.meets(&set, budget),
+                _ => Err(Exhausted),
+            }
+        };
+        !self.is_empty() && decide().unwrap_or(true)
+    }
+
+    /// Whether the patterns match every text of a set with wildcards: `false` also if that
+    /// would take more than the budget to decide.
+    fn match_all(&self, set: &TextSet, budget: &mut Budget) -> bool {
+        let mut decide = || match (self.0.automaton(), set.automaton(budget)?) {
+            (Some(patterns), Some(set)) => patterns.covers(&set, budget),
+            _ => Err(Exhausted),
+        };
+        decide().unwrap_or(false)
+    }
+
     /// Which of the patterns match the name, by their places.
     pub(crate) fn which<'p>(&'p self, name: &'p str) -> impl Iterator<Item = usize> + 'p {
         let compiled = &*self.0;
@@ -188,6 +227,17 @@ impl Patterns {
         let exact = exact.map(|(place, _)| place);
         let others = compiled.others.matches(name).into_iter();
         exact.chain(others.map(|place| compiled.places[place]))
+    }
+}
+
+impl Compiled {
+    fn automaton(&self) -> Option<&Automaton> {
+        let make = || {
+            let written = self.written.iter();
+            let expressions = written.filter_map(|pattern| expression(pattern).ok().flatten());
+            Automaton::new(&expressions.collect::<Vec<_>>())
+        };
+        self.automaton.get_or_init(make).as_ref()
     }
 }
 
@@ -271,6 +321,19 @@ impl Selection {
     pub fn selects(&self, name: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(name))
             && (self.deny.is_empty() || !self.deny.matches(name))
+    }
+
+    /// Whether the rule lets every name of a set through: `false` also if that would take
+    /// more than the budget to decide.
+    pub(crate) fn selects_each(&self, names: &TextSet, budget: &mut Budget) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.match_all(names, budget))
+            && !self.may_deny(names, budget)
+    }
+
+    /// Whether the rule may deny a name of a set: `true` also if that would take more than
+    /// the budget to decide.
+    pub(crate) fn may_deny(&self, names: &TextSet, budget: &mut Budget) -> bool {
+        self.deny.may_match(names, budget)
     }
 
     /// Whether the rule lets every name through.

@@ -1,15 +1,27 @@
 //! The values that a server proposes for the argument of a resource template.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rmcp::model::{CompleteRequestParams, CompletionInfo, Reference};
+
+use crate::{
+    pattern::{Budget, Part, Selection, TextSet},
+    uri::Readings,
+};
+
+/// How many steps it may take to compare the values of a completion with the rules.
+const MAX_STEPS: usize = 500_000;
+/// Stands in a URI for any text without `/`: letters that no reading changes.
+const SEGMENT: &str = "zzsegmentzz";
+/// Stands in a URI for any text.
+const ANYTHING: &str = "zzanythingzz";
 
 /// A request for values of one argument of a resource template.
 #[derive(Debug)]
 pub(super) struct Completion {
     template: String,
     argument: String,
-    /// The values of the other arguments, as far as the client knows them.
+    /// The values of the other arguments, as the client states them.
     others: HashMap<String, String>,
 }
 
@@ -38,19 +50,82 @@ impl Completion {
         })
     }
 
-    /// Drops the values with which the template is a resource that is not permitted, and
-    /// the total, which counts such values too.
-    pub(super) fn retain(&self, info: &mut CompletionInfo, permits: impl Fn(&str) -> bool) {
+    /// Drops the values with which the template may be a resource that is not permitted,
+    /// and the total, which counts such values too.
+    ///
+    /// The server may have ignored the other arguments, or the client invented them. So a
+    /// value stays only if it is permitted with whatever the other expressions of the
+    /// template expand to; one that escapes `/` expands to any text without it.
+    pub(super) fn retain(
+        &self,
+        info: &mut CompletionInfo,
+        resources: &Selection,
+        denied: &HashSet<String>,
+        permits: impl Fn(&str) -> bool,
+    ) {
         info.total = None;
+        let mut budget = Budget::new(MAX_STEPS);
         info.values.retain(|value| {
             // Some servers percent-encode values, and some do not.
+            let [encoded, plain] = [true, false].map(|encodes| self.pattern(value, encodes));
+            let plain = (plain != encoded).then_some(plain);
             [true, false].iter().all(|&encodes| permits(&self.expand(value, encodes)))
+                && [Some(encoded), plain].into_iter().flatten().all(|uri| {
+                    !has_wildcard(&uri)
+                        || (self.is_comparable(value)
+                            && permits_each(&uri, resources, denied, &mut budget))
+                })
         });
+    }
+
+    /// Whether URIs with this value can be compared with rules: the scheme is known, and no
+    /// text looks like a wildcard.
+    fn is_comparable(&self, value: &str) -> bool {
+        let scheme = self.template.split('{').next().unwrap_or_default();
+        let has_wildcard = |text: &str| has_wildcard(&text.to_ascii_lowercase());
+        scheme.contains(':') && !has_wildcard(&self.template) && !has_wildcard(value)
+    }
+
+    /// The URIs with this value, with wildcards for the other arguments.
+    fn pattern(&self, value: &str, encodes: bool) -> String {
+        self.expand_each(|expression, uri| {
+            let (operator, variables) = Operator::of(expression);
+            let wildcard = operator.wildcard();
+            let is_asked = |variable: &&str| name(variable) == self.argument;
+            let variables: Vec<_> = variables.split(',').collect();
+            let Some(asked) = variables.iter().position(is_asked) else {
+                return uri.push_str(wildcard);
+            };
+            uri.push_str(operator.first);
+            if asked > 0 {
+                uri.push_str(wildcard);
+            }
+            if operator.is_named {
+                uri.push_str(&self.argument);
+                uri.push('=');
+            }
+            match prefix_length(variables[asked]) {
+                Some(length) => {
+                    let start: String = value.chars().take(length).collect();
+                    operator.push(&start, encodes, uri);
+                    uri.push_str(wildcard);
+                }
+                None => operator.push(value, encodes, uri),
+            }
+            if asked + 1 < variables.len() {
+                uri.push_str(wildcard);
+            }
+        })
     }
 
     /// The URI with this value; arguments that are not known stay as they are written.
     fn expand(&self, value: &str, encodes: bool) -> String {
-        let mut uri = String::with_capacity(self.template.len() + value.len());
+        self.expand_each(|expression, uri| self.expand_expression(expression, value, encodes, uri))
+    }
+
+    /// The template with each of its expressions expanded.
+    fn expand_each(&self, expand: impl Fn(&str, &mut String)) -> String {
+        let mut uri = String::with_capacity(2 * self.template.len());
         let mut rest = self.template.as_str();
         while let Some((literal, after)) = rest.split_once('{') {
             uri.push_str(literal);
@@ -58,7 +133,7 @@ impl Completion {
                 rest = &rest[literal.len()..];
                 break;
             };
-            self.expand_expression(expression, value, encodes, &mut uri);
+            expand(expression, &mut uri);
             rest = after;
         }
         uri.push_str(rest);
@@ -67,11 +142,7 @@ impl Completion {
 
     fn expand_expression(&self, expression: &str, value: &str, encodes: bool, uri: &mut String) {
         let (operator, names) = Operator::of(expression);
-        let names = names.split(',').map(|name| {
-            let name = name.split_once(':').map_or(name, |(name, _)| name);
-            name.strip_suffix('*').unwrap_or(name)
-        });
-        let known = names.filter_map(|name| {
+        let known = names.split(',').map(name).filter_map(|name| {
             let is_asked = name == self.argument;
             let value = if is_asked { value } else { self.others.get(name)? };
             Some((name, value))
@@ -86,11 +157,7 @@ impl Completion {
                 uri.push_str(name);
                 uri.push('=');
             }
-            if encodes && !operator.allows_reserved {
-                encode(value, uri);
-            } else {
-                uri.push_str(value);
-            }
+            operator.push(value, encodes, uri);
         }
         if !is_known {
             uri.push('{');
@@ -123,6 +190,93 @@ impl Operator {
             _ => (operator("", ",", false, false), expression),
         }
     }
+
+    /// Adds a value.
+    fn push(&self, value: &str, encodes: bool, uri: &mut String) {
+        if encodes && !self.allows_reserved {
+            encode(value, uri);
+        } else {
+            uri.push_str(value);
+        }
+    }
+
+    /// The wildcard for the values of an expression, with what stands before and between
+    /// them.
+    fn wildcard(&self) -> &'static str {
+        if self.allows_reserved || self.separator == "/" { ANYTHING } else { SEGMENT }
+    }
+}
+
+/// The name of a variable without its modifier.
+fn name(variable: &str) -> &str {
+    let name = variable.split_once(':').map_or(variable, |(name, _)| name);
+    name.strip_suffix('*').unwrap_or(name)
+}
+
+/// How many characters of its value a variable stands for, if not for all.
+fn prefix_length(variable: &str) -> Option<usize> {
+    variable.split_once(':')?.1.parse().ok()
+}
+
+fn has_wildcard(uri: &str) -> bool {
+    uri.contains(SEGMENT) || uri.contains(ANYTHING)
+}
+
+/// Whether each URI of a pattern is permitted in all its spellings; `denied` are URIs that
+/// are denied by their canonical spelling.
+fn permits_each(
+    pattern: &str,
+    resources: &Selection,
+    denied: &HashSet<String>,
+    budget: &mut Budget,
+) -> bool {
+    let Some(readings) = Readings::of(pattern) else { return false };
+    let may_be_denied =
+        |uris: &TextSet, budget: &mut Budget| denied.iter().any(|uri| uris.may_have(uri, budget));
+    let places = [pattern].into_iter().chain(readings.places.iter().map(String::as_str));
+    let mut places = places.map(uris);
+    let mut others = readings.others.iter().map(|other| uris(other));
+    places.all(|uris| resources.selects_each(&uris, budget) && !may_be_denied(&uris, budget))
+        && !others.any(|uris| resources.may_deny(&uris, budget) || may_be_denied(&uris, budget))
+}
+
+/// The URIs of a pattern.
+fn uris(pattern: &str) -> TextSet {
+    let mut uris = TextSet::default();
+    let mut rest = pattern;
+    if let Some(scheme) = pattern.find("://") {
+        let (before, after) = pattern.split_at(scheme + 3);
+        let end = after.find(['/', '?', '#']).unwrap_or(after.len());
+        // It has several spellings: with a port and a user, and without.
+        let authority = match &after[..end] {
+            authority if authority.contains(ANYTHING) => Some(Part::Anything),
+            authority if authority.contains(SEGMENT) => Some(Part::Segment),
+            _ => None,
+        };
+        if let Some(authority) = authority {
+            uris.push(Part::Text(before.to_owned()));
+            uris.push(authority);
+            rest = &after[end..];
+        }
+    }
+    push_parts(rest, &mut uris);
+    uris
+}
+
+fn push_parts(mut rest: &str, uris: &mut TextSet) {
+    let next = |rest: &str| {
+        let wildcards = [(SEGMENT, Part::Segment), (ANYTHING, Part::Anything)];
+        let found = wildcards
+            .into_iter()
+            .filter_map(|(wildcard, part)| Some((rest.find(wildcard)?, wildcard.len(), part)));
+        found.min_by_key(|(at, ..)| *at)
+    };
+    while let Some((at, length, part)) = next(rest) {
+        uris.push(Part::Text(rest[..at].to_owned()));
+        uris.push(part);
+        rest = &rest[at + length..];
+    }
+    uris.push(Part::Text(rest.to_owned()));
 }
 
 /// Adds a text in which only unreserved characters stay as they are.

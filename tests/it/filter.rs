@@ -289,6 +289,7 @@ async fn completions_name_no_hidden_resources() {
         result(&reply)["completion"].clone()
     };
     let all = json!({ "values": ["public", "secret/x", "a b"], "total": 30, "hasMore": true });
+    let none = json!({ "values": [], "hasMore": true });
     let visible = json!({ "values": ["public", "a b"], "hasMore": true });
 
     let hides = FilterLayer::new().resources(deny(["docs://h/secret*"]));
@@ -298,9 +299,56 @@ async fn completions_name_no_hidden_resources() {
     assert_eq!(values(&hides, "other://{host}/{path}").await, others);
     let shows = FilterLayer::new().resources(allow(["docs://h/public"]));
     let public = json!({ "values": ["public"], "hasMore": true });
+    assert_eq!(values(&shows, "docs://h/{path}").await, public);
+    // The host may be another one than the client says.
+    assert_eq!(values(&shows, "docs://{host}/{path}").await, none);
+    let shows = FilterLayer::new().resources(allow(["docs://*/public"]));
     assert_eq!(values(&shows, "docs://{host}/{path}").await, public);
     let tools = FilterLayer::new().tools(deny(["secret"]));
     assert_eq!(values(&tools, "docs://h/{path}").await, all);
+}
+
+#[tokio::test]
+async fn completion_ignores_what_the_client_says_of_other_arguments() {
+    let contexts = [
+        json!({}),
+        json!({ "context": {} }),
+        json!({ "context": { "arguments": { "host": "other", "dir": "other" } } }),
+    ];
+    let open = json!(["public", "secret/x", "a b"]);
+    for (hidden, template, expected) in [
+        ("docs://h/secret*", "docs://{host}/{path}", json!(["public", "a b"])),
+        ("docs://h/secret*", "docs://{host}/{+path}", json!(["public", "a b"])),
+        ("docs://h/secret*", "docs://{host}:{port}/{path}{?page}", json!(["public", "a b"])),
+        ("docs://h/secret/x", "docs://h/{+dir}{path}", json!(["public", "a b"])),
+        ("docs://h/a b", "docs://{host}/{path}", json!(["public", "secret/x"])),
+        ("docs://h/a%20b", "docs://{host}/{path}", json!(["public", "secret/x"])),
+        ("re:docs://h/(public|secret).*", "docs://{host}/{path}", json!(["a b"])),
+        ("re:(?m)docs://h/p.*$", "docs://{host}/{path}", json!(["secret/x", "a b"])),
+        ("docs://h/*.key", "docs://{host}/{path}", open.clone()),
+        ("docs://h/*.key", "docs://{host}/{path}{.format}", json!([])),
+        ("docs://h/public/*", "docs://{host}{/dir,path}", json!([])),
+        ("docs://h/secret*", "docs://h/{path,dir}", json!(["public", "a b"])),
+        ("docs://h/sec", "docs://{host}/{path:3}", json!(["public", "a b"])),
+        ("file:///etc/*", "file:///{dir}/{path}", json!([])),
+        ("https://h/public", "https://{host}:{port}/{path}", json!(["secret/x", "a b"])),
+        // Nothing is known of the scheme.
+        ("docs://h/secret*", "{scheme}://h/{path}", json!([])),
+        ("docs://h/secret*", "other://{host}/{path}", open),
+    ] {
+        let layer = FilterLayer::new().resources(deny([hidden]));
+        for context in &contexts {
+            let mut params = json!({
+                "ref": { "type": "ref/resource", "uri": template },
+                "argument": { "name": "path", "value": "" },
+            });
+            params.as_object_mut().unwrap().extend(object(context.clone()));
+            let service = Library::default().under(&layer);
+            let reply = ask(&service, request("completion/complete", params)).await;
+            let values = &result(&reply)["completion"]["values"];
+            assert_eq!(*values, expected, "{hidden} {template} {context}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -263,7 +263,7 @@ fn few_modules_tell_kinds_of_messages_apart() {
         let [before @ .., _] = &**named else { return false };
         before.last().is_some_and(|segment| kinds.contains(&segment.as_str()))
     };
-    let answer_some = ["bound", "composite", "functions", "redact", "testing", "trace"];
+    let answer_some = ["bound", "composite", "filter", "functions", "redact", "testing", "trace"];
     let may = |top: &str| ["message", "adapter"].contains(&top) || answer_some.contains(&top);
     assert_eq!(named_in(|top| !may(top), is_kind), [""; 0]);
     for module in answer_some {
