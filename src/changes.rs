@@ -26,19 +26,15 @@
 
 pub(crate) mod pace;
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Arc, OnceLock},
-};
+mod updates;
 
-use tokio::sync::{
-    broadcast::{self, error::RecvError},
-    watch,
-};
+use std::{fmt, sync::Arc};
 
-/// How many updates of resources wait for somebody who is slow to take them.
-const UPDATES_KEPT: usize = 256;
+use tokio::sync::watch;
+
+use self::updates::Hub;
+pub use self::updates::Updates;
+pub(crate) use self::updates::{Renamed, Wanted};
 
 /// A count of changes, by which whoever knows of a change makes what others
 /// know outdated.
@@ -74,23 +70,12 @@ pub struct Changes {
     heard_as: Option<Arc<Renamed>>,
 }
 
-/// Receives the URIs of resources whose content changes.
-pub struct Updates {
-    received: broadcast::Receiver<Arc<str>>,
-    heard_as: Option<Arc<Renamed>>,
-    /// Other URIs of the last one that was received.
-    waiting: VecDeque<Arc<str>>,
-}
-
-/// All URIs that somebody knows a resource by.
-pub(crate) type Renamed = dyn Fn(&Arc<str>) -> Vec<Arc<str>> + Send + Sync;
-
 #[derive(Debug, Default)]
 struct Kinds {
     tools: Epoch,
     prompts: Epoch,
     resources: Epoch,
-    updates: OnceLock<broadcast::Sender<Arc<str>>>,
+    updates: Arc<Hub>,
 }
 
 // === impl Epoch ===
@@ -147,29 +132,28 @@ impl Changes {
         &self.kinds.resources
     }
 
-    /// Tells that the content of a resource has changed.
+    /// Reports that the content of a resource has changed.
+    ///
+    /// Each [`Updates`] that has not returned the URI yet keeps it once, however often it
+    /// is reported.
     pub fn resource_updated(&self, uri: impl Into<Arc<str>>) {
         let uri = uri.into();
-        let tell = |uri| {
-            // Nobody may be listening.
-            let _ = self.updates().send(uri);
-        };
         match &self.told_as {
-            None => tell(uri),
-            Some(told_as) => told_as(&uri).into_iter().for_each(tell),
+            None => self.kinds.updates.send(&uri),
+            Some(told_as) => told_as(&uri).iter().for_each(|uri| self.kinds.updates.send(uri)),
         }
     }
 
-    /// The resources whose content changes, by URI, from now on.
-    ///
-    /// Who does not keep up misses the oldest.
+    /// Returns a receiver for the URIs of all resources that are updated from now on.
     #[must_use]
     pub fn watch_resources(&self) -> Updates {
-        Updates {
-            received: self.updates().subscribe(),
-            heard_as: self.heard_as.clone(),
-            waiting: VecDeque::new(),
-        }
+        self.kinds.updates.listen(self.heard_as.clone(), None)
+    }
+
+    /// Returns a receiver for the updates of the resources that `wanted` returns at the
+    /// time of the update.
+    pub(crate) fn watch_wanted(&self, wanted: Arc<Wanted>) -> Updates {
+        self.kinds.updates.listen(self.heard_as.clone(), Some(wanted))
     }
 
     /// The same changes for those who know resources by other URIs.
@@ -185,10 +169,6 @@ impl Changes {
             None => renamed,
         };
         Self { told_as: Some(renamed), ..self.clone() }
-    }
-
-    fn updates(&self) -> &broadcast::Sender<Arc<str>> {
-        self.kinds.updates.get_or_init(|| broadcast::Sender::new(UPDATES_KEPT))
     }
 }
 
@@ -207,33 +187,5 @@ fn after(before: Option<Arc<Renamed>>, renamed: Arc<Renamed>) -> Arc<Renamed> {
     match before {
         None => renamed,
         Some(before) => Arc::new(move |uri| before(uri).iter().flat_map(&*renamed).collect()),
-    }
-}
-
-// === impl Updates ===
-
-impl Updates {
-    /// Waits for the next one; nothing is lost if the wait is given up.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if some were missed, or if nobody is left who could tell.
-    pub async fn recv(&mut self) -> Result<Arc<str>, RecvError> {
-        loop {
-            if let Some(uri) = self.waiting.pop_front() {
-                return Ok(uri);
-            }
-            let uri = self.received.recv().await?;
-            match &self.heard_as {
-                None => return Ok(uri),
-                Some(heard_as) => self.waiting.extend(heard_as(&uri)),
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Updates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Updates").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! Telling clients that something has changed.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::HashSet,
     convert::Infallible,
     mem,
     pin::pin,
@@ -23,13 +23,12 @@ use rmcp::{
     },
     service::{RequestContext, SubscriptionContext, SubscriptionSink},
 };
-use tokio::sync::broadcast::error::RecvError;
 use tower::BoxError;
 use tower_service::Service;
 
 use super::{
     ServeService,
-    subscriptions::{Claims, MAX_URI, MOST_SUBSCRIPTIONS, Subscriptions},
+    subscriptions::{Claims, MAX_URI, MOST_SUBSCRIPTIONS, Subscriptions, Uris},
 };
 use crate::{
     changes::{Bumps, Changes, Updates},
@@ -63,8 +62,15 @@ pub(super) struct Connection {
     claims: OnceLock<Claims>,
     pub(super) log_level: Arc<LogLevel>,
     opened: Mutex<Opened>,
-    /// What has changed since streams were asked for that have not begun.
-    asked: Mutex<Vec<Watch>>,
+    /// The streams that were asked for and have not begun.
+    asked: Mutex<Vec<Asked>>,
+}
+
+/// A stream that was asked for, and what changes since then.
+pub(super) struct Asked {
+    watch: Watch,
+    /// The resources that it is notified of.
+    uris: Uris,
 }
 
 /// How far the opening of a connection of 2025-11-25 or older is.
@@ -98,16 +104,8 @@ pub(super) enum Change {
 /// Somebody who is told of changes.
 pub(super) trait Listener: Sync {
     fn wants(&self, change: &Change) -> bool;
-    /// All resources of which it wants to know that their content has changed.
-    fn resources(&self) -> Vec<Arc<str>>;
     /// Tells the client, if it is still there.
     fn tell(&self, change: Change) -> impl Future<Output = ()> + Send;
-}
-
-/// The updated resources that a listener has not been notified of, each once.
-#[derive(Default)]
-struct Pending {
-    uris: BTreeSet<Arc<str>>,
 }
 
 /// A client of 2025-11-25 or older, which is told of everything there is.
@@ -120,8 +118,8 @@ pub(super) struct Older<'a> {
 /// A stream of `subscriptions/listen`, with what its client may hear of.
 pub(super) struct Stream {
     sink: SubscriptionSink,
-    /// The resources that it asked for and that nobody refused.
-    uris: Mutex<HashSet<Arc<str>>>,
+    /// The resources that it asked for and that were not refused.
+    uris: Uris,
 }
 
 // === impl ServeService ===
@@ -150,8 +148,8 @@ where
         changing: &Changing,
         context: SubscriptionContext,
     ) -> Result<(), ErrorData> {
-        let watch = self.connection.asked().pop().unwrap_or_else(|| changing.watch());
-        let stream = Stream::new(context.sink().clone());
+        let Asked { watch, uris } = self.connection.asked().pop().unwrap_or_else(|| changing.ask());
+        let stream = Stream { sink: context.sink().clone(), uris };
         let claims = Claims::new(Arc::clone(&changing.subscriptions));
         let mut request = context.request_context().clone();
         request.meta.remove(PROGRESS_TOKEN);
@@ -186,7 +184,7 @@ where
                 tracing::warn!(%uri, %error, "failed to subscribe to a resource");
             }
             if refused.is_none_or(|error| error.code == ErrorCode::METHOD_NOT_FOUND) {
-                stream.uris().insert(uri);
+                stream.uris.lock().insert(uri);
             }
         });
         stream::iter(subscribing).buffer_unordered(SUBSCRIBING).collect::<()>().await;
@@ -196,13 +194,19 @@ where
 // === impl Changing ===
 
 impl Changing {
-    pub(super) fn watch(&self) -> Watch {
+    /// Watches for changes from now on, and for updates of these resources.
+    pub(super) fn watch(&self, uris: &Uris) -> Watch {
         Watch {
             tools: self.changes.tools().watch(),
             prompts: self.changes.prompts().watch(),
             resources: self.changes.resources().watch(),
-            updates: self.changes.watch_resources(),
+            updates: self.changes.watch_wanted(uris.wanted()),
         }
+    }
+
+    fn ask(&self) -> Asked {
+        let uris = Uris::default();
+        Asked { watch: self.watch(&uris), uris }
     }
 }
 
@@ -245,14 +249,14 @@ impl Connection {
     pub(super) fn ask(&self, changing: &Changing) {
         let mut asked = self.asked();
         if asked.len() < MOST_ASKED {
-            asked.push(changing.watch());
+            asked.push(changing.ask());
         }
     }
 
     /// What may have changed since a stream was asked for.
     ///
     /// Of several, any will do: at worst it tells of a change twice.
-    fn asked(&self) -> MutexGuard<'_, Vec<Watch>> {
+    fn asked(&self) -> MutexGuard<'_, Vec<Asked>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -291,51 +295,18 @@ async fn tell_of(mut bumps: Bumps, change: Change, listener: &impl Listener) -> 
     }
 }
 
-/// Tells of updated resources; several updates of one that come meanwhile count as one.
+/// Notifies a listener of updated resources; updates of one that arrive in the pause count
+/// as one.
 async fn tell_of_updates(mut updates: Updates, listener: &impl Listener) -> Infallible {
-    let mut pending = Pending::default();
     loop {
-        while pending.is_empty() {
-            pending.receive(&mut updates, listener).await;
+        for uri in updates.recv_all().await {
+            let change = Change::Content(uri);
+            // The client may have unsubscribed meanwhile.
+            if listener.wants(&change) {
+                listener.tell(change).await;
+            }
         }
-        let telling = async {
-            // Updates that arrive meanwhile are sent after the pause.
-            for uri in mem::take(&mut pending.uris) {
-                listener.tell(Change::Content(uri)).await;
-            }
-            tokio::time::sleep(UPDATES_PAUSE).await;
-        };
-        let mut meanwhile = Pending::default();
-        let receiving = async {
-            loop {
-                meanwhile.receive(&mut updates, listener).await;
-            }
-        };
-        future::select(pin!(telling), pin!(receiving)).await;
-        pending = meanwhile;
-    }
-}
-
-// === impl Pending ===
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.uris.is_empty()
-    }
-
-    /// Waits for an update, and adds the resource if the listener wants to know.
-    async fn receive(&mut self, updates: &mut Updates, listener: &impl Listener) {
-        match updates.recv().await {
-            Ok(uri) => {
-                if listener.wants(&Change::Content(Arc::clone(&uri))) {
-                    self.uris.insert(uri);
-                }
-            }
-            // Any of them may have been updated.
-            Err(RecvError::Lagged(_)) => self.uris.extend(listener.resources()),
-            // No one can send any more.
-            Err(RecvError::Closed) => future::pending().await,
-        }
+        tokio::time::sleep(UPDATES_PAUSE).await;
     }
 }
 
@@ -368,10 +339,6 @@ impl Listener for Older<'_> {
         }
     }
 
-    fn resources(&self) -> Vec<Arc<str>> {
-        self.claims.all()
-    }
-
     async fn tell(&self, change: Change) {
         // Who is gone will be noticed elsewhere.
         let _ = match change {
@@ -389,18 +356,10 @@ impl Listener for Older<'_> {
 // === impl Stream ===
 
 impl Stream {
-    pub(super) fn new(sink: SubscriptionSink) -> Self {
-        Self { sink, uris: Mutex::default() }
-    }
-
     /// The resources that its client asked for.
     fn asked(&self) -> HashSet<Arc<str>> {
         let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
         uris.map(|uri| uri.as_str().into()).collect()
-    }
-
-    fn uris(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
-        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -411,12 +370,8 @@ impl Listener for Stream {
             Change::Tools => accepted.tools_list_changed == Some(true),
             Change::Prompts => accepted.prompts_list_changed == Some(true),
             Change::Resources => accepted.resources_list_changed == Some(true),
-            Change::Content(uri) => self.uris().contains(uri),
+            Change::Content(uri) => self.uris.lock().contains(uri),
         }
-    }
-
-    fn resources(&self) -> Vec<Arc<str>> {
-        self.uris().iter().cloned().collect()
     }
 
     async fn tell(&self, change: Change) {

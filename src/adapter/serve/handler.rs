@@ -33,7 +33,7 @@ use tower_service::Service;
 
 use super::{
     Opening, ServeService,
-    changes::{Changing, accepted, declare},
+    changes::{accepted, declare},
     failure::{caught, mismatch},
 };
 #[cfg(feature = "http")]
@@ -230,7 +230,10 @@ where
         params: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let watch = self.changing.as_ref().map(Changing::watch);
+        let watch = self
+            .changing
+            .as_ref()
+            .map(|changing| changing.watch(self.connection.claims(changing).uris()));
         let result = match self.shared.opening {
             Opening::Inside => {
                 let message = InitializeRequest::new(params);

@@ -13,7 +13,10 @@ use futures::future::BoxFuture;
 use rmcp::model::ErrorData;
 use tokio::{runtime::Handle, sync};
 
-use crate::complaints::shown::{Reason, Shown};
+use crate::{
+    changes::Wanted,
+    complaints::shown::{Reason, Shown},
+};
 
 /// How many resources one connection may subscribe to.
 pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
@@ -47,8 +50,12 @@ type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 /// The resources that one client has subscribed to, until this value is dropped.
 pub(super) struct Claims {
     all: Arc<Subscriptions>,
-    uris: Mutex<HashSet<Arc<str>>>,
+    uris: Uris,
 }
+
+/// The resources that a client is notified of; clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Uris(Arc<Mutex<HashSet<Arc<str>>>>);
 
 /// A claim that is given back when dropped, unless it was kept.
 struct Claim<'a> {
@@ -175,7 +182,7 @@ impl Subscriptions {
 
 impl Claims {
     pub(super) fn new(all: Arc<Subscriptions>) -> Self {
-        Self { all, uris: Mutex::default() }
+        Self { all, uris: Uris::default() }
     }
 
     /// Claims a resource, if `subscribe` succeeds. If it fails, the claim that there may be
@@ -188,7 +195,7 @@ impl Claims {
         if uri.len() > MAX_URI {
             return Err(too_long());
         }
-        if !self.contains(uri) && self.uris().len() >= MOST_SUBSCRIPTIONS {
+        if !self.contains(uri) && self.uris.lock().len() >= MOST_SUBSCRIPTIONS {
             return Err(too_many());
         }
         let uri: Arc<str> = uri.into();
@@ -201,13 +208,13 @@ impl Claims {
             Ok(())
         };
         if let Err(error) = asked.await {
-            let had = self.uris().take(&uri);
+            let had = self.uris.lock().take(&uri);
             self.all.release(had);
             return Err(error);
         }
 
         // The same connection may have claimed it, or too many, before or meanwhile.
-        let mut uris = self.uris();
+        let mut uris = self.uris.lock();
         if uris.len() >= MOST_SUBSCRIPTIONS && !uris.contains(&uri) {
             return Err(too_many());
         }
@@ -223,7 +230,7 @@ impl Claims {
         uri: &str,
         unsubscribe: impl Future<Output = Result<(), ErrorData>>,
     ) -> Result<(), ErrorData> {
-        let claimed = self.uris().take(uri);
+        let claimed = self.uris.lock().take(uri);
         if let Some(uri) = claimed {
             self.all.give_back(&uri, unsubscribe).await
         } else if self.all.is_claimed(uri) {
@@ -236,26 +243,37 @@ impl Claims {
 
     /// Gives all resources back.
     pub(super) fn clear(&self) {
-        let uris = mem::take(&mut *self.uris());
+        let uris = mem::take(&mut *self.uris.lock());
         self.all.release(uris);
     }
 
     pub(super) fn contains(&self, uri: &str) -> bool {
-        self.uris().contains(uri)
+        self.uris.lock().contains(uri)
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<str>> {
-        self.uris().iter().cloned().collect()
-    }
-
-    fn uris(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
-        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The same resources.
+    pub(super) const fn uris(&self) -> &Uris {
+        &self.uris
     }
 }
 
 impl Drop for Claims {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+// === impl Uris ===
+
+impl Uris {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Selects the updates of these resources.
+    pub(super) fn wanted(&self) -> Arc<Wanted> {
+        let uris = self.clone();
+        Arc::new(move |uri| uris.lock().get(uri).cloned())
     }
 }
 

@@ -94,6 +94,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "budget/memory.rs LOOKS_FOR_ROOM",
             "budget/memory.rs SHARDS",
             "bound/value.rs LONG",
+            "changes/updates.rs FIRST_PURGE",
             "engine/run.rs EVALUATIONS",
             "engine/run/calling.rs LONG",
             "intercept/informed.rs LONG",

@@ -1,0 +1,327 @@
+//! Delivers the URIs of updated resources to listeners.
+
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    fmt, mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use tokio::sync::{Notify, broadcast::error::RecvError};
+
+/// How many different URIs a receiver for all resources keeps until it returns them.
+const UPDATES_KEPT: usize = 256;
+/// How many bytes these URIs have together.
+const UPDATES_KEPT_BYTES: usize = 512 << 10;
+/// How many URIs a receiver for some resources keeps before it drops those that are not
+/// wanted any more.
+const FIRST_PURGE: usize = 64;
+
+/// Returns all URIs by which a listener knows a resource.
+pub(crate) type Renamed = dyn Fn(&Arc<str>) -> Vec<Arc<str>> + Send + Sync;
+
+/// Returns the listener's own copy of a URI that it has subscribed to.
+pub(crate) type Wanted = dyn Fn(&str) -> Option<Arc<str>> + Send + Sync;
+
+/// Receives the URIs of resources whose content changes.
+///
+/// It keeps each URI once until [`recv`](Self::recv) returns it, and at most 256 URIs of
+/// 512 KiB together.
+pub struct Updates {
+    hub: Weak<Hub>,
+    id: u64,
+    inbox: Arc<Inbox>,
+}
+
+/// All receivers of updates.
+#[derive(Default)]
+pub(super) struct Hub(Mutex<Inboxes>);
+
+#[derive(Default)]
+struct Inboxes {
+    next_id: u64,
+    by_id: BTreeMap<u64, Arc<Inbox>>,
+}
+
+/// The updates of one receiver.
+struct Inbox {
+    heard_as: Option<Arc<Renamed>>,
+    /// All resources if `None`.
+    wanted: Option<Arc<Wanted>>,
+    pending: Mutex<Pending>,
+    arrived: Notify,
+}
+
+/// The URIs that a receiver has not returned yet, in the order of their first update.
+struct Pending {
+    order: VecDeque<Arc<str>>,
+    contained: HashSet<Arc<str>>,
+    bytes: usize,
+    purge_at: usize,
+    missed: u64,
+    is_closed: bool,
+}
+
+// === impl Updates ===
+
+impl Updates {
+    /// Waits for the next update.
+    ///
+    /// # Cancel safety
+    ///
+    /// No update is lost if the future is dropped before it completes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if updates were dropped because too many different URIs were
+    /// waiting, or if all [`Changes`](super::Changes) that could report one are gone.
+    pub async fn recv(&mut self) -> Result<Arc<str>, RecvError> {
+        loop {
+            if let Some(next) = self.inbox.pending().pop() {
+                return next;
+            }
+            self.inbox.arrived.notified().await;
+        }
+    }
+
+    /// Waits until there are updates, and returns all of them, sorted.
+    ///
+    /// Never returns if no update can arrive any more.
+    pub(crate) async fn recv_all(&mut self) -> Vec<Arc<str>> {
+        loop {
+            let mut uris = self.inbox.pending().take();
+            if !uris.is_empty() {
+                uris.sort_unstable();
+                return uris;
+            }
+            self.inbox.arrived.notified().await;
+        }
+    }
+}
+
+impl Drop for Updates {
+    fn drop(&mut self) {
+        if let Some(hub) = self.hub.upgrade() {
+            hub.inboxes().by_id.remove(&self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Updates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pending = self.inbox.pending();
+        f.debug_struct("Updates").field("pending", &pending.order).finish_non_exhaustive()
+    }
+}
+
+// === impl Hub ===
+
+impl Hub {
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        heard_as: Option<Arc<Renamed>>,
+        wanted: Option<Arc<Wanted>>,
+    ) -> Updates {
+        let inbox =
+            Arc::new(Inbox { heard_as, wanted, pending: Mutex::default(), arrived: Notify::new() });
+        let mut inboxes = self.inboxes();
+        let id = inboxes.next_id;
+        inboxes.next_id += 1;
+        inboxes.by_id.insert(id, Arc::clone(&inbox));
+        Updates { hub: Arc::downgrade(self), id, inbox }
+    }
+
+    pub(super) fn send(&self, uri: &Arc<str>) {
+        // Copied, so that no lock is held while URIs are renamed.
+        let inboxes: Vec<_> = self.inboxes().by_id.values().cloned().collect();
+        // Receivers of one server rename alike.
+        let mut renamed: Option<(&Arc<Renamed>, Vec<Arc<str>>)> = None;
+        for inbox in &inboxes {
+            let Some(heard_as) = &inbox.heard_as else {
+                inbox.push(uri);
+                continue;
+            };
+            let (_, uris) = match renamed.take() {
+                Some(same) if Arc::ptr_eq(same.0, heard_as) => renamed.insert(same),
+                _ => renamed.insert((heard_as, heard_as(uri))),
+            };
+            uris.iter().for_each(|uri| inbox.push(uri));
+        }
+    }
+
+    fn inboxes(&self) -> MutexGuard<'_, Inboxes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        for inbox in mem::take(&mut self.inboxes().by_id).into_values() {
+            inbox.pending().is_closed = true;
+            inbox.arrived.notify_one();
+        }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("receivers", &self.inboxes().by_id.len()).finish()
+    }
+}
+
+// === impl Inbox ===
+
+impl Inbox {
+    fn push(&self, uri: &Arc<str>) {
+        let has_arrived = match &self.wanted {
+            None => self.pending().push_bounded(uri),
+            Some(wanted) => match wanted(uri) {
+                Some(uri) => self.pending().push_wanted(uri, &**wanted),
+                None => false,
+            },
+        };
+        if has_arrived {
+            self.arrived.notify_one();
+        }
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Pending ===
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self {
+            order: VecDeque::new(),
+            contained: HashSet::new(),
+            bytes: 0,
+            purge_at: FIRST_PURGE,
+            missed: 0,
+            is_closed: false,
+        }
+    }
+}
+
+impl Pending {
+    /// Adds a URI, and drops the oldest ones beyond the bounds.
+    fn push_bounded(&mut self, uri: &Arc<str>) -> bool {
+        if !self.contained.insert(Arc::clone(uri)) {
+            return false;
+        }
+        self.order.push_back(Arc::clone(uri));
+        self.bytes += uri.len();
+        while self.order.len() > UPDATES_KEPT || self.bytes > UPDATES_KEPT_BYTES {
+            self.remove_first();
+            self.missed += 1;
+        }
+        true
+    }
+
+    /// Adds a URI that the listener wants. The bound is that of its subscriptions: URIs
+    /// that it has unsubscribed from meanwhile are dropped from time to time.
+    fn push_wanted(&mut self, uri: Arc<str>, wanted: &Wanted) -> bool {
+        if self.contained.contains(&uri) {
+            return false;
+        }
+        if self.order.len() >= self.purge_at {
+            self.order.retain(|uri| wanted(uri).is_some());
+            self.contained.retain(|uri| wanted(uri).is_some());
+            self.purge_at = FIRST_PURGE.max(2 * self.order.len());
+        }
+        self.contained.insert(Arc::clone(&uri));
+        self.order.push_back(uri);
+        true
+    }
+
+    fn remove_first(&mut self) -> Option<Arc<str>> {
+        let first = self.order.pop_front()?;
+        self.contained.remove(&first);
+        self.bytes = self.bytes.saturating_sub(first.len());
+        Some(first)
+    }
+
+    fn pop(&mut self) -> Option<Result<Arc<str>, RecvError>> {
+        if self.missed > 0 {
+            return Some(Err(RecvError::Lagged(mem::take(&mut self.missed))));
+        }
+        if let Some(first) = self.remove_first() {
+            return Some(Ok(first));
+        }
+        self.is_closed.then_some(Err(RecvError::Closed))
+    }
+
+    fn take(&mut self) -> Vec<Arc<str>> {
+        let taken = Self { is_closed: self.is_closed, ..Self::default() };
+        mem::replace(self, taken).order.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::{super::Changes, *};
+
+    fn all(updates: &mut Updates) -> Vec<Arc<str>> {
+        updates.recv_all().now_or_never().unwrap_or_default()
+    }
+
+    #[test]
+    fn receiver_of_all_resources_keeps_bounded_bytes() {
+        let changes = Changes::default();
+        let mut updates = changes.watch_resources();
+        for n in 0..1000 {
+            changes.resource_updated(format!("{n}{}", "x".repeat(4 << 10)));
+        }
+        changes.resource_updated("x".repeat(4 << 20));
+        let mut received = Vec::new();
+        while let Some(next) = updates.recv().now_or_never() {
+            received.push(next);
+        }
+        assert_eq!(received, [Err(RecvError::Lagged(1001))]);
+
+        for n in 0..300 {
+            changes.resource_updated(format!("{}", n % 100));
+        }
+        assert_eq!(all(&mut updates).len(), 100, "an update that waits is kept once");
+        drop(changes);
+        assert_eq!(updates.recv().now_or_never(), Some(Err(RecvError::Closed)));
+    }
+
+    #[test]
+    fn receiver_of_some_resources_keeps_only_those() {
+        let changes = Changes::default();
+        let subscribed = Arc::new(Mutex::new(HashSet::<Arc<str>>::new()));
+        let wanted = Arc::clone(&subscribed);
+        let mut updates =
+            changes.watch_wanted(Arc::new(move |uri| wanted.lock().unwrap().get(uri).cloned()));
+        // It unsubscribes from each resource after its update.
+        for n in 0..10_000 {
+            let uri: Arc<str> = n.to_string().into();
+            *subscribed.lock().unwrap() = HashSet::from([Arc::clone(&uri)]);
+            changes.resource_updated("another one");
+            changes.resource_updated(uri);
+        }
+        let kept = all(&mut updates).len();
+        assert!((1..=FIRST_PURGE).contains(&kept), "{kept}");
+        for n in 0..10_000 {
+            subscribed.lock().unwrap().insert(n.to_string().into());
+        }
+        for n in 0..20_000 {
+            changes.resource_updated(n.to_string());
+        }
+        assert_eq!(all(&mut updates).len(), 10_000);
+    }
+
+    #[test]
+    fn dropped_receiver_leaves_nothing() {
+        let changes = Changes::default();
+        drop(changes.watch_resources());
+        let updates = changes.watch_resources();
+        assert_eq!(format!("{:?}", changes.kinds.updates), "Hub { receivers: 1 }");
+        drop(updates);
+        assert_eq!(format!("{:?}", changes.kinds.updates), "Hub { receivers: 0 }");
+    }
+}
