@@ -42,7 +42,7 @@ use tower_service::Service;
 
 use crate::{
     programs::{example, is_running, signal},
-    support::{capture_logs, soon, until},
+    support::{Log, capture_logs, soon, until},
 };
 
 /// A file to which a server writes what it receives; it goes with this value.
@@ -998,6 +998,121 @@ async fn cancelled_subscriptions_are_not_counted() {
         let cancelled = remote.clone().oneshot(request).now_or_never();
         assert!(cancelled.is_none(), "client {client} was refused: {cancelled:?}");
     }
+}
+
+/// An older server that logs what is subscribed to, and answers it unless the URI begins
+/// with `slow:`. It then sends updates of several resources.
+#[derive(Clone, Default)]
+struct Subscribable {
+    log: Log,
+}
+
+impl ServerHandler for Subscribable {
+    fn supported_protocol_versions(&self) -> std::borrow::Cow<'static, [ProtocolVersion]> {
+        std::borrow::Cow::Borrowed(&[ProtocolVersion::V_2025_11_25])
+    }
+
+    async fn subscribe(
+        &self,
+        params: rmcp::model::SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.log.note(format!("subscribe {}", params.uri));
+        if params.uri.starts_with("slow:") {
+            futures::future::pending::<()>().await;
+        }
+        let long = format!("{}/{}", params.uri, "x".repeat(4 << 20));
+        for uri in ["test://other", "test://one-more", "test://one/part", &long, &params.uri] {
+            let params = rmcp::model::ResourceUpdatedNotificationParam::new(uri);
+            context.peer.notify_resource_updated(params).await.unwrap();
+        }
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        params: rmcp::model::UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.log.note(format!("unsubscribe {}", params.uri));
+        Ok(())
+    }
+}
+
+impl Subscribable {
+    fn connect(&self, changes: &Changes) -> RemoteService {
+        let server = self.clone();
+        far().changes(changes.clone()).transport(move || {
+            let (near, there) = tokio::io::duplex(65536);
+            let server = server.clone();
+            let serving = async move {
+                // The first connection ends when the client has learned how old the server is.
+                if let Ok(server) = server.serve(there).await {
+                    server.waiting().await.unwrap();
+                }
+            };
+            tokio::runtime::Handle::current().spawn(serving);
+            async { Ok::<_, std::io::Error>(near) }
+        })
+    }
+}
+
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+fn subscription(uri: &str) -> Request {
+    use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
+
+    let subscribe = SubscribeRequest::new(SubscribeRequestParams::new(uri));
+    Request::new(subscribe, message::Context::default())
+}
+
+#[tokio::test]
+async fn remote_forwards_updates_of_subscribed_resources_only() {
+    let changes = Changes::default();
+    let remote = Subscribable::default().connect(&changes);
+    soon(remote.connected()).await.unwrap();
+    let mut updates = changes.watch_resources();
+    assert!(soon(remote.clone().oneshot(subscription("test://one"))).await.is_ok());
+    // The server sends these after all others.
+    assert!(soon(remote.clone().oneshot(subscription("test://last"))).await.is_ok());
+    let mut received = Vec::new();
+    while received.last().is_none_or(|uri| uri != "test://last") {
+        received.push(soon(updates.recv()).await.unwrap().to_string());
+    }
+    received.sort();
+    received.dedup();
+    assert_eq!(received, ["test://last", "test://one"]);
+}
+
+#[tokio::test]
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+async fn cancelled_subscriptions_end_at_the_server() {
+    use rmcp::model::{UnsubscribeRequest, UnsubscribeRequestParams};
+
+    let server = Subscribable::default();
+    let remote = server.connect(&Changes::default());
+    soon(remote.connected()).await.unwrap();
+    for n in 0..20 {
+        let uri = format!("slow:{n}");
+        let cancelled = remote.clone().oneshot(subscription(&uri));
+        let cancelled = tokio::runtime::Handle::current().spawn(cancelled);
+        server.log.wait_for(&format!("subscribe {uri}")).await;
+        cancelled.abort();
+        server.log.wait_for(&format!("unsubscribe {uri}")).await;
+    }
+    assert_eq!(server.log.lines().len(), 40);
+
+    // One that another caller has is kept.
+    assert!(soon(remote.clone().oneshot(subscription("one"))).await.is_ok());
+    let unsubscribe = || {
+        let unsubscribe = UnsubscribeRequest::new(UnsubscribeRequestParams::new("one"));
+        Request::new(unsubscribe, message::Context::default())
+    };
+    assert!(remote.clone().oneshot(subscription("one")).now_or_never().is_none());
+    assert!(soon(remote.clone().oneshot(subscription("two"))).await.is_ok());
+    assert!(!server.log.lines().contains(&"unsubscribe one".to_owned()));
+    // The end of a subscription cannot be cancelled either.
+    assert!(remote.clone().oneshot(unsubscribe()).now_or_never().is_none());
+    server.log.wait_for("unsubscribe one").await;
 }
 
 // === Secrets ===

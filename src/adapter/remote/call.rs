@@ -7,7 +7,10 @@ use std::sync::{
 
 use futures::FutureExt;
 #[expect(deprecated, reason = "older servers know no other")]
-use rmcp::model::{LoggingLevel, SetLevelRequest, SetLevelRequestParams, SubscribeRequest};
+use rmcp::model::{
+    LoggingLevel, SetLevelRequest, SetLevelRequestParams, SubscribeRequest, UnsubscribeRequest,
+    UnsubscribeRequestParams,
+};
 use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
@@ -433,6 +436,11 @@ pub(super) fn subscribe(uri: impl Into<String>) -> SubscribeRequest {
 #[expect(deprecated, reason = "older servers know no other")]
 pub(super) fn set_level(level: LoggingLevel) -> SetLevelRequest {
     SetLevelRequest::new(SetLevelRequestParams::new(level))
+}
+
+#[expect(deprecated, reason = "older servers know no other")]
+pub(super) fn unsubscribe(uri: impl Into<String>) -> UnsubscribeRequest {
+    UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri))
 }
 
 /// Takes the server's name off its result: whoever serves the result has its own.

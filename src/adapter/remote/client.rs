@@ -93,7 +93,7 @@ impl ClientHandler for Client {
         params: ResourceUpdatedNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        self.remote.changes.resource_updated(params.uri);
+        self.remote.resource_updated(&params.uri);
     }
 
     async fn on_logging_message(

@@ -28,6 +28,10 @@
 //! - *Changes.* The server's tools are listed whenever it is connected. When it
 //!   says that something has changed, or is back with other tools, the
 //!   [`Changes`] are told.
+//! - *Updates* of resources are forwarded under the URI that was subscribed to, once for
+//!   each subscribed resource that the update is of: the resource itself, and those that
+//!   it is a part of by its path, query or fragment. Updates of other resources are
+//!   dropped, so a caller learns no URI that it does not know, and no update takes memory.
 //! - *Losses.* A lost connection is made again at once if it was good for ten
 //!   seconds, else after half a second to a second, then after twice as long each
 //!   time, up to one or two minutes. Requests are never sent twice. A server that
@@ -130,7 +134,7 @@ use self::{
 use crate::{
     adapter::secrets::Secrets,
     changes::Changes,
-    message::{BackendError, Context, Logs, Reply, Request},
+    message::{BackendError, BackendErrorKind, Context, Logs, Reply, Request},
 };
 
 /// How long an attempt to connect may take if nothing else is set.
@@ -481,13 +485,20 @@ impl Remote {
                         subscribing.keep();
                         return Ok(ServerResult::EmptyResult(EmptyResult {}).into());
                     }
-                    _ => (),
+                    Ok(_) => subscribing.refused(),
+                    Err(ref error) if error.kind() == BackendErrorKind::Unsupported => {
+                        subscribing.refused();
+                    }
+                    Err(_) => drop(subscribing),
                 }
                 reply
             }
             ClientRequest::UnsubscribeRequest(UnsubscribeRequest { params, .. }) => {
                 if self.unsubscribed(&params.uri) {
-                    self.subscription(request).await
+                    let unsubscribing = self.unsubscribing(&params.uri);
+                    let reply = self.subscription(request).await;
+                    unsubscribing.done();
+                    reply
                 } else {
                     Ok(ServerResult::EmptyResult(EmptyResult {}).into())
                 }

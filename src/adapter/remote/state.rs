@@ -1,5 +1,5 @@
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -19,6 +19,15 @@ use crate::{
 /// How many bytes the URIs of all resources may have that are listened to, as JSON: they
 /// are one message, of which a server over HTTP may take no more than 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
+
+/// The longest URI of an updated resource, in bytes, for which the subscribed resources
+/// that it is a part of are looked up. The same limit as for subscriptions of clients.
+const MAX_UPDATED_URI: usize = 2 << 10;
+/// How many separators of such a URI may end a subscribed one, from the right.
+const MAX_PARENTS: usize = 64;
+/// How many bytes the URIs may have that an older server is yet to be unsubscribed from,
+/// because a request was cancelled.
+const MAX_ABANDONED: usize = 1 << 20;
 
 /// How long after a change of a list of the server the next one counts; after that it is
 /// twice as long, and so on.
@@ -44,6 +53,8 @@ pub(super) struct Remote {
     pub(super) subscribe_again: Notify,
     /// The log levels that clients have set.
     pub(super) levels: Levels,
+    /// Notified when an older server is to be unsubscribed from abandoned resources.
+    pub(super) unsubscribe_abandoned: Notify,
     known: Mutex<Known>,
 }
 
@@ -59,11 +70,18 @@ pub(super) enum State {
     Closed,
 }
 
-/// The count of a caller that subscribes to a resource, taken back when this value is
-/// dropped, unless it was kept.
+/// The count of a caller that subscribes to a resource. If it is dropped while the answer
+/// of the server is unknown, the server is unsubscribed in the background.
 pub(super) struct Subscribing<'r> {
     remote: &'r Remote,
-    uri: Option<String>,
+    uri: Option<Arc<str>>,
+}
+
+/// A request to unsubscribe from a resource. If it is dropped before the server has
+/// answered, the server is unsubscribed in the background.
+pub(super) struct Unsubscribing<'r> {
+    remote: &'r Remote,
+    uri: Option<Arc<str>>,
 }
 
 /// The epochs of the lists of the server, which it bumps at its own pace: one server that
@@ -83,9 +101,14 @@ struct Known {
     /// Why there is no connection.
     trouble: Option<String>,
     /// By how many callers a resource is listened to.
-    subscriptions: HashMap<String, usize>,
+    subscriptions: HashMap<Arc<str>, usize>,
     /// How many bytes these are as JSON.
     listened: usize,
+    /// The resources that an older server may have subscribed for a request that was
+    /// cancelled.
+    abandoned: HashSet<Arc<str>>,
+    /// How many bytes these are.
+    abandoned_bytes: usize,
 }
 
 // === impl Lists ===
@@ -124,6 +147,7 @@ impl Remote {
             listen_again: Notify::new(),
             subscribe_again: Notify::new(),
             levels: Levels::default(),
+            unsubscribe_abandoned: Notify::new(),
             known: Mutex::default(),
         }
     }
@@ -201,15 +225,53 @@ impl Remote {
 
     /// The resources that somebody listens to, in no order.
     pub(super) fn subscriptions(&self) -> Vec<String> {
-        self.known().subscriptions.keys().cloned().collect()
+        self.known().subscriptions.keys().map(|uri| uri.to_string()).collect()
+    }
+
+    /// Whether a caller is subscribed to a resource.
+    pub(super) fn is_subscribed(&self, uri: &str) -> bool {
+        self.known().subscriptions.contains_key(uri)
+    }
+
+    /// Reports an update that the server sent, under the URIs of all subscribed resources
+    /// that it concerns: its own, and those that it is a part of.
+    ///
+    /// Other updates are dropped, so what is forwarded takes no memory beside the
+    /// subscriptions. Callers learn no other URI than the one that they subscribed to.
+    pub(super) fn resource_updated(&self, uri: &str) {
+        let concerned = self.known().concerned(uri);
+        for uri in concerned {
+            self.changes.resource_updated(uri);
+        }
     }
 
     /// Counts a caller that subscribes to a resource, unless there are too many resources.
     pub(super) fn subscribed(&self, uri: &str) -> Option<Subscribing<'_>> {
         self.known().subscribed(uri, 1).then(|| {
             self.listen_again.notify_one();
-            Subscribing { remote: self, uri: Some(uri.to_owned()) }
+            Subscribing { remote: self, uri: Some(uri.into()) }
         })
+    }
+
+    /// Begins to unsubscribe the server from a resource.
+    pub(super) fn unsubscribing(&self, uri: &str) -> Unsubscribing<'_> {
+        Unsubscribing { remote: self, uri: Some(uri.into()) }
+    }
+
+    /// Takes the resources that an older server is to be unsubscribed from.
+    pub(super) fn take_abandoned(&self) -> HashSet<Arc<str>> {
+        let mut known = self.known();
+        known.abandoned_bytes = 0;
+        mem::take(&mut known.abandoned)
+    }
+
+    /// Has an older server unsubscribed in the background.
+    fn abandon(&self, uri: Arc<str>) {
+        // A newer one is asked for other resources, and a new connection has none.
+        let is_older = matches!(&*self.state.borrow(), State::Connected(to) if !to.modern);
+        if is_older && self.known().abandon(uri) {
+            self.unsubscribe_abandoned.notify_one();
+        }
     }
 
     /// Counts all who listen to resources of another server, whose place this one
@@ -256,12 +318,38 @@ impl Subscribing<'_> {
     pub(super) fn keep(mut self) {
         self.uri = None;
     }
+
+    /// Takes the count back, as the server has refused.
+    pub(super) fn refused(mut self) {
+        if let Some(uri) = self.uri.take() {
+            self.remote.unsubscribed(&uri);
+        }
+    }
 }
 
 impl Drop for Subscribing<'_> {
     fn drop(&mut self) {
-        if let Some(uri) = &self.uri {
-            self.remote.unsubscribed(uri);
+        if let Some(uri) = self.uri.take()
+            && self.remote.unsubscribed(&uri)
+        {
+            self.remote.abandon(uri);
+        }
+    }
+}
+
+// === impl Unsubscribing ===
+
+impl Unsubscribing<'_> {
+    /// The server has answered.
+    pub(super) fn done(mut self) {
+        self.uri = None;
+    }
+}
+
+impl Drop for Unsubscribing<'_> {
+    fn drop(&mut self) {
+        if let Some(uri) = self.uri.take() {
+            self.remote.abandon(uri);
         }
     }
 }
@@ -280,8 +368,36 @@ impl Known {
             return false;
         }
         self.listened = listened;
-        self.subscriptions.insert(uri.to_owned(), callers);
+        self.subscriptions.insert(uri.into(), callers);
         true
+    }
+
+    /// The subscribed resources that an update concerns.
+    fn concerned(&self, uri: &str) -> Vec<Arc<str>> {
+        let subscribed =
+            |uri: &str| self.subscriptions.get_key_value(uri).map(|(uri, _)| Arc::clone(uri));
+        let own = subscribed(uri);
+        if uri.len() > MAX_UPDATED_URI {
+            return own.into_iter().collect();
+        }
+        let parents = uri.rmatch_indices(['/', '?', '#']).take(MAX_PARENTS);
+        let parents = parents.flat_map(|(before, separator)| {
+            let after = before + separator.len();
+            let with_slash = separator == "/" && after < uri.len();
+            [with_slash.then(|| &uri[..after]), Some(&uri[..before])]
+        });
+        own.into_iter().chain(parents.flatten().filter_map(subscribed)).collect()
+    }
+
+    /// Notes that the server is to be unsubscribed from a resource, unless there are too
+    /// many of them.
+    fn abandon(&mut self, uri: Arc<str>) -> bool {
+        let bytes = self.abandoned_bytes + uri.len();
+        if bytes > MAX_ABANDONED || self.abandoned.contains(&uri) {
+            return false;
+        }
+        self.abandoned_bytes = bytes;
+        self.abandoned.insert(uri)
     }
 }
 
@@ -293,7 +409,10 @@ fn as_json(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
+    use crate::adapter::secrets::Secrets;
 
     #[test]
     fn what_is_listened_to_is_counted_until_nobody_listens() {
@@ -305,5 +424,63 @@ mod tests {
         assert_eq!(known.subscriptions.len(), 3);
         let listened: usize = known.subscriptions.keys().map(|uri| as_json(uri)).sum();
         assert_eq!(known.listened, listened);
+    }
+
+    #[test]
+    fn update_concerns_its_resource_and_those_it_is_part_of() {
+        let mut known = Known::default();
+        for uri in ["file:///a", "file:///a/", "file:///a/b", "file:///a/b?q#f", "file:///ab"] {
+            assert!(known.subscribed(uri, 1));
+        }
+        let concerned = |uri: &str| known.concerned(uri);
+        assert_eq!(concerned("file:///a").len(), 1);
+        assert_eq!(
+            concerned("file:///a/b/c").iter().map(|uri| &**uri).collect::<Vec<_>>(),
+            ["file:///a/b", "file:///a/", "file:///a"]
+        );
+        assert_eq!(concerned("file:///a/b?q#f").len(), 4);
+        assert_eq!(concerned("file:///a/").len(), 2);
+        for other in ["file:///abc", "file:///A/b", "file://", "", "/", "?"] {
+            assert!(concerned(other).is_empty(), "{other}");
+        }
+        let long = format!("file:///a/{}", "/".repeat(4 << 20));
+        assert!(concerned(&long).is_empty());
+    }
+
+    #[test]
+    fn updates_with_long_uris_take_no_memory() {
+        let about = About { name: "far".into(), secrets: Secrets::default() };
+        let changes = Changes::default();
+        let mut updates = changes.watch_resources();
+        let remote = Remote::new(about, FIRST_PAUSE, Arc::default(), true, changes);
+        remote.subscribed("file:///a").unwrap().keep();
+        let uris: Vec<_> = ["file:///a", "x"]
+            .iter()
+            .map(|start| format!("{start}/{}", "x".repeat(4 << 20)))
+            .collect();
+        let held = allocation_counter::measure(|| {
+            for _ in 0..256 {
+                uris.iter().for_each(|uri| remote.resource_updated(uri));
+            }
+        });
+        assert_eq!((held.count_total, updates.recv().now_or_never()), (0, None));
+
+        let held = allocation_counter::measure(|| {
+            for n in 0..1000 {
+                remote.resource_updated(&format!("file:///a/{n}"));
+            }
+        });
+        assert!(held.bytes_current < 1024, "{}", held.bytes_current);
+        assert_eq!(updates.recv().now_or_never(), Some(Ok("file:///a".into())));
+        assert_eq!(updates.recv().now_or_never(), None);
+    }
+
+    #[test]
+    fn abandoned_subscriptions_are_bounded() {
+        let mut known = Known::default();
+        let long = "x".repeat(MAX_ABANDONED / 2);
+        assert!(known.abandon("a".into()) && known.abandon(long.clone().into()));
+        assert!(!known.abandon("a".into()), "it is known");
+        assert!(!known.abandon(format!("{long}y").into()), "there is no room");
     }
 }

@@ -3,12 +3,15 @@
 use std::{convert::Infallible, future, pin::pin, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use futures::future::{BoxFuture, join_all};
+use futures::{
+    future::{BoxFuture, Either, OptionFuture, join_all, select},
+    stream::{self, StreamExt},
+};
 use rmcp::{
     RoleClient, ServiceError,
     model::{
-        ErrorCode, PingRequest, ProtocolVersion, ServerCapabilities, ServerNotification,
-        SubscriptionFilter,
+        ClientRequest, ErrorCode, PingRequest, ProtocolVersion, ServerCapabilities,
+        ServerNotification, SubscriptionFilter,
     },
     service::{ClientInitializeError, ClientLifecycleMode, RunningService, Subscription},
 };
@@ -20,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
 use super::{
-    call::{Connection, set_level, subscribe},
+    call::{self, Connection, set_level, subscribe},
     client::Client,
     last_words::LastWords,
     state::{Remote, State},
@@ -45,6 +48,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long to wait at most.
 const LISTEN_AGAIN_WITHIN: Duration = Duration::from_secs(300);
+/// How many ends of subscriptions an older server is sent at the same time.
+const UNSUBSCRIBING: usize = 8;
 
 /// Makes a connection, each time anew.
 pub(super) type Open =
@@ -203,8 +208,11 @@ async fn stay_connected(
     let serve = async {
         welcome(remote, &connection).await;
         good_since = Some(Instant::now());
-        let ((), never) =
-            tokio::join!(subscribe_again(remote, &connection), listen(remote, &connection));
+        let ((), (), never) = tokio::join!(
+            subscribe_again(remote, &connection),
+            unsubscribe_abandoned(remote, &connection),
+            listen(remote, &connection)
+        );
         never
     };
     let has_ended = tokio::select! {
@@ -331,6 +339,35 @@ async fn set_level_again(remote: &Remote, connection: &Connection) {
     }
 }
 
+/// Unsubscribes an older server from resources for which a caller gave a request up whose
+/// outcome is unknown.
+async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
+    if connection.modern {
+        return;
+    }
+    let send = async |message: ClientRequest| {
+        let sent = connection.call(Request::new(message, Context::default()));
+        if timeout(remote.connect_timeout, sent).await.is_err() {
+            let backend = &*remote.about.name;
+            tracing::debug!(backend, "a backend did not confirm the end of a subscription");
+        }
+    };
+    let unsubscribe = async |uri: Arc<str>| {
+        if !remote.is_subscribed(&uri) {
+            send(call::unsubscribe(&*uri).into()).await;
+            // A caller may have subscribed again before the server took the end.
+            if remote.is_subscribed(&uri) {
+                send(subscribe(&*uri).into()).await;
+            }
+        }
+    };
+    loop {
+        let abandoned = stream::iter(remote.take_abandoned());
+        abandoned.for_each_concurrent(UNSUBSCRIBING, &unsubscribe).await;
+        remote.unsubscribe_abandoned.notified().await;
+    }
+}
+
 /// Listens to what changes at a server that must be asked to tell.
 async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     if !connection.modern {
@@ -352,12 +389,17 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
             Ok(Ok(subscription)) => {
                 // The one before ends only now, so that nothing is missed.
                 let subscription = listening.insert(subscription);
-                if missed {
-                    catch_up(remote, connection, &filter).await;
-                }
                 let since = Instant::now();
-                missed = !follow(remote, subscription).await;
-                if !missed {
+                // At the same time, so that notifications do not pile up.
+                let catching_up =
+                    OptionFuture::from(missed.then(|| catch_up(remote, connection, &filter)));
+                let following = pin!(follow(remote, subscription));
+                let (goes_on, caught_up) = match select(pin!(catching_up), following).await {
+                    Either::Left((_, following)) => (following.await, true),
+                    Either::Right((goes_on, _)) => (goes_on, false),
+                };
+                missed = !goes_on || !caught_up;
+                if goes_on {
                     continue;
                 }
                 if since.elapsed() >= LISTEN_AGAIN_WITHIN {
@@ -427,7 +469,7 @@ async fn follow(remote: &Remote, subscription: &mut Subscription) -> bool {
                 remote.lists.resources.bump();
             }
             Ok(Some(ServerNotification::ResourceUpdatedNotification(updated))) => {
-                remote.changes.resource_updated(updated.params.uri);
+                remote.resource_updated(&updated.params.uri);
             }
             Ok(Some(_)) => (),
             Ok(None) | Err(_) => return false,
