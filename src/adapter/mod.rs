@@ -130,6 +130,9 @@ pub use self::{
     serve::{Describe, ServeService},
 };
 
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+pub(crate) use self::serve::account;
+
 /// Whether a protocol version is 2026-07-28 or later.
 fn is_modern(version: &ProtocolVersion) -> bool {
     // ISO dates compare as text.

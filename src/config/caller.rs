@@ -1,10 +1,15 @@
 //! The section `[caller]`.
 
+#[cfg(any(feature = "stdio", feature = "http"))]
+use std::sync::Arc;
+
 use serde::Deserialize;
 #[cfg(feature = "http")]
 use sha2::{Digest, Sha256};
 
 use super::{header, read::Reader, source::shown};
+#[cfg(any(feature = "stdio", feature = "http"))]
+use crate::adapter::account;
 #[cfg(feature = "http")]
 use crate::random;
 use crate::{composite::Segment, message::Context};
@@ -64,6 +69,13 @@ impl CallerConfig {
             );
             reader.report(path, message);
         }
+    }
+
+    /// The account that a request counts for; `None` where callers are not told apart.
+    #[cfg(any(feature = "stdio", feature = "http"))]
+    pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
+        let header = self.header.as_ref()?;
+        Some(account(caller(context, header)))
     }
 
     /// Who calls, of a request's context; nobody knows, if it is `None`.

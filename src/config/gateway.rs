@@ -142,12 +142,14 @@ impl Gateway {
     }
 
     /// The service as an rmcp server, that adds to this description what the
-    /// backends say of themselves, and tells clients of changes.
+    /// backends say of themselves, and tells clients of changes. The subscriptions of each
+    /// caller are limited, as `[caller]` of the file says.
     #[must_use]
     pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
-        let gateway = self.clone();
+        let (gateway, shared) = (self.clone(), self.0.clone());
         ServeService::new(self.service(), move || gateway.describe(base.clone()))
             .changes(self.changes())
+            .caller_of(move |context| shared.lock().stores.caller.account(context))
     }
 
     /// Adds to a server's description what the backends say of themselves, and that

@@ -149,7 +149,10 @@
 //!
 //! The `header` of `[caller]` is one of HTTP that whoever is in front of this process
 //! sets, and *takes out of what clients send*. It needs the feature `http`. Without it,
-//! or for a request that has none, everybody is the same caller.
+//! or for a request that has none, everybody is the same caller. With it, the
+//! subscriptions, sessions and open requests of each caller are
+//! [limited](crate::guide::limits), and all requests without the header count as those of
+//! one caller.
 //!
 //! # Budgets and results
 //!

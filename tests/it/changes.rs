@@ -19,7 +19,7 @@ use mcp_composite::{
 use rmcp::{
     RoleServer, ServerHandler,
     model::*,
-    service::{NotificationContext, Subscription, SubscriptionContext},
+    service::{NotificationContext, RequestContext, Subscription, SubscriptionContext},
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -615,6 +615,112 @@ async fn a_client_cannot_subscribe_to_everything() {
     let given_back = UnsubscribeRequestParams::new("r7");
     served.unsubscribe(given_back, context.clone()).await.unwrap();
     served.subscribe(one_more, context).await.unwrap();
+}
+
+/// The caller of a request, as its context says.
+#[derive(Clone)]
+struct Caller(&'static str);
+
+#[tokio::test]
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+async fn subscriptions_are_limited_per_caller() {
+    let served = Backend::default()
+        .server(&Changes::default())
+        .caller(|context| context.extensions().get::<Caller>().map(|caller| caller.0.to_owned()));
+    let (context, _keep) = detached(Era::Legacy);
+    let connection = || served.clone();
+    let of = |caller: Option<&'static str>| {
+        let mut context = context.clone();
+        if let Some(caller) = caller {
+            context.extensions.insert(Caller(caller));
+        }
+        context
+    };
+    let (alice, bob) = (of(Some("alice")), of(Some("bob")));
+    let subscribe = SubscribeRequestParams::new;
+    let connections = [connection(), connection(), connection()];
+    for connection in &connections[..2] {
+        for n in 0..10_000 {
+            connection.subscribe(subscribe(format!("r{n}")), alice.clone()).await.unwrap();
+        }
+    }
+    let expected = "a caller can have no more than 20000 subscriptions to resources on all its \
+                    connections";
+    assert_eq!(refused(&connections[2], "more", &alice).await.as_deref(), Some(expected));
+    for other in [&bob, &of(None), &of(Some(""))] {
+        assert_eq!(refused(&connections[2], "more", other).await, None);
+    }
+    // What is given back can be taken again.
+    let unsubscribe = UnsubscribeRequestParams::new("r7");
+    connections[0].unsubscribe(unsubscribe, alice.clone()).await.unwrap();
+    assert_eq!(refused(&connection(), "more", &alice).await, None, "it ends with its connection");
+    assert_eq!(refused(&connection(), "more", &alice).await, None);
+    drop(connections);
+    let last = connection();
+    for n in 0..10_000 {
+        last.subscribe(subscribe(format!("r{n}")), alice.clone()).await.unwrap();
+    }
+}
+
+/// Subscribes to a resource; the message of the error, if it is refused.
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+async fn refused(
+    server: &impl ServerHandler,
+    uri: &str,
+    context: &RequestContext<RoleServer>,
+) -> Option<String> {
+    let params = SubscribeRequestParams::new(uri);
+    let error = server.subscribe(params, context.clone()).await.err()?;
+    Some(error.message.to_string())
+}
+
+#[tokio::test]
+async fn uris_of_a_caller_are_limited_in_bytes() {
+    let served = Backend::default().server(&Changes::default()).caller(|_| None);
+    let (context, _keep) = detached(Era::Legacy);
+    // Six bytes of JSON for each character.
+    let uri = |n: usize| format!("{n}{}", "\u{1}".repeat(2000));
+    let (one, other) = (served.clone(), served);
+    for n in 0..87 {
+        assert_eq!(refused(&one, &uri(n), &context).await, None);
+        assert_eq!(refused(&other, &uri(n), &context).await, None);
+    }
+    let error = refused(&one, &uri(87), &context).await.unwrap();
+    assert!(error.contains("no more than 1048576 bytes together"), "{error}");
+    assert_eq!(refused(&one, &uri(0), &context).await, None);
+    drop(one);
+    let error = refused(&other, &uri(87), &context).await;
+    assert!(error.is_some(), "the other connection has the same resources");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_beyond_the_share_of_its_caller_ends_with_an_error() {
+    let served = Backend::default().server(&Changes::default()).caller(|_| None);
+    let connection = connect(served, Era::Modern).await;
+    let uris: Vec<_> = (0..600).map(|n| format!("{n}{}", "x".repeat(2000))).collect();
+    let uris: Vec<_> = uris.iter().map(String::as_str).collect();
+    let mut small = listen(&connection, all(&uris[..300])).await;
+    settle().await;
+    let mut large = listen(&connection, all(&uris)).await;
+    let error = soon(large.next()).await.unwrap_err().to_string();
+    assert!(error.contains("no more than 1048576 bytes together"), "{error}");
+    small.cancel().await.unwrap();
+    settle().await;
+    let mut again = listen(&connection, all(&uris[300..])).await;
+    assert!(tokio::time::timeout(Duration::from_secs(1), again.next()).await.is_err());
+}
+
+#[tokio::test]
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+async fn cancelled_unsubscribe_reaches_the_backend() {
+    let backend = Backend::default();
+    let served = backend.server(&Changes::default());
+    let (context, _keep) = detached(Era::Legacy);
+    served.subscribe(SubscribeRequestParams::new("a"), context.clone()).await.unwrap();
+    context.ct.cancel();
+    let cancelled = served.unsubscribe(UnsubscribeRequestParams::new("a"), context).await;
+    assert!(cancelled.is_err());
+    backend.saw("resources/unsubscribe a", 1).await;
 }
 
 #[tokio::test(start_paused = true)]

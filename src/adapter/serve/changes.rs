@@ -31,7 +31,7 @@ use super::{
     subscriptions::{Claims, MAX_URI, MOST_SUBSCRIPTIONS, Subscriptions, Uris},
 };
 use crate::{
-    changes::{Bumps, Changes, Updates},
+    changes::{Bumps, Changes, Updates, Wanted},
     complaints::shown::{Reason, Shown},
     message::{LogLevel, Reply, Request},
 };
@@ -152,10 +152,16 @@ where
         let stream = Stream { sink: context.sink().clone(), uris };
         let claims = Claims::new(Arc::clone(&changing.subscriptions));
         let mut request = context.request_context().clone();
+        let caller = self.caller_in(&request);
+        let asked = stream.asked();
+        let shares = asked.iter().map(|uri| changing.subscriptions.share(caller.as_ref(), uri));
+        let _shares = shares.collect::<Result<Vec<_>, _>>()?;
         request.meta.remove(PROGRESS_TOKEN);
 
-        let ours =
-            pin!(future::join(watch.tell(&stream), self.subscribe_to(&stream, &claims, &request)));
+        let ours = pin!(future::join(
+            watch.tell(&stream),
+            self.subscribe_to(asked, &stream, &claims, &request)
+        ));
         let handlers = pin!(self.shared.aside.listen(context));
         let cancelled = pin!(request.ct.cancelled());
         match future::select(cancelled, future::select(handlers, ours)).await {
@@ -171,20 +177,21 @@ where
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn subscribe_to(
         &self,
+        asked: HashSet<Arc<str>>,
         stream: &Stream,
         claims: &Claims,
         request: &RequestContext<RoleServer>,
     ) {
-        let subscribing = stream.asked().into_iter().map(|uri| async move {
+        let subscribing = asked.into_iter().map(|uri| async move {
             let message = SubscribeRequest::new(SubscribeRequestParams::new(&*uri));
             let subscribed = self.acknowledge(message.method.as_str(), message, request.clone());
-            let refused = claims.add(&uri, subscribed).await.err();
+            let refused = claims.add(&uri, None, subscribed).await.err();
             if let Some(error) = &refused {
                 let (uri, error) = (Shown(&uri), Reason(error));
                 tracing::warn!(%uri, %error, "failed to subscribe to a resource");
             }
             if refused.is_none_or(|error| error.code == ErrorCode::METHOD_NOT_FOUND) {
-                stream.uris.lock().insert(uri);
+                stream.uris.lock().insert(uri, ());
             }
         });
         stream::iter(subscribing).buffer_unordered(SUBSCRIBING).collect::<()>().await;
@@ -194,19 +201,19 @@ where
 // === impl Changing ===
 
 impl Changing {
-    /// Watches for changes from now on, and for updates of these resources.
-    pub(super) fn watch(&self, uris: &Uris) -> Watch {
+    /// Watches for changes from now on, and for updates of wanted resources.
+    pub(super) fn watch(&self, wanted: Arc<Wanted>) -> Watch {
         Watch {
             tools: self.changes.tools().watch(),
             prompts: self.changes.prompts().watch(),
             resources: self.changes.resources().watch(),
-            updates: self.changes.watch_wanted(uris.wanted()),
+            updates: self.changes.watch_wanted(wanted),
         }
     }
 
     fn ask(&self) -> Asked {
         let uris = Uris::default();
-        Asked { watch: self.watch(&uris), uris }
+        Asked { watch: self.watch(uris.wanted()), uris }
     }
 }
 
@@ -370,7 +377,7 @@ impl Listener for Stream {
             Change::Tools => accepted.tools_list_changed == Some(true),
             Change::Prompts => accepted.prompts_list_changed == Some(true),
             Change::Resources => accepted.resources_list_changed == Some(true),
-            Change::Content(uri) => self.uris.lock().contains(uri),
+            Change::Content(uri) => self.uris.lock().contains_key(uri),
         }
     }
 

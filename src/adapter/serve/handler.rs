@@ -163,9 +163,13 @@ where
     ) -> Result<(), ErrorData> {
         let uri = params.uri.clone();
         let message = SubscribeRequest::new(params);
+        let caller = self.caller_in(&context);
         let subscribed = self.acknowledge(message.method.as_str(), message, context);
         match &self.changing {
-            Some(changing) => self.connection.claims(changing).add(&uri, subscribed).await,
+            Some(changing) => {
+                let share = changing.subscriptions.share(caller.as_ref(), &uri)?;
+                self.connection.claims(changing).add(&uri, Some(share), subscribed).await
+            }
             None => subscribed.await,
         }
     }
@@ -233,7 +237,7 @@ where
         let watch = self
             .changing
             .as_ref()
-            .map(|changing| changing.watch(self.connection.claims(changing).uris()));
+            .map(|changing| changing.watch(self.connection.claims(changing).wanted()));
         let result = match self.shared.opening {
             Opening::Inside => {
                 let message = InitializeRequest::new(params);

@@ -62,6 +62,8 @@ pub struct ServeService<S> {
     shared: Arc<Shared<S>>,
     /// Where clients are told of changes.
     changing: Option<Changing>,
+    /// Whose subscriptions count together.
+    caller_of: Option<Arc<CallerOf>>,
     /// What clones do not share.
     connection: Connection,
 }
@@ -84,6 +86,10 @@ enum Opening {
     /// The handler aside, since the service is no whole server.
     Aside,
 }
+
+/// Returns the account that a request counts for, or `None` where callers are not told
+/// apart.
+type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 
 // === impl ServeService ===
 
@@ -126,8 +132,36 @@ impl<S> ServeService<S> {
                 searches: Searches::default(),
             }),
             changing: None,
+            caller_of: None,
             connection: Connection::default(),
         }
+    }
+
+    /// Sets how the caller of a request is recognized, to limit the subscriptions to
+    /// resources of each caller on all its connections.
+    ///
+    /// Without it, only those of one connection and those of all clients together are
+    /// limited. Requests for which
+    /// `caller` returns `None` count as those of one caller.
+    #[must_use]
+    pub fn caller<F>(self, caller: F) -> Self
+    where
+        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
+    {
+        self.caller_of(move |context| Some(account(caller(context))))
+    }
+
+    /// The same, where it may change whether callers are told apart.
+    pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
+    where
+        F: Fn(&Context) -> Option<Arc<str>> + Send + Sync + 'static,
+    {
+        self.caller_of = Some(Arc::new(caller));
+        self
+    }
+
+    fn caller_in(&self, context: &RequestContext<RoleServer>) -> Option<Arc<str>> {
+        self.caller_of.as_ref()?(&Context::from(context.clone()))
     }
 }
 
@@ -245,6 +279,7 @@ impl<S> Clone for ServeService<S> {
         Self {
             shared: Arc::clone(&self.shared),
             changing: self.changing.clone(),
+            caller_of: self.caller_of.clone(),
             connection: Connection::default(),
         }
     }
@@ -292,6 +327,11 @@ where
         let request = Request::new(message, Context::default());
         acknowledged(method, &self.answer(method, request).await?)
     }
+}
+
+/// The account of a caller: an unnamed one is not the caller whose name is empty.
+pub(crate) fn account(caller: Option<String>) -> Arc<str> {
+    caller.map_or_else(|| "unnamed".into(), |name| format!("caller {name}").into())
 }
 
 fn acknowledged(method: &str, result: &ServerResult) -> Result<(), ErrorData> {

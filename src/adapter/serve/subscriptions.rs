@@ -1,7 +1,7 @@
 //! Which resources clients want to hear of, counted.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -16,12 +16,23 @@ use tokio::{runtime::Handle, sync};
 use crate::{
     changes::Wanted,
     complaints::shown::{Reason, Shown},
+    room::json_bytes,
 };
 
 /// How many resources one connection may subscribe to.
 pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
 /// How many bytes the URI of one may have: a server is told of all of them at once.
 pub(super) const MAX_URI: usize = 2_048;
+
+/// How many subscriptions one caller may have on all its connections.
+const MOST_OF_CALLER: usize = 20_000;
+/// How many bytes the different URIs of one caller may have as JSON: a third of what a
+/// backend is asked to tell of.
+const MAX_BYTES_OF_CALLER: usize = 1 << 20;
+/// How many bytes the subscriptions of all clients may take.
+const MAX_BYTES: usize = 256 << 20;
+/// What a subscription counts beside its URI.
+const OVERHEAD: usize = 128;
 
 /// Sends the end of a subscription to the service, with no client behind it.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
@@ -33,7 +44,32 @@ type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorDa
 /// end may be that of all.
 pub(super) struct Subscriptions {
     held: Mutex<HashMap<Arc<str>, Held>>,
+    shares: Mutex<Shares>,
     unsubscribe: Unsubscribe,
+}
+
+/// What the subscriptions of all clients take, and those of each caller.
+#[derive(Default)]
+struct Shares {
+    bytes: usize,
+    callers: HashMap<Arc<str>, OfCaller>,
+}
+
+/// The subscriptions of one caller on all its connections.
+#[derive(Default)]
+struct OfCaller {
+    subscriptions: usize,
+    /// How often it has subscribed to each resource.
+    uris: HashMap<Arc<str>, usize>,
+    /// How many bytes these URIs have as JSON.
+    bytes: usize,
+}
+
+/// A subscription in the counts of [`Shares`], until this value is dropped.
+pub(super) struct Share {
+    all: Arc<Subscriptions>,
+    caller: Option<Arc<str>>,
+    uri: Arc<str>,
 }
 
 struct Held {
@@ -50,12 +86,12 @@ type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 /// The resources that one client has subscribed to, until this value is dropped.
 pub(super) struct Claims {
     all: Arc<Subscriptions>,
-    uris: Uris,
+    uris: Uris<Option<Share>>,
 }
 
-/// The resources that a client is notified of; clones share them.
-#[derive(Clone, Default)]
-pub(super) struct Uris(Arc<Mutex<HashSet<Arc<str>>>>);
+/// The resources that a client is notified of, each with what is kept for it; clones
+/// share them.
+pub(super) struct Uris<T = ()>(Arc<Mutex<HashMap<Arc<str>, T>>>);
 
 /// A claim that is given back when dropped, unless it was kept.
 struct Claim<'a> {
@@ -67,7 +103,23 @@ struct Claim<'a> {
 
 impl Subscriptions {
     pub(super) fn new(unsubscribe: Unsubscribe) -> Self {
-        Self { held: Mutex::default(), unsubscribe }
+        Self { held: Mutex::default(), shares: Mutex::default(), unsubscribe }
+    }
+
+    /// Counts a subscription of a caller.
+    ///
+    /// `caller` is `None` where callers are not told apart, and then has no limit of its
+    /// own.
+    pub(super) fn share(
+        self: &Arc<Self>,
+        caller: Option<&Arc<str>>,
+        uri: &str,
+    ) -> Result<Share, ErrorData> {
+        if uri.len() > MAX_URI {
+            return Err(too_long());
+        }
+        let uri = self.shares().take(caller, uri)?;
+        Ok(Share { all: Arc::clone(self), caller: caller.cloned(), uri })
     }
 
     /// Counts a claim; what it returns says how often the service was asked.
@@ -173,6 +225,10 @@ impl Subscriptions {
         }
     }
 
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn held(&self) -> MutexGuard<'_, HashMap<Arc<str>, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,15 +246,13 @@ impl Claims {
     pub(super) async fn add(
         &self,
         uri: &str,
+        share: Option<Share>,
         subscribe: impl Future<Output = Result<(), ErrorData>>,
     ) -> Result<(), ErrorData> {
-        if uri.len() > MAX_URI {
-            return Err(too_long());
-        }
         if !self.contains(uri) && self.uris.lock().len() >= MOST_SUBSCRIPTIONS {
             return Err(too_many());
         }
-        let uri: Arc<str> = uri.into();
+        let uri = share.as_ref().map_or_else(|| uri.into(), |share| Arc::clone(&share.uri));
         let subscribed = self.all.claim(&uri);
         let mut claim = Claim { all: &self.all, uri: Some(Arc::clone(&uri)) };
         let asked = async {
@@ -208,17 +262,18 @@ impl Claims {
             Ok(())
         };
         if let Err(error) = asked.await {
-            let had = self.uris.lock().take(&uri);
-            self.all.release(had);
+            let had = self.uris.lock().remove_entry(&uri);
+            self.all.release(had.map(|(uri, _)| uri));
             return Err(error);
         }
 
         // The same connection may have claimed it, or too many, before or meanwhile.
         let mut uris = self.uris.lock();
-        if uris.len() >= MOST_SUBSCRIPTIONS && !uris.contains(&uri) {
+        if uris.len() >= MOST_SUBSCRIPTIONS && !uris.contains_key(&uri) {
             return Err(too_many());
         }
-        if uris.insert(uri) {
+        if let Entry::Vacant(entry) = uris.entry(uri) {
+            entry.insert(share);
             claim.uri = None;
         }
         Ok(())
@@ -230,8 +285,16 @@ impl Claims {
         uri: &str,
         unsubscribe: impl Future<Output = Result<(), ErrorData>>,
     ) -> Result<(), ErrorData> {
-        let claimed = self.uris.lock().take(uri);
-        if let Some(uri) = claimed {
+        let claimed = self.uris.lock().remove_entry(uri);
+        if let Some((uri, _share)) = claimed {
+            let unsubscribe = async {
+                let outcome = unsubscribe.await;
+                if outcome.is_err() {
+                    // The client may have cancelled its request before it was sent.
+                    self.all.end(&uri).await;
+                }
+                outcome
+            };
             self.all.give_back(&uri, unsubscribe).await
         } else if self.all.is_claimed(uri) {
             // It would be the end of somebody else's.
@@ -244,16 +307,16 @@ impl Claims {
     /// Gives all resources back.
     pub(super) fn clear(&self) {
         let uris = mem::take(&mut *self.uris.lock());
-        self.all.release(uris);
+        self.all.release(uris.into_keys());
     }
 
     pub(super) fn contains(&self, uri: &str) -> bool {
-        self.uris.lock().contains(uri)
+        self.uris.lock().contains_key(uri)
     }
 
-    /// The same resources.
-    pub(super) const fn uris(&self) -> &Uris {
-        &self.uris
+    /// Selects the updates of these resources.
+    pub(super) fn wanted(&self) -> Arc<Wanted> {
+        self.uris.wanted()
     }
 }
 
@@ -265,15 +328,113 @@ impl Drop for Claims {
 
 // === impl Uris ===
 
-impl Uris {
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+impl<T> Uris<T> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Selects the updates of these resources.
-    pub(super) fn wanted(&self) -> Arc<Wanted> {
+    pub(super) fn wanted(&self) -> Arc<Wanted>
+    where
+        T: Send + 'static,
+    {
         let uris = self.clone();
-        Arc::new(move |uri| uris.lock().get(uri).cloned())
+        Arc::new(move |uri| uris.lock().get_key_value(uri).map(|(uri, _)| Arc::clone(uri)))
+    }
+}
+
+impl<T> Clone for Uris<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Uris<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+// === impl Shares ===
+
+impl Shares {
+    fn take(&mut self, caller: Option<&Arc<str>>, uri: &str) -> Result<Arc<str>, ErrorData> {
+        let bytes = self.bytes + uri.len() + OVERHEAD;
+        if bytes > MAX_BYTES {
+            return Err(ErrorData::invalid_params(
+                "the clients of this server have too many subscriptions to resources; try again \
+                 later",
+                None,
+            ));
+        }
+        let uri = match caller {
+            None => uri.into(),
+            Some(caller) => match self.callers.get_mut(caller) {
+                Some(caller) => caller.take(uri)?,
+                None => {
+                    let mut first = OfCaller::default();
+                    let uri = first.take(uri)?;
+                    self.callers.insert(Arc::clone(caller), first);
+                    uri
+                }
+            },
+        };
+        self.bytes = bytes;
+        Ok(uri)
+    }
+
+    fn give_back(&mut self, caller: Option<&Arc<str>>, uri: &str) {
+        self.bytes -= uri.len() + OVERHEAD;
+        let Some(caller) = caller else { return };
+        if let Some(of_caller) = self.callers.get_mut(caller) {
+            of_caller.give_back(uri);
+            if of_caller.subscriptions == 0 {
+                self.callers.remove(caller);
+            }
+        }
+    }
+}
+
+// === impl OfCaller ===
+
+impl OfCaller {
+    fn take(&mut self, uri: &str) -> Result<Arc<str>, ErrorData> {
+        if self.subscriptions >= MOST_OF_CALLER {
+            return Err(too_many_of_caller());
+        }
+        let uri = match self.uris.get_key_value(uri) {
+            Some((uri, _)) => Arc::clone(uri),
+            None => {
+                let bytes = self.bytes + json_bytes(&uri);
+                if bytes > MAX_BYTES_OF_CALLER {
+                    return Err(too_large_of_caller());
+                }
+                self.bytes = bytes;
+                uri.into()
+            }
+        };
+        *self.uris.entry(Arc::clone(&uri)).or_default() += 1;
+        self.subscriptions += 1;
+        Ok(uri)
+    }
+
+    fn give_back(&mut self, uri: &str) {
+        self.subscriptions -= 1;
+        if let Some(times) = self.uris.get_mut(uri) {
+            *times -= 1;
+            if *times == 0 {
+                self.uris.remove(uri);
+                self.bytes -= json_bytes(&uri);
+            }
+        }
+    }
+}
+
+// === impl Share ===
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.all.shares().give_back(self.caller.as_ref(), &self.uri);
     }
 }
 
@@ -288,6 +449,26 @@ impl Drop for Claim<'_> {
 fn too_many() -> ErrorData {
     ErrorData::invalid_params(
         format!("a client can subscribe to no more than {MOST_SUBSCRIPTIONS} resources"),
+        None,
+    )
+}
+
+fn too_many_of_caller() -> ErrorData {
+    ErrorData::invalid_params(
+        format!(
+            "a caller can have no more than {MOST_OF_CALLER} subscriptions to resources on all \
+             its connections"
+        ),
+        None,
+    )
+}
+
+fn too_large_of_caller() -> ErrorData {
+    ErrorData::invalid_params(
+        format!(
+            "the URIs of the resources that a caller subscribes to can have no more than \
+             {MAX_BYTES_OF_CALLER} bytes together"
+        ),
         None,
     )
 }
