@@ -8,6 +8,9 @@
 //! gateway FILE.toml --http 127.0.0.1:8080    over streamable HTTP, at /mcp
 //!                       [--stateless]        without sessions
 //!                       [--allow-origin URL] also for web pages of this origin
+//!                       [--max-connections N]
+//!                       [--max-connections-per-caller N]
+//!                                            limit sessions and open requests
 //! gateway FILE.toml --check                  shows what clients would see
 //! gateway FILE.toml --plan NAME [--input JSON]
 //!                                            shows what a composite would do
@@ -32,6 +35,10 @@
 //! (`localhost`, `127.0.0.1` and `[::1]`, at any port) and those that `--allow-origin`
 //! names, such as `--allow-origin https://inspector.example.com:443`; several are named one
 //! by one, and `:*` is any port. A request without `Origin` is of no browser, and passes.
+//!
+//! At most 4096 sessions and as many requests are open at a time, and at most 256 of each
+//! for a caller, if `[caller]` says who that is. A request beyond that gets the status 429.
+//! `--max-connections` and `--max-connections-per-caller` set other limits.
 //!
 //! `--plan` connects everything once and prints what the composite would call with
 //! this input, in which order, with the arguments as far as they are known before
@@ -65,7 +72,7 @@ use std::{
 use axum::serve::ListenerExt;
 use futures::future::join_all;
 use mcp_composite::{
-    adapter::{RemoteService, Router, ServeService},
+    adapter::{ConnectionLimit, RemoteService, Router, ServeService},
     config::{Backends, Config, Gateway},
     reload::Reload,
     stack::Stack,
@@ -80,6 +87,7 @@ use rmcp::{
     },
 };
 use tokio_util::sync::CancellationToken;
+use tower::Layer;
 use tracing_subscriber::EnvFilter;
 
 use self::{
@@ -93,7 +101,8 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 const USAGE: &str = "usage: gateway FILE.toml \
-    [--check | --plan NAME [--input JSON] | --mermaid NAME | [--http ADDRESS:PORT [--stateless] [--allow-origin URL]...] \
+    [--check | --plan NAME [--input JSON] | --mermaid NAME | [--http ADDRESS:PORT [--stateless] [--allow-origin URL]... \
+    [--max-connections N] [--max-connections-per-caller N]] \
     [--watch]]";
 
 /// The origins of web pages that this machine serves itself, at any port.
@@ -131,6 +140,14 @@ struct Http {
     sessions: bool,
     /// The origins of web pages that may send requests, besides those of this machine.
     origins: Vec<String>,
+    limits: Limits,
+}
+
+/// The limits on connections that were set.
+#[derive(Default, PartialEq, Eq)]
+struct Limits {
+    max: Option<usize>,
+    max_per_caller: Option<usize>,
 }
 
 fn main() -> ExitCode {
@@ -184,7 +201,7 @@ async fn run(
             }
             Mode::Http(http) => {
                 wait_for(&gateway.backends(), &stop).await;
-                serve_http(server(&gateway), http, &stop).await
+                serve_http(&gateway, http, &stop).await
             }
         }
     };
@@ -223,8 +240,8 @@ async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box
 }
 
 async fn serve_http(
-    server: Server,
-    Http { address, sessions, origins }: Http,
+    gateway: &Gateway,
+    Http { address, sessions, origins, limits }: Http,
     stop: &CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
     let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(origins);
@@ -235,11 +252,14 @@ async fn serve_http(
         // In one piece, unless a notification comes before the answer.
         .with_json_response(true)
         .with_cancellation_token(stop.clone());
+    let limit = limits.apply(gateway.connection_limit());
+    let (server, admission) = (server(gateway), limit.clone());
     let service = StreamableHttpService::new(
-        move || Ok(server.clone()),
+        move || admission.admit(&server),
         LocalSessionManager::default().into(),
         config,
     );
+    let service = limit.layer(service);
     let listener = tokio::net::TcpListener::bind(address).await?;
     tracing::info!("serving http://{}/mcp", listener.local_addr()?);
     // A stream is written in pieces. Without this, each would wait until the client has
@@ -307,7 +327,7 @@ impl Arguments {
         let mut arguments = arguments.peekable();
         let (mut file, mut mode, mut watch) = (None, Mode::Stdio, false);
         let (mut drawn, mut input, mut stateless) = (None, None, false);
-        let mut allowed_origins = Vec::new();
+        let (mut allowed_origins, mut limits) = (Vec::new(), Limits::default());
         while let Some(argument) = arguments.next() {
             match &*argument {
                 "--check" => mode = Mode::Check,
@@ -335,7 +355,16 @@ impl Arguments {
                     let address = address.parse().map_err(|_| {
                         format!("`{address}` is no address and port, such as `127.0.0.1:8080`")
                     })?;
-                    mode = Mode::Http(Http { address, sessions: true, origins: Vec::new() });
+                    mode = Mode::Http(Http {
+                        address,
+                        sessions: true,
+                        origins: Vec::new(),
+                        limits: Limits::default(),
+                    });
+                }
+                "--max-connections" => limits.max = Some(number(arguments.next())?),
+                "--max-connections-per-caller" => {
+                    limits.max_per_caller = Some(number(arguments.next())?);
                 }
                 option if option.starts_with('-') || file.is_some() => return Err(USAGE.into()),
                 path => file = Some(PathBuf::from(path)),
@@ -350,8 +379,10 @@ impl Arguments {
             Mode::Http(http) => {
                 http.sessions = !stateless;
                 http.origins = allowed_origins;
+                http.limits = limits;
             }
             _ if stateless || !allowed_origins.is_empty() => return Err(USAGE.into()),
+            _ if limits != Limits::default() => return Err(USAGE.into()),
             _ => (),
         }
         if watch && matches!(mode, Mode::Check | Mode::Plan { .. }) {
@@ -362,6 +393,27 @@ impl Arguments {
         }
         Ok(Self { file: file.ok_or(USAGE)?, drawn, mode, watch })
     }
+}
+
+impl Limits {
+    fn apply(self, mut limit: ConnectionLimit) -> ConnectionLimit {
+        if let Some(max) = self.max {
+            limit = limit.max(max);
+        }
+        if let Some(max) = self.max_per_caller {
+            limit = limit.max_per_caller(max);
+        }
+        limit
+    }
+}
+
+/// The number of a limit, which is at least 1.
+fn number(text: Option<String>) -> Result<usize, Box<dyn Error>> {
+    let text = text.ok_or(USAGE)?;
+    let number = text.parse::<usize>().ok().filter(|&number| number > 0);
+    number.ok_or_else(|| {
+        format!("`{text}` is not a number of connections: expected 1 or more").into()
+    })
 }
 
 /// An origin as browsers send it: rmcp would pass over another text without a word.

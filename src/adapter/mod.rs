@@ -111,6 +111,8 @@
 
 mod absent;
 mod branch_client;
+#[cfg(feature = "http")]
+mod connections;
 pub mod handler;
 #[cfg(feature = "remote")]
 pub mod remote;
@@ -121,6 +123,8 @@ mod serve;
 
 use rmcp::model::ProtocolVersion;
 
+#[cfg(feature = "http")]
+pub use self::connections::{ConnectionLimit, LimitConnections, LimitedBody};
 #[cfg(feature = "remote")]
 pub use self::remote::RemoteService;
 pub use self::{

@@ -78,6 +78,13 @@ impl CallerConfig {
         Some(account(caller(context, header)))
     }
 
+    /// The same, of a request over HTTP.
+    #[cfg(feature = "http")]
+    pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {
+        let header = self.header.as_ref()?;
+        Some(account(caller_in(parts, header)))
+    }
+
     /// Who calls, of a request's context; nobody knows, if it is `None`.
     pub(super) fn key(
         &self,
@@ -90,7 +97,11 @@ impl CallerConfig {
 /// Who calls, by a header of the request.
 #[cfg(feature = "http")]
 fn caller(context: &Context, header: &str) -> Option<String> {
-    let parts = context.extensions().get::<http::request::Parts>()?;
+    caller_in(context.extensions().get::<http::request::Parts>()?, header)
+}
+
+#[cfg(feature = "http")]
+fn caller_in(parts: &http::request::Parts, header: &str) -> Option<String> {
     // All there are, as they are: a caller whose name is no text is one nevertheless,
     // and one who adds a name is another.
     let values = parts.headers.get_all(header).iter();

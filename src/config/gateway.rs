@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::{Backends, Config, ConnectError, stores::Stores};
+#[cfg(feature = "http")]
+use crate::adapter::ConnectionLimit;
 use crate::{
     adapter::{RemoteService, Router, ServeService, remote::Ending},
     changes::Changes,
@@ -150,6 +152,15 @@ impl Gateway {
         ServeService::new(self.service(), move || gateway.describe(base.clone()))
             .changes(self.changes())
             .caller_of(move |context| shared.lock().stores.caller.account(context))
+    }
+
+    /// Limits the connections of clients over HTTP, per caller as `[caller]` of the file
+    /// says.
+    #[cfg(feature = "http")]
+    #[must_use]
+    pub fn connection_limit(&self) -> ConnectionLimit {
+        let shared = self.0.clone();
+        ConnectionLimit::new().caller_of(move |parts| shared.lock().stores.caller.account_in(parts))
     }
 
     /// Adds to a server's description what the backends say of themselves, and that

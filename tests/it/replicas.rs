@@ -189,3 +189,14 @@ async fn an_allowed_origin_that_is_none_is_told() {
         assert!(!output.status.success() && told.contains("is no origin"), "{origin}: {told}");
     }
 }
+
+#[tokio::test]
+async fn gateway_refuses_sessions_beyond_its_limit() {
+    let releases = Releases::default().serve().await.unwrap();
+    let (_process, _reading, url) = gateway(&releases.url, KEY, &["--max-connections", "2"]).await;
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        statuses.push(status(&url, "").await);
+    }
+    assert_eq!(statuses, [200, 200, 429, 429]);
+}

@@ -12,7 +12,8 @@ mod subscriptions;
 mod tools;
 
 use std::{
-    any, fmt,
+    any::{self, Any},
+    fmt,
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -66,6 +67,8 @@ pub struct ServeService<S> {
     caller_of: Option<Arc<CallerOf>>,
     /// What clones do not share.
     connection: Connection,
+    /// Dropped when the connection has ended; clones do not share it.
+    held: Option<Box<dyn Any + Send + Sync>>,
 }
 
 struct Shared<S> {
@@ -134,6 +137,7 @@ impl<S> ServeService<S> {
             changing: None,
             caller_of: None,
             connection: Connection::default(),
+            held: None,
         }
     }
 
@@ -157,6 +161,16 @@ impl<S> ServeService<S> {
         F: Fn(&Context) -> Option<Arc<str>> + Send + Sync + 'static,
     {
         self.caller_of = Some(Arc::new(caller));
+        self
+    }
+
+    /// Holds a value until the connection has ended that this server is given to.
+    ///
+    /// Clones do not hold it. It is how a count of connections, such as that of a
+    /// semaphore, ends with the connection.
+    #[must_use]
+    pub fn hold(mut self, value: impl Send + Sync + 'static) -> Self {
+        self.held = Some(Box::new(value));
         self
     }
 
@@ -281,6 +295,7 @@ impl<S> Clone for ServeService<S> {
             changing: self.changing.clone(),
             caller_of: self.caller_of.clone(),
             connection: Connection::default(),
+            held: None,
         }
     }
 }
@@ -291,6 +306,7 @@ impl<S> fmt::Debug for ServeService<S> {
             .field("service", &format_args!("{}", any::type_name::<S>()))
             .field("opening", &self.shared.opening)
             .field("changes", &self.changing.is_some())
+            .field("held", &self.held.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,420 @@
+//! Limits on the connections of clients over HTTP.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
+use http_body::{Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::serve::{ServeService, account};
+
+/// How many sessions, and how many open requests, all clients may have together.
+const MAX_CONNECTIONS: usize = 4096;
+/// How many of each one caller may have.
+const MAX_CONNECTIONS_PER_CALLER: usize = 256;
+
+tokio::task_local! {
+    /// The request for which rmcp makes a server.
+    static ADMISSION: Arc<Admission>;
+}
+
+/// Limits how many sessions and requests clients of rmcp's `StreamableHttpService` have
+/// open, in all and per caller.
+///
+/// A request is open until its response has been sent, which for an event stream is its
+/// end. A request beyond a limit is answered with the status 429 and does not reach the
+/// service. Clones count together.
+///
+/// Use it in both places: as the layer around the service, and in its factory.
+///
+/// # Examples
+///
+/// ```
+/// # use mcp_composite::adapter::{ConnectionLimit, ServeService};
+/// # use rmcp::{ServerHandler, model::ServerConfig, transport::streamable_http_server::{
+/// #     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+/// # }};
+/// # use tower::{Layer, layer::util::Identity};
+/// # struct Handler;
+/// # impl ServerHandler for Handler {}
+/// # let server = ServeService::wrap(Handler, Identity::new());
+/// let limit = ConnectionLimit::new().caller(|parts| {
+///     parts.headers.get("x-user")?.to_str().ok().map(str::to_owned)
+/// });
+/// let admission = limit.clone();
+/// let service = StreamableHttpService::new(
+///     move || admission.admit(&server),
+///     LocalSessionManager::default().into(),
+///     StreamableHttpServerConfig::default(),
+/// );
+/// let service = limit.layer(service);
+/// ```
+#[derive(Clone)]
+pub struct ConnectionLimit {
+    max: usize,
+    max_per_caller: usize,
+    caller_of: Option<Arc<CallerOf>>,
+    sessions: Arc<Counts>,
+    requests: Arc<Counts>,
+}
+
+/// The middleware of [`ConnectionLimit`].
+#[derive(Clone, Debug)]
+pub struct LimitConnections<S> {
+    limit: ConnectionLimit,
+    inner: S,
+}
+
+pin_project! {
+    /// The body of a response of [`LimitConnections`].
+    pub struct LimitedBody<B> {
+        #[pin]
+        inner: Option<B>,
+        refusal: Option<Bytes>,
+        // Given back when the body is dropped.
+        permit: Option<Permit>,
+    }
+}
+
+/// Returns the account of a request's caller, or `None` where callers are not told apart.
+type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
+
+/// A request on its way through the service.
+struct Admission {
+    caller: Option<Arc<str>>,
+    /// Why it got no server.
+    refused: OnceLock<Refusal>,
+}
+
+#[derive(Debug, Default)]
+struct Counts(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    all: usize,
+    by_caller: HashMap<Arc<str>, usize>,
+}
+
+/// One of the open sessions or requests.
+struct Permit {
+    counts: Arc<Counts>,
+    caller: Option<Arc<str>>,
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("too many open {what}: {of} can have no more than {most}; close some, or retry later")]
+struct Refusal {
+    what: &'static str,
+    of: &'static str,
+    most: usize,
+}
+
+// === impl ConnectionLimit ===
+
+impl ConnectionLimit {
+    /// Limits sessions and open requests to 4096 of each in all, and 256 of each per
+    /// caller where callers are known.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            max: MAX_CONNECTIONS,
+            max_per_caller: MAX_CONNECTIONS_PER_CALLER,
+            caller_of: None,
+            sessions: Arc::default(),
+            requests: Arc::default(),
+        }
+    }
+
+    /// Sets how many sessions, and how many open requests, there may be.
+    ///
+    /// Defaults to 4096.
+    #[must_use]
+    pub const fn max(mut self, max: usize) -> Self {
+        self.max = max;
+        self
+    }
+
+    /// Sets how many sessions, and how many open requests, each caller may have.
+    ///
+    /// Defaults to 256. Applies only with [`caller`](Self::caller).
+    #[must_use]
+    pub const fn max_per_caller(mut self, max: usize) -> Self {
+        self.max_per_caller = max;
+        self
+    }
+
+    /// Sets how the caller of a request is recognized.
+    ///
+    /// Requests for which it returns `None` count as those of one caller.
+    #[must_use]
+    pub fn caller<F>(self, caller: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+    {
+        self.caller_of(move |parts| Some(account(caller(parts))))
+    }
+
+    /// The same, where it may change whether callers are told apart.
+    pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<Arc<str>> + Send + Sync + 'static,
+    {
+        self.caller_of = Some(Arc::new(caller));
+        self
+    }
+
+    /// Returns a clone of a server for a session, or for a request without one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are too many sessions. The layer then answers the request
+    /// with the status 429.
+    pub fn admit<S>(&self, server: &ServeService<S>) -> io::Result<ServeService<S>> {
+        let admission = ADMISSION.try_with(Arc::clone).ok();
+        let caller = admission.as_ref().and_then(|admission| admission.caller.clone());
+        match self.open("sessions", &self.sessions, caller) {
+            Ok(permit) => Ok(server.clone().hold(permit)),
+            Err(refusal) => {
+                if let Some(admission) = admission {
+                    // Only the first one is reported.
+                    let _ = admission.refused.set(refusal.clone());
+                }
+                Err(io::Error::other(refusal))
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        what: &'static str,
+        counts: &Arc<Counts>,
+        caller: Option<Arc<str>>,
+    ) -> Result<Permit, Refusal> {
+        let mut open = counts.open();
+        if open.all >= self.max {
+            return Err(Refusal { what, of: "this server", most: self.max });
+        }
+        if let Some(caller) = &caller {
+            let of_caller = open.by_caller.get(caller).copied().unwrap_or_default();
+            if of_caller >= self.max_per_caller {
+                return Err(Refusal { what, of: "a caller", most: self.max_per_caller });
+            }
+            open.by_caller.insert(Arc::clone(caller), of_caller + 1);
+        }
+        open.all += 1;
+        Ok(Permit { counts: Arc::clone(counts), caller })
+    }
+}
+
+impl Default for ConnectionLimit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ConnectionLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionLimit")
+            .field("max", &self.max)
+            .field("max_per_caller", &self.max_per_caller)
+            .field("sessions", &self.sessions.open().all)
+            .field("requests", &self.requests.open().all)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for ConnectionLimit {
+    type Service = LimitConnections<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        LimitConnections { limit: self.clone(), inner }
+    }
+}
+
+// === impl LimitConnections ===
+
+impl<S, B, R> Service<Request<B>> for LimitConnections<S>
+where
+    S: Service<Request<B>, Response = Response<R>, Future: Send + 'static, Error: Send + 'static>,
+    R: Send + 'static,
+{
+    type Response = Response<LimitedBody<R>>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        let caller = self.limit.caller_of.as_ref().and_then(|caller_of| caller_of(&parts));
+        let permit = self.limit.open("requests", &self.limit.requests, caller.clone());
+        let permit = match permit {
+            Ok(permit) => permit,
+            Err(refusal) => return Box::pin(std::future::ready(Ok(refusal.into_response()))),
+        };
+        let admission = Arc::new(Admission { caller, refused: OnceLock::new() });
+        let request = Request::from_parts(parts, body);
+        let response = ADMISSION.sync_scope(admission.clone(), || self.inner.call(request));
+        Box::pin(async move {
+            let response = ADMISSION.scope(admission.clone(), response).await?;
+            // rmcp also makes servers to look tools up, and answers without them.
+            let has_failed = response.status() == StatusCode::INTERNAL_SERVER_ERROR;
+            if let Some(refusal) = admission.refused.get().filter(|_| has_failed) {
+                return Ok(refusal.clone().into_response());
+            }
+            Ok(response.map(|body| LimitedBody {
+                inner: Some(body),
+                refusal: None,
+                permit: Some(permit),
+            }))
+        })
+    }
+}
+
+// === impl LimitedBody ===
+
+impl<B: http_body::Body<Data = Bytes>> http_body::Body for LimitedBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        match this.inner.as_pin_mut() {
+            Some(inner) => inner.poll_frame(cx),
+            None => Poll::Ready(this.refusal.take().map(|text| Ok(Frame::data(text)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Some(inner) => inner.is_end_stream(),
+            None => self.refusal.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Some(inner) => inner.size_hint(),
+            None => SizeHint::with_exact(self.refusal.as_ref().map_or(0, |text| text.len() as u64)),
+        }
+    }
+}
+
+impl<B> fmt::Debug for LimitedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitedBody").field("refusal", &self.refusal).finish_non_exhaustive()
+    }
+}
+
+// === impl Counts ===
+
+impl Counts {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Permit ===
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut open = self.counts.open();
+        open.all -= 1;
+        if let Some(caller) = &self.caller
+            && let Some(of_caller) = open.by_caller.get_mut(caller)
+        {
+            *of_caller -= 1;
+            if *of_caller == 0 {
+                open.by_caller.remove(caller);
+            }
+        }
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    fn into_response<B>(self) -> Response<LimitedBody<B>> {
+        let text = Bytes::from(self.to_string());
+        let mut response =
+            Response::new(LimitedBody { inner: None, refusal: Some(text), permit: None });
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, plain);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    /// A body that never ends.
+    struct Stream;
+
+    impl http_body::Body for Stream {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+            Poll::Pending
+        }
+    }
+
+    fn call<S, R>(service: &mut S, caller: &str) -> Response<LimitedBody<R>>
+    where
+        S: Service<Request<()>, Response = Response<LimitedBody<R>>, Error: fmt::Debug>,
+    {
+        let request = Request::builder().header("x-user", caller).body(()).unwrap();
+        service.call(request).now_or_never().unwrap().unwrap()
+    }
+
+    #[test]
+    fn open_requests_are_limited_per_caller_and_in_all() {
+        let streams =
+            tower::service_fn(|_: Request<()>| async { Ok::<_, io::Error>(Response::new(Stream)) });
+        let limit = ConnectionLimit::new()
+            .max(3)
+            .max_per_caller(2)
+            .caller(|parts| Some(parts.headers.get("x-user")?.to_str().unwrap().to_owned()));
+        let mut service = limit.layer(streams);
+        let alice = [call(&mut service, "alice"), call(&mut service, "alice")];
+        let refused = call(&mut service, "alice");
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(
+            refused.body().refusal.as_deref(),
+            Some(
+                &b"too many open requests: a caller can have no more than 2; close some, or retry \
+                   later"[..]
+            )
+        );
+        let bob = call(&mut service, "bob");
+        assert_eq!(bob.status(), StatusCode::OK);
+        assert_eq!(call(&mut service, "carol").status(), StatusCode::TOO_MANY_REQUESTS);
+        drop(alice);
+        assert_eq!(call(&mut service, "alice").status(), StatusCode::OK);
+        drop(bob);
+        let open = limit.requests.open();
+        assert_eq!((open.all, open.by_caller.len()), (0, 0));
+    }
+}
