@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     fn with(credentials: &str) -> HeaderMap {
-        HeaderMap::from_iter([(AUTHORIZATION, credentials.parse().unwrap())])
+        HeaderMap::from_iter([(AUTHORIZATION, credentials.parse().expect("a header"))])
     }
 
     #[tokio::test(start_paused = true)]
