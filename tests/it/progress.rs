@@ -496,7 +496,7 @@ async fn a_call_in_code_has_no_progress_and_no_token() {
         .unwrap()
         .layer(HandlerService::new(Tokens));
     let reply = service.oneshot(Request::call_tool("one")).await.unwrap();
-    assert_eq!(reply.tool_result().unwrap().content[0].as_text().unwrap().text, "None");
+    assert_eq!(reply.tool_result().unwrap().content[1].as_text().unwrap().text, "None");
 }
 
 /// Says which token it was given.
