@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn added_defaults_are_named() {
+    fn nested_and_combined_defaults_are_added() {
         let input = input(json!({
             "properties": { "a": { "default": 1 }, "b": { "default": 2 } },
             "allOf": [{ "properties": { "c": { "properties": { "d": { "default": 3 } } } } }],
