@@ -8,7 +8,7 @@ use std::{
 
 use mcp_composite::{
     adapter::{RemoteService, Router, ServeService, router::Backend},
-    composite::{CompositeLayer, CompositeTool, Target},
+    composite::{CompositeLayer, CompositeTool, Labels, Target},
     pattern::Selection,
     redact::{RedactLayer, Redaction},
 };
@@ -368,7 +368,7 @@ impl Behind {
 fn composites() -> CompositeLayer {
     let all = |name: &str, tools: &[&str]| {
         let targets: Vec<_> = tools.iter().map(|tool| Target::from(*tool)).collect();
-        CompositeTool::fan_out(name, "A composite", targets)
+        CompositeTool::fan_out(name, "A composite", targets).labels(Labels::Meta)
     };
     let short = Target::new("asks").timeout(Duration::from_secs(5));
     CompositeLayer::new([

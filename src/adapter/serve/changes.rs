@@ -60,7 +60,7 @@ pub(super) struct Changing {
 #[derive(Default)]
 pub(super) struct Connection {
     claims: OnceLock<Claims>,
-    pub(super) log_level: Arc<LogLevel>,
+    log_level: OnceLock<Arc<LogLevel>>,
     opened: Mutex<Opened>,
     /// The streams that were asked for and have not begun.
     asked: Mutex<Vec<Asked>>,
@@ -220,6 +220,11 @@ impl Changing {
 // === impl Connection ===
 
 impl Connection {
+    /// The log level that the client has set.
+    pub(super) fn log_level(&self) -> &Arc<LogLevel> {
+        self.log_level.get_or_init(Arc::default)
+    }
+
     /// The resources that the client has subscribed to, with requests.
     pub(super) fn claims(&self, changing: &Changing) -> &Claims {
         self.claims.get_or_init(|| Claims::new(Arc::clone(&changing.subscriptions)))

@@ -201,7 +201,7 @@ where
         let level = params.level;
         let message = SetLevelRequest::new(params);
         self.acknowledge(message.method.as_str(), message, context).await?;
-        self.connection.log_level.set(level);
+        self.connection.log_level().set(level);
         Ok(())
     }
 

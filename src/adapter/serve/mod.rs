@@ -274,7 +274,7 @@ where
             let level = context.meta.log_level()?;
             return Some(Logs::new(Arc::new(LogLevel::of(level))));
         }
-        Some(Logs::new(self.connection.log_level.clone()))
+        Some(Logs::new(self.connection.log_level().clone()))
     }
 
     /// Lets the service answer a request whose result says nothing.

@@ -314,12 +314,11 @@ async fn what_nobody_listed_is_read_at_the_only_backend_with_resources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_router_has_no_tasks_log_levels_and_methods_of_its_own() {
+async fn router_relays_no_tasks_and_no_custom_methods() {
     let router = router([Backend::new("a", HandlerService::new(Full::default()))]);
     for (method, params) in [
         ("tasks/get", json!({ "taskId": "1" })),
         ("tasks/cancel", json!({ "taskId": "1" })),
-        ("logging/setLevel", json!({ "level": "info" })),
         ("test/mirror", json!({})),
     ] {
         let error = error_of(&router, method, params).await;
