@@ -120,7 +120,7 @@ impl World {
 
     /// Returns `true` if this hostile backend is used.
     pub(crate) fn has(&self, backend: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only == backend)
+        self.only.as_ref().is_none_or(|only| only.split(',').any(|name| name == backend))
     }
 
     /// The client's end of a new connection.
