@@ -20,7 +20,7 @@
 //!   for, so there all calls on their way must be of one request of one client. See
 //!   [`elicitation`](RemoteBuilder::elicitation).
 //! - *Progress* that the server tells goes to where the request's
-//!   [`Context`](crate::message::Context) wants it, under the token there.
+//!   [`Context`] wants it, under the token there.
 //! - *Errors.* What the server says about its connection to us (that it lacks a
 //!   method, or a protocol version) is put into other words, since a caller would
 //!   take it for being about its own connection. A result of the wrong type is
