@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 const PAGE: &str = include_str!("../../../src/docs/security.md");
+const LIMITS: &str = include_str!("../../../src/docs/limits.md");
 
 /// The names of all tests below a folder.
 fn tests_in(folder: &Path, names: &mut Vec<String>) {
@@ -28,9 +29,15 @@ fn tests_in(folder: &Path, names: &mut Vec<String>) {
     }
 }
 
-/// The promises of the page, each with the names of its tests.
-fn promises() -> Vec<(&'static str, Vec<&'static str>)> {
-    let rows = PAGE.lines().filter(|line| line.starts_with("| ") && !line.contains("| shown by"));
+/// The section of the limits that lists the memory that clients and backends fill.
+fn memory() -> &'static str {
+    let (_, section) = LIMITS.split_once("\n## Memory that clients and backends fill\n").unwrap();
+    section.split("\n## ").next().unwrap()
+}
+
+/// The promises of a page, each with the names of its tests.
+fn promises(page: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.contains("| shown by"));
     let cells = rows.filter_map(|row| row.trim_matches(['|', ' ']).rsplit_once(" | "));
     cells.map(|(promise, tests)| (promise, tests.split('`').skip(1).step_by(2).collect())).collect()
 }
@@ -45,8 +52,9 @@ fn every_promise_is_shown_by_a_test_that_there_is() {
             tests_in(&root.join(folder), &mut tests);
         }
     }
-    let promises = promises();
-    assert!(promises.len() > 30, "{} promises", promises.len());
+    let [mut promises, memory] = [PAGE, memory()].map(promises);
+    assert!(promises.len() > 30 && memory.len() > 20, "{} and {}", promises.len(), memory.len());
+    promises.extend(memory);
     let has_redis = root.join("tests/redis").exists();
     for (promise, shown_by) in promises {
         assert!(!shown_by.is_empty(), "no test shows that {promise}");

@@ -337,7 +337,26 @@ fn told(status: ExitStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, repeat};
+
     use super::*;
+    use crate::{
+        adapter::{remote::tell::About, secrets::Secrets},
+        changes::Changes,
+    };
+
+    #[test]
+    fn endless_line_of_standard_error_takes_bounded_memory() {
+        let about = About { name: "far".into(), secrets: Secrets::default() };
+        let remote = Remote::new(about, GRACE, Arc::default(), true, Changes::default());
+        let (remote, last) = (Arc::new(remote), LastWords::default());
+        let endless = repeat(b'x').take(16 << 20);
+        let read = allocation_counter::measure(|| {
+            futures::executor::block_on(read_errors(endless, remote.clone(), last.clone()));
+        });
+        assert!(last.take().is_some());
+        assert!(read.bytes_max < 8 * LINE_KEPT as u64, "{} bytes", read.bytes_max);
+    }
 
     #[test]
     fn a_single_message_is_never_too_many_bytes_and_many_are() {
