@@ -102,7 +102,7 @@ use self::{
     world::{Error, World},
 };
 
-const USAGE: &str = "usage: hostile_peers --minutes N [--seed S] [--only NAME]";
+const USAGE: &str = "usage: hostile_peers --minutes N [--seed S] [--only NAMES]";
 /// The shortest round, and the part of a long run that is one.
 const ROUND: Duration = Duration::from_secs(20);
 const ROUNDS: u32 = 10;

@@ -59,7 +59,7 @@ pub(crate) struct World {
     /// The runtime of the gateway; clients have others.
     runtime: Handle,
     pub(crate) invariants: Arc<Invariants>,
-    /// The hostile backend that is used alone, if there is only one.
+    /// The hostile backends and clients that are used, separated by commas; `None` for all.
     only: Option<String>,
     web: Process,
     brief: Process,
