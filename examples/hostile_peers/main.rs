@@ -57,8 +57,8 @@
 //! cargo build --release --all-features --example misbehaving
 //! cargo run --release --all-features --example hostile_peers -- --minutes 20
 //!     [--seed S]      the same calls again: 1, if not given
-//!     [--only NAME]   with one backend of the table only, or `names` or `states` for the
-//!                     clients that invent names or fill the store
+//!     [--only NAMES]  with these backends of the table only, separated by commas; `names`
+//!                     and `states` are the clients that invent names or fill the store
 //! ```
 //!
 //! It needs Linux, for the size of this process.
