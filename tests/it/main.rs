@@ -13,6 +13,8 @@ mod budget;
 mod changes;
 #[cfg(feature = "config")]
 mod config;
+#[cfg(feature = "http")]
+mod connections;
 mod contract;
 mod costs;
 mod defects;
