@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     expr::number::is_whole_float,
-    message::{MAX_LEVELS, Refusal, Violation, is_deeper},
+    message::{MAX_LEVELS, Refusal, Violation, is_deeper, size},
     room::Room,
 };
 
@@ -33,6 +33,9 @@ const MAX_STEPS: usize = 1_500_000;
 /// How many steps it may take if all violations are looked for: a validator keeps
 /// each that it finds.
 const MAX_STEPS_TOLD: usize = 64_000;
+/// Bytes of arguments that may be copied to look for all violations: a validator copies the
+/// value of each that it finds in an alternative.
+const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
 /// How many violations are told.
 const MAX_VIOLATIONS: usize = 64;
 /// How many bytes a schema may have.
@@ -55,6 +58,8 @@ pub(crate) struct InputSchema {
 struct Compiled {
     validator: Validator,
     steps: Steps,
+    /// Whether the schema has `anyOf` or `oneOf`.
+    has_alternatives: bool,
 }
 
 /// What a validator finds.
@@ -128,7 +133,7 @@ fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
             reason: shortened(&error),
             too_long: false,
         })?;
-    Ok(Compiled { validator, steps })
+    Ok(Compiled { validator, steps, has_alternatives: has_alternatives(schema) })
 }
 
 // === impl InputSchema ===
@@ -254,7 +259,8 @@ impl Compiled {
 
     /// Returns where invalid arguments do not fit, if it took few steps to validate them.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
-        if steps > MAX_STEPS_TOLD {
+        let copies = || steps.saturating_mul(size::of_value(arguments)) > MAX_COPIED_BYTES;
+        if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
             return vec![whole("the value is not valid, and too large to tell where".to_owned())];
         }
         let violations: Vec<_> = self
@@ -268,6 +274,17 @@ impl Compiled {
             true => vec![whole("the value is not valid".to_owned())],
             false => violations,
         }
+    }
+}
+
+/// Returns `true` if a schema may have `anyOf` or `oneOf` anywhere.
+fn has_alternatives(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => members.iter().any(|(name, member)| {
+            ["anyOf", "oneOf"].contains(&&**name) || has_alternatives(member)
+        }),
+        Value::Array(elements) => elements.iter().any(has_alternatives),
+        _ => false,
     }
 }
 

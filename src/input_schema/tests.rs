@@ -595,6 +595,17 @@ fn large_arguments_are_checked_in_time_or_rejected() {
 }
 
 #[test]
+fn violations_of_alternatives_copy_no_large_arguments() {
+    let part = json!({ "anyOf": [{ "type": "integer" }] });
+    for keyword in ["anyOf", "oneOf"] {
+        let value = json!(vec![json!(["1", 1.0, []]); 8192]);
+        let refusal = assert_in_time(&times(127, keyword, &part), &value).unwrap_err();
+        let Refusal::InvalidArguments { violations, .. } = refusal else { panic!("{refusal}") };
+        assert!(violations[0].message.contains("too large to tell where"), "{violations:?}");
+    }
+}
+
+#[test]
 fn schemas_are_compiled_in_time_or_rejected() {
     let members = |count: usize, part: &Value| -> Value {
         (0..count).map(|n| (n.to_string(), part.clone())).collect::<JsonObject>().into()
