@@ -55,6 +55,18 @@ impl Room {
     }
 }
 
+impl io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        look_at(bytes.len());
+        self.take(bytes.len()).ok_or(io::ErrorKind::WriteZero)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 // === impl ByteBudget ===
 
 impl ByteBudget {
@@ -65,20 +77,6 @@ impl ByteBudget {
     /// Reserves bytes until the permit is dropped. Returns `None` if too few are left.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         self.0.try_acquire_many(u32::try_from(bytes).ok()?).ok()
-    }
-}
-
-// === impl Room ===
-
-impl io::Write for Room {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        look_at(bytes.len());
-        self.take(bytes.len()).ok_or(io::ErrorKind::WriteZero)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a server over HTTP is told and nobody can wait for for ever.
+//! Bounds on the messages that a server over HTTP is slow to read.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,33 +8,32 @@ use rmcp::{
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 
-use crate::room::json_bytes;
+use crate::room::{ByteBudget, json_bytes};
 
-/// How long a server may take to be told that nobody waits for an answer any more.
+/// How long a cancellation may take to reach the server.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of the answers to a server's requests that may be on their way to it, as JSON.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// Bytes that each answer counts at least, for the request that carries it.
 const MIN_ANSWER_BYTES: usize = 16 << 10;
 
-/// A transport that does not keep without end what a server is slow to take.
+/// A transport that bounds the messages that wait for a slow server.
 ///
-/// rmcp posts one message after another, each with a request of its own, and keeps what
-/// is still to be told. A cancellation is given up when it comes so late that it helps
-/// nobody. Of a server that asks faster than it takes answers, further ones are dropped.
+/// rmcp posts one message after another, each with a request of its own, and keeps the rest.
+/// A cancellation is dropped when it is too late to help. If a server asks faster than it
+/// reads answers, further answers are dropped.
 pub(super) struct Impatient<T> {
     transport: T,
-    /// One permit for each byte.
-    answers: Arc<Semaphore>,
+    answers: Arc<ByteBudget>,
 }
 
-/// What of a message that is sent is waited for.
+/// How a message is bounded.
 enum Kind {
     Cancellation,
-    /// To a request of the server: a result or an error.
-    Answer,
+    /// To a request of the server: a result or an error, and the bytes that it counts.
+    Answer(usize),
     Other,
 }
 
@@ -42,7 +41,7 @@ enum Kind {
 
 impl<T> Impatient<T> {
     pub(super) fn new(transport: T) -> Self {
-        Self { transport, answers: Arc::new(Semaphore::new(MAX_ANSWER_BYTES)) }
+        Self { transport, answers: Arc::new(ByteBudget::new(MAX_ANSWER_BYTES)) }
     }
 }
 
@@ -54,10 +53,6 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Impatient<T> {
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let kind = Kind::of(&item);
-        let bytes = match kind {
-            Kind::Answer => json_bytes(&item).clamp(MIN_ANSWER_BYTES, MAX_ANSWER_BYTES),
-            Kind::Cancellation | Kind::Other => 0,
-        };
         // This ends the request at our end, however late the server is told.
         let sent = self.transport.send(item);
         let answers = self.answers.clone();
@@ -65,9 +60,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Impatient<T> {
             match kind {
                 // Dropped, it leaves the queue.
                 Kind::Cancellation => timeout(PATIENCE, sent).await.unwrap_or(Ok(())),
-                Kind::Answer => {
-                    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-                    let Ok(_on_its_way) = answers.try_acquire_many(bytes) else {
+                Kind::Answer(bytes) => {
+                    let Some(_on_its_way) = answers.reserve(bytes) else {
                         tracing::warn!(
                             "a server asks faster than it reads answers; one answer is dropped"
                         );
@@ -102,7 +96,9 @@ impl Kind {
             {
                 Self::Cancellation
             }
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Self::Answer,
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
+                Self::Answer(json_bytes(message).clamp(MIN_ANSWER_BYTES, MAX_ANSWER_BYTES))
+            }
             _ => Self::Other,
         }
     }
