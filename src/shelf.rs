@@ -108,7 +108,7 @@ struct Item {
     /// others copy them.
     bytes: Arc<[u8]>,
     owner: Box<[u8]>,
-    /// The caller whose share it counts against; `None` if callers are not told apart.
+    /// The caller whose share it counts against; `None` if callers have no shares.
     caller: Option<Caller>,
     expiry: Instant,
 }

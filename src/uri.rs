@@ -185,7 +185,7 @@ fn usual_port(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// Splits a server into its host and what follows the colon of a port.
+/// Splits a server into its host and its port.
 fn split_port(server: &str) -> (&str, Option<&str>) {
     match server.rsplit_once(':') {
         // Colons in brackets are those of an IPv6 address.
@@ -372,7 +372,8 @@ fn escaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Without any escape but of what cannot stand in a URI, and of the escaped `reserved`.
+/// Returns a text with escapes only for characters that cannot stand in a URI, and for
+/// escaped `reserved` characters.
 fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

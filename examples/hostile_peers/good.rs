@@ -1,4 +1,4 @@
-//! Good callers: each calls at a fixed rate and checks what it gets.
+//! Good callers: each calls at a fixed rate and checks the answers.
 
 use std::{
     sync::{

@@ -32,7 +32,7 @@ const MOST_ASKED_AT_ONCE: usize = 32;
 /// After so many refused calls, 3 s of them, a refill must have recovered the budget.
 const RECOVERY: u32 = 30;
 
-/// What hostile clients do, by the backend that they call or their own name: each of it must
+/// The events of hostile clients, by the backend that they call or their own name. Each must
 /// have happened at the end.
 const EVENTS: [(&str, &str); 15] = [
     ("updates", "clients that read no updates"),
@@ -117,7 +117,7 @@ impl Attackers {
         Self(attacking)
     }
 
-    /// Ends them, and reports those that could not do what they are for.
+    /// Ends all hostile clients, and reports those that failed.
     pub(crate) async fn end(mut self, score: &Score) {
         self.0.abort_all();
         while let Some(ended) = self.0.join_next().await {
@@ -192,7 +192,7 @@ impl Attacker {
         let mut turns = every(Duration::from_millis(50));
         loop {
             turns.tick().await;
-            // It is what the first step of the run returns, and so a part of its state.
+            // The first step of the run returns it, so the state of the run contains it.
             let arguments = json!({ "marker": self.marker() + &"x".repeat(50_000) });
             let answer = http.call("approved", &arguments, None).await?;
             match answer["result"]["resultType"] == "input_required" {

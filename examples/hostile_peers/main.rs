@@ -49,7 +49,7 @@
 //! # Phases
 //!
 //! A tenth of the time, but at least 20 s, is a round. A third of each is without the
-//! hostile peers, the rest with them: what drifts meanwhile concerns both. After each change,
+//! hostile peers, the rest with them, so drift of the machine affects both. After each change,
 //! for 3 s, calls are checked and not measured. The gateway reloads its file in between and
 //! keeps the good backends.
 //!

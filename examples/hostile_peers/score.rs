@@ -1,4 +1,4 @@
-//! What is measured: the latencies of good calls, and how many hostile events there were.
+//! Measurements: the latencies of good calls, and the number of hostile events.
 
 use std::{
     collections::BTreeMap,

@@ -104,7 +104,7 @@ impl World {
     pub(crate) async fn reload(&self, is_hostile: bool) -> Result<(), Error> {
         let mut text = GOOD.to_owned();
         if is_hostile {
-            // Each part of the file is a backend, but for what is before the first.
+            // Each part of the file after the first is a backend.
             let parts = HOSTILE.split("[[backends]]").skip(1);
             for part in
                 parts.filter(|part| BACKENDS.iter().any(|it| self.has(it) && is_of(part, it)))

@@ -86,7 +86,7 @@ pin_project! {
     }
 }
 
-/// Returns the account of a request's caller, or `None` where callers are not told apart.
+/// Returns the account of a request's caller, or `None` if callers have no shares.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
 /// A request on its way through the service.
@@ -164,7 +164,7 @@ impl ConnectionLimit {
         self.caller_of(move |parts| Some(account(caller(parts))))
     }
 
-    /// The same, where it may change whether callers are told apart.
+    /// Like [`caller`](Self::caller), but `None` turns the limit per caller off.
     pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
     where
         F: Fn(&Parts) -> Option<Arc<str>> + Send + Sync + 'static,

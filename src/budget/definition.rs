@@ -184,8 +184,8 @@ impl Budget {
     /// The most that counts as spent of a budget that is [refilled](Self::refill): its limit, or
     /// what one call may be charged if that is more.
     ///
-    /// A store forgets what calls at the same time spend beyond it. Otherwise each of them would
-    /// delay the recovery by as much as a whole budget.
+    /// A store does not count amounts beyond it, which concurrent calls may spend. Otherwise each
+    /// of these calls would delay the recovery by a whole budget.
     #[must_use]
     pub const fn most_spent(&self) -> u64 {
         let most_per_call = self.most_per_call();

@@ -80,7 +80,7 @@ pub(super) enum OutputSchema {
     None,
     /// A declared or generated schema.
     Own,
-    /// That of the tools whose results are passed on, which may not fit it.
+    /// The schema of the tools whose results are passed on. The results may not fit it.
     OfTools(Arc<InputSchema>),
 }
 
@@ -253,7 +253,7 @@ fn output_of_steps(
             Err(error) => Err(error.message),
         }
     };
-    // An output block may be meant to be made of what stands in for failed steps.
+    // An output block may use the defaults that stand in for failed steps.
     let stands_in = |(step, outcome): (&Step, &Option<Box<Outcome>>)| {
         step.default_results.is_some()
             || outcome.as_deref().is_none_or(|outcome| !outcome.has_failed())

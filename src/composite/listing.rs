@@ -20,7 +20,7 @@ pub(super) struct Listing {
     pub(super) checks: Arc<Checks>,
 }
 
-/// What is looked for in composites once their tools are known.
+/// The checks of composites once their tools are known.
 #[derive(Debug)]
 pub(super) struct Checks {
     pub(super) complaints: Complaints,

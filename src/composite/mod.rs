@@ -74,7 +74,7 @@
 //! text is reported, and of a loop the `index`, `status` and `error` of each element; the
 //! text says so, and `truncated` is `true`. Images, audio and resources are named. While a
 //! run is suspended for a question, the outputs of the steps before it take at most a
-//! quarter of what the [store](CompositeLayer::state) takes for a run. Answers of a person
+//! quarter of the size that the [store](CompositeLayer::state) allows a run. Answers of a person
 //! are left out. With [`report(false)`](CompositeTool::report) the steps are named without
 //! their outputs.
 //!

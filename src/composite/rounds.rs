@@ -324,7 +324,7 @@ impl Called<'_> {
         }
     }
 
-    /// The key of the caller's share of the store; `None` if callers are not told apart.
+    /// The key of the caller's share of the store; `None` if callers have no shares.
     fn caller_key(&self) -> Option<Vec<u8>> {
         let caller = self.settings.caller.as_ref()?;
         Some(caller_key(caller(self.context).as_deref()))

@@ -71,7 +71,7 @@ impl CallerConfig {
         }
     }
 
-    /// The account that a request counts for; `None` where callers are not told apart.
+    /// The account that a request counts for; `None` if the file has no `[caller]`.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
         let header = self.header.as_ref()?;

@@ -167,7 +167,7 @@ const SYNONYMS: [(&str, &[&str]); 4] = [
     ("http", &["sse", "streamablehttp"]),
 ];
 
-/// What to do about a server that is reached over a WebSocket.
+/// The hint for a server that is reached over a WebSocket.
 const WEB_SOCKET: &str = "MCP has no transport over WebSockets: write the `http://` or `https://` \
                           URL of the server, or connect it in code with `RemoteService`";
 
@@ -190,7 +190,7 @@ pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
     expected.iter().copied().find(|expected| expected == value)
 }
 
-/// The hint for a value that is none of those that are expected.
+/// The hint for an unexpected value.
 pub(super) fn of_value(word: &str, expected: &[&str]) -> Option<&'static str> {
     let is_web_socket = ["websocket", "ws", "wss"].contains(&plain(word).as_str());
     (is_web_socket && expected.contains(&"http")).then_some(WEB_SOCKET)

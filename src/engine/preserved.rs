@@ -59,7 +59,7 @@ impl Preservation {
 
 /// Shortens an output to at most `max` bytes; returns `None` if nothing of it fits.
 fn shortened(mut output: Value, max: usize) -> Option<Value> {
-    // The elements of a loop are what was done: how each ended outlasts its output.
+    // The outcome of each element of a loop is kept longer than its output.
     for key in ["output", "item", "error"] {
         let Some(elements) = elements_mut(&mut output) else { break };
         elements.for_each(|element| drop(element.remove(key)));
@@ -124,7 +124,7 @@ impl Preserved {
     }
 
     /// Shortens the outputs, those of later steps first, to at most `left` bytes together,
-    /// and subtracts what they take.
+    /// and subtracts their size.
     pub(super) fn trim(&mut self, left: &mut usize) {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {

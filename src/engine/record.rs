@@ -49,7 +49,7 @@ pub(super) fn present<'de, D: Deserializer<'de>>(
 // === impl Record ===
 
 impl Record {
-    /// The output, or the texts of the content and the names of what else it has.
+    /// The output, or the texts of the content and the names of its other parts.
     fn into_output(self) -> Option<Value> {
         let texts = || {
             let content = self.content?;
@@ -320,7 +320,7 @@ impl Outcome {
     }
 }
 
-/// The structured content of a result, or its texts and the names of what else it has.
+/// The structured content of a result, or its texts and the names of its other parts.
 fn output_of(mut result: CallToolResult) -> Option<Value> {
     let structured = result.structured_content.take();
     let blocks = result.content.into_iter().filter(|block| !is_label(block));

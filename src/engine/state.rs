@@ -140,7 +140,7 @@ impl RunState {
     }
 
     /// Shortens the preserved outputs of this run, and of the runs nested in it that wait
-    /// too, to at most `left` bytes together, and subtracts what they take.
+    /// too, to at most `left` bytes together, and subtracts their size.
     pub(crate) fn trim_preserved(&mut self, left: &mut usize) {
         self.each_preserved(&mut |preserved| preserved.trim(left));
     }

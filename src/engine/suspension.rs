@@ -81,7 +81,7 @@ impl RunState {
     /// the input and the records that a step reads which cannot finish before the answer,
     /// or that the output reads.
     ///
-    /// What may be dropped until then does not count.
+    /// Data that may be dropped until then does not count.
     pub(super) fn least_bytes_at(&self, question: usize, plan: &Plan) -> usize {
         let waiting = plan.with_dependents(question);
         let reads_input = !plan.input_readers.intersection(waiting).is_empty();

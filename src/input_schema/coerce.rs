@@ -223,7 +223,7 @@ impl<'s> Coercion<'s> {
         Fit::Never
     }
 
-    /// Notes what the value becomes, unless it takes too long to copy its path.
+    /// Records the new value, unless it takes too long to copy its path.
     fn edit(&mut self, new: Value) {
         if self.shapes.may_copy(&self.path) {
             self.edits.push((self.path.clone(), new));

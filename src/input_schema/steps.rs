@@ -98,7 +98,7 @@ struct Part {
     elements: Vec<usize>,
 }
 
-/// What a schema is applied to.
+/// The value that a schema is applied to.
 #[derive(Clone, Copy)]
 enum Instance<'v> {
     Value(&'v Value),

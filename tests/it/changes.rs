@@ -650,7 +650,7 @@ async fn subscriptions_are_limited_per_caller() {
     for other in [&bob, &of(None), &of(Some(""))] {
         assert_eq!(refused(&connections[2], "more", other).await, None);
     }
-    // What is given back can be taken again.
+    // A share that is given back can be used again.
     let unsubscribe = UnsubscribeRequestParams::new("r7");
     connections[0].unsubscribe(unsubscribe, alice.clone()).await.unwrap();
     assert_eq!(refused(&connection(), "more", &alice).await, None, "it ends with its connection");

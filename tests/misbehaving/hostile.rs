@@ -1,4 +1,4 @@
-//! Behaviors of a hostile server: what it sends costs its clients as much as it can.
+//! Behaviors of a hostile server, whose messages are as expensive for its clients as possible.
 //!
 //! Every flood has a rate, so that a test of a client measures what the client does with the
 //! messages and not how much of the machine this process takes. The client's back-pressure
@@ -42,7 +42,7 @@ const REFERENCES: usize = 2_000;
 /// How many hostile messages were sent.
 static SENT: AtomicU64 = AtomicU64::new(0);
 
-/// What a server does to its clients.
+/// The attack of a server on its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
     /// Notifies continuously that its tools, prompts and resources have changed.
@@ -86,7 +86,7 @@ impl Attack {
         })
     }
 
-    /// Begins what the server does by itself, once it is connected.
+    /// Starts the attack that needs no request, once a client is connected.
     pub(crate) fn begin(self) {
         match self {
             Self::ListChanges => drop(thread::spawn(change_lists)),

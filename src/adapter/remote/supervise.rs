@@ -339,7 +339,7 @@ async fn set_level_again(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Unsubscribes an older server from resources for which a caller gave a request up whose
+/// Unsubscribes an older server from resources after a caller has cancelled a request whose
 /// outcome is unknown.
 async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     if connection.modern {

@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 const MAX_URI: usize = 2_048;
 
 /// The resources that backends handed out in the results of their tools and prompts: a backend
-/// need not list what it links to.
+/// need not list the resources that it links to.
 ///
 /// Each backend has limits of its own, so that no backend evicts the resources of another.
 pub(super) struct HandedOut(Box<[Mutex<Uris>]>);

@@ -26,7 +26,7 @@ pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     fn epoch(changes: &Changes) -> &Epoch;
     fn board(boards: &Boards) -> &Board<Self>;
 
-    /// The beginning that all URIs of a template have in common. `None` if there is none, as
+    /// The beginning that all URIs of a template have in common. `None` if they have none, as
     /// of `{+uri}`, which would own every URI.
     fn literal(&self) -> Option<&str> {
         None

@@ -66,7 +66,7 @@ pub(super) struct Connection {
     asked: Mutex<Vec<Asked>>,
 }
 
-/// A stream that was asked for, and what changes since then.
+/// A requested stream, and the changes since the request.
 pub(super) struct Asked {
     watch: Watch,
     /// The resources that it is notified of.

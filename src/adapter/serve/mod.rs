@@ -63,7 +63,7 @@ pub struct ServeService<S> {
     shared: Arc<Shared<S>>,
     /// Where clients are told of changes.
     changing: Option<Changing>,
-    /// Whose subscriptions count together.
+    /// Returns the caller of a request, whose subscriptions are limited together.
     caller_of: Option<Arc<CallerOf>>,
     /// What clones do not share.
     connection: Connection,
@@ -90,8 +90,7 @@ enum Opening {
     Aside,
 }
 
-/// Returns the account that a request counts for, or `None` where callers are not told
-/// apart.
+/// Returns the account that a request counts for, or `None` if callers have no shares.
 type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 
 // === impl ServeService ===
@@ -155,7 +154,7 @@ impl<S> ServeService<S> {
         self.caller_of(move |context| Some(account(caller(context))))
     }
 
-    /// The same, where it may change whether callers are told apart.
+    /// Like [`caller`](Self::caller), but `None` turns the limit per caller off.
     pub(crate) fn caller_of<F>(mut self, caller: F) -> Self
     where
         F: Fn(&Context) -> Option<Arc<str>> + Send + Sync + 'static,
@@ -345,7 +344,7 @@ where
     }
 }
 
-/// The account of a caller: an unnamed one is not the caller whose name is empty.
+/// The account of a caller. Unknown callers share one, which differs from the empty name.
 pub(crate) fn account(caller: Option<String>) -> Arc<str> {
     caller.map_or_else(|| "unnamed".into(), |name| format!("caller {name}").into())
 }

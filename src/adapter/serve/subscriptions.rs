@@ -26,12 +26,11 @@ pub(super) const MAX_URI: usize = 2_048;
 
 /// How many subscriptions one caller may have on all its connections.
 const MOST_OF_CALLER: usize = 20_000;
-/// How many bytes the different URIs of one caller may have as JSON: a third of what a
-/// backend is asked to tell of.
+/// Bytes of the different URIs of one caller, as JSON: a third of the limit of a backend.
 const MAX_BYTES_OF_CALLER: usize = 1 << 20;
 /// How many bytes the subscriptions of all clients may take.
 const MAX_BYTES: usize = 256 << 20;
-/// What a subscription counts beside its URI.
+/// Bytes that a subscription counts beside its URI.
 const OVERHEAD: usize = 128;
 
 /// Sends the end of a subscription to the service, with no client behind it.
@@ -48,7 +47,7 @@ pub(super) struct Subscriptions {
     unsubscribe: Unsubscribe,
 }
 
-/// What the subscriptions of all clients take, and those of each caller.
+/// The bytes of the subscriptions of all clients, and of each caller.
 #[derive(Default)]
 struct Shares {
     bytes: usize,
@@ -89,7 +88,7 @@ pub(super) struct Claims {
     uris: Uris<Option<Share>>,
 }
 
-/// The resources that a client is notified of, each with what is kept for it; clones
+/// The resources that a client is notified of, each with its data; clones
 /// share them.
 pub(super) struct Uris<T = ()>(Arc<Mutex<HashMap<Arc<str>, T>>>);
 
@@ -108,8 +107,7 @@ impl Subscriptions {
 
     /// Counts a subscription of a caller.
     ///
-    /// `caller` is `None` where callers are not told apart, and then has no limit of its
-    /// own.
+    /// A `caller` of `None` has no limit of its own.
     pub(super) fn share(
         self: &Arc<Self>,
         caller: Option<&Arc<str>>,

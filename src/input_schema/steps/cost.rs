@@ -17,11 +17,11 @@ const FORMAT: usize = 32;
 const CONTENT: usize = 128;
 /// What it costs to find a member by its name.
 const LOOKUP: usize = 3;
-/// What it costs to copy the name of a member.
+/// The cost to copy the name of a member.
 const NAME: usize = 4;
-/// What it costs to divide a number.
+/// The cost to divide a number.
 const DIVISION: usize = 12;
-/// What it costs if the quotient has hundreds of digits.
+/// The cost if the quotient has hundreds of digits.
 const LONG_DIVISION: usize = 300;
 /// What it costs to keep an element of an array for the comparison with the others.
 const UNIQUE: usize = 16;

@@ -49,7 +49,7 @@ impl Pattern {
     /// Compiles an expression to count its states, if its NFA takes no more than the bytes
     /// that are left. Returns `None` if it does.
     pub(super) fn new(pattern: &str, left: &mut usize) -> Option<Self> {
-        // The validator does not compile what cannot be parsed.
+        // The validator compiles no expression that cannot be parsed.
         let hir = jsonschema_regex::to_rust_regex(pattern)
             .ok()
             .and_then(|pattern| regex_syntax::parse(&pattern).ok());
