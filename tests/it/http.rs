@@ -499,6 +499,55 @@ async fn headers_of_the_first_call_after_a_change_are_checked() {
     assert!(answer.contains("Mcp-Param-Region"), "{answer}");
 }
 
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn call_of_a_tool_without_header_annotations_waits_for_no_listing_after_a_change() {
+    use tokio::sync::Semaphore;
+
+    let allowed = Arc::new(Semaphore::new(1));
+    let is_changed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (gate, changed) = (allowed.clone(), is_changed.clone());
+    let service = service_fn(move |request: Request| {
+        let (gate, changed) = (gate.clone(), changed.clone());
+        async move {
+            if request.method() != "tools/list" {
+                return Ok::<_, BoxError>(CallToolResult::structured(json!({})).into());
+            }
+            gate.acquire().await?.forget();
+            let mut listed = tool("fine");
+            if changed.load(std::sync::atomic::Ordering::Relaxed) {
+                let region = json!({ "type": "string", "x-mcp-header": "Region" });
+                let schema = json!({ "type": "object", "properties": { "region": region } });
+                listed.input_schema = Arc::new(schema.as_object().unwrap().clone());
+            }
+            Ok(Reply::from(ListToolsResult::with_all_items(vec![listed])))
+        }
+    });
+    let changes = Changes::default();
+    let served = ServeService::new(service, ServerConfig::default()).changes(changes.clone());
+    let server = serve(served.clone(), true).await;
+    let status = async || {
+        let call = json!({ "name": "fine", "arguments": { "region": "north" } });
+        let answer = soon(async { read(server.post("tools/call", call, &[]).await).await }).await;
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(status().await, "200");
+    assert_eq!(allowed.available_permits(), 0, "the first call has listed the tools");
+
+    is_changed.store(true, std::sync::atomic::Ordering::Relaxed);
+    changes.tools().bump();
+    assert_eq!(status().await, "200");
+    assert_eq!(status().await, "200", "they are being listed");
+    allowed.add_permits(1);
+    soon(async {
+        while served.get_tool("fine").is_none() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(status().await, "400");
+}
+
 /// A client that invents names does not cause a listing for each call.
 #[cfg(feature = "http")]
 #[tokio::test]

@@ -28,6 +28,10 @@ use rmcp::{
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
+#[cfg(feature = "http")]
+use tokio::sync::OwnedMutexGuard;
+#[cfg(feature = "http")]
+use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 use tower_service::Service;
 
@@ -37,7 +41,11 @@ use super::{
     failure::{caught, mismatch},
 };
 #[cfg(feature = "http")]
-use super::{changes::PROGRESS_TOKEN, param_headers, tools::Search};
+use super::{
+    changes::PROGRESS_TOKEN,
+    param_headers,
+    tools::{Known, Search},
+};
 use crate::{
     adapter,
     message::{Reply, Request, is_of_protocol},
@@ -384,6 +392,10 @@ where
     /// be listed: the client cannot have seen an annotation either. Calls of unknown tools
     /// that come at the same time share one listing, and for a second after it the tools
     /// are not listed again unless they have changed.
+    ///
+    /// After a change, a call of a tool that had no annotations before is not checked and
+    /// does not wait: one backend that is slow or changes its tools all the time would
+    /// delay the calls of all others. The tools are listed in the background.
     #[cfg(feature = "http")]
     async fn check_headers(
         &self,
@@ -391,24 +403,28 @@ where
         call: &CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let is_known = || self.shared.tools.knows(&call.name, self.tools_epoch());
-        if !is_known() {
-            let view = self.shared.searches.view(headers);
-            let listing = async {
-                let mut last = view.lock().await;
-                let epoch = self.tools_epoch();
-                if is_known() || last.as_ref().is_some_and(|last| last.suffices(epoch)) {
-                    return Ok(());
+        let view = || self.shared.searches.view(headers);
+        match self.shared.tools.find(&call.name, self.tools_epoch()) {
+            Known::Now => {}
+            Known::Plain => {
+                // Otherwise they are being listed.
+                if let Ok(last) = view().try_lock_owned() {
+                    let (server, mut context) = (self.clone(), context.clone());
+                    // The listing is not cancelled with the call.
+                    context.ct = CancellationToken::new();
+                    let name = call.name.clone();
+                    self.shared.searches.spawn(async move {
+                        catalog::in_time(server.search(last, &name, &context)).await;
+                    });
                 }
-                let listed = self.list_tools_until(is_known, context).await;
-                if !is_known() {
-                    *last = Some(Search::new(epoch));
-                }
-                listed
-            };
-            let listed = catalog::in_time(listing).await;
-            if let Some(Err(error)) = listed {
-                tracing::debug!(error = &*error.message, "headers of a call cannot be checked");
+                return Ok(());
+            }
+            Known::No => {
+                let view = view();
+                let listed = async {
+                    self.search(view.lock_owned().await, &call.name, context).await;
+                };
+                catalog::in_time(listed).await;
             }
         }
         match self.get_tool(&call.name) {
@@ -416,6 +432,28 @@ where
                 param_headers::check(headers, &tool.input_schema, call.arguments.as_ref())
             }
             None => Ok(()),
+        }
+    }
+
+    /// Lists tools until this one is known, unless that was done just now.
+    #[cfg(feature = "http")]
+    async fn search(
+        &self,
+        mut last: OwnedMutexGuard<Option<Search>>,
+        name: &str,
+        context: &RequestContext<RoleServer>,
+    ) {
+        let epoch = self.tools_epoch();
+        let is_known = || self.shared.tools.find(name, self.tools_epoch()) == Known::Now;
+        if is_known() || last.as_ref().is_some_and(|last| last.suffices(epoch)) {
+            return;
+        }
+        let listed = self.list_tools_until(is_known, context).await;
+        if !is_known() {
+            *last = Some(Search::new(epoch));
+        }
+        if let Err(error) = listed {
+            tracing::debug!(error = &*error.message, "headers of a call cannot be checked");
         }
     }
 

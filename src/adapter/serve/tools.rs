@@ -15,7 +15,7 @@ use std::{
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 #[cfg(feature = "http")]
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::room::{Room, json_bytes};
 
@@ -39,7 +39,8 @@ pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 /// rmcp asks for a tool without waiting, so only what has passed can be known. With the
 /// feature `http`, a call of a tool that is not known lists the tools first, as its
 /// caller would, and is checked then, at most once a second: see
-/// `ServeService::check_headers`.
+/// `ServeService::check_headers`. A call of a tool that had no annotations before the tools
+/// changed does not wait for that listing.
 ///
 /// rmcp looks at nothing but the annotations of the schema. Most tools have none,
 /// and of those only the name is kept, since they need not be looked at again.
@@ -65,6 +66,17 @@ struct Listed {
     bytes: usize,
 }
 
+/// Whether a tool was listed.
+#[cfg(feature = "http")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Since the last change of the tools, or it is never remembered.
+    Now,
+    /// Before the last change, without annotations.
+    Plain,
+    No,
+}
+
 struct Annotated {
     tool: Tool,
     bytes: usize,
@@ -80,6 +92,8 @@ struct Annotated {
 pub(super) struct Searches {
     by_credentials: Mutex<HashMap<u64, (Instant, View)>>,
     others: View,
+    /// Listings in the background, at most one per view.
+    background: Mutex<JoinSet<()>>,
     hasher: RandomState,
 }
 
@@ -120,6 +134,13 @@ impl Searches {
         let view = View::default();
         views.insert(key, (now, view.clone()));
         view
+    }
+
+    /// Runs a listing that no call waits for.
+    pub(super) fn spawn(&self, listing: impl Future<Output = ()> + Send + 'static) {
+        let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        while background.try_join_next().is_some() {}
+        background.spawn(listing);
     }
 }
 
@@ -171,11 +192,16 @@ impl ListedTools {
         }
     }
 
-    /// Whether a tool of this name was listed, or is never remembered.
+    /// Returns what the listings say about the tool of this name.
     #[cfg(feature = "http")]
-    pub(super) fn knows(&self, name: &str, now: u64) -> bool {
+    pub(super) fn find(&self, name: &str, now: u64) -> Known {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        name.len() > MAX_NAME || (known.epoch == now && known.tools.contains_key(name))
+        match known.tools.get(name) {
+            _ if name.len() > MAX_NAME => Known::Now,
+            Some(_) if known.epoch == now => Known::Now,
+            Some(None) => Known::Plain,
+            _ => Known::No,
+        }
     }
 
     /// The tool of this name, if there is something to check.
