@@ -72,7 +72,7 @@ use std::{
 use axum::serve::ListenerExt;
 use futures::future::join_all;
 use mcp_composite::{
-    adapter::{ConnectionLimit, RemoteService, Router, ServeService},
+    adapter::{ConnectionLimit, LineTransport, RemoteService, Router, ServeService},
     config::{Backends, Config, Gateway},
     reload::Reload,
     stack::Stack,
@@ -82,7 +82,7 @@ use rmcp::{
     model::{Implementation, JsonObject, ServerCapabilities, ServerConfig},
     service::ServerInitializeError,
     transport::{
-        StreamableHttpServerConfig, StreamableHttpService, stdio,
+        StreamableHttpServerConfig, StreamableHttpService,
         streamable_http_server::session::local::LocalSessionManager,
     },
 };
@@ -227,8 +227,9 @@ fn server(gateway: &Gateway) -> Server {
 }
 
 async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box<dyn Error>> {
+    let transport = LineTransport::new(tokio::io::stdin(), tokio::io::stdout());
     let served = async {
-        match server.serve_with_ct(stdio(), stop.clone()).await {
+        match server.serve_with_ct(transport, stop.clone()).await {
             Ok(running) => running.waiting().await.map(drop).map_err(Into::into),
             // The client has gone without a word.
             Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),

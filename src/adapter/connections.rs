@@ -1,11 +1,11 @@
-//! Limits on the connections of clients over HTTP.
+//! Limits on the connections of clients over HTTP, and on what they send.
 
 use std::{
     collections::HashMap,
     fmt, io,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -13,10 +13,14 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
+use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::serve::{ServeService, account};
+use super::{
+    serve::{ServeService, account},
+    values::{MAX_VALUES, ValueCount},
+};
 
 /// How many sessions, and how many open requests, all clients may have together.
 const MAX_CONNECTIONS: usize = 4096;
@@ -29,11 +33,15 @@ tokio::task_local! {
 }
 
 /// Limits how many sessions and requests clients of rmcp's `StreamableHttpService` have
-/// open, in all and per caller.
+/// open, in all and per caller, and how many JSON values a request has.
 ///
 /// A request is open until its response has been sent, which for an event stream is its
 /// end. A request beyond a limit is answered with the status 429 and does not reach the
 /// service. Clones count together.
+///
+/// A message may have 262 144 JSON values; keys, arrays and objects count as values, too. A
+/// larger one is answered with the status 413 before it is parsed, which would take hundreds
+/// of MiB of memory and a worker thread of the runtime for half a second.
 ///
 /// Use it in both places: as the layer around the service, and in its factory.
 ///
@@ -76,6 +84,16 @@ pub struct LimitConnections<S> {
 }
 
 pin_project! {
+    /// The body of a request to the service within [`LimitConnections`].
+    pub struct CountedBody<B> {
+        #[pin]
+        inner: B,
+        values: ValueCount,
+        admission: Arc<Admission>,
+    }
+}
+
+pin_project! {
     /// The body of a response of [`LimitConnections`].
     pub struct LimitedBody<B> {
         #[pin]
@@ -92,7 +110,7 @@ type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 /// A request on its way through the service.
 struct Admission {
     caller: Option<Arc<str>>,
-    /// Why it got no server.
+    /// Why it was refused after it had reached the service.
     refused: OnceLock<Refusal>,
 }
 
@@ -112,11 +130,11 @@ struct Permit {
 }
 
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("too many open {what}: {of} can have no more than {most}; close some, or retry later")]
-struct Refusal {
-    what: &'static str,
-    of: &'static str,
-    most: usize,
+enum Refusal {
+    #[error("too many open {what}: {of} can have no more than {most}; close some, or retry later")]
+    TooMany { what: &'static str, of: &'static str, most: usize },
+    #[error("the message has more than {MAX_VALUES} JSON values; send it in several parts")]
+    TooLarge,
 }
 
 // === impl ConnectionLimit ===
@@ -202,12 +220,12 @@ impl ConnectionLimit {
     ) -> Result<Permit, Refusal> {
         let mut open = counts.open();
         if open.all >= self.max {
-            return Err(Refusal { what, of: "this server", most: self.max });
+            return Err(Refusal::TooMany { what, of: "this server", most: self.max });
         }
         if let Some(caller) = &caller {
             let of_caller = open.by_caller.get(caller).copied().unwrap_or_default();
             if of_caller >= self.max_per_caller {
-                return Err(Refusal { what, of: "a caller", most: self.max_per_caller });
+                return Err(Refusal::TooMany { what, of: "a caller", most: self.max_per_caller });
             }
             open.by_caller.insert(Arc::clone(caller), of_caller + 1);
         }
@@ -245,7 +263,8 @@ impl<S> Layer<S> for ConnectionLimit {
 
 impl<S, B, R> Service<Request<B>> for LimitConnections<S>
 where
-    S: Service<Request<B>, Response = Response<R>, Future: Send + 'static, Error: Send + 'static>,
+    S: Service<Request<CountedBody<B>>, Response = Response<R>>,
+    S: Service<Request<CountedBody<B>>, Future: Send + 'static, Error: Send + 'static>,
     R: Send + 'static,
 {
     type Response = Response<LimitedBody<R>>;
@@ -265,11 +284,17 @@ where
             Err(refusal) => return Box::pin(std::future::ready(Ok(refusal.into_response()))),
         };
         let admission = Arc::new(Admission { caller, refused: OnceLock::new() });
+        let body = CountedBody {
+            inner: body,
+            values: ValueCount::default(),
+            admission: admission.clone(),
+        };
         let request = Request::from_parts(parts, body);
         let response = ADMISSION.sync_scope(admission.clone(), || self.inner.call(request));
         Box::pin(async move {
             let response = ADMISSION.scope(admission.clone(), response).await?;
-            // rmcp also makes servers to look tools up, and answers without them.
+            // It answers so if it gets no server, or cannot read the body. It also makes servers
+            // to look tools up, and answers without them.
             let has_failed = response.status() == StatusCode::INTERNAL_SERVER_ERROR;
             if let Some(refusal) = admission.refused.get().filter(|_| has_failed) {
                 return Ok(refusal.clone().into_response());
@@ -280,6 +305,47 @@ where
                 permit: Some(permit),
             }))
         })
+    }
+}
+
+// === impl CountedBody ===
+
+impl<B> http_body::Body for CountedBody<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.project();
+        let frame = ready!(this.inner.poll_frame(cx)).transpose().map_err(Into::into)?;
+        if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
+            this.values.add(data);
+        }
+        if this.values.is_too_large() {
+            // Only the first one is reported.
+            let _ = this.admission.refused.set(Refusal::TooLarge);
+            return Poll::Ready(Some(Err(Refusal::TooLarge.into())));
+        }
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<B> fmt::Debug for CountedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountedBody").field("values", &self.values).finish_non_exhaustive()
     }
 }
 
@@ -351,9 +417,13 @@ impl Drop for Permit {
 impl Refusal {
     fn into_response<B>(self) -> Response<LimitedBody<B>> {
         let text = Bytes::from(self.to_string());
+        let status = match self {
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        };
         let mut response =
             Response::new(LimitedBody { inner: None, refusal: Some(text), permit: None });
-        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        *response.status_mut() = status;
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(CONTENT_TYPE, plain);
         response
@@ -391,8 +461,9 @@ mod tests {
 
     #[test]
     fn open_requests_are_limited_per_caller_and_in_all() {
-        let streams =
-            tower::service_fn(|_: Request<()>| async { Ok::<_, io::Error>(Response::new(Stream)) });
+        let streams = tower::service_fn(|_: Request<CountedBody<()>>| async {
+            Ok::<_, io::Error>(Response::new(Stream))
+        });
         let limit = ConnectionLimit::new()
             .max(3)
             .max_per_caller(2)

@@ -114,21 +114,24 @@ mod branch_client;
 #[cfg(feature = "http")]
 mod connections;
 pub mod handler;
+mod line_transport;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod router;
 mod routes;
 pub mod secrets;
 mod serve;
+mod values;
 
 use rmcp::model::ProtocolVersion;
 
 #[cfg(feature = "http")]
-pub use self::connections::{ConnectionLimit, LimitConnections, LimitedBody};
+pub use self::connections::{ConnectionLimit, CountedBody, LimitConnections, LimitedBody};
 #[cfg(feature = "remote")]
 pub use self::remote::RemoteService;
 pub use self::{
     handler::HandlerService,
+    line_transport::LineTransport,
     router::Router,
     secrets::Secrets,
     serve::{Describe, ServeService},

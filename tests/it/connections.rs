@@ -106,3 +106,29 @@ async fn sessions_of_a_caller_are_limited_until_they_end() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn message_with_too_many_values_is_refused_before_it_is_parsed() {
+    let service = service_fn(|_: Request| future::pending::<Result<Reply, BoxError>>());
+    let server = ServeService::new(service, ServerConfig::default());
+    let limit = ConnectionLimit::new();
+    let admission = limit.clone();
+    let service = limit.layer(StreamableHttpService::new(
+        move || admission.admit(&server),
+        LocalSessionManager::default().into(),
+        StreamableHttpServerConfig::default(),
+    ));
+    let call = |values: usize| {
+        let arguments = json!({ "values": vec![0; values] });
+        let params = json!({ "name": "x", "arguments": arguments });
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })
+    };
+    let post = || http::Request::post("/");
+    let refused = answer(service.clone(), post(), call(1 << 18)).await;
+    let text = "the message has more than 262144 JSON values; send it in several parts";
+    assert_eq!((refused.status, &*refused.text), (413, text));
+    // It is read, and has no version of the protocol.
+    let read = answer(service, post(), call(1 << 17)).await;
+    assert_eq!(read.status, 400);
+    assert!(!read.text.contains("JSON values"), "{}", read.text);
+}

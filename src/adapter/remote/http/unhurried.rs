@@ -15,6 +15,8 @@ use rmcp::{
 use sse_stream::{Error as SseError, Sse};
 use tokio::time::sleep;
 
+use crate::adapter::line_transport::replace_large;
+
 /// The least time between the end of an event stream and the next one, whatever a server
 /// says in `retry`.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -134,7 +136,8 @@ fn unhurried_response(response: StreamableHttpPostResponse) -> StreamableHttpPos
     }
 }
 
-/// The same events, with every `retry` between [`PAUSE`] and [`LONGEST_PAUSE`].
+/// The same events, with every `retry` between [`PAUSE`] and [`LONGEST_PAUSE`], and without
+/// messages that have too many values.
 fn unhurried(events: Events) -> Events {
     let [shortest, longest] =
         [PAUSE, LONGEST_PAUSE].map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
@@ -142,7 +145,9 @@ fn unhurried(events: Events) -> Events {
         match event {
             Ok(event) => {
                 let retry = event.retry.map(|retry| retry.clamp(shortest, longest));
-                Ok(Sse { retry, ..event })
+                let large = event.data.as_deref().map(|data| replace_large(data, "the server"));
+                let data = large.flatten().unwrap_or(event.data);
+                Ok(Sse { retry, data, ..event })
             }
             Err(error) => {
                 sleep(PAUSE).await;
@@ -185,5 +190,25 @@ mod tests {
         let events: Vec<_> = unhurried(stream::iter(events).boxed()).collect().await;
         let retries: Vec<_> = events.into_iter().map(|event| event.unwrap().retry).collect();
         assert_eq!(retries, [None, Some(1_000), Some(30_000), Some(300_000)]);
+    }
+
+    #[tokio::test]
+    async fn message_of_a_server_with_too_many_values_is_replaced() {
+        let many = format!("[{}0]", "0,".repeat(1 << 18));
+        let texts = [
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.to_owned(),
+            format!(r#"{{"jsonrpc":"2.0","id":2,"result":{many}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{many}}}"#),
+        ];
+        let events = texts.clone().map(|data| Ok(Sse { data: Some(data), ..Sse::default() }));
+        let events: Vec<_> = unhurried(stream::iter(events).boxed()).collect().await;
+        let [same, error, none] = [0, 1, 2].map(|place| events[place].as_ref().unwrap());
+        assert_eq!(same.data.as_ref(), Some(&texts[0]));
+        let error: serde_json::Value =
+            serde_json::from_str(error.data.as_deref().unwrap()).unwrap();
+        let message = "the server sent an answer with more than 262144 JSON values";
+        let expected = serde_json::json!({ "code": -32603, "message": message });
+        assert_eq!((&error["id"], &error["error"]), (&2.into(), &expected));
+        assert_eq!(none.data, None);
     }
 }

@@ -14,7 +14,7 @@ use process_wrap::tokio::ChildWrapper;
 use rmcp::{
     RoleClient,
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
-    transport::{Transport, async_rw::AsyncRwTransport},
+    transport::Transport,
 };
 use serde::Serialize;
 use tokio::{
@@ -26,8 +26,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Remote, long_lines::LongLines};
-use crate::adapter::remote::last_words::LastWords;
+use super::Remote;
+use crate::adapter::{LineTransport, remote::last_words::LastWords};
 
 /// How long a child has to end by itself, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
@@ -48,7 +48,7 @@ const LINE_KEPT: usize = 64 * 1024;
 
 /// The pipes of a child process.
 pub(super) struct ChildTransport {
-    pipes: AsyncRwTransport<RoleClient, LongLines<ChildStdout>, ChildStdin>,
+    pipes: LineTransport<RoleClient, ChildStdout, ChildStdin>,
     process: Arc<Process>,
     /// How many bytes wait for the child to read them, given up or not.
     unread: Arc<AtomicUsize>,
@@ -92,7 +92,7 @@ impl ChildTransport {
         let last_line = LastWords::default();
         let mut errors = JoinSet::new();
         errors.spawn(read_errors(stderr, remote.clone(), last_line.clone()));
-        let stdout = LongLines::new(stdout, remote.about.name.clone());
+        let peer = format!("backend `{}`", remote.about.name);
         let process = Process {
             child: Mutex::new(Child { process: child, has_ended: false }),
             errors: Mutex::new(errors),
@@ -102,7 +102,7 @@ impl ChildTransport {
             given_up_at: OnceLock::new(),
         };
         Ok(Self {
-            pipes: AsyncRwTransport::new(stdout, stdin),
+            pipes: LineTransport::new(stdout, stdin).peer(peer),
             process: Arc::new(process),
             unread: Arc::default(),
             deaf: CancellationToken::new(),

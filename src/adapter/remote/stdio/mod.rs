@@ -15,13 +15,13 @@
 //!   `DEBUG`, and the last line is told when it ends by itself.
 //! - *What it is sent* it must read: one that does not for two minutes, or for 64 MiB
 //!   of it, is ended and started again.
-//! - *What it sends* may be 16 MiB for each message. The call that a longer answer
-//!   belongs to fails, and nothing of it is kept.
+//! - *What it sends* may be 16 MiB and 262 144 JSON values for each message. The call that a
+//!   larger answer belongs to fails, and nothing of it is kept; see
+//!   [`LineTransport`](crate::adapter::LineTransport).
 //!
 //! [over their pipes]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#stdio
 
 mod child;
-mod long_lines;
 
 use std::{ffi::OsString, fmt, path::PathBuf, process::Stdio, sync::Arc};
 

@@ -1,0 +1,150 @@
+//! Decodes the messages of tool calls without trying every type of message.
+
+#[cfg(feature = "remote")]
+use std::fmt;
+
+#[cfg(feature = "remote")]
+use rmcp::{
+    RoleClient,
+    model::{CallToolResult, ErrorData, InputRequiredResult, ResultType, ServerResult},
+};
+use rmcp::{
+    RoleServer,
+    model::{
+        CallToolRequest, CallToolRequestParams, ClientRequest, JsonRpcMessage, JsonRpcVersion2_0,
+        RequestId,
+    },
+    service::{RxJsonRpcMessage, ServiceRole},
+};
+use serde::{Deserialize, de::IgnoredAny};
+#[cfg(feature = "remote")]
+use serde::{
+    Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+#[cfg(feature = "remote")]
+use crate::message::client::MAX_QUESTIONS;
+
+/// A role whose most frequent messages are decoded in two passes.
+///
+/// rmcp buffers a message and tries one type after another, which copies the arguments or the
+/// result of a tool call several times. Both ways return the same message.
+#[expect(unnameable_types, reason = "it is sealed: implemented for the roles of rmcp")]
+pub trait Decode: ServiceRole {
+    /// Returns `None` if the message is of another kind or malformed: rmcp decodes those.
+    ///
+    /// A result that asks too many questions becomes an error, which says so of the peer.
+    fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>>;
+}
+
+/// A request or a response.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(rename = "jsonrpc")]
+    _jsonrpc: JsonRpcVersion2_0,
+    id: RequestId,
+    method: Option<&'a str>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<IgnoredAny>,
+}
+
+/// The fields of a result of a tool call; results of other requests have others.
+#[cfg(feature = "remote")]
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct CallFields {
+    result_type: Option<ResultType>,
+    #[serde(rename = "content")]
+    _content: Option<IgnoredAny>,
+    #[serde(rename = "structuredContent")]
+    _structured_content: Option<IgnoredAny>,
+    #[serde(rename = "isError")]
+    _is_error: Option<IgnoredAny>,
+    input_requests: Option<Members>,
+    #[serde(rename = "requestState")]
+    _request_state: Option<IgnoredAny>,
+    #[serde(rename = "_meta")]
+    _meta: Option<IgnoredAny>,
+}
+
+/// The number of members of an object.
+#[cfg(feature = "remote")]
+struct Members(usize);
+
+#[cfg(feature = "remote")]
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Count;
+
+        impl<'de> Visitor<'de> for Count {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Members, A::Error> {
+                let mut count = 0;
+                while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Members(count))
+            }
+        }
+
+        deserializer.deserialize_map(Count)
+    }
+}
+
+impl Decode for RoleServer {
+    fn decode(line: &[u8], _peer: &str) -> Option<RxJsonRpcMessage<Self>> {
+        let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
+        let Envelope { id, method: Some("tools/call"), params, result: None, error: None, .. } =
+            envelope
+        else {
+            return None;
+        };
+        let mut params: CallToolRequestParams = serde_json::from_str(params?.get()).ok()?;
+        let meta = params.meta.take();
+        let mut request = CallToolRequest::new(params);
+        if let Some(meta) = meta {
+            request.extensions.insert(meta);
+        }
+        Some(JsonRpcMessage::request(ClientRequest::CallToolRequest(request), id))
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Decode for RoleClient {
+    fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>> {
+        let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
+        let Envelope { id, method: None, params: None, result, error: None, .. } = envelope else {
+            return None;
+        };
+        let result = result?.get();
+        let fields: CallFields = serde_json::from_str(result).ok()?;
+        let result = match fields.result_type {
+            Some(result_type) if result_type.is_input_required() => {
+                // Each of them takes as long as 40 other values: they are not even decoded.
+                if fields.input_requests.is_some_and(|Members(count)| count > MAX_QUESTIONS) {
+                    let text =
+                        format!("{peer} asked for input: it asks too many questions at once");
+                    let error = ErrorData::internal_error(text, None);
+                    return Some(JsonRpcMessage::error(error, Some(id)));
+                }
+                let result: InputRequiredResult = serde_json::from_str(result).ok()?;
+                ServerResult::InputRequiredResult(result)
+            }
+            _ => {
+                let result: CallToolResult = serde_json::from_str(result).ok()?;
+                ServerResult::CallToolResult(result)
+            }
+        };
+        Some(JsonRpcMessage::response(result, id))
+    }
+}

@@ -1,0 +1,203 @@
+//! One line, as long as it is within the limits of a message.
+
+use rmcp::model::{NumberOrString, RequestId};
+use tokio_util::bytes::BytesMut;
+
+use crate::adapter::values::{MAX_VALUES, ValueCount};
+
+/// How many bytes a message may have. It is the default of rmcp for its own transports.
+pub(super) const MAX_BYTES: usize = rmcp::transport::async_rw::DEFAULT_MAX_LINE_LENGTH;
+/// How many bytes of both ends of a message beyond a limit are kept to find its `id`.
+const ENDS_KEPT: usize = 512;
+/// How much memory is kept for the next line.
+const MEMORY_KEPT: usize = 64 << 10;
+
+/// A line that arrives in pieces.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// All of it, or its first bytes if it is beyond a limit.
+    pub(super) bytes: BytesMut,
+    /// The last bytes of a line beyond a limit.
+    tail: Vec<u8>,
+    excess: Option<Excess>,
+    values: ValueCount,
+}
+
+/// Which limit a message exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Excess {
+    #[error("of more than {} MiB", MAX_BYTES >> 20)]
+    Bytes,
+    #[error("with more than {MAX_VALUES} JSON values")]
+    Values,
+}
+
+/// A message beyond a limit.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Request(RequestId),
+    Response(RequestId),
+    /// A notification, or no message at all.
+    Other,
+}
+
+// === impl Line ===
+
+impl Line {
+    pub(super) fn extend(&mut self, piece: &[u8]) {
+        if self.excess.is_none() {
+            self.values.add(piece);
+            if self.bytes.len() + piece.len() >= MAX_BYTES {
+                self.excess = Some(Excess::Bytes);
+            } else if self.values.is_too_large() {
+                self.excess = Some(Excess::Values);
+            }
+        }
+        if self.excess.is_none() {
+            return self.bytes.extend_from_slice(piece);
+        }
+        if self.tail.is_empty() {
+            let start = self.bytes.len().saturating_sub(ENDS_KEPT);
+            self.tail.extend_from_slice(&self.bytes[start..]);
+            // The memory of the rest is not kept for the next line.
+            self.bytes = BytesMut::from(&self.bytes[..self.bytes.len().min(ENDS_KEPT)]);
+        }
+        let room = ENDS_KEPT.saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&piece[..room.min(piece.len())]);
+        self.tail.extend_from_slice(&piece[piece.len().saturating_sub(ENDS_KEPT)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(ENDS_KEPT));
+    }
+
+    /// Returns the limit that the line exceeds, if it does.
+    pub(super) const fn excess(&self) -> Option<Excess> {
+        self.excess
+    }
+
+    /// Returns what a line beyond a limit is, as far as both of its ends show that.
+    ///
+    /// The `id` is near one of its ends, whichever peer wrote it. A peer that lies about it
+    /// harms only its own requests, or those to itself.
+    pub(super) fn subject(&self) -> Subject {
+        let head = String::from_utf8_lossy(&self.bytes);
+        let tail = String::from_utf8_lossy(&self.tail);
+        let keys = [r#""result""#, r#""error""#, r#""params""#];
+        let content = keys.into_iter().filter_map(|key| head.find(key)).min();
+        let outside = content.map_or(&*head, |content| &head[..content]);
+        let Some(id) = id_of_head(outside).or_else(|| id_of_tail(&tail)) else {
+            return Subject::Other;
+        };
+        // A client that puts `params` first hides its method behind them.
+        let is_request = outside.contains(r#""method""#)
+            || content.is_some_and(|content| head[content..].starts_with(r#""params""#));
+        if is_request { Subject::Request(id) } else { Subject::Response(id) }
+    }
+
+    /// Begins the next line.
+    pub(super) fn clear(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        if bytes.capacity() > MEMORY_KEPT {
+            bytes = BytesMut::new();
+        }
+        *self = Self { bytes, ..Self::default() };
+    }
+}
+
+fn id_of_head(head: &str) -> Option<RequestId> {
+    let (_, after) = head.split_once(r#""id""#)?;
+    Some(id(after)?.0)
+}
+
+fn id_of_tail(tail: &str) -> Option<RequestId> {
+    let (_, after) = tail.rsplit_once(r#""id""#)?;
+    let (id, rest) = id(after)?;
+    // Nothing but the version may follow, else it is within the content.
+    let rest = rest.replace([' ', '\r'], "");
+    matches!(&*rest, "}" | r#","jsonrpc":"2.0"}"#).then_some(id)
+}
+
+/// Returns the id at the start of a text after its key, and the text after it.
+fn id(text: &str) -> Option<(RequestId, &str)> {
+    let text = text.trim_start_matches([' ', ':']);
+    if let Some(text) = text.strip_prefix('"') {
+        let (id, rest) = text.split_once('"')?;
+        // Escaped characters would have to be decoded: no known peer escapes any.
+        return (!id.contains('\\')).then(|| (NumberOrString::String(id.into()), rest));
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    Some((NumberOrString::Number(digits.parse().ok()?), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Line {
+        let mut line = Line::default();
+        for piece in text.as_bytes().chunks(8_192) {
+            line.extend(piece);
+        }
+        line
+    }
+
+    fn long() -> String {
+        "x".repeat(MAX_BYTES)
+    }
+
+    #[test]
+    fn line_within_limits_is_kept() {
+        let text = "x".repeat(MAX_BYTES - 1);
+        let kept = line(&text);
+        assert_eq!((kept.excess(), &*kept.bytes), (None, text.as_bytes()));
+        let values = format!("[{}0]", "0,".repeat(MAX_VALUES - 1));
+        assert_eq!(line(&values).excess(), None);
+    }
+
+    #[test]
+    fn line_beyond_a_limit_takes_bounded_memory() {
+        let mut long_line = line(&long());
+        assert_eq!(long_line.excess(), Some(Excess::Bytes));
+        assert!(long_line.bytes.capacity() + long_line.tail.capacity() < 32 * ENDS_KEPT);
+        long_line.clear();
+        assert_eq!((long_line.excess(), long_line.bytes.len()), (None, 0));
+        let values = format!("[{}0]", "0,".repeat(MAX_VALUES));
+        assert_eq!(line(&values).excess(), Some(Excess::Values));
+    }
+
+    #[test]
+    fn response_beyond_a_limit_is_recognized() {
+        for text in [
+            format!(r#"{{"jsonrpc":"2.0","id":7,"result":"{}"}}"#, long()),
+            format!(r#"{{"result":"{}","jsonrpc":"2.0","id": 7}}"#, long()),
+            format!(r#"{{"result":"{}","id":7,"jsonrpc":"2.0"}}"#, long()),
+            format!(r#"{{"id":7,"result":{{"method":"GET","body":"{}"}}}}"#, long()),
+        ] {
+            assert_eq!(line(&text).subject(), Subject::Response(NumberOrString::Number(7)));
+        }
+    }
+
+    #[test]
+    fn request_beyond_a_limit_is_recognized() {
+        for text in [
+            format!(r#"{{"id":"a-1","method":"tools/call","params":"{}"}}"#, long()),
+            format!(r#"{{"method":"tools/call","params":"{}","id": "a-1"}}"#, long()),
+            format!(r#"{{"params":"{}","method":"tools/call","id":"a-1"}}"#, long()),
+        ] {
+            let id = NumberOrString::String("a-1".into());
+            assert_eq!(line(&text).subject(), Subject::Request(id));
+        }
+    }
+
+    #[test]
+    fn other_line_beyond_a_limit_has_no_subject() {
+        for text in [
+            long(),
+            format!(r#"{{"method":"notifications/message","params":"{}"}}"#, long()),
+            format!(r#"{{"result":"{}\"id\":7}}"#, long()),
+            format!(r#"{{"id":"\u0031","result":"{}"}}"#, long()),
+        ] {
+            assert_eq!(line(&text).subject(), Subject::Other);
+        }
+    }
+}
