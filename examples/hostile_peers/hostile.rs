@@ -21,8 +21,10 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same for one whose backend asks its questions over a long time.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
-/// The size of the arguments that are expensive to check.
+/// The size of arguments that are expensive to check.
 const LARGE: usize = 3 << 20;
+/// The size of arguments that have almost as many JSON values as a message may have.
+const MANY: usize = 380_000;
 /// The size of a question above the limit, and of one just below it.
 const QUESTION: usize = 4 << 20;
 const SMALLER_QUESTION: usize = 1_000_000;
@@ -206,6 +208,7 @@ impl Attacker {
     async fn send_expensive_arguments(mut self) -> Result<(), Error> {
         let wire = self.world.wire().await?;
         let calls = [
+            ("schemas_unique", different_arrays(MANY)),
             ("schemas_unique", different_arrays(LARGE)),
             ("schemas_patterns", format!("{{\"value\":\"{}\"}}", "a".repeat(100_000))),
             ("schemas_enums", r#"{"value":"absent"}"#.to_owned()),

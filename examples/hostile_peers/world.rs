@@ -10,6 +10,7 @@ use std::{
 
 use axum::serve::ListenerExt;
 use mcp_composite::{
+    adapter::LineTransport,
     config::{Config, Gateway},
     testing,
 };
@@ -23,7 +24,7 @@ use rmcp::{
 };
 use serde_json::json;
 use tokio::{io::DuplexStream, runtime::Handle, task::JoinSet, time::timeout};
-use tower::{BoxError, ServiceExt as _};
+use tower::{BoxError, Layer, ServiceExt as _};
 
 use crate::{
     http::Http,
@@ -129,7 +130,8 @@ impl World {
         let server = self.gateway.serve(ServerConfig::new(capabilities));
         let (near, far) = tokio::io::duplex(1 << 16);
         self.runtime.spawn(async move {
-            if let Ok(running) = server.serve(far).await {
+            let (reader, writer) = tokio::io::split(far);
+            if let Ok(running) = server.serve(LineTransport::new(reader, writer)).await {
                 drop(running.waiting().await);
             }
         });
@@ -198,7 +200,10 @@ async fn serve_http(gateway: &Gateway, serving: &mut JoinSet<()>) -> Result<Stri
     let server = gateway.serve(ServerConfig::new(capabilities));
     let config = StreamableHttpServerConfig::default().with_json_response(true);
     let sessions = LocalSessionManager::default().into();
-    let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
+    let limit = gateway.connection_limit();
+    let admission = limit.clone();
+    let service = StreamableHttpService::new(move || admission.admit(&server), sessions, config);
+    let service = limit.layer(service);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/mcp", listener.local_addr()?);
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));

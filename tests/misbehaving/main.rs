@@ -207,6 +207,11 @@ impl Server {
         if is_call && self.behaviour == Behaviour::Faulty && request.params["name"] == "fault" {
             return fault::answer(request, &self.tools, &mut fault::Pipe);
         }
+        if is_call
+            && let Some(line) = self.behaviour.attack().and_then(|attack| attack.line(request))
+        {
+            return send_line(&line);
+        }
         let mut id = request.id.clone();
         match self.behaviour {
             Behaviour::Garbage => return send_line("this is no JSON {"),
