@@ -27,7 +27,9 @@
 //!   knows the tool. A call of a tool that no client has listed yet first lists the tools,
 //!   as its client would, and is then compared in the same way. That needs the feature
 //!   `http`; without it, such a call is not checked. Neither is the call of a tool that its
-//!   client is not shown, nor any call while tools cannot be listed.
+//!   client is not shown, nor any call while tools cannot be listed. When the tools have
+//!   changed, a call of a tool that had no such headers before does not wait: it is not
+//!   checked until the tools were listed again, in the background.
 //!
 //! A [`Router`] makes one service of several: it shows what all its backends
 //! have in one list each, under names that tell them apart, and sends every call
@@ -52,6 +54,11 @@
 //! transports such as streamable HTTP want a function that makes them. Make one
 //! `server` and give `move || Ok(server.clone())`: what must be shared is, and a
 //! clone costs next to nothing.
+//!
+//! # Clients that are not trusted
+//!
+//! [`LineTransport`] is MCP's stdio transport with limits on each message, and
+//! `ConnectionLimit` (feature `http`) limits messages, sessions and open requests over HTTP.
 //!
 //! # Failures
 //!

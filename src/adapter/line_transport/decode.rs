@@ -24,8 +24,14 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use super::line::MAX_BYTES;
 #[cfg(feature = "remote")]
 use crate::message::client::MAX_QUESTIONS;
+
+/// How many bytes a request or notification of a server may have: a question may have 1 MiB
+/// without the escapes, with which some servers write all but ASCII.
+#[cfg(feature = "remote")]
+const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 
 /// A role whose most frequent messages are decoded in two passes.
 ///
@@ -33,6 +39,9 @@ use crate::message::client::MAX_QUESTIONS;
 /// result of a tool call several times. Both ways return the same message.
 #[expect(unnameable_types, reason = "it is sealed: implemented for the roles of rmcp")]
 pub trait Decode: ServiceRole {
+    /// Returns how many bytes a request or notification of the peer may have.
+    fn max_request() -> usize;
+
     /// Returns `None` if the message is of another kind or malformed: rmcp decodes those.
     ///
     /// A result that asks too many questions becomes an error, which says so of the peer.
@@ -102,6 +111,10 @@ impl<'de> Deserialize<'de> for Members {
 }
 
 impl Decode for RoleServer {
+    fn max_request() -> usize {
+        MAX_BYTES
+    }
+
     fn decode(line: &[u8], _peer: &str) -> Option<RxJsonRpcMessage<Self>> {
         let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
         let Envelope { id, method: Some("tools/call"), params, result: None, error: None, .. } =
@@ -121,6 +134,10 @@ impl Decode for RoleServer {
 
 #[cfg(feature = "remote")]
 impl Decode for RoleClient {
+    fn max_request() -> usize {
+        MAX_SERVER_REQUEST_BYTES
+    }
+
     fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>> {
         let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
         let Envelope { id, method: None, params: None, result, error: None, .. } = envelope else {

@@ -6,15 +6,17 @@ use tokio_util::bytes::BytesMut;
 use crate::adapter::values::{MAX_VALUES, ValueCount};
 
 /// How many bytes a message may have. It is the default of rmcp for its own transports.
-pub(super) const MAX_BYTES: usize = rmcp::transport::async_rw::DEFAULT_MAX_LINE_LENGTH;
+pub(super) const MAX_BYTES: usize = 16 << 20;
 /// How many bytes of both ends of a message beyond a limit are kept to find its `id`.
 const ENDS_KEPT: usize = 512;
 /// How much memory is kept for the next line.
 const MEMORY_KEPT: usize = 64 << 10;
 
 /// A line that arrives in pieces.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Line {
+    /// How many bytes a request or a notification may have.
+    max_request: usize,
     /// All of it, or its first bytes if it is beyond a limit.
     pub(super) bytes: BytesMut,
     /// The last bytes of a line beyond a limit.
@@ -26,8 +28,8 @@ pub(super) struct Line {
 /// Which limit a message exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Excess {
-    #[error("of more than {} MiB", MAX_BYTES >> 20)]
-    Bytes,
+    #[error("of more than {} MiB", .0 >> 20)]
+    Bytes(usize),
     #[error("with more than {MAX_VALUES} JSON values")]
     Values,
 }
@@ -44,14 +46,20 @@ pub(super) enum Subject {
 // === impl Line ===
 
 impl Line {
+    pub(super) fn new(max_request: usize) -> Self {
+        Self {
+            max_request,
+            bytes: BytesMut::new(),
+            tail: Vec::new(),
+            excess: None,
+            values: ValueCount::default(),
+        }
+    }
+
     pub(super) fn extend(&mut self, piece: &[u8]) {
         if self.excess.is_none() {
             self.values.add(piece);
-            if self.bytes.len() + piece.len() >= MAX_BYTES {
-                self.excess = Some(Excess::Bytes);
-            } else if self.values.is_too_large() {
-                self.excess = Some(Excess::Values);
-            }
+            self.excess = self.exceeded(piece.len());
         }
         if self.excess.is_none() {
             return self.bytes.extend_from_slice(piece);
@@ -68,6 +76,26 @@ impl Line {
         self.tail.drain(..self.tail.len().saturating_sub(ENDS_KEPT));
     }
 
+    /// Returns the limit that the line exceeds with so many more bytes.
+    fn exceeded(&self, more: usize) -> Option<Excess> {
+        let length = self.bytes.len() + more;
+        let max_request = self.max_request;
+        if length >= MAX_BYTES {
+            Some(Excess::Bytes(MAX_BYTES))
+        } else if self.values.is_too_large() {
+            Some(Excess::Values)
+        } else if self.bytes.len() < max_request && length >= max_request && !self.is_response() {
+            Some(Excess::Bytes(max_request))
+        } else {
+            None
+        }
+    }
+
+    fn is_response(&self) -> bool {
+        let head = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(ENDS_KEPT)]);
+        Head::of(&head).is_response
+    }
+
     /// Returns the limit that the line exceeds, if it does.
     pub(super) const fn excess(&self) -> Option<Excess> {
         self.excess
@@ -80,16 +108,12 @@ impl Line {
     pub(super) fn subject(&self) -> Subject {
         let head = String::from_utf8_lossy(&self.bytes);
         let tail = String::from_utf8_lossy(&self.tail);
-        let keys = [r#""result""#, r#""error""#, r#""params""#];
-        let content = keys.into_iter().filter_map(|key| head.find(key)).min();
-        let outside = content.map_or(&*head, |content| &head[..content]);
-        let Some(id) = id_of_head(outside).or_else(|| id_of_tail(&tail)) else {
-            return Subject::Other;
-        };
-        // A client that puts `params` first hides its method behind them.
-        let is_request = outside.contains(r#""method""#)
-            || content.is_some_and(|content| head[content..].starts_with(r#""params""#));
-        if is_request { Subject::Request(id) } else { Subject::Response(id) }
+        let Head { outside, is_response } = Head::of(&head);
+        match id_of_head(outside).or_else(|| id_of_tail(&tail)) {
+            Some(id) if is_response => Subject::Response(id),
+            Some(id) => Subject::Request(id),
+            None => Subject::Other,
+        }
     }
 
     /// Begins the next line.
@@ -99,7 +123,27 @@ impl Line {
         if bytes.capacity() > MEMORY_KEPT {
             bytes = BytesMut::new();
         }
-        *self = Self { bytes, ..Self::default() };
+        *self = Self { bytes, ..Self::new(self.max_request) };
+    }
+}
+
+/// The beginning of a message.
+struct Head<'a> {
+    /// The part before its content.
+    outside: &'a str,
+    is_response: bool,
+}
+
+// === impl Head ===
+
+impl<'a> Head<'a> {
+    fn of(head: &'a str) -> Self {
+        let keys = [r#""result""#, r#""error""#, r#""params""#];
+        let content = keys.into_iter().filter_map(|key| head.find(key)).min();
+        let (outside, content) = head.split_at(content.unwrap_or(head.len()));
+        // A client that puts `params` first hides its method behind them.
+        let is_response = !outside.contains(r#""method""#) && !content.starts_with(keys[2]);
+        Self { outside, is_response }
     }
 }
 
@@ -134,7 +178,7 @@ mod tests {
     use super::*;
 
     fn line(text: &str) -> Line {
-        let mut line = Line::default();
+        let mut line = Line::new(MAX_BYTES);
         for piece in text.as_bytes().chunks(8_192) {
             line.extend(piece);
         }
@@ -157,12 +201,28 @@ mod tests {
     #[test]
     fn line_beyond_a_limit_takes_bounded_memory() {
         let mut long_line = line(&long());
-        assert_eq!(long_line.excess(), Some(Excess::Bytes));
+        assert_eq!(long_line.excess(), Some(Excess::Bytes(MAX_BYTES)));
         assert!(long_line.bytes.capacity() + long_line.tail.capacity() < 32 * ENDS_KEPT);
         long_line.clear();
         assert_eq!((long_line.excess(), long_line.bytes.len()), (None, 0));
         let values = format!("[{}0]", "0,".repeat(MAX_VALUES));
         assert_eq!(line(&values).excess(), Some(Excess::Values));
+    }
+
+    #[test]
+    fn request_has_a_limit_of_its_own() {
+        let parameters = "x".repeat(4 << 20);
+        for (text, is_refused) in [
+            (format!(r#"{{"id":1,"method":"roots/list","params":"{parameters}"}}"#), true),
+            (format!(r#"{{"method":"notifications/message","params":"{parameters}"}}"#), true),
+            (format!(r#"{{"params":"{parameters}","method":"roots/list","id":1}}"#), true),
+            (format!(r#"{{"id":1,"result":"{parameters}"}}"#), false),
+            (format!(r#"{{"result":"{parameters}","id":1}}"#), false),
+        ] {
+            let mut line = Line::new(1 << 20);
+            text.as_bytes().chunks(8_192).for_each(|piece| line.extend(piece));
+            assert_eq!(line.excess(), is_refused.then_some(Excess::Bytes(1 << 20)), "{text:.40}");
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ use serde_json::error::Category;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty};
 use tokio_util::codec::Decoder;
 
+#[cfg(feature = "http")]
+use self::line::MAX_BYTES;
 use self::{
     decode::Decode,
     line::{Line, Subject},
@@ -32,7 +34,8 @@ use super::values::ValueCount;
 /// It is what [`rmcp::transport::stdio`] is, for peers that are not trusted. A message may
 /// have 16 MiB and 262 144 JSON values; keys, arrays and objects count as values, too. Values
 /// are counted before a message is parsed, so that a message takes neither hundreds of MiB of
-/// memory nor a worker thread of the runtime for long. Beyond a limit,
+/// memory nor a worker thread of the runtime for long. A request or notification of a server
+/// may have 3 MiB. Beyond a limit,
 ///
 /// - a request is answered with the error `-32600`, which says why;
 /// - a response becomes the error `-32603` for the request that it answers;
@@ -83,7 +86,7 @@ pub struct LineTransport<Role: ServiceRole, R, W: AsyncWrite> {
 
 impl<Role, R, W> LineTransport<Role, R, W>
 where
-    Role: ServiceRole,
+    Role: Decode,
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
@@ -91,7 +94,7 @@ where
     pub fn new(reader: R, writer: W) -> Self {
         Self {
             reader: BufReader::new(reader),
-            line: Line::default(),
+            line: Line::new(Role::max_request()),
             decoder: JsonRpcMessageCodec::default(),
             writer: AsyncRwTransport::new(empty(), writer),
             reply: None,
@@ -126,14 +129,7 @@ where
             }
         }
     }
-}
 
-impl<Role, R, W> LineTransport<Role, R, W>
-where
-    Role: Decode,
-    R: AsyncRead + Send + Unpin,
-    W: AsyncWrite + Send + Unpin + 'static,
-{
     /// Returns the message of a line, if it is one.
     fn message(&mut self) -> Option<RxJsonRpcMessage<Role>> {
         if let Some(excess) = self.line.excess() {
@@ -243,7 +239,7 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     if !values.is_too_large() {
         return None;
     }
-    let mut line = Line::default();
+    let mut line = Line::new(MAX_BYTES);
     line.extend(text.as_bytes());
     let excess = line.excess()?;
     let Subject::Response(id) = line.subject() else {

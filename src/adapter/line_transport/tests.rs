@@ -10,7 +10,7 @@ use crate::adapter::values::MAX_VALUES;
 type Near<Role> =
     LineTransport<Role, tokio::io::ReadHalf<DuplexStream>, tokio::io::WriteHalf<DuplexStream>>;
 
-fn pipe<Role: ServiceRole>() -> (Near<Role>, DuplexStream) {
+fn pipe<Role: Decode>() -> (Near<Role>, DuplexStream) {
     let (near, far) = tokio::io::duplex(64 << 20);
     let (reader, writer) = split(near);
     (LineTransport::new(reader, writer), far)

@@ -12,6 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{call::Tokens, last_words::LastWords};
 
+/// The longest URI of an updated resource, in bytes. rmcp looks for each in its cache.
+const MAX_UPDATED_URI: usize = 8 << 10;
+
 /// A transport that says at once when nothing will come over it any more, and
 /// that sends and reports progress in order.
 ///
@@ -98,6 +101,11 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
                     notification: ServerNotification::LoggingMessageNotification(ref logged),
                     ..
                 })) => self.tokens.logs.relay(&logged.params),
+                // Nobody has subscribed to it.
+                Some(JsonRpcMessage::Notification(JsonRpcNotification {
+                    notification: ServerNotification::ResourceUpdatedNotification(ref updated),
+                    ..
+                })) if updated.params.uri.len() > MAX_UPDATED_URI => continue,
                 Some(_) => (),
             }
             return received;
