@@ -1,4 +1,4 @@
-//! One line, as long as it is within the limits of a message.
+//! A line that is kept while it is within the limits of a message.
 
 use rmcp::model::{NumberOrString, RequestId};
 use tokio_util::bytes::BytesMut;

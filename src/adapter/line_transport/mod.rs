@@ -31,7 +31,7 @@ use super::values::ValueCount;
 
 /// Sends and receives messages as lines of JSON: [MCP's stdio transport].
 ///
-/// It is what [`rmcp::transport::stdio`] is, for peers that are not trusted. A message may
+/// It replaces `rmcp::transport::stdio` for peers that are not trusted. A message may
 /// have 16 MiB and 262 144 JSON values; keys, arrays and objects count as values, too. Values
 /// are counted before a message is parsed, so that a message takes neither hundreds of MiB of
 /// memory nor a worker thread of the runtime for long. A request or notification of a server
@@ -78,7 +78,7 @@ pub struct LineTransport<Role: ServiceRole, R, W: AsyncWrite> {
     /// An answer to a message that could not be used. rmcp drops the future of `receive` at
     /// any time, so it is kept here until it has been sent.
     reply: Option<BoxFuture<'static, io::Result<()>>>,
-    /// Who sends the messages, in errors.
+    /// The name of the peer in errors.
     peer: Cow<'static, str>,
 }
 

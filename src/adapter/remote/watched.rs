@@ -101,7 +101,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
                     notification: ServerNotification::LoggingMessageNotification(ref logged),
                     ..
                 })) => self.tokens.logs.relay(&logged.params),
-                // Nobody has subscribed to it.
+                // No client has subscribed to it: URIs of subscriptions are shorter.
                 Some(JsonRpcMessage::Notification(JsonRpcNotification {
                     notification: ServerNotification::ResourceUpdatedNotification(ref updated),
                     ..
