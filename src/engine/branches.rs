@@ -1,7 +1,10 @@
 use std::{
     collections::VecDeque,
+    mem,
     panic::AssertUnwindSafe,
+    sync::atomic::{AtomicU8, Ordering},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
@@ -9,28 +12,49 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     task::{AbortHandle, JoinSet},
+    time::Instant,
 };
 use tracing::Instrument;
 
+/// How long the first poll of a branch may take before other threads run those after it.
+const LONG: Duration = Duration::from_micros(50);
+/// How many times a tool that took long is called in a task at once.
+const CALLS_IN_TASKS: u8 = 32;
+
 /// The branches of a run that go on.
 ///
-/// Each is a task of its own, so that they run at the same time and a panic
-/// stays where it happens. Making a task costs more than many a tool takes, so
-/// none is made where it would bring nothing: a branch that has nobody beside
-/// it runs in the task of the run, and on a runtime of one thread each branch is
-/// polled there once before it becomes a task. Panics are caught there too.
+/// A branch that has no others beside it runs in the task of the run. Others are polled there
+/// once, and become tasks when they wait: to spawn a task takes longer than many a tool.
+/// Panics are caught in both places.
+///
+/// A branch that computes instead of waiting delays those after it. On a runtime of several
+/// threads they are spawned unpolled once a first poll took more than 50 µs, and so is the
+/// next call of the same tool; see [`SpawnHint`]. On one thread, [`poll_next`] returns after
+/// such a branch, so that its caller can look at the time.
 ///
 /// Dropping it aborts them all.
+///
+/// [`poll_next`]: Self::poll_next
 pub(super) struct Branches<T> {
     place: Place,
+    /// The runtime of the run, which may be polled by another executor.
+    runtime: Option<Handle>,
     /// Made when a task is, since most runs of tools that answer at once need none.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
     /// Those that are polled here: the one that stays, and new ones.
-    here: Vec<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
+    here: VecDeque<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
     /// Those that ended here.
     ended: VecDeque<(BranchId, Result<T, Lost>)>,
+    /// The step of the branch whose first poll took long, and delays those after it.
+    long: Option<usize>,
+    /// Whether those after it are still to be polled.
+    is_interrupted: bool,
 }
+
+/// Whether a tool took long at its last call without waiting for anything.
+#[derive(Debug, Default)]
+pub(crate) struct SpawnHint(AtomicU8);
 
 /// Which branch of a run it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -45,10 +69,10 @@ pub(crate) struct BranchId {
 enum Place {
     /// In the task of the run: there is never more than one.
     Here,
-    /// There until they wait for something, then in a task.
+    /// There until they wait for something, then in a task; there is one thread.
     HereFirst,
-    /// In a task from the beginning, on whichever thread has time.
-    Tasks,
+    /// The same, on a runtime of several threads.
+    HereFirstOfThreads,
 }
 
 /// Why a branch came back with nothing.
@@ -65,27 +89,39 @@ pub(super) enum Lost {
 impl<T: Send + 'static> Branches<T> {
     /// Makes room for branches; `alone` if no two ever run at the same time.
     pub(super) fn new(alone: bool) -> Self {
-        let one_thread = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-        let place = if alone {
-            Place::Here
-        } else if Handle::try_current().is_ok_and(one_thread) {
-            Place::HereFirst
-        } else {
-            Place::Tasks
+        let runtime = Handle::try_current().ok();
+        let flavor = runtime.as_ref().map(Handle::runtime_flavor);
+        let place = match flavor {
+            _ if alone => Place::Here,
+            Some(RuntimeFlavor::CurrentThread) => Place::HereFirst,
+            _ => Place::HereFirstOfThreads,
         };
-        Self { place, tasks: None, handles: Vec::new(), here: Vec::new(), ended: VecDeque::new() }
+        Self {
+            place,
+            runtime,
+            tasks: None,
+            handles: Vec::new(),
+            here: VecDeque::new(),
+            ended: VecDeque::new(),
+            long: None,
+            is_interrupted: false,
+        }
     }
 
-    /// Starts a branch.
-    pub(super) fn start(&mut self, id: BranchId, branch: impl Future<Output = T> + Send + 'static) {
-        if self.place == Place::Tasks {
+    /// Starts a branch; in a task at once if there are threads and the hint says so.
+    pub(super) fn start(
+        &mut self,
+        id: BranchId,
+        hint: &SpawnHint,
+        branch: impl Future<Output = T> + Send + 'static,
+    ) {
+        if self.place == Place::HereFirstOfThreads && hint.take() {
             // `map` and not `async`, which would keep room for the branch twice.
-            self.spawn(id, branch.map(Ok));
-        } else {
-            let caught = AssertUnwindSafe(branch).catch_unwind();
-            let branch = caught.map(|end| end.map_err(|_| Lost::Panicked));
-            self.here.push((id, branch.boxed()));
+            return self.spawn(id, branch.map(Ok));
         }
+        let caught = AssertUnwindSafe(branch).catch_unwind();
+        let branch = caught.map(|end| end.map_err(|_| Lost::Panicked));
+        self.here.push_back((id, branch.boxed()));
     }
 
     fn spawn(
@@ -94,9 +130,24 @@ impl<T: Send + 'static> Branches<T> {
         branch: impl Future<Output = Result<T, Lost>> + Send + 'static,
     ) {
         // The span is what a task does not inherit by itself.
+        let branch = branch.in_current_span();
         let tasks = self.tasks.get_or_insert_with(JoinSet::new);
-        let handle = tasks.spawn(branch.in_current_span());
+        let handle = match &self.runtime {
+            Some(runtime) => tasks.spawn_on(branch, runtime),
+            None => tasks.spawn(branch),
+        };
         self.handles.push((id, handle));
+    }
+
+    /// Returns the step of a branch whose first poll took long, once.
+    pub(super) fn took_long(&mut self) -> Option<usize> {
+        self.long.take()
+    }
+
+    /// Returns `true` if a branch that took long delays others, and all that ended before
+    /// have come back.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.is_interrupted && self.ended.is_empty()
     }
 
     /// Aborts a branch; it will not come back.
@@ -110,14 +161,18 @@ impl<T: Send + 'static> Branches<T> {
 
     /// The next branch that comes back; pending for good if none goes on.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
-        if let (Place::Here, [(id, branch)]) = (self.place, &mut *self.here) {
+        if self.place == Place::Here
+            && let Some((id, branch)) = self.here.front_mut()
+        {
             let ended = branch.poll_unpin(cx).map(|end| (*id, end));
             if ended.is_ready() {
                 self.here.clear();
             }
             return ended;
         }
-        self.poll_here(cx);
+        if self.ended.is_empty() {
+            self.poll_here(cx);
+        }
         if let Some(ended) = self.ended.pop_front() {
             return Poll::Ready(ended);
         }
@@ -141,13 +196,52 @@ impl<T: Send + 'static> Branches<T> {
 
     /// Polls new branches once, and makes tasks of those that wait.
     fn poll_here(&mut self, cx: &mut Context<'_>) {
-        self.ended.reserve(self.here.len());
-        for (id, mut branch) in std::mem::take(&mut self.here) {
+        self.is_interrupted = false;
+        if self.here.is_empty() {
+            return;
+        }
+        let mut now = Instant::now();
+        while let Some((id, mut branch)) = self.here.pop_front() {
             match branch.poll_unpin(cx) {
                 Poll::Ready(end) => self.ended.push_back((id, end)),
                 // It is polled again as a task, and then wakes that.
                 Poll::Pending => self.spawn(id, branch),
             }
+            let begun = mem::replace(&mut now, Instant::now());
+            if now - begun <= LONG {
+                continue;
+            }
+            self.long = Some(id.step);
+            if self.place == Place::HereFirstOfThreads {
+                for (id, branch) in mem::take(&mut self.here) {
+                    self.spawn(id, branch);
+                }
+            } else if !self.here.is_empty() {
+                // The caller looks at the time, and polls again.
+                self.is_interrupted = true;
+                cx.waker().wake_by_ref();
+                return;
+            }
         }
+    }
+}
+
+// === impl SpawnHint ===
+
+impl SpawnHint {
+    /// Notes that a call took long.
+    pub(super) fn note(&self) {
+        self.0.store(CALLS_IN_TASKS, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if a call is to begin in a task.
+    fn take(&self) -> bool {
+        let left = self.0.load(Ordering::Relaxed);
+        if left == 0 {
+            return false;
+        }
+        // Lost by a call at the same time, it lasts for one more.
+        self.0.store(left - 1, Ordering::Relaxed);
+        true
     }
 }

@@ -3,6 +3,7 @@ use std::{sync::Arc, time::Duration};
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use super::branches::SpawnHint;
 use super::output::Output;
 pub(crate) use super::step_set::StepSet;
 use crate::{
@@ -80,6 +81,8 @@ pub(crate) struct CallSite {
     pub(crate) tool: Arc<str>,
     /// What it calls the tool with.
     pub(crate) arguments: Arguments,
+    /// Whether its calls begin in tasks.
+    pub(crate) hint: SpawnHint,
 }
 
 /// What a step calls its tool with.

@@ -11,12 +11,11 @@ use std::{
     time::Duration,
 };
 
-use futures::FutureExt;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 use tokio::{
     task::yield_now,
-    time::{Instant, Sleep},
+    time::{Instant, Sleep, sleep_until},
 };
 use tracing::{Instrument, Span};
 
@@ -98,8 +97,8 @@ enum Begin<'p> {
 enum Next {
     /// A branch came back.
     Finished(BranchId, Result<Ended, Lost>),
-    /// The time of a call or of the run has come, or of a sign of life.
-    Due,
+    /// This time of a call or of the run has come, or of a sign of life.
+    Due(Instant),
 }
 
 // === impl Run ===
@@ -194,25 +193,20 @@ impl<'p, C: Caller> Run<'p, C> {
         self.resume();
         self.note_limit();
         self.start_ready();
-        // One timer, for whatever is due first: most branches are never late.
-        let mut timer = pin!(tokio::time::sleep_until(self.due()));
+        // One timer, for whatever is due first, and only if there is something to wait for.
+        let mut timer = pin!(None);
         while !self.is_over() && (!self.calls.is_empty() || !self.may_go_on()) {
             if !self.may_go_on() {
                 yield_now().await;
                 self.go_on();
                 continue;
             }
-            let branches = &mut self.branches;
-            match poll_fn(|cx| poll_next(branches, timer.as_mut(), cx)).await {
+            match poll_fn(|cx| self.poll_next(timer.as_mut(), cx)).await {
                 Next::Finished(id, end) => self.take_up(id, end),
-                Next::Due if timer.deadline() == self.scope.deadline => break,
-                Next::Due => self.act(timer.deadline()),
+                Next::Due(due) if due == self.scope.deadline => break,
+                Next::Due(due) => self.act(due),
             }
             self.start_ready();
-            let due = self.due();
-            if timer.deadline() != due {
-                timer.as_mut().reset(due);
-            }
         }
         // What never lets go leaves the timer no chance, but it leaves time: if there
         // is something to do and nothing has ended the run, its time has.
@@ -249,6 +243,37 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Whether no other step starts: a person has ended it, or a limit.
     const fn has_ended(&self) -> bool {
         self.state.ended_by.is_some() || self.state.reached.is_some()
+    }
+
+    /// Branches first: what has finished by the deadline has finished in time.
+    fn poll_next(
+        &mut self,
+        mut timer: Pin<&mut Option<Sleep>>,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Next> {
+        if self.branches.is_interrupted() {
+            let due = self.due();
+            if Instant::now() >= due {
+                return Poll::Ready(Next::Due(due));
+            }
+        }
+        let next = self.branches.poll_next(cx);
+        if let Some(step) = self.branches.took_long()
+            && let Some(call) = self.calls.iter().find(|call| call.id.step == step)
+        {
+            call.site.hint.note();
+        }
+        if let Poll::Ready((id, end)) = next {
+            return Poll::Ready(Next::Finished(id, end));
+        }
+        let due = self.due();
+        match timer.as_mut().as_pin_mut() {
+            Some(timer) if timer.deadline() == due => {}
+            Some(timer) => timer.reset(due),
+            None => timer.set(Some(sleep_until(due))),
+        }
+        let Some(timer) = timer.as_pin_mut() else { return Poll::Pending };
+        timer.poll(cx).map(|()| Next::Due(due))
     }
 
     /// When the time of a call or of the run comes, or of a sign of life.
@@ -468,18 +493,6 @@ impl<'p, C: Caller> Run<'p, C> {
         self.finished.insert(step);
         self.last = Some(step);
         self.state.finish(self.plan, step, outcome, self.finished);
-    }
-}
-
-/// Branches first: what has finished by the deadline has finished in time.
-fn poll_next(
-    branches: &mut Branches<Ended>,
-    mut timer: Pin<&mut Sleep>,
-    cx: &mut TaskContext<'_>,
-) -> Poll<Next> {
-    match branches.poll_next(cx) {
-        Poll::Ready((id, end)) => Poll::Ready(Next::Finished(id, end)),
-        Poll::Pending => timer.poll_unpin(cx).map(|()| Next::Due),
     }
 }
 

@@ -10,7 +10,9 @@ use crate::{
     composite::definition::{
         CompositeTool, MAX_TARGETS, Strategy, Success, TARGET_TIMEOUT, Target,
     },
-    engine::plan::{self, Action, Arguments, CallSite, OnFailure, Plan, Step, StepSet, Stop},
+    engine::plan::{
+        self, Action, Arguments, CallSite, OnFailure, Plan, SpawnHint, Step, StepSet, Stop,
+    },
     expr::{Names, PathSegment},
 };
 
@@ -88,7 +90,12 @@ fn step(target: Target, id: Arc<str>, site: usize, names: &Names<'_>, at: &mut P
     let arguments = arguments::compile(target.call.arguments.as_ref(), Arguments::Input, names, at);
     Step {
         id,
-        action: Action::Call(CallSite { site, tool: target.call.tool.into(), arguments }),
+        action: Action::Call(CallSite {
+            site,
+            tool: target.call.tool.into(),
+            arguments,
+            hint: SpawnHint::default(),
+        }),
         depends_on: StepSet::default(),
         condition: None,
         timeout: target.timeout.unwrap_or(TARGET_TIMEOUT),

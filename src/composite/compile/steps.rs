@@ -19,7 +19,7 @@ use crate::{
     },
     engine::plan::{
         self, Action, Arguments, CallSite, Cycle, ForEach, MAX_STEPS, OnFailure, OnRefusal, Plan,
-        StepSet, Stop, Switch,
+        SpawnHint, StepSet, Stop, Switch,
     },
     expr::{Collection, Condition, Expression, Names, PathSegment, Previous, RESERVED},
     near::nearest,
@@ -247,7 +247,7 @@ impl<'c> Steps<'c> {
         let site = self.targets.len();
         let target = CompiledTarget::new(call, self.composite, self.places, optional, certain);
         self.targets.push(target);
-        CallSite { site, tool: call.tool.as_str().into(), arguments }
+        CallSite { site, tool: call.tool.as_str().into(), arguments, hint: SpawnHint::default() }
     }
 
     fn for_each(

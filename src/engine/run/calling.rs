@@ -102,6 +102,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
         let made = Call { site, tool, arguments, context, scope, answered };
         let times = call.times(self.begun);
+        let hint = &call.site.hint;
         // Its future is made here, and not in the task of the branch.
         match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| self.caller.call(made)))) {
             Ok(called) => {
@@ -116,14 +117,14 @@ impl<'p, C: Caller> Run<'p, C> {
                 };
                 let called = called.map(ended);
                 if span.is_none() {
-                    self.branches.start(call.id, called);
+                    self.branches.start(call.id, hint, called);
                 } else {
-                    self.branches.start(call.id, called.instrument(span));
+                    self.branches.start(call.id, hint, called.instrument(span));
                 }
             }
             Err(_) => {
                 let outcome = times.outcome(Err(panicked()), Instant::now());
-                self.branches.start(call.id, ready(Ended::Outcome(Box::new(outcome))));
+                self.branches.start(call.id, hint, ready(Ended::Outcome(Box::new(outcome))));
             }
         }
         Ok(())

@@ -121,7 +121,7 @@ async fn a_retry_that_waits_keeps_its_place() {
 async fn what_comes_too_late_is_not_taken_for_the_next_attempt() {
     let id = BranchId { step: 0, element: 0 };
     let mut branches = Branches::new(false);
-    branches.start(id, async {
+    branches.start(id, &SpawnHint::default(), async {
         tokio::task::yield_now().await;
         "late"
     });
@@ -130,7 +130,7 @@ async fn what_comes_too_late_is_not_taken_for_the_next_attempt() {
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     branches.abort(id);
-    branches.start(id, async {
+    branches.start(id, &SpawnHint::default(), async {
         tokio::task::yield_now().await;
         "next"
     });

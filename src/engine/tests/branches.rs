@@ -10,7 +10,7 @@ use futures::FutureExt;
 use tokio::task::{try_id, yield_now};
 
 use super::{
-    super::branches::{BranchId, Branches, Lost},
+    super::branches::{BranchId, Branches, Lost, SpawnHint},
     *,
 };
 
@@ -21,13 +21,13 @@ const fn id(step: usize) -> BranchId {
 #[tokio::test]
 async fn what_is_aborted_does_not_come_back_and_what_is_beside_it_does() {
     let mut branches = Branches::new(false);
-    (0..4).for_each(|step| branches.start(id(step), async move { step }));
+    (0..4).for_each(|step| branches.start(id(step), &SpawnHint::default(), async move { step }));
     assert_eq!(poll_fn(|cx| branches.poll_next(cx)).await, (id(0), Ok(0)));
     // The others have ended too, and nobody has looked.
     branches.abort(id(1));
     // One more that has not begun.
-    branches.start(id(4), async { 4 });
-    branches.start(id(5), async { 5 });
+    branches.start(id(4), &SpawnHint::default(), async { 4 });
+    branches.start(id(5), &SpawnHint::default(), async { 5 });
     branches.abort(id(4));
     let mut came_back = Vec::new();
     for _ in 0..3 {
@@ -40,7 +40,7 @@ async fn what_is_aborted_does_not_come_back_and_what_is_beside_it_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_branch_that_panics_in_a_task_has_panicked() {
     let mut branches = Branches::<()>::new(false);
-    branches.start(id(0), async {
+    branches.start(id(0), &SpawnHint::default(), async {
         yield_now().await;
         panic!("secret");
     });
@@ -52,7 +52,7 @@ fn a_branch_is_lost_if_its_runtime_ends() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let within = runtime.enter();
     let mut branches = Branches::<()>::new(false);
-    branches.start(id(0), pending());
+    branches.start(id(0), &SpawnHint::default(), pending());
     drop(within);
     drop(runtime);
     let came_back = poll_fn(|cx| branches.poll_next(cx)).now_or_never();
@@ -113,4 +113,118 @@ async fn a_call_that_took_too_long_is_dropped_before_the_next_begins() {
     assert_eq!(statuses(&state), [Status::TimedOut, Status::Completed]);
     let result = outcome(&state, 1).result.as_ref().unwrap();
     assert_eq!(result.structured_content, Some(json!({ "dropped": true })));
+}
+
+/// The steps `s0`, `s1` and so on, which call tools of these names.
+fn steps(count: usize) -> Value {
+    (0..count).map(|step| json!({ "id": format!("s{step}") })).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tool_that_computes_delays_no_others_after_its_first_call() {
+    let plan = plan(&steps(8), 8, Answer::Outcomes);
+    let caller = async |call: Call| {
+        if &*call.tool == "s0" {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(CallToolResult::success(Vec::new()))
+    };
+    let first = run(&plan, RunState::new(json!({}), 8), &scope(600), caller).await;
+    assert_eq!(first.finished[0], 0, "it was polled first");
+    let second = run(&plan, RunState::new(json!({}), 8), &scope(600), caller).await;
+    assert_eq!(second.finished[7], 0, "{:?}", second.finished);
+    assert_eq!(statuses(&second), [Status::Completed; 8]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn branches_after_one_that_computes_are_spawned() {
+    let plan = plan(&steps(3), 3, Answer::Outcomes);
+    let caller = async |call: Call| {
+        if &*call.tool == "s0" {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(CallToolResult::structured(json!({ "in_task": try_id().map(|id| id.to_string()) })))
+    };
+    let state = run(&plan, RunState::new(json!({}), 3), &scope(600), caller).await;
+    let is_here = |step: usize| {
+        let result = outcome(&state, step).result.as_ref().unwrap();
+        result.structured_content.as_ref().unwrap()["in_task"].is_null()
+    };
+    assert_eq!([is_here(0), is_here(1), is_here(2)], [true, false, false]);
+}
+
+#[tokio::test]
+async fn branch_after_the_deadline_is_not_polled() {
+    let plan = plan(&steps(3), 3, Answer::Outcomes);
+    let polled = Arc::new(Mutex::new(Vec::new()));
+    let caller = |call: Call| {
+        let polled = polled.clone();
+        async move {
+            polled.lock().unwrap().push(call.tool.to_string());
+            if &*call.tool == "s1" {
+                std::thread::sleep(Duration::from_millis(1_200));
+            }
+            Ok(CallToolResult::success(Vec::new()))
+        }
+    };
+    let state = run(&plan, RunState::new(json!({}), 3), &scope(1), caller).await;
+    assert_eq!(*polled.lock().unwrap(), ["s0", "s1"]);
+    let expected = [Status::Completed, Status::Completed, Status::TimedOut];
+    assert_eq!(statuses(&state), expected);
+}
+
+#[tokio::test]
+async fn branches_that_wait_and_others_complete() {
+    branches_of_both_kinds_complete().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn branches_that_wait_and_others_complete_on_threads() {
+    branches_of_both_kinds_complete().await;
+}
+
+async fn branches_of_both_kinds_complete() {
+    let plan = plan(&steps(64), 64, Answer::Outcomes);
+    let caller = async |call: Call| {
+        if call.site % 2 == 1 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(CallToolResult::success(Vec::new()))
+    };
+    let state = run(&plan, RunState::new(json!({}), 64), &scope(600), caller).await;
+    assert_eq!(statuses(&state), [Status::Completed; 64]);
+    let at_once = (0..64).step_by(2);
+    assert!(at_once.eq(state.finished[..32].iter().copied()), "{:?}", state.finished);
+}
+
+#[test]
+fn branches_become_tasks_of_their_runtime_wherever_they_are_polled() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let within = runtime.enter();
+    let mut branches = Branches::new(false);
+    drop(within);
+    branches.start(id(0), &SpawnHint::default(), async {
+        yield_now().await;
+        try_id().is_some()
+    });
+    let ended = futures::executor::block_on(poll_fn(|cx| branches.poll_next(cx)));
+    assert_eq!(ended, (id(0), Ok(true)));
+}
+
+#[tokio::test]
+async fn dropped_branches_are_not_polled() {
+    let is_polled = Arc::new(AtomicBool::new(false));
+    let mut branches = Branches::new(false);
+    branches.start(id(0), &SpawnHint::default(), async {
+        std::thread::sleep(Duration::from_millis(1));
+    });
+    let polled = is_polled.clone();
+    branches.start(id(1), &SpawnHint::default(), async move {
+        polled.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(poll_fn(|cx| branches.poll_next(cx)).await, (id(0), Ok(())));
+    assert!(branches.is_interrupted());
+    drop(branches);
+    yield_now().await;
+    assert!(!is_polled.load(Ordering::Relaxed));
 }

@@ -32,7 +32,7 @@ use super::{
     output::{Output, OutputType, Property, Source},
     plan::{
         Action, Answer, Arguments, CallSite, Elicitation, ForEach, OnFailure, OnRefusal, Plan,
-        Retry, Step, Stop, Switch,
+        Retry, SpawnHint, Step, Stop, Switch,
     },
     run::Run,
     scope::Scope,
@@ -77,7 +77,7 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
             }
         };
         *sites += 1;
-        CallSite { site: *sites - 1, tool: tool.into(), arguments }
+        CallSite { site: *sites - 1, tool: tool.into(), arguments, hint: SpawnHint::default() }
     };
     let action = if let Some(collection) = step.get("collection") {
         let within = Names { item: Some("item"), ..names };
