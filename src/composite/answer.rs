@@ -1,6 +1,9 @@
 //! How the outcomes of a run become one result.
 
-use std::{fmt::Write, sync::Arc};
+use std::{
+    fmt::Write,
+    sync::{Arc, OnceLock},
+};
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value, json};
@@ -82,6 +85,68 @@ pub(super) enum OutputSchema {
     Own,
     /// The schema of the tools whose results are passed on. The results may not fit it.
     OfTools(Arc<InputSchema>),
+}
+
+/// The parts that are the same in each answer of a composite, made at its first answer.
+///
+/// To clone a map takes less than to fill it, which allocates each key and finds its place.
+#[derive(Debug, Default)]
+pub(super) struct Templates(OnceLock<Box<Made>>);
+
+#[derive(Debug)]
+struct Made {
+    /// One for each step that calls one tool.
+    steps: Vec<Option<Template>>,
+    /// The member `branches` of a report in which all branches have completed with the
+    /// output null.
+    branches: Map<String, Value>,
+    /// The step of each of its members, in their order.
+    order: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Template {
+    /// Whose content it is.
+    attribution: MetaObject,
+    /// The entry of the trace for a branch that has completed.
+    trace: Map<String, Value>,
+}
+
+// === impl Templates ===
+
+impl Templates {
+    fn of(compiled: &Compiled) -> &Made {
+        compiled.templates.0.get_or_init(|| Box::new(Made::new(compiled.plan.steps())))
+    }
+}
+
+// === impl Made ===
+
+impl Made {
+    fn new(steps: &[Step]) -> Self {
+        let completed = || {
+            let mut branch = Map::with_capacity(2);
+            branch.insert("status".to_owned(), Status::Completed.name().into());
+            branch.insert("output".to_owned(), Value::Null);
+            Value::Object(branch)
+        };
+        let branches: Map<_, _> =
+            steps.iter().map(|step| (step.id.to_string(), completed())).collect();
+        let place = |id: &String| steps.iter().position(|step| *step.id == **id);
+        let order = branches.keys().filter_map(place).collect();
+        Self { steps: steps.iter().map(Template::of).collect(), branches, order }
+    }
+}
+
+// === impl Template ===
+
+impl Template {
+    fn of(step: &Step) -> Option<Self> {
+        let Action::Call(call) = &step.action else { return None };
+        let mut attribution = MetaObject(Map::with_capacity(2));
+        attribute(&mut attribution, &step.id, &call.tool);
+        Some(Self { attribution, trace: trace_of(step, Some(&call.tool), Status::Completed) })
+    }
 }
 
 /// Makes the result of a finished run of a composite.
@@ -188,7 +253,8 @@ fn branches(
     labels: Labels,
 ) -> CallToolResult {
     let steps = compiled.plan.steps();
-    let structured = report.then(|| report_of(steps, &mut state));
+    let templates = Templates::of(compiled);
+    let structured = report.then(|| report_of(templates, &mut state));
 
     let mut content = Vec::with_capacity(steps.len());
     for place in 0..steps.len() {
@@ -198,7 +264,8 @@ fn branches(
         };
         if let Some(outcome) = state.outcomes[step].take() {
             let route = compiled.targets[step].route;
-            add_content(&mut content, &steps[step], *outcome, route, labels);
+            let template = templates.steps[step].as_ref();
+            add_content(&mut content, &steps[step], template, *outcome, route, labels);
         }
     }
 
@@ -510,6 +577,7 @@ fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
 fn add_content(
     content: &mut Vec<ContentBlock>,
     step: &Step,
+    template: Option<&Template>,
     outcome: Outcome,
     route: Route,
     labels: Labels,
@@ -537,7 +605,15 @@ fn add_content(
         {
             text.text = format!("{}/{}", step.id, text.text);
         }
-        let block = attributed(block, &step.id, tool);
+        match (meta_of(&mut block), template) {
+            (Some(meta @ None), Some(template)) => *meta = Some(template.attribution.clone()),
+            (Some(meta), _) => {
+                let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
+                attribute(meta, &step.id, tool);
+            }
+            // A kind of content that is not known here is passed on as it is.
+            (None, _) => {}
+        }
         content.push(if is_label { marked(block) } else { block });
     }
 }
@@ -590,16 +666,26 @@ fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String {
 
 /// Says in a block's `_meta` whose it is.
 fn attributed(mut block: ContentBlock, branch: &str, tool: &str) -> ContentBlock {
-    let meta = match &mut block {
+    if let Some(meta) = meta_of(&mut block) {
+        let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
+        attribute(meta, branch, tool);
+    }
+    block
+}
+
+/// The `_meta` of a block, if its kind is known.
+fn meta_of(block: &mut ContentBlock) -> Option<&mut Option<MetaObject>> {
+    Some(match block {
         ContentBlock::Text(text) => &mut text.meta,
         ContentBlock::Image(image) => &mut image.meta,
         ContentBlock::Audio(audio) => &mut audio.meta,
         ContentBlock::Resource(resource) => &mut resource.meta,
         ContentBlock::ResourceLink(link) => &mut link.meta,
-        // A kind of content that is not known here is passed on as it is.
-        _ => return block,
-    };
-    let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
+        _ => return None,
+    })
+}
+
+fn attribute(meta: &mut MetaObject, branch: &str, tool: &str) {
     meta.insert(BRANCH.to_owned(), Value::from(branch));
     meta.remove(LABEL);
     if tool == branch {
@@ -608,20 +694,36 @@ fn attributed(mut block: ContentBlock, branch: &str, tool: &str) -> ContentBlock
     } else {
         meta.insert(TOOL.to_owned(), Value::from(tool));
     }
-    block
 }
 
 /// The structured report: what became of each branch, and what it gave.
 ///
 /// It takes the branches' structured content with it.
-fn report_of(steps: &[Step], state: &mut RunState) -> Value {
-    let mut branches = Map::with_capacity(steps.len());
-    for (step, outcome) in steps.iter().zip(&mut state.outcomes) {
-        let Some(outcome) = outcome else { continue };
+fn report_of(templates: &Made, state: &mut RunState) -> Value {
+    let mut branches = templates.branches.clone();
+    let mut is_complete = true;
+    for (branch, &step) in branches.values_mut().zip(&templates.order) {
+        let Some(outcome) = &mut state.outcomes[step] else {
+            is_complete = false;
+            continue;
+        };
         let output = outcome.result.as_mut().and_then(output);
-        branches.insert(step.id.to_string(), report_of_step(outcome, output).into());
+        let place = match branch {
+            Value::Object(branch) if outcome.is_success() => {
+                branch.values_mut().find(|value| value.is_null())
+            }
+            _ => None,
+        };
+        match (place, output) {
+            (Some(place), Some(output)) => *place = output,
+            (_, output) => *branch = report_of_step(outcome, output).into(),
+        }
     }
-    let mut report = Map::new();
+    if !is_complete {
+        let mut steps = templates.order.iter();
+        branches.retain(|_, _| steps.next().is_some_and(|&step| state.outcomes[step].is_some()));
+    }
+    let mut report = Map::with_capacity(1);
     report.insert("branches".to_owned(), branches.into());
     report.into()
 }
@@ -653,21 +755,22 @@ fn output(result: &mut CallToolResult) -> Option<Value> {
 
 /// What was run, when, and how it ended; no arguments and no outputs.
 fn trace(compiled: &Compiled, state: &RunState) -> Value {
-    let steps = compiled.plan.steps().iter().zip(&state.outcomes);
+    let templates = Templates::of(compiled);
+    let steps = compiled.plan.steps().iter().zip(&state.outcomes).zip(&templates.steps);
     steps
-        .filter_map(|(step, outcome)| {
+        .filter_map(|((step, outcome), template)| {
             let outcome = outcome.as_ref()?;
-            let mut entry = Map::with_capacity(4);
-            entry.insert("step".to_owned(), Value::from(&*step.id));
-            if let Some(tool) = tool(step, outcome).filter(|tool| **tool != *step.id) {
-                entry.insert("tool".to_owned(), tool.into());
+            let mut entry = match template {
+                Some(template) if outcome.status == Status::Completed => template.trace.clone(),
+                _ => trace_of(step, tool(step, outcome), outcome.status),
+            };
+            let times = [("started_ms", outcome.started_ms), ("duration_ms", outcome.duration_ms)];
+            for (key, time) in times.into_iter().filter(|(_, time)| *time > 0) {
+                entry.insert(key.to_owned(), time.into());
             }
-            entry.insert("status".to_owned(), outcome.status.name().into());
             if outcome.attempts != 1 {
                 entry.insert("attempts".to_owned(), outcome.attempts.into());
             }
-            entry.insert("started_ms".to_owned(), outcome.started_ms.into());
-            entry.insert("duration_ms".to_owned(), outcome.duration_ms.into());
             if let Some(error) = &outcome.error {
                 entry.insert("error".to_owned(), error.without_details().to_value());
             }
@@ -677,4 +780,17 @@ fn trace(compiled: &Compiled, state: &RunState) -> Value {
             Some(Value::Object(entry))
         })
         .collect()
+}
+
+/// The part of a trace for a step that was called once and took no time.
+fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
+    let mut entry = Map::with_capacity(4);
+    entry.insert("step".to_owned(), Value::from(&*step.id));
+    if let Some(tool) = tool.filter(|tool| **tool != *step.id) {
+        entry.insert("tool".to_owned(), tool.into());
+    }
+    entry.insert("status".to_owned(), status.name().into());
+    entry.insert("started_ms".to_owned(), 0.into());
+    entry.insert("duration_ms".to_owned(), 0.into());
+    entry
 }

@@ -17,6 +17,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 
 use self::mistakes::{Mistakes, Place};
 use super::{
+    answer::Templates,
     definition::{CompositeTool, Labels, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
@@ -74,6 +75,7 @@ pub(super) struct Compiled {
     pub(super) asking: StepSet,
     /// What is no mistake, but hardly what was meant.
     pub(super) remarks: Vec<String>,
+    pub(super) templates: Templates,
 }
 
 /// A target, beyond the call.
@@ -380,6 +382,7 @@ impl Compiled {
             answer,
             targets,
             remarks,
+            templates: Templates::default(),
         }
     }
 
