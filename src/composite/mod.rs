@@ -16,14 +16,17 @@
 //! | `Pipeline` | step by step, each with what those before gave | the last result, or an [`Output`] |
 //! | `Workflow` | each step as soon as what it needs has finished | the same |
 //!
-//! Branches that run at the same time are tasks of the call, in a `JoinSet`: a
-//! panic in one is a failed branch of that one, and dropping the call aborts all.
-//! One that runs alone, and on a runtime of one thread each until it first waits,
-//! runs in the task of the call, which is cheaper and no different otherwise. So
-//! a target finds what belongs to its call in the extensions of its
-//! [`Context`](crate::message::Context), and must not count on task-locals. A
-//! tool that blocks its thread cannot be timed out there, but no further one is
-//! started.
+//! Branches that run at the same time are polled once in the task of the call. A branch
+//! that waits then becomes a task in a `JoinSet` of the call; one that runs alone stays. A
+//! panic fails its own branch, and dropping the call aborts all branches. A target finds the
+//! data of its call in the extensions of its [`Context`](crate::message::Context), and must
+//! not count on task-locals.
+//!
+//! A target that computes for a long time delays those after it. On a runtime of several
+//! threads it does so at its first call only: if a first poll takes more than 50 µs, the
+//! branches after it become tasks at once, and so do the next calls of the same target. On
+//! one thread it cannot be timed out before it returns, and no further branch is started
+//! after the deadline.
 //!
 //! A target may take 60 seconds, an attempt of a step 5 minutes and a run 30
 //! minutes, unless they say otherwise; how long a [person](#asking-a-person) takes
