@@ -106,7 +106,7 @@ struct Made {
 
 #[derive(Debug)]
 struct Template {
-    /// Whose content it is.
+    /// The `_meta` of content that has none, with the branch and its tool.
     attribution: MetaObject,
     /// The entry of the trace for a branch that has completed.
     trace: Map<String, Value>,
@@ -374,7 +374,7 @@ fn failed(
         if outcome.is_success() || is_partial {
             let text = completed_text(step, outcome, preserved.as_ref());
             let tool = tool(step, outcome).unwrap_or_default();
-            content.push(attributed(ContentBlock::text(text), &step.id, tool));
+            content.push(attributed(ContentBlock::text(text), None, &step.id, tool));
         }
         let (output, is_truncated) = match preserved {
             Some(Preservation::Output(output)) => (Some(output), false),
@@ -588,14 +588,14 @@ fn add_content(
     let is_label = |block: &ContentBlock| matches!(route, Route::Composite(_)) && is_label(block);
     if !completed {
         let text = failure_text("branch", step, &outcome);
-        content.push(attributed(ContentBlock::text(text), &step.id, tool));
+        content.push(attributed(ContentBlock::text(text), None, &step.id, tool));
     }
     let blocks = outcome.result.into_iter().flat_map(|result| result.content);
     // The texts of a tool that failed are its cause, which was just told.
     let mut blocks = blocks.filter(|block| completed || block.as_text().is_none()).peekable();
     let has_labels = completed && labels == Labels::Text;
     if has_labels && blocks.peek().is_some_and(|first| !is_label(first)) {
-        content.push(marked(attributed(label(&step.id, tool), &step.id, tool)));
+        content.push(marked(attributed(label(&step.id, tool), template, &step.id, tool)));
     }
     for mut block in blocks {
         let is_label = is_label(&block);
@@ -605,15 +605,7 @@ fn add_content(
         {
             text.text = format!("{}/{}", step.id, text.text);
         }
-        match (meta_of(&mut block), template) {
-            (Some(meta @ None), Some(template)) => *meta = Some(template.attribution.clone()),
-            (Some(meta), _) => {
-                let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
-                attribute(meta, &step.id, tool);
-            }
-            // A kind of content that is not known here is passed on as it is.
-            (None, _) => {}
-        }
+        let block = attributed(block, template, &step.id, tool);
         content.push(if is_label { marked(block) } else { block });
     }
 }
@@ -665,24 +657,29 @@ fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String {
 }
 
 /// Says in a block's `_meta` whose it is.
-fn attributed(mut block: ContentBlock, branch: &str, tool: &str) -> ContentBlock {
-    if let Some(meta) = meta_of(&mut block) {
-        let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
-        attribute(meta, branch, tool);
-    }
-    block
-}
-
-/// The `_meta` of a block, if its kind is known.
-fn meta_of(block: &mut ContentBlock) -> Option<&mut Option<MetaObject>> {
-    Some(match block {
+fn attributed(
+    mut block: ContentBlock,
+    template: Option<&Template>,
+    branch: &str,
+    tool: &str,
+) -> ContentBlock {
+    let meta = match &mut block {
         ContentBlock::Text(text) => &mut text.meta,
         ContentBlock::Image(image) => &mut image.meta,
         ContentBlock::Audio(audio) => &mut audio.meta,
         ContentBlock::Resource(resource) => &mut resource.meta,
         ContentBlock::ResourceLink(link) => &mut link.meta,
-        _ => return None,
-    })
+        // A kind of content that is not known here is passed on as it is.
+        _ => return block,
+    };
+    match (meta, template) {
+        (meta @ None, Some(template)) => *meta = Some(template.attribution.clone()),
+        (meta, _) => {
+            let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
+            attribute(meta, branch, tool);
+        }
+    }
+    block
 }
 
 fn attribute(meta: &mut MetaObject, branch: &str, tool: &str) {
