@@ -24,7 +24,7 @@ use tokio_util::codec::Decoder;
 use self::line::MAX_BYTES;
 use self::{
     decode::Decode,
-    line::{Line, Subject},
+    line::{Excess, Line, Subject},
 };
 #[cfg(feature = "http")]
 use super::values::ValueCount;
@@ -141,8 +141,7 @@ where
                     None
                 }
                 Subject::Response(id) => {
-                    let text = format!("{peer} sent an answer {excess}");
-                    Some(JsonRpcMessage::error(ErrorData::internal_error(text, None), Some(id)))
+                    Some(JsonRpcMessage::error(refused_answer(peer, excess), Some(id)))
                 }
                 Subject::Other => {
                     tracing::warn!("{peer} sent a message {excess}; it is dropped");
@@ -246,8 +245,13 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
         tracing::warn!("{peer} sent a message {excess}; it is dropped");
         return Some(None);
     };
-    let error = ErrorData::internal_error(format!("{peer} sent an answer {excess}"), None);
-    Some(serde_json::to_string(&JsonRpcError::new(Some(id), error)).ok())
+    let error = JsonRpcError::new(Some(id), refused_answer(peer, excess));
+    Some(serde_json::to_string(&error).ok())
+}
+
+/// The error for the request that a response beyond a limit belongs to.
+fn refused_answer(peer: &str, excess: Excess) -> ErrorData {
+    ErrorData::internal_error(format!("{peer} sent an answer {excess}"), None)
 }
 
 #[cfg(test)]
