@@ -117,6 +117,10 @@ bench-gateway *filter:
 peers *filter:
     cargo bench --manifest-path benches/peers/Cargo.toml -- {{filter}}
 
+# Compare the instructions of fan-outs with `benches/peers/instructions.json`.
+instructions *update:
+    cargo bench --manifest-path benches/peers/Cargo.toml -- instructions {{update}}
+
 # Format, and let clippy fix what it can.
 fix:
     cargo fmt

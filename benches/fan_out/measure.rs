@@ -24,6 +24,8 @@ use crate::counting::{self, Allocations};
 
 /// How many requests are made ahead of the clock.
 const CHUNK: u64 = 32;
+/// How many calls a profiler sees, after as many that it does not see.
+const PROFILED_CALLS: usize = 32;
 
 /// Cases that are measured one after another.
 pub(crate) struct Group {
@@ -53,6 +55,9 @@ trait Calls {
     fn time(&self, runtime: &Runtime, threads: Threads, calls: u64) -> Duration;
 
     fn allocations(&self, runtime: &Runtime) -> Allocations;
+
+    /// Makes [`PROFILED_CALLS`] calls within [`profiled`].
+    fn profile(&self, runtime: &Runtime);
 }
 
 struct Prepared<S, R> {
@@ -62,9 +67,16 @@ struct Prepared<S, R> {
 
 /// Measures all groups, or those that the command line selects.
 ///
-/// With `allocations` on the command line, only allocations are counted.
+/// With `allocations` on the command line, only allocations are counted. `profile CASE` makes
+/// calls of one case for a profiler that collects within [`profiled`].
 pub(crate) fn run(groups: &[Group]) {
     let current = Builder::new_current_thread().enable_time().build().expect("a runtime starts");
+    if let Some(case) = env::args().skip_while(|argument| argument != "profile").nth(1) {
+        let cases = groups.iter().flat_map(|group| group.cases.iter().map(move |it| (group, it)));
+        let mut named = cases.filter(|(group, it)| format!("{}/{}", group.name, it.name) == case);
+        let (_, case) = named.next().expect("the case exists");
+        return case.calls.profile(&current);
+    }
     if env::args().any(|argument| argument == "allocations") {
         print_table(groups, &current, |_, _| None);
         return;
@@ -281,6 +293,28 @@ where
         }
         counted
     }
+
+    fn profile(&self, runtime: &Runtime) {
+        let mut service = self.service.clone();
+        let mut requests = vec![self.request.clone(); 2 * PROFILED_CALLS].into_iter();
+        for request in requests.by_ref().take(PROFILED_CALLS) {
+            runtime.block_on(call(&mut service, request));
+        }
+        profiled(&mut || {
+            runtime.block_on(async {
+                for request in requests.by_ref() {
+                    call(&mut service, request).await;
+                }
+            });
+        });
+    }
+}
+
+/// The function that a profiler collects in, by this name.
+#[inline(never)]
+fn profiled(calls: &mut dyn FnMut()) {
+    calls();
+    black_box(());
 }
 
 async fn call<S, R>(service: &mut S, request: R)

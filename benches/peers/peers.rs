@@ -5,7 +5,11 @@
 //! cargo bench                      # everything, some four minutes
 //! cargo bench -- ^fan_out/8/       # one group
 //! cargo bench -- allocations       # no times, only allocations
+//! cargo bench -- instructions      # only instructions of fan-outs, with valgrind
 //! ```
+//!
+//! `instructions` fails if a fan-out takes more instructions than `instructions.json` says;
+//! see `instructions.rs`.
 //!
 //! The table at the end compares cases of this run. Compare nothing else: the
 //! same code takes half as long again on a machine that is busy or warm. Where
@@ -22,13 +26,16 @@
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
+mod instructions;
 #[path = "../fan_out/measure.rs"]
 mod measure;
 
 use std::{
     convert::Infallible,
+    env,
     future::{Ready, ready},
     iter,
+    process::ExitCode,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -60,7 +67,10 @@ const SHORT_TEXT: &str = "the tool says: all ok.";
 const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, 64];
 const KIB_64: usize = 64 << 10;
 
-fn main() {
+fn main() -> ExitCode {
+    if env::args().any(|argument| argument == "instructions") {
+        return instructions::run();
+    }
     let small = json!({ "q": "hello", "limit": 10 });
     let string = json!({ "q": "x".repeat(KIB_64), "limit": 10 });
     let value = "x".repeat(KIB_64 / 512);
@@ -82,6 +92,7 @@ fn main() {
         list(100, 10),
     ]);
     measure::run(&groups);
+    ExitCode::SUCCESS
 }
 
 /// A call that matches none of 10 composites.
@@ -186,7 +197,9 @@ fn layered(
     report: bool,
 ) -> Composite<Leaf> {
     let composites = composites.map(|(name, targets)| {
-        CompositeTool::fan_out(name, "Calls several tools", targets).report(report).labels(Labels::Meta)
+        CompositeTool::fan_out(name, "Calls several tools", targets)
+            .report(report)
+            .labels(Labels::Meta)
     });
     let layer = CompositeLayer::new(composites).expect("the composites are sound");
     let service = layer.layer(leaf.clone());
