@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Write,
+    mem,
     sync::{Arc, OnceLock},
 };
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{
     compile::{Answer, Compiled, Route},
     definition::{Labels, OnLimit, Order, Success},
-    run::MAX_LEVELS,
+    target_call::MAX_LEVELS,
 };
 use crate::{
     complaints::shown::Reason,
@@ -262,10 +263,10 @@ fn branches(
             Order::Declared => place,
             Order::Completion => state.finished[place],
         };
-        if let Some(outcome) = state.outcomes[step].take() {
+        if let Some(outcome) = &mut state.outcomes[step] {
             let route = compiled.targets[step].route;
             let template = templates.steps[step].as_ref();
-            add_content(&mut content, &steps[step], template, *outcome, route, labels);
+            add_content(&mut content, &steps[step], template, outcome, route, labels);
         }
     }
 
@@ -374,7 +375,8 @@ fn failed(
         if outcome.is_success() || is_partial {
             let text = completed_text(step, outcome, preserved.as_ref());
             let tool = tool(step, outcome).unwrap_or_default();
-            content.push(attributed(ContentBlock::text(text), None, &step.id, tool));
+            content.push(ContentBlock::text(text));
+            attribute_last(&mut content, None, &step.id, tool);
         }
         let (output, is_truncated) = match preserved {
             Some(Preservation::Output(output)) => (Some(output), false),
@@ -573,40 +575,46 @@ fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
     (!failures.is_empty()).then(|| failures.join("; "))
 }
 
-/// Adds the content of one branch, below its label; one that did not complete adds why.
+/// Moves the content of one branch to `content`, below its label; for one that did not
+/// complete, adds why.
 fn add_content(
     content: &mut Vec<ContentBlock>,
     step: &Step,
     template: Option<&Template>,
-    outcome: Outcome,
+    outcome: &mut Outcome,
     route: Route,
     labels: Labels,
 ) {
     let completed = outcome.is_success();
-    let tool = tool(step, &outcome).unwrap_or_default();
-    // A composite labels its branches itself; a server only claims to.
-    let is_label = |block: &ContentBlock| matches!(route, Route::Composite(_)) && is_label(block);
+    let tool = tool(step, outcome).unwrap_or_default();
     if !completed {
-        let text = failure_text("branch", step, &outcome);
-        content.push(attributed(ContentBlock::text(text), None, &step.id, tool));
+        content.push(ContentBlock::text(failure_text("branch", step, outcome)));
+        attribute_last(content, None, &step.id, tool);
     }
-    let blocks = outcome.result.into_iter().flat_map(|result| result.content);
-    // The texts of a tool that failed are its cause, which was just told.
-    let mut blocks = blocks.filter(|block| completed || block.as_text().is_none()).peekable();
-    let has_labels = completed && labels == Labels::Text;
-    if has_labels && blocks.peek().is_some_and(|first| !is_label(first)) {
-        content.push(marked(attributed(label(&step.id, tool), template, &step.id, tool)));
-    }
-    for mut block in blocks {
-        let is_label = is_label(&block);
-        if let ContentBlock::Text(text) = &mut block
-            && is_label
-            && has_labels
-        {
-            text.text = format!("{}/{}", step.id, text.text);
+    let blocks = outcome.result.as_mut().map(|result| mem::take(&mut result.content));
+    let mut needs_label = completed && labels == Labels::Text;
+    for block in blocks.into_iter().flatten() {
+        // The texts of a tool that failed are in the error above.
+        if !completed && block.as_text().is_some() {
+            continue;
         }
-        let block = attributed(block, template, &step.id, tool);
-        content.push(if is_label { marked(block) } else { block });
+        // A composite labels its branches itself; a server only claims to.
+        let is_label = matches!(route, Route::Composite(_)) && is_label(&block);
+        if mem::take(&mut needs_label) && !is_label {
+            content.push(label(&step.id, tool));
+            attribute_last(content, template, &step.id, tool);
+            mark_last(content);
+        }
+        content.push(block);
+        attribute_last(content, template, &step.id, tool);
+        if is_label {
+            if let Some(ContentBlock::Text(text)) = content.last_mut()
+                && labels == Labels::Text
+            {
+                text.text = format!("{}/{}", step.id, text.text);
+            }
+            mark_last(content);
+        }
     }
 }
 
@@ -618,17 +626,19 @@ fn label(branch: &str, tool: &str) -> ContentBlock {
     })
 }
 
-/// Marks a text as the label of a branch.
-fn marked(mut block: ContentBlock) -> ContentBlock {
-    if let ContentBlock::Text(text) = &mut block {
+/// Marks the last block, a text, as the label of a branch.
+fn mark_last(content: &mut [ContentBlock]) {
+    if let Some(ContentBlock::Text(text)) = content.last_mut() {
         let meta = text.meta.get_or_insert_with(|| MetaObject(Map::with_capacity(1)));
         meta.insert(LABEL.to_owned(), true.into());
     }
-    block
 }
 
 /// The tool that a step has called, or would have.
 fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
+    if let Action::Call(call) = &step.action {
+        return Some(&call.tool);
+    }
     let mut sites = step.action.sites();
     let site = match outcome.site {
         Some(site) => sites.find(|call| call.site == site),
@@ -656,21 +666,21 @@ fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String {
     text
 }
 
-/// Says in a block's `_meta` whose it is.
-fn attributed(
-    mut block: ContentBlock,
+/// Writes the branch and its tool to the `_meta` of the last block.
+fn attribute_last(
+    content: &mut [ContentBlock],
     template: Option<&Template>,
     branch: &str,
     tool: &str,
-) -> ContentBlock {
-    let meta = match &mut block {
-        ContentBlock::Text(text) => &mut text.meta,
-        ContentBlock::Image(image) => &mut image.meta,
-        ContentBlock::Audio(audio) => &mut audio.meta,
-        ContentBlock::Resource(resource) => &mut resource.meta,
-        ContentBlock::ResourceLink(link) => &mut link.meta,
+) {
+    let meta = match content.last_mut() {
+        Some(ContentBlock::Text(text)) => &mut text.meta,
+        Some(ContentBlock::Image(image)) => &mut image.meta,
+        Some(ContentBlock::Audio(audio)) => &mut audio.meta,
+        Some(ContentBlock::Resource(resource)) => &mut resource.meta,
+        Some(ContentBlock::ResourceLink(link)) => &mut link.meta,
         // A kind of content that is not known here is passed on as it is.
-        _ => return block,
+        _ => return,
     };
     match (meta, template) {
         (meta @ None, Some(template)) => *meta = Some(template.attribution.clone()),
@@ -679,7 +689,6 @@ fn attributed(
             attribute(meta, branch, tool);
         }
     }
-    block
 }
 
 fn attribute(meta: &mut MetaObject, branch: &str, tool: &str) {

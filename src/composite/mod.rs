@@ -270,6 +270,7 @@ mod run;
 mod schema;
 mod service;
 mod step;
+mod target_call;
 
 #[cfg(feature = "config")]
 pub(crate) use self::error::DisplayPath;

@@ -1,18 +1,21 @@
 //! One run of a composite, from its arguments to its result or its questions.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context as TaskContext, Poll},
+    time::Duration,
+};
 
 use futures::{
     FutureExt,
     future::{self, Either},
 };
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ErrorData, InputRequiredResult,
-    InputResponses, JsonObject,
+    CallToolRequest, CallToolRequestParams, CallToolResult, InputResponses, JsonObject,
 };
-use serde_json::Value;
 use tokio::{task::yield_now, time::Instant};
-use tower::{BoxError, ServiceExt};
+use tower::BoxError;
 use tower_service::Service;
 
 use super::{
@@ -20,33 +23,21 @@ use super::{
     compile::{Compiled, Program, Route},
     input::Checked,
     resolve::Resolved,
+    target_call::{TargetCall, protocol, readable},
 };
 use crate::{
     catalog::Known,
-    complaints::shown::Reason,
     engine::{
-        ask::{Answered, Question, Questions, Response, Resume},
-        caller::{Call, Called, Caller, ToolReply},
-        meter::Setting,
-        outcome::{ErrorKind, StepError},
+        ask::{Answered, Questions, Response, Resume},
+        caller::{Call, Called, Caller, FirstPoll, ToolReply},
+        outcome::StepError,
         plan::StepSet,
         run::{LONG, Run},
         scope::Scope,
         state::RunState,
     },
-    message::{
-        BackendErrorKind, Cause, Context, ItemKind, Refusal, Reply, Request, ToolAnswer,
-        client::{Abilities, MAX_QUESTIONS},
-        is_deeper,
-    },
-    tasks::cancel_task,
+    message::{Context, ItemKind, Refusal, Reply, Request, client::Abilities},
 };
-
-/// How deep what a tool gives may be nested, and what is made of it. What composites put
-/// around it has more levels, and no reader of JSON takes more than 128 in all.
-pub(super) const MAX_LEVELS: usize = 110;
-/// How many bytes the key of a tool's question may have.
-const MAX_KEY: usize = 256;
 
 /// Calls composites and their targets.
 pub(super) struct Runner<S> {
@@ -58,13 +49,19 @@ pub(super) struct Runner<S> {
 }
 
 /// Calls the targets of one composite: what the engine sees of the world.
-struct Targets<S> {
+struct Targets<S>
+where
+    S: Service<Request>,
+{
     runner: Runner<S>,
     composite: usize,
     /// The arguments without the defaults of the derived schema, if it has added any.
     given: Option<Box<JsonObject>>,
     /// What targets may ask for.
     abilities: Abilities,
+    /// The last call that ended at its first poll; the next one uses its allocation and its
+    /// clone of the service.
+    spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
 /// How a run ends.
@@ -146,7 +143,7 @@ where
         let new = || Box::new(RunState::new(arguments, compiled.plan.steps().len()));
         let state = state.unwrap_or_else(new);
         let abilities = context.abilities();
-        Ok((state, Targets { runner: self, composite, given, abilities }))
+        Ok((state, Targets { runner: self, composite, given, abilities, spare: None }))
     }
 }
 
@@ -158,11 +155,36 @@ impl<S: Clone> Clone for Runner<S> {
 
 // === impl Targets ===
 
-impl<S> Targets<S> {
+impl<S: Service<Request>> Targets<S> {
     /// The output schema that the composite advertises.
     fn output_schema(&self) -> OutputSchema {
         let available = self.runner.known.derived().available(self.composite);
         available.map(|available| available.output.clone()).unwrap_or_default()
+    }
+
+    /// Where the tool of a site is.
+    fn route(&self, site: usize) -> Route {
+        self.runner.program.composites[self.composite].targets[site].route
+    }
+
+    /// The request that calls a tool behind the layer.
+    ///
+    /// # Errors
+    ///
+    /// Returns that there is no such tool, or that it cannot take its answers.
+    fn request<C>(&self, call: Call<C>) -> Result<(Request, C), StepError> {
+        let Call { site, tool, arguments, context, scope, answered } = call;
+        let available = self.runner.known.derived().available(self.composite);
+        if !available.is_some_and(|available| available.targets[site].exists()) {
+            let refusal = Refusal::Unknown { kind: ItemKind::Tool, name: tool.to_string().into() };
+            return Err(StepError::protocol(refusal.to_error()));
+        }
+        let mut params = CallToolRequestParams::new((*tool).to_owned());
+        params.arguments = Some(arguments);
+        if let Some(answered) = answered {
+            answer_target(&mut params, *answered)?;
+        }
+        Ok((Request::new(CallToolRequest::new(params), context), scope))
     }
 }
 
@@ -182,8 +204,7 @@ where
     }
 
     fn is_nested(&self, site: usize) -> bool {
-        let targets = &self.runner.program.composites[self.composite].targets;
-        matches!(targets[site].route, Route::Composite(_))
+        matches!(self.route(site), Route::Composite(_))
     }
 
     fn is_read_only(&self, site: usize) -> bool {
@@ -196,36 +217,44 @@ where
     }
 
     fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static {
-        let Runner { program, known, inner } = &self.runner;
-        let Call { site, tool, arguments, context, scope, answered } = call;
-        match program.composites[self.composite].targets[site].route {
-            Route::Composite(callee) => {
-                let runner = self.runner.clone();
-                let run = run_nested(runner, callee, arguments, context, scope, answered);
-                Either::Right(run.map(readable).boxed())
+        if let Route::Composite(callee) = self.route(call.site) {
+            let Call { arguments, context, scope, answered, .. } = call;
+            let runner = self.runner.clone();
+            let run = run_nested(runner, callee, arguments, context, scope, answered);
+            return Either::Right(run.map(readable).boxed());
+        }
+        match self.request(call) {
+            Ok((request, scope)) => {
+                let service = S::clone(&self.runner.inner);
+                Either::Left(TargetCall::new(service, request, self.abilities, scope))
             }
-            Route::Inner => {
-                let available = known.derived().available(self.composite);
-                if !available.is_some_and(|available| available.targets[site].exists()) {
-                    let refusal =
-                        Refusal::Unknown { kind: ItemKind::Tool, name: tool.to_string().into() };
-                    let missing = Err(StepError::protocol(refusal.to_error()));
-                    return Either::Right(future::ready(missing).boxed());
-                }
-                let mut params = CallToolRequestParams::new(tool.to_string());
-                params.arguments = Some(arguments);
-                if let Some(answered) = answered
-                    && let Err(refused) = answer_target(&mut params, *answered)
-                {
-                    return Either::Right(future::ready(Err(refused)).boxed());
-                }
-                let request = Request::new(CallToolRequest::new(params), context);
-                // Counted here and not by the engine, since those of a nested run
-                // were counted where they came in.
-                let may_ask = MayAsk { abilities: self.abilities, closed: scope.closed().cloned() };
-                let called = call_target(S::clone(inner), request, may_ask);
-                Either::Left(called.map(move |reply| scope.keep(readable(reply))))
+            Err(refused) => Either::Right(future::ready(Err(refused)).boxed()),
+        }
+    }
+
+    fn call_here(&mut self, call: Call<&Scope>, cx: &mut TaskContext<'_>) -> FirstPoll {
+        let (request, scope) = match self.request(call) {
+            Ok(request) => request,
+            Err(refused) => return FirstPoll::Ended(Err(refused)),
+        };
+        // Not kept where a panic would leave it in any state.
+        let mut called = match self.spare.take() {
+            Some(mut spare) => {
+                spare.as_mut().restart(request);
+                spare
             }
+            None => {
+                let service = S::clone(&self.runner.inner);
+                Box::pin(TargetCall::new(service, request, self.abilities, scope.clone()))
+            }
+        };
+        match called.as_mut().poll(cx) {
+            Poll::Ready(answer) => {
+                // A service that failed may answer nothing more.
+                self.spare = answer.is_ok().then_some(called);
+                FirstPoll::Ended(answer)
+            }
+            Poll::Pending => FirstPoll::Waits(called),
         }
     }
 }
@@ -292,133 +321,6 @@ fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Resu
     }
     params.input_responses = (!responses.is_empty()).then_some(responses);
     Ok(())
-}
-
-/// What a tool answers, unless a client could not read what is made of it.
-fn readable(answer: Called) -> Called {
-    let is_too_deep = |value: &Value| is_deeper(value, MAX_LEVELS);
-    let is_unreadable = match &answer {
-        Ok(ToolReply::Result(result)) => {
-            let meta = result.meta.iter().flat_map(|meta| meta.0.values());
-            result.structured_content.iter().chain(meta).any(is_too_deep)
-        }
-        // It is asked as it is, and neither kept nor answered where it is too deep.
-        Ok(ToolReply::Asks(_)) => false,
-        Err(error) => error.data.as_ref().is_some_and(is_too_deep),
-    };
-    if is_unreadable {
-        Err(protocol(&format!("the tool's answer is nested deeper than {MAX_LEVELS} levels")))
-    } else {
-        answer
-    }
-}
-
-/// Calls a tool of the service behind the layer.
-///
-/// What the service says in another way than as a result of the tool becomes a
-/// text that may be shown to a client.
-fn call_target<S>(
-    inner: S,
-    request: Request,
-    may_ask: MayAsk,
-) -> impl Future<Output = Called> + Send + 'static
-where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
-{
-    // Put together from parts and not `async`: every branch keeps room for this.
-    inner.clone().oneshot(request).then(move |reply| {
-        let answer = match reply {
-            Ok(reply) => reply.into_tool_answer(),
-            Err(error) => return Either::Left(future::ready(Err(service_error(&error.into())))),
-        };
-        let result = match answer {
-            ToolAnswer::Result(result) => Ok(ToolReply::Result(result)),
-            ToolAnswer::Error(error) => Err(StepError::protocol(error)),
-            ToolAnswer::Refused(refusal) => Err(refused(&refusal)),
-            ToolAnswer::InputRequired(asks) => {
-                asked(asks, &may_ask).map(|questions| ToolReply::Asks(Box::new(questions)))
-            }
-            ToolAnswer::Invalid => Err(protocol("the tool's answer is not the result of a tool")),
-            ToolAnswer::Task(id) => {
-                let refused = protocol("the tool wants to go on as a task, which it cannot here");
-                return Either::Right(
-                    cancel_task(inner, id, Context::default()).map(|()| Err(refused)).boxed(),
-                );
-            }
-        };
-        Either::Left(future::ready(result))
-    })
-}
-
-/// Why a call failed that was refused below.
-fn refused(refusal: &Refusal) -> StepError {
-    let Refusal::OverBudget { budget, .. } = refusal else {
-        return StepError::protocol(refusal.to_error());
-    };
-    // Its own run is at its end, if it is that of one, and not of any other budget.
-    let ends_run = *budget == Setting::Cost.name();
-    let ErrorData { code, message, data } = refusal.to_error();
-    let error = StepError::new(ErrorKind::Limit, message);
-    StepError { code: Some(code.0), data, ends_run, ..error }
-}
-
-/// What a tool may ask.
-struct MayAsk {
-    abilities: Abilities,
-    /// Why nothing more may be asked, if nothing may.
-    closed: Option<Arc<str>>,
-}
-
-/// What a tool asks, if the client can be asked that.
-fn asked(asks: InputRequiredResult, may_ask: &MayAsk) -> Result<Questions, StepError> {
-    let MayAsk { abilities, closed } = may_ask;
-    let requests = asks.input_requests.unwrap_or_default();
-    if let Some(why) = closed {
-        return Err(StepError::new(ErrorKind::Limit, &**why));
-    }
-    if abilities.is_nothing() {
-        return Err(protocol("the tool asks for input, which the client cannot give"));
-    }
-    if requests.is_empty() && asks.request_state.is_none() {
-        return Err(protocol("the tool's answer is not the result of a tool"));
-    }
-    if requests.len() > MAX_QUESTIONS || requests.keys().any(|key| key.len() > MAX_KEY) {
-        return Err(protocol("the tool asks for too much at once"));
-    }
-    if let Some(lacks) = requests.values().find_map(|request| abilities.lacks(request)) {
-        return Err(protocol(&format!(
-            "the tool asks for input, which the client cannot give: it does not declare the capability `{lacks}`"
-        )));
-    }
-    let asked = requests.into_iter().map(|(key, request)| (key, Question::new(request))).collect();
-    Ok(Questions { asked, resume: Resume::Tool(asks.request_state) })
-}
-
-fn protocol(message: &str) -> StepError {
-    StepError::new(ErrorKind::Protocol, message)
-}
-
-/// Why a service could not answer, in words that say nothing about it.
-fn service_error(error: &BoxError) -> StepError {
-    match Cause::of(&**error) {
-        Cause::TimedOut => StepError::new(ErrorKind::Timeout, "no answer in time"),
-        Cause::Overloaded => StepError::new(ErrorKind::Service, "the tool's server is overloaded"),
-        Cause::Backend(backend) => {
-            tracing::warn!(%error, source = backend.source(), "a backend could not answer");
-            let kind = match backend.kind() {
-                BackendErrorKind::TimedOut => ErrorKind::Timeout,
-                _ => ErrorKind::Service,
-            };
-            StepError::new(kind, backend.to_string())
-        }
-        Cause::Unknown => {
-            tracing::warn!(error = %Reason(error), "a tool's server could not answer");
-            StepError::new(ErrorKind::Service, "the tool's server could not answer")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::{
 use tracing::Instrument;
 
 /// How long the first poll of a branch may take before other threads run those after it.
-const LONG: Duration = Duration::from_micros(50);
+pub(super) const LONG: Duration = Duration::from_micros(50);
 /// How many times a tool that took long is called in a task at once.
 const CALLS_IN_TASKS: u8 = 32;
 
@@ -50,6 +50,8 @@ pub(super) struct Branches<T> {
     long: Option<usize>,
     /// Whether those after it are still to be polled.
     is_interrupted: bool,
+    /// Whether branches that start now become tasks at once, since another one took long.
+    spawns: bool,
 }
 
 /// Whether a tool took long at its last call without waiting for anything.
@@ -105,6 +107,29 @@ impl<T: Send + 'static> Branches<T> {
             ended: VecDeque::new(),
             long: None,
             is_interrupted: false,
+            spawns: false,
+        }
+    }
+
+    /// Returns `true` if a branch with this hint is to be polled here before it becomes a
+    /// task.
+    pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
+        self.place != Place::HereFirstOfThreads || !(self.spawns || hint.is_set())
+    }
+
+    /// Notes that the first poll of a branch took long; returns `true` if other threads run
+    /// those that start after it.
+    pub(super) fn note_long(&mut self) -> bool {
+        self.spawns = self.place == Place::HereFirstOfThreads;
+        self.spawns
+    }
+
+    /// Continues a branch that was polled once, and waits.
+    pub(super) fn resume(&mut self, id: BranchId, branch: impl Future<Output = T> + Send + 'static) {
+        if self.place == Place::Here {
+            self.here.push_back((id, caught(branch)));
+        } else {
+            self.spawn(id, branch.map(Ok));
         }
     }
 
@@ -115,13 +140,11 @@ impl<T: Send + 'static> Branches<T> {
         hint: &SpawnHint,
         branch: impl Future<Output = T> + Send + 'static,
     ) {
-        if self.place == Place::HereFirstOfThreads && hint.take() {
+        if self.place == Place::HereFirstOfThreads && (self.spawns || hint.take()) {
             // `map` and not `async`, which would keep room for the branch twice.
             return self.spawn(id, branch.map(Ok));
         }
-        let caught = AssertUnwindSafe(branch).catch_unwind();
-        let branch = caught.map(|end| end.map_err(|_| Lost::Panicked));
-        self.here.push_back((id, branch.boxed()));
+        self.here.push_back((id, caught(branch)));
     }
 
     fn spawn(
@@ -196,7 +219,7 @@ impl<T: Send + 'static> Branches<T> {
 
     /// Polls new branches once, and makes tasks of those that wait.
     fn poll_here(&mut self, cx: &mut Context<'_>) {
-        self.is_interrupted = false;
+        (self.is_interrupted, self.spawns) = (false, false);
         if self.here.is_empty() {
             return;
         }
@@ -226,12 +249,24 @@ impl<T: Send + 'static> Branches<T> {
     }
 }
 
+/// A branch that ends with an error instead of panicking.
+fn caught<T>(
+    branch: impl Future<Output = T> + Send + 'static,
+) -> BoxFuture<'static, Result<T, Lost>> {
+    let caught = AssertUnwindSafe(branch).catch_unwind();
+    caught.map(|end| end.map_err(|_| Lost::Panicked)).boxed()
+}
+
 // === impl SpawnHint ===
 
 impl SpawnHint {
     /// Notes that a call took long.
     pub(super) fn note(&self) {
         self.0.store(CALLS_IN_TASKS, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
     }
 
     /// Returns `true` if a call is to begin in a task.

@@ -1,6 +1,9 @@
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    task::{Context as TaskContext, Poll},
+};
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use rmcp::model::{CallToolResult, JsonObject};
 
 use super::{
@@ -47,6 +50,28 @@ pub(crate) trait Caller: Send {
 
     /// Starts to call a tool; the future does all that has to be waited for.
     fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static;
+
+    /// Starts to call a tool and polls the call once.
+    ///
+    /// Most calls of tools in the same process end here. What the call needs of the run is
+    /// cloned only for a call that waits.
+    fn call_here(&mut self, call: Call<&Scope>, cx: &mut TaskContext<'_>) -> FirstPoll {
+        let Call { site, tool, arguments, context, scope, answered } = call;
+        let scope = scope.clone();
+        let call = Call { site, tool, arguments, context, scope, answered };
+        let mut called = self.call(call).boxed();
+        match called.poll_unpin(cx) {
+            Poll::Ready(answer) => FirstPoll::Ended(answer),
+            Poll::Pending => FirstPoll::Waits(called),
+        }
+    }
+}
+
+/// What the first poll of a call returned.
+pub(crate) enum FirstPoll {
+    Ended(Called),
+    /// The call waits for something; it must be polled again before it is woken.
+    Waits(BoxFuture<'static, Called>),
 }
 
 /// What a tool answers.
@@ -63,7 +88,7 @@ pub(crate) enum ToolReply {
 
 /// One call of a tool that a plan makes.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct Call<S = Scope> {
     /// Which place of the plan it is made at.
     pub(crate) site: usize,
     /// The tool, by the name that the plan knows.
@@ -73,7 +98,7 @@ pub(crate) struct Call {
     /// The context of this branch.
     pub(crate) context: Context,
     /// What a run within this branch may still use.
-    pub(crate) scope: Scope,
+    pub(crate) scope: S,
     /// If the tool has asked before: what it wanted to know.
     pub(crate) answered: Option<Box<Answered>>,
 }

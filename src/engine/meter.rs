@@ -105,6 +105,11 @@ impl Meter {
         iter::successors(Some(self), |meter| meter.outer.as_deref())
     }
 
+    /// Whether it counts for a run that ends at a limit, or one around it does.
+    pub(super) const fn can_end_runs(&self) -> bool {
+        self.run.is_some() || self.outer.is_some()
+    }
+
     pub(super) fn outermost(&self) -> &Self {
         self.chain().last().unwrap_or(self)
     }

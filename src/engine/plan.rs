@@ -31,6 +31,9 @@ pub(crate) struct Plan {
     links: Vec<Links>,
     /// The steps that ask a person.
     pub(crate) questions: StepSet,
+    /// The steps that can end as soon as they begin, whatever happens to others: calls that
+    /// are made once, and whose failure stops no step that runs.
+    pub(super) direct: StepSet,
     /// The steps that read the input.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
@@ -231,6 +234,7 @@ impl Plan {
             concurrency,
             stop,
             questions: StepSet::default(),
+            direct: StepSet::default(),
             input_readers: StepSet::default(),
             answer_reads_input: false,
             reads_id: false,
@@ -244,6 +248,13 @@ impl Plan {
             }
             if matches!(step.action, Action::Elicit(_)) {
                 plan.questions.insert(at);
+            }
+            let is_alone = concurrency <= 1;
+            if matches!(step.action, Action::Call(_))
+                && step.retry.is_none()
+                && (is_alone || (step.may_fail() && stop == Stop::Never))
+            {
+                plan.direct.insert(at);
             }
             for used in step.uses() {
                 plan.link(Some(at), used.root);

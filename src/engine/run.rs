@@ -60,6 +60,8 @@ pub(crate) struct Run<'p, C> {
     branches: Branches<Ended>,
     /// When it began, without the time that it waited for a person.
     begun: Instant,
+    /// The time at which steps start, read again after each call that was polled.
+    now: Instant,
     /// Boxed, since it is large, and passes through several hands.
     state: Box<RunState>,
     /// How many evaluations may follow before others have their turn.
@@ -145,10 +147,11 @@ impl<'p, C: Caller> Run<'p, C> {
             waiting: StepSet::first(steps).without(finished).without(running),
             running,
             finished,
-            calls: Vec::with_capacity(concurrency),
+            calls: Vec::new(),
             loops: Vec::new(),
             branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop()),
             begun,
+            now,
             state,
             left: EVALUATIONS,
             last: None,
@@ -193,20 +196,9 @@ impl<'p, C: Caller> Run<'p, C> {
         self.resume();
         self.note_limit();
         self.start_ready();
-        // One timer, for whatever is due first, and only if there is something to wait for.
-        let mut timer = pin!(None);
-        while !self.is_over() && (!self.calls.is_empty() || !self.may_go_on()) {
-            if !self.may_go_on() {
-                yield_now().await;
-                self.go_on();
-                continue;
-            }
-            match poll_fn(|cx| self.poll_next(timer.as_mut(), cx)).await {
-                Next::Finished(id, end) => self.take_up(id, end),
-                Next::Due(due) if due == self.scope.deadline => break,
-                Next::Due(due) => self.act(due),
-            }
-            self.start_ready();
+        if self.goes_on() {
+            // In a box of its own: a run of which nothing waits needs no room for it.
+            Box::pin(self.wait()).await;
         }
         // What never lets go leaves the timer no chance, but it leaves time: if there
         // is something to do and nothing has ended the run, its time has.
@@ -221,6 +213,30 @@ impl<'p, C: Caller> Run<'p, C> {
             self.stop(Status::TimedOut);
         } else {
             self.put_away();
+        }
+    }
+
+    /// Whether there is something to wait for.
+    fn goes_on(&self) -> bool {
+        !self.is_over() && (!self.calls.is_empty() || !self.may_go_on())
+    }
+
+    /// Waits for branches, and starts what follows them.
+    async fn wait(&mut self) {
+        // One timer, for whatever is due first.
+        let mut timer = pin!(None);
+        while self.goes_on() {
+            if !self.may_go_on() {
+                yield_now().await;
+                self.go_on();
+                continue;
+            }
+            match poll_fn(|cx| self.poll_next(timer.as_mut(), cx)).await {
+                Next::Finished(id, end) => self.take_up(id, end),
+                Next::Due(due) if due == self.scope.deadline => break,
+                Next::Due(due) => self.act(due),
+            }
+            self.start_ready();
         }
     }
 
@@ -291,6 +307,10 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Goes on where it stopped so that others had their turn.
     fn go_on(&mut self) {
         self.left = EVALUATIONS;
+        let (now, due) = (Instant::now(), self.due());
+        if due <= now && due < self.scope.deadline {
+            self.act(due);
+        }
         let loops: StepSet = self.loops.iter().map(|each| each.step).collect();
         for step in loops {
             self.advance(step);
@@ -303,17 +323,17 @@ impl<'p, C: Caller> Run<'p, C> {
         if self.startable().is_empty() {
             return;
         }
-        let mut now = Instant::now();
-        while now < self.scope.deadline
+        self.now = Instant::now();
+        while self.now < self.scope.deadline
             && self.may_go_on()
             && !self.is_over()
             && let Some(step) = self.next_ready()
         {
             let left = self.left;
-            self.start(step, now);
+            self.start(step, self.now);
             // Nothing else takes time.
             if self.left < left {
-                now = Instant::now();
+                self.now = Instant::now();
             }
         }
     }

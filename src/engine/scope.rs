@@ -239,12 +239,18 @@ impl Scope {
     ///
     /// Of several that of the outermost, since it ends all others too.
     pub(crate) fn reached(&self) -> Option<Reached> {
+        if !self.meter.can_end_runs() {
+            return None;
+        }
         self.meter.chain().filter_map(Meter::reached).last()
     }
 
     /// The same, if also what has nothing left counts: a call that is to begin has
     /// reached it.
     pub(super) fn reached_by_call(&self) -> Option<Reached> {
+        if !self.meter.can_end_runs() {
+            return None;
+        }
         for meter in self.meter.chain() {
             if let Some(run) = &meter.run
                 && let Some(setting) = meter.used_up()

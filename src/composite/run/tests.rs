@@ -30,8 +30,8 @@ impl Service<Request> for Shop {
     type Error = Infallible;
     type Future = Ready<Result<Reply, Infallible>>;
 
-    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> task::Poll<Result<(), Infallible>> {
-        task::Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {

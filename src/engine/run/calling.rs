@@ -4,6 +4,7 @@ use std::{
     future::ready,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    task::{Context as TaskContext, Waker},
     time::Duration,
 };
 
@@ -16,9 +17,9 @@ use tracing::{Instrument, Span};
 use super::{Ended, Run, panicked};
 use crate::{
     engine::{
-        attempts::Attempts,
-        branches::{BranchId, Lost},
-        caller::{Call, Called, Caller, ToolReply},
+        attempts::{Attempts, Times},
+        branches::{self, BranchId, Lost},
+        caller::{Call, Called, Caller, FirstPoll, ToolReply},
         outcome::{ErrorKind, Outcome, StepError},
         plan::{Action, CallSite},
     },
@@ -36,6 +37,16 @@ fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
     random::hex(&digest[..16])
 }
 
+/// How a branch ended whose tool answered `at` this time.
+fn ended(called: Called, times: Times, at: Instant) -> Ended {
+    let result = match called {
+        Ok(ToolReply::Asks(questions)) => return Ended::Asks(questions),
+        Ok(ToolReply::Result(result)) => Ok(result),
+        Err(error) => Err(error),
+    };
+    Ended::Outcome(Box::new(times.outcome(result, at)))
+}
+
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
@@ -47,11 +58,79 @@ impl<'p, C: Caller> Run<'p, C> {
         arguments: JsonObject,
         now: Instant,
     ) -> Result<(), StepError> {
+        if self.plan.direct.contains(id.step)
+            && self.watching.is_none()
+            && self.branches.polls_here(&site.hint)
+            && !self.caller.is_nested(site.site)
+        {
+            return self.call_here(id, site, arguments, now);
+        }
         let arguments = self.prepare(site.site, arguments)?;
         let step = &self.plan.steps()[id.step];
         let mut call = Attempts::new(id, site, arguments, step.timeout, step.retry, now);
         self.attempt(&mut call, now)?;
         self.calls.push(call);
+        Ok(())
+    }
+
+    /// Calls the tool of a step and polls the call once; if that ends it, so has the step.
+    ///
+    /// Only a call that waits needs what other parts of the run keep for it: an entry among
+    /// the calls, a clone of the scope, a task and a timer.
+    fn call_here(
+        &mut self,
+        id: BranchId,
+        site: &'p CallSite,
+        arguments: JsonObject,
+        now: Instant,
+    ) -> Result<(), StepError> {
+        let arguments = self.caller.prepare(site.site, arguments)?;
+        self.scope.count_call()?;
+        let mut context = self.branch_context(id);
+        context.call_within(&Span::none());
+        let tool = site.tool.clone();
+        let call =
+            Call { site: site.site, tool, arguments, context, scope: self.scope, answered: None };
+        let mut cx = TaskContext::from_waker(Waker::noop());
+        let polled = AssertUnwindSafe(|| self.caller.call_here(call, &mut cx));
+        let polled = catch_unwind(polled).unwrap_or_else(|_| FirstPoll::Ended(Err(panicked())));
+        self.now = Instant::now();
+        let took = self.now - now;
+        if took > branches::LONG {
+            site.hint.note();
+            if !self.branches.note_long() || took > LONG {
+                self.left = 0;
+            }
+        }
+        let times = Times { run: self.begun, step: now };
+        let waiting = || {
+            let timeout = self.plan.steps()[id.step].timeout;
+            let mut call = Attempts::new(id, site, JsonObject::new(), timeout, None, now);
+            let _ = call.begin(now);
+            call
+        };
+        match polled {
+            FirstPoll::Ended(called) => {
+                self.note_limit();
+                match ended(called, times, self.now) {
+                    Ended::Outcome(mut outcome) => {
+                        if self.plan.steps()[id.step].parse_json {
+                            outcome.parse(self.scope);
+                        }
+                        self.finish(id.step, outcome);
+                    }
+                    Ended::Asks(questions) => {
+                        self.calls.push(waiting());
+                        self.wait_for_answers(id, *questions);
+                    }
+                }
+            }
+            FirstPoll::Waits(called) => {
+                self.calls.push(waiting());
+                let called = called.map(move |called| ended(called, times, Instant::now()));
+                self.branches.resume(id, called);
+            }
+        }
         Ok(())
     }
 
@@ -107,15 +186,7 @@ impl<'p, C: Caller> Run<'p, C> {
         match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| self.caller.call(made)))) {
             Ok(called) => {
                 // `map` and not `async`, which would keep room for the call twice.
-                let ended = move |called: Called| {
-                    let result = match called {
-                        Ok(ToolReply::Asks(questions)) => return Ended::Asks(questions),
-                        Ok(ToolReply::Result(result)) => Ok(result),
-                        Err(error) => Err(error),
-                    };
-                    Ended::Outcome(Box::new(times.outcome(result, Instant::now())))
-                };
-                let called = called.map(ended);
+                let called = called.map(move |called| ended(called, times, Instant::now()));
                 if span.is_none() {
                     self.branches.start(call.id, hint, called);
                 } else {

@@ -1,0 +1,227 @@
+//! The future of one call of a tool behind the layer.
+
+use std::{
+    error::Error,
+    pin::Pin,
+    sync::Arc,
+    task::{Context as TaskContext, Poll, ready},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use pin_project_lite::pin_project;
+use rmcp::model::{ErrorData, InputRequiredResult};
+use serde_json::Value;
+use tower::BoxError;
+use tower_service::Service;
+
+use crate::{
+    complaints::shown::Reason,
+    engine::{
+        ask::{Question, Questions, Resume},
+        caller::{Called, ToolReply},
+        meter::Setting,
+        outcome::{ErrorKind, StepError},
+        scope::Scope,
+    },
+    message::{
+        BackendErrorKind, Cause, Context, Refusal, Reply, Request, ToolAnswer,
+        client::{Abilities, MAX_QUESTIONS},
+        is_deeper,
+    },
+    tasks::cancel_task,
+};
+
+/// How deep what a tool gives may be nested, and what is made of it. What composites put
+/// around it has more levels, and no reader of JSON takes more than 128 in all.
+pub(super) const MAX_LEVELS: usize = 110;
+/// How many bytes the key of a tool's question may have.
+const MAX_KEY: usize = 256;
+
+pin_project! {
+    /// A call of a tool: waits until the service is ready, calls it, and converts its reply.
+    ///
+    /// A reply that is no result of a tool becomes an error whose text may be shown to a
+    /// client. Results are counted against the limits of the run.
+    pub(super) struct TargetCall<S>
+    where
+        S: Service<Request>,
+    {
+        service: S,
+        #[pin]
+        phase: Phase<S::Future>,
+        abilities: Abilities,
+        scope: Scope,
+    }
+}
+
+pin_project! {
+    #[project = PhaseProj]
+    enum Phase<F> {
+        NotReady { request: Option<Request> },
+        Called {
+            #[pin]
+            reply: F,
+        },
+        // The tool continued as a task, which composites cannot wait for.
+        Cancelling { cancelled: BoxFuture<'static, ()> },
+        Done,
+    }
+}
+
+// === impl TargetCall ===
+
+impl<S: Service<Request>> TargetCall<S> {
+    /// A call that waits until the service is ready; the tool may ask for what the client
+    /// is able to answer.
+    pub(super) const fn new(
+        service: S,
+        request: Request,
+        abilities: Abilities,
+        scope: Scope,
+    ) -> Self {
+        Self { service, phase: Phase::NotReady { request: Some(request) }, abilities, scope }
+    }
+
+    /// Starts another call of the same run, with the same service.
+    pub(super) fn restart(self: Pin<&mut Self>, request: Request) {
+        self.project().phase.set(Phase::NotReady { request: Some(request) });
+    }
+}
+
+impl<S> Future for TargetCall<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Output = Called;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Called> {
+        let mut this = self.project();
+        let called = loop {
+            match this.phase.as_mut().project() {
+                PhaseProj::NotReady { request } => {
+                    if let Err(error) = ready!(this.service.poll_ready(cx)) {
+                        break Err(service_error(&error.into()));
+                    }
+                    let Some(request) = request.take() else { return Poll::Pending };
+                    let reply = this.service.call(request);
+                    this.phase.set(Phase::Called { reply });
+                }
+                PhaseProj::Called { reply } => match ready!(reply.poll(cx)) {
+                    Ok(reply) => match reply.into_tool_answer() {
+                        ToolAnswer::Result(result) => break Ok(ToolReply::Result(result)),
+                        ToolAnswer::Error(error) => break Err(StepError::protocol(error)),
+                        ToolAnswer::Refused(refusal) => break Err(refused(&refusal)),
+                        ToolAnswer::InputRequired(asks) => {
+                            let asked = asked(asks, *this.abilities, this.scope.closed());
+                            break asked.map(|questions| ToolReply::Asks(Box::new(questions)));
+                        }
+                        ToolAnswer::Invalid => {
+                            break Err(protocol("the tool's answer is not the result of a tool"));
+                        }
+                        ToolAnswer::Task(id) => {
+                            let cancelled =
+                                cancel_task(this.service.clone(), id, Context::default()).boxed();
+                            this.phase.set(Phase::Cancelling { cancelled });
+                        }
+                    },
+                    Err(error) => break Err(service_error(&error.into())),
+                },
+                PhaseProj::Cancelling { cancelled } => {
+                    ready!(cancelled.poll_unpin(cx));
+                    break Err(protocol("the tool wants to go on as a task, which it cannot here"));
+                }
+                PhaseProj::Done => return Poll::Pending,
+            }
+        };
+        this.phase.set(Phase::Done);
+        Poll::Ready(this.scope.keep(readable(called)))
+    }
+}
+
+/// The answer of a tool, or an error if clients could not read what is made of it.
+pub(super) fn readable(answer: Called) -> Called {
+    let is_too_deep = |value: &Value| is_deeper(value, MAX_LEVELS);
+    let is_unreadable = match &answer {
+        Ok(ToolReply::Result(result)) => {
+            let meta = result.meta.iter().flat_map(|meta| meta.0.values());
+            result.structured_content.iter().chain(meta).any(is_too_deep)
+        }
+        // It is asked as it is, and neither kept nor answered where it is too deep.
+        Ok(ToolReply::Asks(_)) => false,
+        Err(error) => error.data.as_ref().is_some_and(is_too_deep),
+    };
+    if is_unreadable {
+        Err(protocol(&format!("the tool's answer is nested deeper than {MAX_LEVELS} levels")))
+    } else {
+        answer
+    }
+}
+
+/// Why a call failed that was refused below.
+fn refused(refusal: &Refusal) -> StepError {
+    let Refusal::OverBudget { budget, .. } = refusal else {
+        return StepError::protocol(refusal.to_error());
+    };
+    // Its own run is at its end, if it is that of one, and not of any other budget.
+    let ends_run = *budget == Setting::Cost.name();
+    let ErrorData { code, message, data } = refusal.to_error();
+    let error = StepError::new(ErrorKind::Limit, message);
+    StepError { code: Some(code.0), data, ends_run, ..error }
+}
+
+/// The questions of a tool, if the client can answer them and nothing `closed` the run to
+/// questions.
+fn asked(
+    asks: InputRequiredResult,
+    abilities: Abilities,
+    closed: Option<&Arc<str>>,
+) -> Result<Questions, StepError> {
+    let requests = asks.input_requests.unwrap_or_default();
+    if let Some(why) = closed {
+        return Err(StepError::new(ErrorKind::Limit, &**why));
+    }
+    if abilities.is_nothing() {
+        return Err(protocol("the tool asks for input, which the client cannot give"));
+    }
+    if requests.is_empty() && asks.request_state.is_none() {
+        return Err(protocol("the tool's answer is not the result of a tool"));
+    }
+    if requests.len() > MAX_QUESTIONS || requests.keys().any(|key| key.len() > MAX_KEY) {
+        return Err(protocol("the tool asks for too much at once"));
+    }
+    if let Some(lacks) = requests.values().find_map(|request| abilities.lacks(request)) {
+        return Err(protocol(&format!(
+            "the tool asks for input, which the client cannot give: it does not declare the capability `{lacks}`"
+        )));
+    }
+    let asked = requests.into_iter().map(|(key, request)| (key, Question::new(request))).collect();
+    Ok(Questions { asked, resume: Resume::Tool(asks.request_state) })
+}
+
+/// An error of a tool that broke the protocol.
+pub(super) fn protocol(message: &str) -> StepError {
+    StepError::new(ErrorKind::Protocol, message)
+}
+
+/// Why a service could not answer, in words that say nothing about it.
+fn service_error(error: &BoxError) -> StepError {
+    match Cause::of(&**error) {
+        Cause::TimedOut => StepError::new(ErrorKind::Timeout, "no answer in time"),
+        Cause::Overloaded => StepError::new(ErrorKind::Service, "the tool's server is overloaded"),
+        Cause::Backend(backend) => {
+            tracing::warn!(%error, source = backend.source(), "a backend could not answer");
+            let kind = match backend.kind() {
+                BackendErrorKind::TimedOut => ErrorKind::Timeout,
+                _ => ErrorKind::Service,
+            };
+            StepError::new(kind, backend.to_string())
+        }
+        Cause::Unknown => {
+            tracing::warn!(error = %Reason(error), "a tool's server could not answer");
+            StepError::new(ErrorKind::Service, "the tool's server could not answer")
+        }
+    }
+}
