@@ -184,6 +184,10 @@ pub(crate) enum AtHand<D> {
 /// Says by which key of a request's context the tools vary.
 pub(crate) type VaryBy = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
+/// The context to list tools in: that of a caller if tools vary by caller, else an empty one.
+#[derive(Debug, Default)]
+pub(crate) struct ListingContext(Option<Box<Context>>);
+
 /// The catalogs of one layer: one, unless tools vary by caller.
 pub(crate) struct Catalogs<D> {
     common: Catalog<D>,
@@ -532,14 +536,14 @@ impl<D> Catalogs<D> {
     ///
     /// That is an empty one, unless tools vary by caller: what one caller may
     /// see must not become what all see.
-    pub(crate) fn of(&self, context: &Context) -> (Catalog<D>, Context) {
+    pub(crate) fn of(&self, context: &Context) -> (Catalog<D>, ListingContext) {
         match self.varied.as_deref().and_then(|varied| Some((varied, (varied.by)(context)?))) {
-            None => (self.common.clone(), Context::default()),
+            None => (self.common.clone(), ListingContext::default()),
             Some((varied, key)) => {
                 let mut context = context.branch("tools".into(), None);
                 // A refresh in the background goes on when its call is over.
                 context.cancellation = None;
-                (varied.catalog(key, &self.common.0.epoch), context)
+                (varied.catalog(key, &self.common.0.epoch), ListingContext(Some(Box::new(context))))
             }
         }
     }
@@ -554,6 +558,14 @@ impl<D> Clone for Catalogs<D> {
 impl<D> fmt::Debug for Catalogs<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Catalogs").field("varied", &self.varied.is_some()).finish_non_exhaustive()
+    }
+}
+
+// === impl ListingContext ===
+
+impl ListingContext {
+    pub(crate) fn into_context(self) -> Context {
+        self.0.map_or_else(Context::default, |context| *context)
     }
 }
 

@@ -19,9 +19,9 @@ use super::{
     shorten::shorten,
 };
 use crate::{
-    catalog::{AtHand, Catalog, Catalogs, Known, ListError, Needs, Tools, list_all},
+    catalog::{AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, list_all},
     input_schema::InputSchema,
-    message::{Context as RequestContext, Reply, Request},
+    message::{Reply, Request},
     room::Room,
 };
 
@@ -64,7 +64,7 @@ struct Lookup<S> {
     inner: S,
     catalog: Catalog<Outputs>,
     /// In which tools are listed.
-    context: RequestContext,
+    context: ListingContext,
 }
 
 // === impl Bound ===
@@ -244,12 +244,12 @@ where
     }
 }
 
-async fn load<S>(inner: S, context: RequestContext) -> Result<(Tools, Outputs), ListError>
+async fn load<S>(inner: S, context: ListingContext) -> Result<(Tools, Outputs), ListError>
 where
     S: Service<Request, Response = Reply> + Clone,
     S::Error: Into<BoxError>,
 {
-    let tools = list_all(inner, context).await?;
+    let tools = list_all(inner, context.into_context()).await?;
     let outputs = tools.iter().filter_map(|tool| {
         let schema = InputSchema::new(tool.output_schema.clone()?);
         Some((tool.name.to_string(), Arc::new(schema)))

@@ -14,7 +14,7 @@ use futures::{
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, InputResponses, JsonObject,
 };
-use tokio::{task::yield_now, time::Instant};
+use tokio::task::yield_now;
 use tower::BoxError;
 use tower_service::Service;
 
@@ -99,9 +99,8 @@ where
         let compiled = &program.composites[composite];
         let spent = state.as_ref().and_then(|state| state.spent.as_deref());
         let scope = scope.of_run(&compiled.name, compiled.limits, context, spent);
-        let begun = Instant::now();
         let prepared = self.prepare(compiled, composite, arguments, state, context);
-        let is_long = begun.elapsed() > LONG;
+        let is_long = scope.started.elapsed() > LONG;
         async move {
             let (state, targets) = prepared?;
             // The first steps fit arguments to their tools, which can take as long again.

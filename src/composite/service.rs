@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use pin_project_lite::pin_project;
 use rmcp::model::{ErrorData, JsonObject};
 use tokio::runtime::Handle;
@@ -21,7 +21,7 @@ use super::{
     run::Runner,
 };
 use crate::{
-    catalog::{AtHand, Catalog, Known, ListError, Needs},
+    catalog::{AtHand, Catalog, Known, ListError, ListingContext, Needs},
     intercept::{Informed, future::InformedFuture},
     message::{ItemKind, Refusal, Reply, Request},
 };
@@ -133,7 +133,9 @@ where
         };
         let (catalog, context) = self.listing.catalogs().of(&crate::message::Context::default());
         let program = rule.program.clone();
-        let known = known(&catalog, at, rule, self.get_ref().clone(), context).await;
+        let at_hand = known(&catalog, at, &rule);
+        let inner = self.get_ref().clone();
+        let known = resolved(at_hand, catalog, at, rule, inner, context).await;
         let Some(available) = known.as_ref().and_then(|known| known.derived().available(at)) else {
             return Err(refused(Refusal::Unavailable { kind: ItemKind::Tool, name: name() }));
         };
@@ -196,17 +198,27 @@ where
         if let Err(refusal) = request.enter() {
             return Box::pin(ready(refusal.into()));
         }
-        let rule = self.listing.rule().clone();
-        let catalogs = self.listing.catalogs().clone();
+        let rule = self.listing.rule();
+        let program = rule.program.clone();
         let settings = self.settings.clone();
+        let (catalog, context) = self.listing.catalogs().of(request.context());
+        let known = match known(&catalog, composite, rule) {
+            AtHand::Known(known) => Ok(known),
+            // In a box of its own, since it is rare and large.
+            at_hand => {
+                let (rule, inner) = (rule.clone(), S::clone(&inner));
+                Err(resolved(at_hand, catalog, composite, rule, inner, context).boxed())
+            }
+        };
         Box::pin(async move {
             if Handle::try_current().is_err() {
                 tracing::error!("composites need a Tokio runtime with its time enabled");
                 return ErrorData::internal_error("internal error", None).into();
             }
-            let (catalog, listing_context) = catalogs.of(request.context());
-            let program = rule.program.clone();
-            let known = known(&catalog, composite, rule, S::clone(&inner), listing_context).await;
+            let known = match known {
+                Ok(known) => Some(known),
+                Err(resolved) => resolved.await,
+            };
             let Some(known) = known else {
                 let name = program.composites[composite].name.to_string();
                 return Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into();
@@ -217,13 +229,26 @@ where
     }
 }
 
-/// What is known of tools, listed again if the composite cannot run with it.
-async fn known<S>(
-    catalog: &Catalog<Resolved>,
+/// What a catalog knows of the tools of a composite.
+fn known(catalog: &Catalog<Resolved>, composite: usize, rule: &Listing) -> AtHand<Resolved> {
+    let needs = Needs::Tool(&rule.program.composites[composite].name);
+    catalog.at_hand(needs, can_run(composite))
+}
+
+/// Returns `true` for a catalog with which a composite can run.
+fn can_run(composite: usize) -> impl Fn(&Known<Resolved>) -> bool {
+    move |known| known.derived().available(composite).is_some()
+}
+
+/// What a catalog knows of the tools of a composite, which are listed first if it cannot run
+/// with what was at hand.
+async fn resolved<S>(
+    at_hand: AtHand<Resolved>,
+    catalog: Catalog<Resolved>,
     composite: usize,
     rule: Listing,
     inner: S,
-    context: crate::message::Context,
+    context: ListingContext,
 ) -> Option<Arc<Known<Resolved>>>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
@@ -232,18 +257,17 @@ where
         + 'static,
 {
     let name = rule.program.composites[composite].name.clone();
-    let needs = Needs::Tool(&name);
-    let can_run = |known: &Known<Resolved>| known.derived().available(composite).is_some();
     let load = || crate::intercept::load(rule, inner, context);
-    match catalog.at_hand(needs, can_run) {
+    match at_hand {
         AtHand::Known(known) => Some(known),
         AtHand::Stale(known) => {
             catalog.refresh(load);
             Some(known)
         }
         AtHand::Failed(_) => None,
-        // In a box of its own, since it is rare and large.
-        AtHand::Unknown => Box::pin(catalog.wait(needs, can_run, load)).await.ok(),
+        AtHand::Unknown => {
+            catalog.wait(Needs::Tool(&name), can_run(composite), load).await.ok()
+        }
     }
 }
 

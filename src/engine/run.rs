@@ -195,7 +195,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
         self.resume();
         self.note_limit();
-        self.start_ready();
+        self.start_at(self.now);
         if self.goes_on() {
             // In a box of its own: a run of which nothing waits needs no room for it.
             Box::pin(self.wait()).await;
@@ -320,10 +320,14 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// Starts as many steps as may run at the same time, while there is time.
     fn start_ready(&mut self) {
-        if self.startable().is_empty() {
-            return;
+        if !self.startable().is_empty() {
+            self.start_at(Instant::now());
         }
-        self.now = Instant::now();
+    }
+
+    /// The same at this time, which is now.
+    fn start_at(&mut self, now: Instant) {
+        self.now = now;
         while self.now < self.scope.deadline
             && self.may_go_on()
             && !self.is_over()

@@ -36,6 +36,8 @@ pub(crate) struct Scope {
     account: Option<Arc<Account>>,
     /// Whether meter and account are of this run alone, and not of one around it.
     owns: Owns,
+    /// When the run of this scope started.
+    pub(crate) started: Instant,
     /// When the outermost run ends.
     pub(crate) deadline: Instant,
     /// How long nothing moves before it says that it still goes on; never, if zero.
@@ -106,11 +108,13 @@ impl Scope {
             run: None,
             outer: None,
         };
+        let started = Instant::now();
         Self {
             meter: Arc::new(meter),
             account: None,
             owns: Owns::default(),
-            deadline: after(Instant::now(), timeout),
+            started,
+            deadline: after(started, timeout),
             heartbeat: HEARTBEAT,
             asking: Asking::Open { room: usize::MAX },
             observers: Observers::default(),
@@ -173,8 +177,9 @@ impl Scope {
     /// The scope of a run nested in this one that starts now; it may end sooner
     /// but not later.
     pub(crate) fn nested(&self, timeout: Duration) -> Self {
-        let deadline = after(Instant::now(), timeout);
-        Self { deadline: self.deadline.min(deadline), ..self.clone() }
+        let started = Instant::now();
+        let deadline = self.deadline.min(after(started, timeout));
+        Self { started, deadline, ..self.clone() }
     }
 
     /// The scope for the run of this name, with its own limits, which was called in

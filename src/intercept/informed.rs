@@ -20,7 +20,7 @@ use super::{
     intercepted::{Awaiting, ResponseFuture as InterceptedFuture},
 };
 use crate::{
-    catalog::{self, AtHand, Catalog, Catalogs, Known, ListError, Needs, Tools, VaryBy},
+    catalog::{self, AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, VaryBy},
     changes::Epoch,
     message::{Context as RequestContext, Reply, Request},
 };
@@ -268,14 +268,14 @@ where
 pub(crate) async fn load<I, S>(
     rule: I,
     inner: S,
-    context: RequestContext,
+    context: ListingContext,
 ) -> Result<(Tools, I::Derived), ListError>
 where
     I: InterceptInformed,
     S: Service<Request, Response = Reply> + Clone,
     S::Error: Into<BoxError>,
 {
-    let tools = catalog::list_all(inner, context).await?;
+    let tools = catalog::list_all(inner, context.into_context()).await?;
     let derived = rule.derive(&tools);
     Ok((tools, derived))
 }
@@ -371,7 +371,7 @@ where
     fn listing(
         &mut self,
         catalog: Catalog<I::Derived>,
-        context: RequestContext,
+        context: ListingContext,
         mut request: Request,
     ) -> BoxFuture<'static, Result<Reply, S::Error>> {
         let mut inner = self.give_back_readiness();

@@ -20,7 +20,7 @@ use crate::{
         attempts::{Attempts, Times},
         branches::{self, BranchId, Lost},
         caller::{Call, Called, Caller, FirstPoll, ToolReply},
-        outcome::{ErrorKind, Outcome, StepError},
+        outcome::{ErrorKind, Outcome, Status, StepError},
         plan::{Action, CallSite},
     },
     message::Context,
@@ -39,12 +39,19 @@ fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
 
 /// How a branch ended whose tool answered `at` this time.
 fn ended(called: Called, times: Times, at: Instant) -> Ended {
-    let result = match called {
+    Ended::Outcome(match called {
         Ok(ToolReply::Asks(questions)) => return Ended::Asks(questions),
-        Ok(ToolReply::Result(result)) => Ok(result),
-        Err(error) => Err(error),
-    };
-    Ended::Outcome(Box::new(times.outcome(result, at)))
+        Ok(ToolReply::Result(result)) if result.is_error == Some(true) => {
+            Box::new(times.outcome(Ok(result), at))
+        }
+        Ok(ToolReply::Result(result)) => {
+            // Moved into the box at once, since it is large.
+            let mut outcome = Box::new(times.ended(Status::Completed, None, at));
+            outcome.result = Some(result);
+            outcome
+        }
+        Err(error) => Box::new(times.outcome(Err(error), at)),
+    })
 }
 
 // === impl Run ===

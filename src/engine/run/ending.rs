@@ -121,6 +121,10 @@ impl<C: Caller> Run<'_, C> {
         if let Some(watching) = &mut self.watching {
             watching.end_run();
         }
+        let is_complete = self.running.is_empty() && self.waiting.is_empty();
+        if is_complete && matches!(self.plan.answer, Answer::Outcomes) {
+            return self.state.asked.clear();
+        }
         let now = Instant::now();
         let is_late = status == Status::TimedOut;
         if is_late && self.running.is_empty() {
