@@ -29,7 +29,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{preview}");
 
     let call = CallToolRequestParams::new("look_up").with_arguments(arguments);
-    let reply = service.oneshot(Request::call_tool_with(call)).await?;
+    let mut request = Request::call_tool_with(call);
+    request.context_mut().meta_mut().insert(TRACE.to_owned(), true.into());
+    let reply = service.oneshot(request).await?;
     let result = reply.tool_result().ok_or("no result")?;
     println!("What it gives:\n");
     println!("  {}", result.content[0].as_text().map_or("", |text| &text.text));

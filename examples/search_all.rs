@@ -51,8 +51,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let arguments = json!({ "query": "deadlock" });
     println!("\nIt calls search_all with {arguments}:\n");
-    let call = CallToolRequestParams::new("search_all")
+    let mut call = CallToolRequestParams::new("search_all")
         .with_arguments(arguments.as_object().cloned().unwrap_or_default());
+    call.meta.get_or_insert_default().insert(TRACE.to_owned(), true.into());
     let result = client.call_tool(call).await?;
     for block in &result.content {
         println!("  {}", block.as_text().map_or("", |text| &text.text));

@@ -32,7 +32,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{preview}");
 
     let call = CallToolRequestParams::new("investigate_incident").with_arguments(arguments);
-    let reply = service.oneshot(Request::call_tool_with(call)).await?;
+    let mut request = Request::call_tool_with(call);
+    request.context_mut().meta_mut().insert(TRACE.to_owned(), true.into());
+    let reply = service.oneshot(request).await?;
     let result = reply.tool_result().ok_or("no result")?;
     println!("What it gives:\n\n{:#}", json!(result.structured_content));
     println!("\nWhat ran:\n");

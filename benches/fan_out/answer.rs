@@ -30,7 +30,10 @@ pub(crate) fn answer(
     let mut succeeded = true;
     let mut content = Vec::with_capacity(targets.len());
     let mut reports = Map::new();
-    let mut trace = Vec::with_capacity(targets.len());
+    // Of runs that fail.
+    let mut trace = Vec::new();
+    let branches: Vec<_> = branches.into_iter().collect();
+    let has_failed = branches.iter().any(|branch| branch.result.is_err());
     for (tool, branch) in targets.iter().zip(branches) {
         let Branch { result, started, ended } = branch;
         let status = result.as_ref().map_or_else(|failure| failure.status, |_| "completed");
@@ -38,7 +41,7 @@ pub(crate) fn answer(
             .as_ref()
             .err()
             .map(|failure| json!({ "kind": failure.kind, "message": failure.message }));
-        if report {
+        if report && has_failed {
             let mut traced = json!({
                 "step": tool,
                 "status": status,
@@ -49,6 +52,8 @@ pub(crate) fn answer(
                 traced["error"] = error.clone();
             }
             trace.push(traced);
+        }
+        if report {
             let mut reported = json!({ "status": status });
             if let Some(output) = result.as_ref().ok().and_then(output) {
                 reported["output"] = output;
@@ -75,8 +80,8 @@ pub(crate) fn answer(
     // Not with `json!`, which would clone them.
     answer.structured_content =
         report.then(|| Map::from_iter([("branches".to_owned(), reports.into())]).into());
-    answer.meta =
-        report.then(|| MetaObject(Map::from_iter([(TRACE.to_owned(), Value::Array(trace))])));
+    answer.meta = (report && !succeeded)
+        .then(|| MetaObject(Map::from_iter([(TRACE.to_owned(), Value::Array(trace))])));
     answer
 }
 

@@ -75,7 +75,9 @@ pub(crate) fn run(groups: &[Group]) {
         let cases = groups.iter().flat_map(|group| group.cases.iter().map(move |it| (group, it)));
         let mut named = cases.filter(|(group, it)| format!("{}/{}", group.name, it.name) == case);
         let (_, case) = named.next().expect("the case exists");
-        return case.calls.profile(&current);
+        // Under valgrind all takes longer, and what takes long is treated differently.
+        let paused = Builder::new_current_thread().enable_time().start_paused(true).build();
+        return case.calls.profile(&paused.expect("a runtime starts"));
     }
     if env::args().any(|argument| argument == "allocations") {
         print_table(groups, &current, |_, _| None);

@@ -2,7 +2,6 @@
 
 use std::{
     fmt::Write,
-    mem,
     sync::{Arc, OnceLock},
 };
 
@@ -11,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     compile::{Answer, Compiled, Route},
-    definition::{Labels, OnLimit, Order, Success},
+    definition::{Labels, OnLimit, Order, Success, Trace},
     target_call::MAX_LEVELS,
 };
 use crate::{
@@ -27,15 +26,17 @@ use crate::{
     },
     input_schema::InputSchema,
     message::{
+        Context,
         branch::{BRANCH, LABEL, TOOL, is_label},
         is_deeper,
     },
 };
 
-/// Under which key of a result's `_meta` the trace of the run stands.
+/// The key of a result's `_meta` for the trace of the run, and of a request's `_meta` to ask
+/// for it.
 ///
-/// It is there with a race or fallback, a pipeline or workflow, and else if the
-/// report is. It is an array, with an object for each branch or step in declared
+/// The result has a trace if the request has `true` under this key, if the composite is
+/// defined with [`Trace::Always`], or if the run fails and reports. A trace is an array, with an object for each branch or step in declared
 /// order: `step`, `status`, `started_ms` (after the run) and `duration_ms`; `tool`
 /// if it is not `step`, `attempts` if it is not 1, and where there is one, `error`
 /// and the branch's own `_meta` as `meta`.
@@ -145,28 +146,30 @@ impl Template {
     fn of(step: &Step) -> Option<Self> {
         let Action::Call(call) = &step.action else { return None };
         let mut attribution = MetaObject(Map::with_capacity(2));
-        attribute(&mut attribution, &step.id, &call.tool);
+        write_branch(&mut attribution, &step.id, &call.tool);
         Some(Self { attribution, trace: trace_of(step, Some(&call.tool), Status::Completed) })
     }
 }
 
-/// Makes the result of a finished run of a composite.
+/// Makes the result of a finished run of a composite that was called in this context.
 pub(super) fn answer(
     compiled: &Compiled,
     mut state: Box<RunState>,
+    context: &Context,
     scope: &Scope,
     advertised: &OutputSchema,
 ) -> CallToolResult {
     let mut limit = LimitEnd::of(compiled, &state);
-    let (mut result, trace) = match compiled.answer {
+    let is_traced = compiled.trace == Trace::Always
+        || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
+    // Before the results are moved, since it has their `_meta`.
+    let mut traced = is_traced.then(|| trace(compiled, &state));
+    let mut result = match compiled.answer {
         Answer::Branches { success, order, report, labels } => {
             let succeeded = judge(compiled, &state, success);
-            let trace = report.then(|| trace(compiled, &state));
-            let result = branches(compiled, state, succeeded, order, report, labels);
-            (noted(result, limit.as_ref().map(LimitEnd::told)), trace)
+            branches(compiled, &mut state, succeeded, order, report, labels)
         }
         Answer::Steps { report } => {
-            let trace = trace(compiled, &state);
             let report = match (report, advertised) {
                 (false, _) => Report::Names,
                 (true, OutputSchema::None) => Report::Structured,
@@ -176,25 +179,27 @@ pub(super) fn answer(
             if state.failed.is_some() || state.timed_out {
                 limit = None;
             }
-            (steps(compiled, report, state, scope, limit.as_ref()), Some(trace))
+            steps(compiled, report, &mut state, scope, limit.as_ref())
         }
-        Answer::Winner => {
-            let winner = winner(&mut state);
-            let trace = trace(compiled, &state);
-            if winner.is_some() {
+        Answer::Winner => match winner(&mut state) {
+            Some(winner) => {
                 // It is all that there was to be.
                 limit = None;
+                winner
             }
-            let nobody = || {
-                let told = limit.as_ref().map(LimitEnd::told);
-                noted(branches(compiled, state, false, Order::Declared, false, Labels::Meta), told)
-            };
-            (winner.unwrap_or_else(nobody), Some(trace))
-        }
+            None => branches(compiled, &mut state, false, Order::Declared, false, Labels::Meta),
+        },
     };
-    result = checked(compiled, advertised, result);
-    if let Some(trace) = trace {
-        result.meta.get_or_insert_default().insert(TRACE.to_owned(), trace);
+    if let (Some(limit), Answer::Branches { .. } | Answer::Winner) = (&limit, compiled.answer) {
+        result.content.push(ContentBlock::text(limit.told()));
+    }
+    check(compiled, advertised, &mut result);
+    let reports = !matches!(compiled.answer, Answer::Branches { report: false, .. });
+    if traced.is_none() && reports && result.is_error == Some(true) {
+        traced = Some(trace(compiled, &state));
+    }
+    if let Some(traced) = traced {
+        result.meta.get_or_insert_default().insert(TRACE.to_owned(), traced);
     }
     if let Some(limit) = limit {
         let meta = result.meta.get_or_insert_default();
@@ -247,7 +252,7 @@ fn winner(state: &mut RunState) -> Option<CallToolResult> {
 /// The result of all branches together.
 fn branches(
     compiled: &Compiled,
-    mut state: Box<RunState>,
+    state: &mut RunState,
     succeeded: bool,
     order: Order,
     report: bool,
@@ -255,7 +260,7 @@ fn branches(
 ) -> CallToolResult {
     let steps = compiled.plan.steps();
     let templates = Templates::of(compiled);
-    let structured = report.then(|| report_of(templates, &mut state));
+    let structured = report.then(|| report_of(templates, state));
 
     let mut content = Vec::with_capacity(steps.len());
     for place in 0..steps.len() {
@@ -280,11 +285,11 @@ fn branches(
 fn steps(
     compiled: &Compiled,
     report: Report,
-    mut state: Box<RunState>,
+    state: &mut RunState,
     scope: &Scope,
     limit: Option<&LimitEnd>,
 ) -> CallToolResult {
-    match output_of_steps(compiled, &mut state, scope, limit) {
+    match output_of_steps(compiled, state, scope, limit) {
         Ok(result) => result,
         Err(why) => failed(compiled, report, state, why),
     }
@@ -337,7 +342,11 @@ fn output_of_steps(
     let ended = ended.or_else(|| limit.map(LimitEnd::told));
     if let plan::Answer::Output(output) = &compiled.plan.answer {
         return match (state.lend(|data| output.evaluate(data)), ended) {
-            (Ok(output), ended) => Ok(noted(made(output)?, ended)),
+            (Ok(output), ended) => {
+                let mut result = made(output)?;
+                result.content.extend(ended.map(ContentBlock::text));
+                Ok(result)
+            }
             (Err(failure), None) => Err(failure.message),
             (Err(failure), Some(ended)) => Err(format!("{ended}: {}", failure.message)),
         };
@@ -347,11 +356,12 @@ fn output_of_steps(
         return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
     };
     // What a loop gives is no result of a tool, nor what a person answered.
-    let result = match last.result.take() {
+    let mut result = match last.result.take() {
         Some(result) => result,
         None => made(last.take_output().unwrap_or_default())?,
     };
-    Ok(noted(result, ended))
+    result.content.extend(ended.map(ContentBlock::text));
+    Ok(result)
 }
 
 /// The result of a failed pipeline or workflow: why it failed, then the outputs of the
@@ -359,7 +369,7 @@ fn output_of_steps(
 fn failed(
     compiled: &Compiled,
     report: Report,
-    mut state: Box<RunState>,
+    state: &mut RunState,
     why: String,
 ) -> CallToolResult {
     let steps = compiled.plan.steps();
@@ -375,8 +385,9 @@ fn failed(
         if outcome.is_success() || is_partial {
             let text = completed_text(step, outcome, preserved.as_ref());
             let tool = tool(step, outcome).unwrap_or_default();
-            content.push(ContentBlock::text(text));
-            attribute_last(&mut content, None, &step.id, tool);
+            let mut block = ContentBlock::text(text);
+            attribute(&mut block, None, &step.id, tool);
+            content.push(block);
         }
         let (output, is_truncated) = match preserved {
             Some(Preservation::Output(output)) => (Some(output), false),
@@ -428,27 +439,23 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
 
 /// Checks the structured content of a result against the output schema, unless the schema
 /// is generated: a result that does not fit is an error, and keeps its content.
-fn checked(
-    compiled: &Compiled,
-    advertised: &OutputSchema,
-    mut result: CallToolResult,
-) -> CallToolResult {
+fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolResult) {
     let (schema, name) = match (&compiled.output_schema, advertised) {
         (Some(declared), _) => (declared, "`output_schema`"),
         (None, OutputSchema::OfTools(schema)) => (&**schema, "output schema of its tool"),
-        (None, OutputSchema::None | OutputSchema::Own) => return result,
+        (None, OutputSchema::None | OutputSchema::Own) => return,
     };
     let is_error = result.is_error == Some(true);
     let why = match &result.structured_content {
-        None if is_error => return result,
+        None if is_error => return,
         None => "it has no structured content".to_owned(),
         // An output block makes what its schema describes.
-        Some(_) if matches!(compiled.plan.answer, plan::Answer::Output(_)) => return result,
+        Some(_) if matches!(compiled.plan.answer, plan::Answer::Output(_)) => return,
         Some(content) => match schema.check(&compiled.name, content, |unusable| {
             let (tool, error) = (&compiled.name, Reason(unusable));
             tracing::warn!(%tool, %error, "results are not checked: the output schema cannot be used");
         }) {
-            Ok(()) => return result,
+            Ok(()) => return,
             Err(refusal) => refusal.reason(),
         },
     };
@@ -458,7 +465,6 @@ fn checked(
         let why = format!("the result does not fit the {name}: {why}");
         result.content.push(ContentBlock::text(why));
     }
-    result
 }
 
 /// How a limit has ended a run.
@@ -528,12 +534,6 @@ impl LimitEnd {
     }
 }
 
-/// Adds to a result what has to be said of it.
-fn noted(mut result: CallToolResult, note: Option<String>) -> CallToolResult {
-    result.content.extend(note.map(ContentBlock::text));
-    result
-}
-
 /// That a person has ended the run.
 fn ended_text(step: &Step) -> String {
     format!(
@@ -588,34 +588,40 @@ fn add_content(
     let completed = outcome.is_success();
     let tool = tool(step, outcome).unwrap_or_default();
     if !completed {
-        content.push(ContentBlock::text(failure_text("branch", step, outcome)));
-        attribute_last(content, None, &step.id, tool);
+        let mut failure = ContentBlock::text(failure_text("branch", step, outcome));
+        attribute(&mut failure, None, &step.id, tool);
+        content.push(failure);
     }
-    let blocks = outcome.result.as_mut().map(|result| mem::take(&mut result.content));
-    let mut needs_label = completed && labels == Labels::Text;
-    for block in blocks.into_iter().flatten() {
+    let Some(result) = &mut outcome.result else { return };
+    let blocks = &mut result.content;
+    if !completed {
         // The texts of a tool that failed are in the error above.
-        if !completed && block.as_text().is_some() {
-            continue;
+        blocks.retain(|block| block.as_text().is_none());
+    }
+    // A composite labels its branches itself; a server only claims to.
+    let is_composite = matches!(route, Route::Composite(_));
+    let has_labels = completed && labels == Labels::Text;
+    if has_labels && blocks.first().is_some_and(|first| !(is_composite && is_label(first))) {
+        let mut label = label(&step.id, tool);
+        attribute(&mut label, template, &step.id, tool);
+        mark(&mut label);
+        content.push(label);
+    }
+    // Changed where they are, since they are large.
+    for block in blocks.iter_mut() {
+        let is_label = is_composite && is_label(block);
+        if let ContentBlock::Text(text) = block
+            && is_label
+            && has_labels
+        {
+            text.text = format!("{}/{}", step.id, text.text);
         }
-        // A composite labels its branches itself; a server only claims to.
-        let is_label = matches!(route, Route::Composite(_)) && is_label(&block);
-        if mem::take(&mut needs_label) && !is_label {
-            content.push(label(&step.id, tool));
-            attribute_last(content, template, &step.id, tool);
-            mark_last(content);
-        }
-        content.push(block);
-        attribute_last(content, template, &step.id, tool);
+        attribute(block, template, &step.id, tool);
         if is_label {
-            if let Some(ContentBlock::Text(text)) = content.last_mut()
-                && labels == Labels::Text
-            {
-                text.text = format!("{}/{}", step.id, text.text);
-            }
-            mark_last(content);
+            mark(block);
         }
     }
+    content.append(blocks);
 }
 
 /// The text that names a branch, and its tool if the branch is not named after it.
@@ -626,9 +632,9 @@ fn label(branch: &str, tool: &str) -> ContentBlock {
     })
 }
 
-/// Marks the last block, a text, as the label of a branch.
-fn mark_last(content: &mut [ContentBlock]) {
-    if let Some(ContentBlock::Text(text)) = content.last_mut() {
+/// Marks a text as the label of a branch.
+fn mark(block: &mut ContentBlock) {
+    if let ContentBlock::Text(text) = block {
         let meta = text.meta.get_or_insert_with(|| MetaObject(Map::with_capacity(1)));
         meta.insert(LABEL.to_owned(), true.into());
     }
@@ -666,19 +672,14 @@ fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String {
     text
 }
 
-/// Writes the branch and its tool to the `_meta` of the last block.
-fn attribute_last(
-    content: &mut [ContentBlock],
-    template: Option<&Template>,
-    branch: &str,
-    tool: &str,
-) {
-    let meta = match content.last_mut() {
-        Some(ContentBlock::Text(text)) => &mut text.meta,
-        Some(ContentBlock::Image(image)) => &mut image.meta,
-        Some(ContentBlock::Audio(audio)) => &mut audio.meta,
-        Some(ContentBlock::Resource(resource)) => &mut resource.meta,
-        Some(ContentBlock::ResourceLink(link)) => &mut link.meta,
+/// Writes the branch and its tool to the `_meta` of a block.
+fn attribute(block: &mut ContentBlock, template: Option<&Template>, branch: &str, tool: &str) {
+    let meta = match block {
+        ContentBlock::Text(text) => &mut text.meta,
+        ContentBlock::Image(image) => &mut image.meta,
+        ContentBlock::Audio(audio) => &mut audio.meta,
+        ContentBlock::Resource(resource) => &mut resource.meta,
+        ContentBlock::ResourceLink(link) => &mut link.meta,
         // A kind of content that is not known here is passed on as it is.
         _ => return,
     };
@@ -686,12 +687,12 @@ fn attribute_last(
         (meta @ None, Some(template)) => *meta = Some(template.attribution.clone()),
         (meta, _) => {
             let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
-            attribute(meta, branch, tool);
+            write_branch(meta, branch, tool);
         }
     }
 }
 
-fn attribute(meta: &mut MetaObject, branch: &str, tool: &str) {
+fn write_branch(meta: &mut MetaObject, branch: &str, tool: &str) {
     meta.insert(BRANCH.to_owned(), Value::from(branch));
     meta.remove(LABEL);
     if tool == branch {

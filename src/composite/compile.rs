@@ -18,7 +18,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use self::mistakes::{Mistakes, Place};
 use super::{
     answer::Templates,
-    definition::{CompositeTool, Labels, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success},
+    definition::{CompositeTool, Labels, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success, Trace},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
     input,
@@ -67,6 +67,7 @@ pub(super) struct Compiled {
     is_limited: bool,
     pub(super) plan: Plan,
     pub(super) answer: Answer,
+    pub(super) trace: Trace,
     /// Beside each place of the plan where a tool is called, what the plan does
     /// not know of it.
     pub(super) targets: Vec<CompiledTarget>,
@@ -380,6 +381,7 @@ impl Compiled {
             },
             plan,
             answer,
+            trace: definition.trace.unwrap_or_default(),
             targets,
             remarks,
             templates: Templates::default(),

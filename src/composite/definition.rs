@@ -61,6 +61,7 @@ pub struct CompositeTool {
     pub(crate) order: Option<Order>,
     pub(crate) report: Option<bool>,
     pub(crate) labels: Option<Labels>,
+    pub(crate) trace: Option<Trace>,
     pub(crate) max_parallel: Option<usize>,
     pub(crate) targets: Option<Vec<Target>>,
     pub(crate) steps: Option<Vec<Step>>,
@@ -147,6 +148,19 @@ pub enum Labels {
     Meta,
 }
 
+/// When the result of a composite has the trace of its run in `_meta`, under
+/// [`TRACE`](super::TRACE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trace {
+    /// If the request has `true` in its own `_meta` under the same key, or the run fails and
+    /// [reports](CompositeTool::report).
+    #[default]
+    OnRequest,
+    /// With each result.
+    Always,
+}
+
 // === impl CompositeTool ===
 
 impl CompositeTool {
@@ -212,6 +226,7 @@ impl CompositeTool {
             order: None,
             report: None,
             labels: None,
+            trace: None,
             max_parallel: None,
             targets: None,
             steps: None,
@@ -345,8 +360,7 @@ impl CompositeTool {
 
     /// Sets whether the result reports the branches or steps; by default it does.
     ///
-    /// The report of a fan-out is its structured content, with a trace of the run in
-    /// `_meta`. The report of a pipeline or workflow that has failed is the outputs of the
+    /// The report of a fan-out is its structured content. The report of a pipeline or workflow that has failed is the outputs of the
     /// steps that have completed, up to 64 KiB together; without it, a failure only names
     /// these steps.
     #[must_use]
@@ -360,6 +374,38 @@ impl CompositeTool {
     #[must_use]
     pub const fn labels(mut self, labels: Labels) -> Self {
         self.labels = Some(labels);
+        self
+    }
+
+    /// Sets when the result has the trace of the run in `_meta`: the times and attempts of
+    /// each branch or step. Defaults to [`Trace::OnRequest`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// use mcp_composite::{
+    ///     composite::{CompositeLayer, CompositeTool, TRACE, Trace},
+    ///     testing::{self, Server},
+    /// };
+    /// use serde_json::json;
+    /// use tower::Layer;
+    ///
+    /// let look = CompositeTool::fan_out("look", "Looks", ["near", "far"]).trace(Trace::Always);
+    /// let server = Server::new().says("near", "a ship").says("far", "a port");
+    /// let service = CompositeLayer::new([look]).unwrap().layer(server);
+    ///
+    /// let result = testing::call(&service, "look", json!({})).await;
+    /// assert_eq!(result.meta.unwrap()[TRACE][0]["status"], "completed");
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
+    /// ```
+    #[must_use]
+    pub const fn trace(mut self, trace: Trace) -> Self {
+        self.trace = Some(trace);
         self
     }
 
@@ -472,6 +518,19 @@ impl Labels {
         match self {
             Self::Text => "text",
             Self::Meta => "meta",
+        }
+    }
+}
+
+// === impl Trace ===
+
+impl Trace {
+    /// Its name in a file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OnRequest => "on_request",
+            Self::Always => "always",
         }
     }
 }

@@ -40,6 +40,7 @@ fn tool(composite: &CompositeTool) -> Value {
         order,
         report,
         labels,
+        trace,
         max_parallel,
         targets,
         steps,
@@ -81,6 +82,7 @@ fn tool(composite: &CompositeTool) -> Value {
         ("max_cost", max_cost.map(Value::from)),
         ("on_limit", on_limit.map(|on_limit| on_limit.name().into())),
         ("labels", labels.map(|labels| labels.name().into())),
+        ("trace", trace.map(|trace| trace.name().into())),
     ] {
         if let Some(given) = given {
             value[key] = given;

@@ -51,7 +51,8 @@
 //!   `output` is the branch's own structured content, or its text; `error` is
 //!   `{ kind, message, code?, data? }` with `kind` one of `tool`, `protocol`,
 //!   `service`, `panic`, `timeout`, `limit`, `definition`, `declined` and `dismissed`.
-//! - `_meta` has the trace ([`TRACE`]): tools, times, attempts, errors.
+//! - `_meta` has the trace ([`TRACE`]: tools, times, attempts, errors) of a run that failed,
+//!   and of any other if the request asks for it or the composite has [`Trace::Always`].
 //! - `isError` says whether the run has succeeded, by its rule.
 //!
 //! Without a [`report`](CompositeTool::report), content and `isError` are all.
@@ -276,7 +277,7 @@ mod target_call;
 pub(crate) use self::error::DisplayPath;
 pub use self::{
     answer::{LIMIT, STEPS, TRACE},
-    definition::{CompositeTool, Labels, OnLimit, Order, Strategy, Success, Target},
+    definition::{CompositeTool, Labels, OnLimit, Order, Strategy, Success, Target, Trace},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     flowchart::UnknownComposite,
     form::FormError,

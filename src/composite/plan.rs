@@ -150,13 +150,14 @@ impl Plan {
             }
         };
         let mut run = Run::new(&compiled.plan, state, context, &scope, caller);
-        run.drive().await;
+        let has_ended = run.begin_run();
+        let run = if has_ended { run } else { run.wait_until_end().await };
         let (state, watching) = run.into_parts();
         let reached = state.limit();
         // The output schemas of its tools are not known.
         let advertised =
             if compiled.output_schema.is_some() { OutputSchema::Own } else { OutputSchema::None };
-        let result = answer(compiled, state, &scope, &advertised);
+        let result = answer(compiled, state, context, &scope, &advertised);
         if let Some(mut watching) = watching {
             watching.finish(result.is_error == Some(true), reached);
         }

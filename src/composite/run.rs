@@ -14,7 +14,7 @@ use futures::{
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, InputResponses, JsonObject,
 };
-use tokio::task::yield_now;
+use tokio::{task::yield_now, time::Instant};
 use tower::BoxError;
 use tower_service::Service;
 
@@ -100,22 +100,25 @@ where
         let spent = state.as_ref().and_then(|state| state.spent.as_deref());
         let scope = scope.of_run(&compiled.name, compiled.limits, context, spent);
         let prepared = self.prepare(compiled, composite, arguments, state, context);
-        let is_long = scope.started.elapsed() > LONG;
+        let mut now = Instant::now();
+        let is_long = now - scope.started > LONG;
         async move {
             let (state, targets) = prepared?;
             // The first steps fit arguments to their tools, which can take as long again.
             if is_long {
                 yield_now().await;
+                now = Instant::now();
             }
             let advertised = targets.output_schema();
-            let mut run = Run::new(&compiled.plan, state, context, &scope, targets);
-            run.drive().await;
+            let mut run = Run::new_at(&compiled.plan, state, context, &scope, targets, now);
+            let has_ended = run.begin_run();
+            let run = if has_ended { run } else { run.wait_until_end().await };
             let (state, watching) = run.into_parts();
             if !state.asked.is_empty() {
                 return Ok(Ended::Asks(state));
             }
             let reached = state.limit();
-            let result = answer(compiled, state, &scope, &advertised);
+            let result = answer(compiled, state, context, &scope, &advertised);
             if let Some(mut watching) = watching {
                 watching.finish(result.is_error == Some(true), reached);
             }

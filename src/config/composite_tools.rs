@@ -16,7 +16,7 @@ use super::{
 use crate::alias::AliasLayer;
 use crate::composite::{
     CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Labels, OnLimit, Order,
-    Output, Segment, Strategy, Success, Target,
+    Output, Segment, Strategy, Success, Target, Trace,
 };
 
 /// The key of the section.
@@ -66,6 +66,9 @@ pub(super) struct CompositeToolTable {
     report: Option<bool>,
     /// Where the content of the result names the branches. Defaults to `"text"`.
     labels: Option<LabelsName>,
+    /// When the result has the times and attempts of branches or steps in `_meta`. Defaults
+    /// to `"on_request"`.
+    trace: Option<TraceName>,
     /// How many targets run at the same time at most.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_parallel: Option<usize>,
@@ -151,6 +154,17 @@ enum LabelsName {
     Text,
     /// Only in `_meta`, which models do not see.
     Meta,
+}
+
+/// When a result has the trace of its run.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum TraceName {
+    /// If the request asks for it in `_meta`, or the run fails and reports.
+    OnRequest,
+    /// With each result.
+    Always,
 }
 
 /// What becomes of a run that reaches one of its limits.
@@ -349,6 +363,9 @@ impl CompositeToolTable {
         if let Some(labels) = self.labels {
             tool = tool.labels(labels.into());
         }
+        if let Some(trace) = self.trace {
+            tool = tool.trace(trace.into());
+        }
         if let Some(max_parallel) = self.max_parallel {
             tool = tool.max_parallel(max_parallel);
         }
@@ -435,6 +452,15 @@ impl From<LabelsName> for Labels {
         match name {
             LabelsName::Text => Self::Text,
             LabelsName::Meta => Self::Meta,
+        }
+    }
+}
+
+impl From<TraceName> for Trace {
+    fn from(name: TraceName) -> Self {
+        match name {
+            TraceName::OnRequest => Self::OnRequest,
+            TraceName::Always => Self::Always,
         }
     }
 }

@@ -113,11 +113,11 @@ impl<'p> Attempts<'p> {
             matches!(error.kind, ErrorKind::Definition | ErrorKind::Limit)
                 || error.code.is_some_and(|code| LASTING_CODES.contains(&code))
         };
-        if failed.error.as_ref().is_none_or(lasting) || !self.may_be_tried_again() {
+        if failed.error.as_deref().is_none_or(lasting) || !self.may_be_tried_again() {
             return false;
         }
         let Some(retry) = &mut self.retry else { return false };
-        retry.error = failed.error.take();
+        retry.error = failed.error.take().map(|error| *error);
         self.phase = Phase::Waiting;
         self.since = now;
         self.due = after(now, retry.policy.wait(self.count));
@@ -215,7 +215,7 @@ impl Times {
             status,
             result: None,
             record: None,
-            error,
+            error: error.map(Box::new),
             site: None,
             attempts: 1,
             started_ms: milliseconds(self.step - self.run),

@@ -111,10 +111,11 @@ impl<T: Send + 'static> Branches<T> {
         }
     }
 
-    /// Returns `true` if a branch with this hint is to be polled here before it becomes a
-    /// task.
+    /// Returns `true` if a branch with this hint can be polled as soon as it starts: it does
+    /// not begin in a task, and no branch that started before is still to be polled.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
-        self.place != Place::HereFirstOfThreads || !(self.spawns || hint.is_set())
+        let in_task = self.place == Place::HereFirstOfThreads && (self.spawns || hint.is_set());
+        self.here.is_empty() && !in_task
     }
 
     /// Notes that the first poll of a branch took long; returns `true` if other threads run

@@ -194,7 +194,7 @@ impl<'p> Loop<'p> {
             progress.end(index, in_words(status));
         }
         outcome.add_details();
-        let error = outcome.error.take();
+        let error = outcome.error.take().map(|error| *error);
         let output = outcome.into_output();
         self.iterations[index] = Some(Iteration { status, output, error });
     }

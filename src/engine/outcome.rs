@@ -19,8 +19,9 @@ pub(crate) struct Outcome {
     /// What is read of it, as long as it is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) record: Option<Box<Record>>,
+    /// Boxed, since most steps have none, and outcomes are moved.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(crate) error: Option<StepError>,
+    pub(crate) error: Option<Box<StepError>>,
     /// Which of its sites a step was called at that has several.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,

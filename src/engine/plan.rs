@@ -31,9 +31,8 @@ pub(crate) struct Plan {
     links: Vec<Links>,
     /// The steps that ask a person.
     pub(crate) questions: StepSet,
-    /// The steps that can end as soon as they begin, whatever happens to others: calls that
-    /// are made once, and whose failure stops no step that runs.
-    pub(super) direct: StepSet,
+    /// The steps that call a tool once, and whose failure stops no step that runs.
+    single_calls: StepSet,
     /// The steps that read the input.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
@@ -234,7 +233,7 @@ impl Plan {
             concurrency,
             stop,
             questions: StepSet::default(),
-            direct: StepSet::default(),
+            single_calls: StepSet::default(),
             input_readers: StepSet::default(),
             answer_reads_input: false,
             reads_id: false,
@@ -249,12 +248,11 @@ impl Plan {
             if matches!(step.action, Action::Elicit(_)) {
                 plan.questions.insert(at);
             }
-            let is_alone = concurrency <= 1;
             if matches!(step.action, Action::Call(_))
                 && step.retry.is_none()
-                && (is_alone || (step.may_fail() && stop == Stop::Never))
+                && (step.may_fail() || concurrency <= 1)
             {
-                plan.direct.insert(at);
+                plan.single_calls.insert(at);
             }
             for used in step.uses() {
                 plan.link(Some(at), used.root);
@@ -321,6 +319,12 @@ impl Plan {
     /// What must have finished before a step starts.
     pub(crate) fn needs(&self, step: usize) -> StepSet {
         self.links[step].needs
+    }
+
+    /// Whether a step can end as soon as it begins, whatever other steps do: the run neither
+    /// calls its tool again nor stops with it what would run beside it.
+    pub(super) fn is_direct(&self, step: usize) -> bool {
+        self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }
 
     /// Whether a person can end a run before its last step.

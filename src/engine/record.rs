@@ -174,7 +174,7 @@ impl Outcome {
             Field::Status => Some(Cow::Owned(self.status.name().into())),
             Field::Error => {
                 let kept = record.and_then(|record| record.error.as_ref()).map(Cow::Borrowed);
-                let made = || self.error.as_ref().map_or(Value::Null, StepError::to_value);
+                let made = || self.error.as_deref().map_or(Value::Null, StepError::to_value);
                 Some(kept.unwrap_or_else(|| Cow::Owned(made())))
             }
             Field::Content => content().map(Cow::Borrowed),
@@ -226,7 +226,7 @@ impl Outcome {
             Ok(parsed) => self.set_output(parsed),
             Err(error) => {
                 self.status = Status::Failed;
-                self.error = Some(error);
+                self.error = Some(Box::new(error));
             }
         }
     }
@@ -357,8 +357,13 @@ pub(super) fn texts(result: &CallToolResult) -> String {
 
 /// The texts of a result without the labels of branches, if it has any.
 pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
-    let texts: Vec<_> = output_texts(result).collect();
-    (!texts.is_empty()).then(|| texts.join("\n"))
+    let mut texts = output_texts(result);
+    let mut text = texts.next()?.to_owned();
+    for more in texts {
+        text.push('\n');
+        text.push_str(more);
+    }
+    Some(text)
 }
 
 fn output_texts(result: &CallToolResult) -> impl Iterator<Item = &str> {

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{FutureExt, future::BoxFuture};
 use rmcp::model::JsonObject;
 use serde_json::Value;
 use tokio::{
@@ -115,6 +116,18 @@ impl<'p, C: Caller> Run<'p, C> {
         scope: &'p Scope,
         caller: C,
     ) -> Self {
+        Self::new_at(plan, state, context, scope, caller, Instant::now())
+    }
+
+    /// The same at this time, which is now.
+    pub(crate) fn new_at(
+        plan: &'p Plan,
+        state: impl Into<Box<RunState>>,
+        context: &'p Context,
+        scope: &'p Scope,
+        caller: C,
+        now: Instant,
+    ) -> Self {
         let mut state = state.into();
         let steps = plan.steps().len();
         let finished: StepSet = state.finished.iter().copied().collect();
@@ -133,7 +146,6 @@ impl<'p, C: Caller> Run<'p, C> {
         let needed = |&step: &usize| !plan.steps()[step].may_fail();
         let questions: StepSet = plan.questions.filter(needed).collect();
         let asking = questions.union(caller.asking());
-        let now = Instant::now();
         let begun = now.checked_sub(state.active()).unwrap_or(now);
         let watching = state.watch(plan, context, scope, begun);
         // From here on it is told by this one.
@@ -176,30 +188,62 @@ impl<'p, C: Caller> Run<'p, C> {
         (self.state, self.watching)
     }
 
-    /// Runs until all steps are finished: by their own end, by the deadline of
-    /// the scope, or because the plan stopped. Or until nothing goes on but
-    /// questions, which then stand in its state.
+    /// Starts what can start; returns `true` if the run has ended with that.
     ///
     /// # Panics
     ///
     /// Panics outside a Tokio runtime with its time enabled.
-    pub(crate) fn drive(&mut self) -> impl Future<Output = ()> {
-        let watching = self.watching.as_ref();
-        let span = watching.map_or_else(Span::none, |watching| watching.span().clone());
-        self.go_through().instrument(span)
+    pub(crate) fn begin_run(&mut self) -> bool {
+        self.span().in_scope(|| {
+            if let Some(watching) = &mut self.watching {
+                watching.begin(self.state.input.as_object());
+            }
+            self.resume();
+            self.note_limit();
+            self.start_at(self.now);
+            let has_ended = !self.goes_on();
+            if has_ended {
+                self.end_run();
+            }
+            has_ended
+        })
     }
 
-    async fn go_through(&mut self) {
-        if let Some(watching) = &mut self.watching {
-            watching.begin(self.state.input.as_object());
+    /// Runs until all steps are finished: by their own end, by the deadline of
+    /// the scope, or because the plan stopped. Or until nothing goes on but
+    /// questions, which then stand in its state.
+    ///
+    /// In a box, so that the future of a run that has ended when it began needs no room
+    /// for this.
+    pub(crate) fn wait_until_end(mut self) -> BoxFuture<'p, Self>
+    where
+        C: 'p,
+    {
+        let span = self.span();
+        let ended = async move {
+            self.wait().await;
+            self.end_run();
+            self
+        };
+        ended.instrument(span).boxed()
+    }
+
+    /// Runs until the end, in the future of the caller.
+    #[cfg(test)]
+    pub(crate) async fn drive(&mut self) {
+        if !self.begin_run() {
+            let span = self.span();
+            self.wait().instrument(span).await;
+            self.end_run();
         }
-        self.resume();
-        self.note_limit();
-        self.start_at(self.now);
-        if self.goes_on() {
-            // In a box of its own: a run of which nothing waits needs no room for it.
-            Box::pin(self.wait()).await;
-        }
+    }
+
+    fn span(&self) -> Span {
+        self.watching.as_ref().map_or_else(Span::none, |watching| watching.span().clone())
+    }
+
+    /// Ends the run, or puts it away until its questions are answered.
+    fn end_run(&mut self) {
         // What never lets go leaves the timer no chance, but it leaves time: if there
         // is something to do and nothing has ended the run, its time has.
         let is_late = !self.calls.is_empty()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mcp_composite::{
     composite::{
         BRANCH, Composite, CompositeLayer, CompositeTool, LABEL, Labels, Limits, Order, Step,
-        Strategy, Success, TOOL, TRACE, Target,
+        Strategy, Success, TOOL, TRACE, Target, Trace,
     },
     message::{Reply, Request},
 };
@@ -26,7 +26,9 @@ fn all<const N: usize>(tools: [&str; N]) -> CompositeTool {
     CompositeTool::fan_out("all", "Everything", tools)
 }
 
-async fn run(stack: &Stack, request: Request) -> CallToolResult {
+/// Calls a composite, and asks for the trace.
+async fn run(stack: &Stack, mut request: Request) -> CallToolResult {
+    request.context_mut().meta_mut().insert(TRACE.to_owned(), true.into());
     let reply = stack.clone().oneshot(request).await.expect("an answer");
     reply.tool_result().unwrap_or_else(|| panic!("{:?}", reply.error())).clone()
 }
@@ -338,9 +340,39 @@ async fn without_the_report_there_is_no_structured_content_and_no_schema() {
     let list = stack.clone().oneshot(Request::list_tools()).await.unwrap();
 
     assert_eq!(list.tools().unwrap().tools.last().unwrap().output_schema, None);
-    let result = run_all(&stack).await;
-    assert_eq!((texts(&result), result.structured_content.clone()), (vec!["a:", "1"], None));
+    let reply = stack.oneshot(call("all", json!({}))).await.unwrap();
+    let result = reply.tool_result().unwrap();
+    assert_eq!((texts(result), result.structured_content.clone()), (vec!["a:", "1"], None));
     assert_eq!(result.meta, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn trace_is_there_on_request_or_always_or_if_the_run_failed() {
+    let server = Server::new().says("a", "1").fails("bad", "no");
+    let traced = |trace, tools: [&str; 2], report| {
+        let composite = CompositeTool::fan_out("all", "All", tools).report(report).trace(trace);
+        let stack = stack(&server, [composite]);
+        async move |asked: Option<Value>| {
+            let mut request = call("all", json!({}));
+            if let Some(asked) = asked {
+                request.context_mut().meta_mut().insert(TRACE.to_owned(), asked);
+            }
+            let reply = stack.clone().oneshot(request).await.unwrap();
+            let result = reply.tool_result().unwrap().clone();
+            result.meta.and_then(|meta| Some(meta.0.get(TRACE)?.as_array()?.len()))
+        }
+    };
+    let (sound, broken) = (["a", "a"], ["a", "bad"]);
+    for report in [true, false] {
+        let on_request = traced(Trace::OnRequest, sound, report);
+        assert_eq!(on_request(None).await, None);
+        assert_eq!(on_request(Some(json!(false))).await, None);
+        assert_eq!(on_request(Some(json!(true))).await, Some(2));
+        assert_eq!(traced(Trace::Always, sound, report)(None).await, Some(2));
+        let failed = traced(Trace::OnRequest, broken, report);
+        assert_eq!(failed(None).await, report.then_some(2));
+        assert_eq!(failed(Some(json!(true))).await, Some(2));
+    }
 }
 
 #[tokio::test(start_paused = true)]

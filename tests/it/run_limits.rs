@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use mcp_composite::{
     composite::{
         BRANCH, CompositeLayer, CompositeTool, LIMIT, Limits, OnError, OnLimit, Output,
-        OutputProperty, OutputType, Retry, Step, Strategy, Success, TRACE, Target,
+        OutputProperty, OutputType, Retry, Step, Strategy, Success, TRACE, Target, Trace,
     },
     message::ToolAnswer,
     state::SignedState,
@@ -30,6 +30,7 @@ fn server() -> Server {
 /// What the last of these gives, run with these tools.
 async fn run_all(composites: Vec<CompositeTool>, server: &Server) -> CallToolResult {
     let called = composites.last().unwrap().name().to_owned();
+    let composites = composites.into_iter().map(|composite| composite.trace(Trace::Always));
     let service = CompositeLayer::new(composites).unwrap().layer(server.clone());
     testing::call(&service, &called, json!({})).await
 }
@@ -241,6 +242,7 @@ fn promising() -> Server {
 /// Whether a result is what the tool of this name is listed with.
 async fn is_as_listed(composites: Vec<CompositeTool>, server: &Server) -> CallToolResult {
     let called = composites.last().unwrap().name().to_owned();
+    let composites = composites.into_iter().map(|composite| composite.trace(Trace::Always));
     let service = CompositeLayer::new(composites).unwrap().layer(server.clone());
     let tools = testing::listed(&service).await;
     let tool = tools.into_iter().find(|tool| *tool.name == *called).unwrap();
@@ -556,7 +558,7 @@ async fn a_limit_asks_nobody_anything_more() {
         Step::new("b", "b").depends_on(["a"]),
     ];
     let composite = CompositeTool::workflow("look", "Looks", steps).max_calls(1);
-    let answer = replica(&[composite], &server)(None).await;
+    let answer = replica(&[composite.trace(Trace::Always)], &server)(None).await;
     let ToolAnswer::Result(result) = answer else { panic!("{answer:?}") };
     assert_eq!(statuses(&result), ["cancelled", "completed", "skipped"]);
     assert_eq!(result.structured_content, Some(json!({ "name": "a" })));
@@ -571,7 +573,8 @@ async fn a_loop_of_which_an_element_waits_gives_the_others_at_a_limit() {
     let each = Step::for_each("each", json!([0, 1, 2, 3]), "mostly");
     let each = each.arguments(json!({ "n": "$item" })).max_parallel(2);
     let composite = CompositeTool::pipeline("look", "Looks", [each, Step::new("a", "a")]);
-    let answer = replica(&[composite.max_calls(3)], &server)(None).await;
+    let composite = composite.max_calls(3).trace(Trace::Always);
+    let answer = replica(&[composite], &server)(None).await;
     let ToolAnswer::Result(result) = answer else { panic!("{answer:?}") };
     assert_eq!(
         (result.is_error, statuses(&result)),

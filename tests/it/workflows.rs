@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
 use mcp_composite::{
     composite::{STEPS, TRACE},
     config::Config,
+    message::Request,
     testing::{self, Answer, Person, Server},
 };
 use rmcp::model::{
@@ -18,7 +19,7 @@ use rmcp::model::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower::Layer;
+use tower::{Layer, ServiceExt};
 
 #[derive(Debug, Deserialize)]
 struct Case {
@@ -259,7 +260,11 @@ impl Exchange {
             server.tool_as(tool.described(), ScriptedAnswer::in_turn(answers))
         });
         let layer = config.stack_layer();
-        let service = layer.layer(server.clone());
+        // Cases compare the trace, which only a request that asks for it gets.
+        let service = layer.layer(server.clone()).map_request(|mut request: Request| {
+            request.context_mut().meta_mut().insert(TRACE.to_owned(), true.into());
+            request
+        });
         let start = Instant::now();
 
         if expect.mistakes.is_some() {

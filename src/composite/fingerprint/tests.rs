@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use rmcp::model::{JsonObject, ToolAnnotations};
 
 use super::*;
-use crate::composite::{Labels, OnLimit, OutputType, StepKind, compile::Program};
+use crate::composite::{Labels, OnLimit, OutputType, StepKind, Trace, compile::Program};
 
 /// Has something of everything.
 fn whole() -> CompositeTool {
@@ -69,7 +69,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A field, and another value of it.
 type Change = (&'static str, fn(&mut CompositeTool));
 
-const CHANGES: [Change; 82] = [
+const CHANGES: [Change; 84] = [
     ("name", |tool| tool.name = "other".into()),
     ("input_schema", |tool| tool.input_schema = Some(JsonObject::new())),
     ("timeout", |tool| tool.timeout = Some(SECOND)),
@@ -91,6 +91,8 @@ const CHANGES: [Change; 82] = [
     ("report", |tool| tool.report = Some(false)),
     ("labels text", |tool| tool.labels = Some(Labels::Text)),
     ("labels meta", |tool| tool.labels = Some(Labels::Meta)),
+    ("trace on request", |tool| tool.trace = Some(Trace::OnRequest)),
+    ("trace always", |tool| tool.trace = Some(Trace::Always)),
     ("max_parallel", |tool| tool.max_parallel = Some(1)),
     ("no targets", |tool| tool.targets = None),
     ("another target", |tool| tool.targets.as_mut().unwrap().push(Target::new("tool"))),

@@ -69,10 +69,8 @@ impl Shop {
     async fn run(&self, composites: Vec<CompositeTool>) -> CallToolResult {
         let called = composites.last().unwrap().name().to_owned();
         let service = CompositeLayer::new(composites).unwrap().layer(self.clone());
-        let request = Request::new(
-            CallToolRequest::new(CallToolRequestParams::new(called)),
-            Context::default(),
-        );
+        let mut request = Request::call_tool(called);
+        request.context_mut().meta_mut().insert(TRACE.to_owned(), true.into());
         service.oneshot(request).await.unwrap().tool_result().unwrap().clone()
     }
 

@@ -65,7 +65,7 @@ impl<'p, C: Caller> Run<'p, C> {
         arguments: JsonObject,
         now: Instant,
     ) -> Result<(), StepError> {
-        if self.plan.direct.contains(id.step)
+        if self.plan.is_direct(id.step)
             && self.watching.is_none()
             && self.branches.polls_here(&site.hint)
             && !self.caller.is_nested(site.site)

@@ -162,7 +162,7 @@ impl<C: Caller> Run<'_, C> {
         self.state.asked.clear();
         let why = self.why_ended();
         for step in mem::take(&mut self.waiting) {
-            let skipped = Outcome { error: why.clone(), ..Outcome::skipped() };
+            let skipped = Outcome { error: why.clone().map(Box::new), ..Outcome::skipped() };
             self.note(step, Box::new(skipped));
         }
     }
@@ -179,7 +179,7 @@ impl<C: Caller> Run<'_, C> {
             self.state.timed_out = true;
             outcome.status = Status::TimedOut;
             let late = "the time of the run was over before it ended";
-            outcome.error = Some(StepError::new(ErrorKind::Timeout, late));
+            outcome.error = Some(Box::new(StepError::new(ErrorKind::Timeout, late)));
         }
     }
 }

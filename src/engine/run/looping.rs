@@ -54,7 +54,7 @@ impl<'p, C: Caller> Run<'p, C> {
             let each = self.loops.swap_remove(place);
             if each.is_skipped() {
                 self.state.skipped_elements.retain(|element| element.step != step);
-                let skipped = Outcome { error: self.why_ended(), ..Outcome::skipped() };
+                let skipped = Outcome { error: self.why_ended().map(Box::new), ..Outcome::skipped() };
                 return self.finish(step, Box::new(skipped));
             }
             let times = Times { run: self.begun, step: each.since };
@@ -100,7 +100,7 @@ impl<'p, C: Caller> Run<'p, C> {
         let in_vain: u32 = given_up.map(|asked| asked.attempts).sum();
         let attempts = each.attempts + outcome.attempts + in_vain + self.drop_calls(id.step);
         let times = Times { run: self.begun, step: each.since };
-        let error = outcome.error.clone();
+        let error = outcome.error.as_deref().cloned();
         let error = error.map(|error| error.at(&format!("element {}", id.element)));
         let ended = times.ended(outcome.status, error, Instant::now());
         each.end(id.element, outcome);

@@ -3,6 +3,7 @@ mod attempts;
 mod branches;
 mod deadlines;
 mod fan_outs;
+mod first_polls;
 mod graphs;
 mod loops;
 mod outputs;

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and what it must have done.
 ///
 /// The values are such that a key that is read but not used is noticed.
-const KEYS: [(&str, &str, &str, &str); 194] = [
+const KEYS: [(&str, &str, &str, &str); 195] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -129,6 +129,7 @@ const KEYS: [(&str, &str, &str, &str); 194] = [
     ("composite_tools", "order", "\"completion\"", "order: Some(Completion)"),
     ("composite_tools", "report", "false", "report: Some(false)"),
     ("composite_tools", "labels", "\"meta\"", "labels: Some(Meta)"),
+    ("composite_tools", "trace", "\"always\"", "trace: Some(Always)"),
     ("composite_tools", "max_parallel", "1", "max_parallel: Some(1)"),
     (
         "composite_tools",

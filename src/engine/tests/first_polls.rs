@@ -1,0 +1,293 @@
+//! Branches that are polled once when they begin, on one thread and on several.
+
+use std::{
+    future::poll_fn,
+    task::Poll,
+    thread,
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::yield_now,
+    time::Instant,
+};
+
+use super::{super::limits::RunLimits, *};
+
+/// A runtime of one thread, and one of two.
+fn runtimes() -> [Runtime; 2] {
+    [
+        Builder::new_current_thread().enable_time().build().unwrap(),
+        Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap(),
+    ]
+}
+
+/// Runs a fan-out over these tools on both runtimes, and passes how it ended to `check`.
+fn each<F, R>(tools: &[&str], scope: impl Fn() -> Scope, caller: F, check: impl Fn(RunState))
+where
+    F: Fn(Call) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<CallToolResult, StepError>> + Send + 'static,
+{
+    for runtime in runtimes() {
+        let plan = fan_out(tools);
+        let caller = caller.clone();
+        let steps = tools.len();
+        check(runtime.block_on(async {
+            let scope = scope();
+            run(&plan, RunState::new(json!({}), steps), &scope, caller).await
+        }));
+    }
+}
+
+fn fan_out(tools: &[&str]) -> Plan {
+    let steps = tools.iter().enumerate().map(|(at, tool)| {
+        let timeout = if *tool == "late" { 0.01 } else { 300.0 };
+        json!({ "id": format!("s{at}"), "tool": tool, "continue": true, "timeout": timeout })
+    });
+    plan(&steps.collect(), tools.len(), Answer::Outcomes)
+}
+
+fn done() -> Result<CallToolResult, StepError> {
+    Ok(CallToolResult::success(Vec::new()))
+}
+
+#[test]
+fn branch_that_panics_at_its_first_poll_fails_alone() {
+    let caller = async |call: Call| {
+        assert!(&*call.tool != "panics", "secret");
+        done()
+    };
+    let caller = move |call: Call| caller(call).boxed();
+    each(&["a", "panics", "b"], || scope(600), caller, |state| {
+        let expected = [Status::Completed, Status::Failed, Status::Completed];
+        assert_eq!(statuses(&state), expected);
+        assert_eq!(error(&state, 1).kind, ErrorKind::Panic);
+        assert!(!format!("{state:?}").contains("secret"));
+    });
+}
+
+#[test]
+fn call_that_panics_before_it_is_polled_fails_alone() {
+    let caller = |call: Call| {
+        assert!(&*call.tool != "panics", "secret");
+        async { done() }
+    };
+    each(&["panics", "a"], || scope(600), caller, |state| {
+        assert_eq!(statuses(&state), [Status::Failed, Status::Completed]);
+    });
+}
+
+#[test]
+fn branch_that_panics_after_it_waited_fails_alone() {
+    let caller = async |call: Call| {
+        yield_now().await;
+        assert!(&*call.tool != "panics", "secret");
+        done()
+    };
+    let caller = move |call: Call| caller(call).boxed();
+    for tools in [&["panics"][..], &["a", "panics", "b"]] {
+        each(tools, || scope(600), caller, |state| {
+            for (step, tool) in tools.iter().enumerate() {
+                let failed = outcome(&state, step).status == Status::Failed;
+                assert_eq!(failed, *tool == "panics", "{state:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn branch_that_blocks_its_thread_loses_no_other() {
+    let caller = async |call: Call| {
+        if &*call.tool == "blocks" {
+            thread::sleep(Duration::from_millis(5));
+        } else {
+            sleep(Duration::from_millis(1)).await;
+        }
+        done()
+    };
+    let caller = move |call: Call| caller(call).boxed();
+    each(&["a", "blocks", "b", "blocks", "c"], || scope(600), caller, |state| {
+        assert_eq!(statuses(&state), [Status::Completed; 5]);
+    });
+}
+
+#[test]
+fn branches_beside_one_that_blocks_end_before_it_on_threads() {
+    let plan = fan_out(&["blocks", "a", "b", "c"]);
+    let caller = async |call: Call| {
+        if &*call.tool == "blocks" {
+            thread::sleep(Duration::from_millis(100));
+        }
+        done()
+    };
+    let [_, threads] = runtimes();
+    threads.block_on(async {
+        // The first run finds out which tool takes long.
+        for expected in [0, 3] {
+            let state = run(&plan, RunState::new(json!({}), 4), &scope(600), caller).await;
+            assert_eq!(state.finished[expected], 0, "{:?}", state.finished);
+        }
+    });
+}
+
+#[test]
+fn branch_that_wakes_itself_completes() {
+    let caller = |_: Call| {
+        let mut left = 3;
+        poll_fn(move |cx| {
+            if left == 0 {
+                return Poll::Ready(done());
+            }
+            left -= 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+    };
+    for tools in [&["a"][..], &["a", "b", "c"]] {
+        each(tools, || scope(600), caller, |state| {
+            assert!(statuses(&state).iter().all(|status| *status == Status::Completed));
+        });
+    }
+}
+
+#[test]
+fn branch_that_ends_at_its_first_poll_after_its_deadline_has_ended() {
+    let caller = async |call: Call| {
+        if &*call.tool == "late" {
+            thread::sleep(Duration::from_millis(30));
+        }
+        done()
+    };
+    let caller = move |call: Call| caller(call).boxed();
+    each(&["late", "a"], || scope(600), caller, |state| {
+        assert_eq!(statuses(&state), [Status::Completed; 2]);
+    });
+}
+
+#[test]
+fn branch_that_waits_past_its_deadline_times_out_beside_others_that_compute() {
+    let caller = async |call: Call| match &*call.tool {
+        "late" => std::future::pending().await,
+        _ => {
+            thread::sleep(Duration::from_millis(20));
+            done()
+        }
+    };
+    let caller = move |call: Call| caller(call).boxed();
+    each(&["late", "a", "b", "c"], || scope(600), caller, |state| {
+        let [late, rest @ ..] = &*statuses(&state) else { panic!("{state:?}") };
+        assert_eq!((*late, rest), (Status::TimedOut, &[Status::Completed; 3][..]));
+        // On one thread it is found between the others, not after them.
+        assert!(outcome(&state, 0).duration_ms < 50, "{state:?}");
+    });
+}
+
+#[test]
+fn branch_after_the_deadline_of_the_run_is_not_called() {
+    let caller = async |_: Call| {
+        thread::sleep(Duration::from_millis(60));
+        done()
+    };
+    let [one, _] = runtimes();
+    let plan = fan_out(&["a", "b", "c"]);
+    let state = one.block_on(async {
+        let scope = Scope::new(Limits::default(), Duration::from_millis(50));
+        run(&plan, RunState::new(json!({}), 3), &scope, caller).await
+    });
+    assert_eq!(statuses(&state)[0], Status::Completed);
+    assert!(state.timed_out);
+    assert_eq!(outcome(&state, 2).attempts, 0);
+}
+
+#[test]
+fn run_that_is_dropped_between_two_branches_calls_no_other() {
+    let called = Arc::new(Mutex::new(Vec::new()));
+    let seen = called.clone();
+    let caller = move |call: Call| {
+        seen.lock().unwrap().push(call.tool.to_string());
+        async {
+            thread::sleep(Duration::from_millis(1));
+            done()
+        }
+    };
+    let plan = fan_out(&["a", "b"]);
+    let (context, [one, _]) = (Context::default(), runtimes());
+    one.block_on(async {
+        let scope = scope(600);
+        let mut run = Run::new(&plan, RunState::new(json!({}), 2), &context, &scope, caller);
+        // A branch that took long lets other tasks run before the next.
+        assert_eq!(run.drive().now_or_never(), None);
+    });
+    assert_eq!(*called.lock().unwrap(), ["a"]);
+}
+
+#[test]
+fn limit_reached_between_two_branches_skips_the_rest() {
+    let scope = || {
+        let limits = RunLimits { max_calls: Some(2), ..RunLimits::default() };
+        scope(600).of_run(&"test".into(), limits, &Context::default(), None)
+    };
+    each(&["a", "b", "c", "d"], scope, |_: Call| async { done() }, |state| {
+        let (ended, skipped) = (Status::Completed, Status::Skipped);
+        assert_eq!(statuses(&state), [ended, ended, skipped, skipped]);
+        assert_eq!(state.limit(), Some("max_calls"));
+    });
+}
+
+#[test]
+fn calls_beyond_the_limit_of_all_runs_fail_alone() {
+    let scope = || Scope::new(Limits::default().max_calls(1), Duration::from_secs(600));
+    each(&["a", "b"], scope, |_: Call| async { done() }, |state| {
+        assert_eq!(statuses(&state), [Status::Completed, Status::Failed]);
+        assert_eq!(outcome(&state, 1).attempts, 0);
+    });
+}
+
+#[test]
+fn branches_finish_in_the_order_of_their_ends() {
+    let caller = async |call: Call| {
+        if let Ok(milliseconds) = call.tool.parse() {
+            sleep(Duration::from_millis(milliseconds)).await;
+        }
+        done()
+    };
+    let caller = move |call: Call| caller(call).boxed();
+    each(&["60", "at once", "20", "at once"], || scope(600), caller, |state| {
+        // On a busy machine, a first poll can take so long that the rest run as tasks.
+        let mut finished = state.finished;
+        finished[..2].sort_unstable();
+        assert_eq!(finished, [1, 3, 2, 0]);
+    });
+}
+
+#[test]
+fn half_of_many_branches_wait() {
+    let caller = async |call: Call| {
+        if call.site % 2 == 1 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        done()
+    };
+    let caller = move |call: Call| caller(call).boxed();
+    each(&["a"; 64], || scope(600), caller, |state| {
+        assert_eq!(statuses(&state), [Status::Completed; 64]);
+        let mut finished = state.finished;
+        finished.sort_unstable();
+        assert!(finished.into_iter().eq(0..64));
+    });
+}
+
+#[test]
+fn branches_that_wait_take_as_long_as_the_slowest() {
+    let begun = Instant::now();
+    let caller = |_: Call| async {
+        sleep(Duration::from_millis(50)).await;
+        done()
+    };
+    each(&["a"; 8], || scope(600), caller, |state| {
+        assert_eq!(statuses(&state), [Status::Completed; 8]);
+    });
+    assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+}
