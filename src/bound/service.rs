@@ -19,7 +19,9 @@ use super::{
     shorten::shorten,
 };
 use crate::{
-    catalog::{AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, list_all},
+    catalog::{
+        AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, list_all,
+    },
     input_schema::InputSchema,
     message::{Reply, Request},
     room::Room,

@@ -204,6 +204,11 @@ where
         let (catalog, context) = self.listing.catalogs().of(request.context());
         let known = match known(&catalog, composite, rule) {
             AtHand::Known(known) => Ok(known),
+            AtHand::Stale(known) => {
+                let (rule, inner) = (rule.clone(), S::clone(&inner));
+                catalog.refresh(|| crate::intercept::load(rule, inner, context));
+                Ok(known)
+            }
             // In a box of its own, since it is rare and large.
             at_hand => {
                 let (rule, inner) = (rule.clone(), S::clone(&inner));
@@ -265,9 +270,7 @@ where
             Some(known)
         }
         AtHand::Failed(_) => None,
-        AtHand::Unknown => {
-            catalog.wait(Needs::Tool(&name), can_run(composite), load).await.ok()
-        }
+        AtHand::Unknown => catalog.wait(Needs::Tool(&name), can_run(composite), load).await.ok(),
     }
 }
 

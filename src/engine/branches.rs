@@ -126,7 +126,11 @@ impl<T: Send + 'static> Branches<T> {
     }
 
     /// Continues a branch that was polled once, and waits.
-    pub(super) fn resume(&mut self, id: BranchId, branch: impl Future<Output = T> + Send + 'static) {
+    pub(super) fn resume(
+        &mut self,
+        id: BranchId,
+        branch: impl Future<Output = T> + Send + 'static,
+    ) {
         if self.place == Place::Here {
             self.here.push_back((id, caught(branch)));
         } else {

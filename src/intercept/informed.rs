@@ -20,7 +20,9 @@ use super::{
     intercepted::{Awaiting, ResponseFuture as InterceptedFuture},
 };
 use crate::{
-    catalog::{self, AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, VaryBy},
+    catalog::{
+        self, AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, VaryBy,
+    },
     changes::Epoch,
     message::{Context as RequestContext, Reply, Request},
 };

@@ -83,7 +83,11 @@ fn allocations(runtime: &Runtime, targets: usize, context: &Context) -> u64 {
 
 #[test]
 fn who_cannot_be_asked_pays_nothing_for_those_who_can() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let _runtime = runtime.enter();
     let (unknown, _alive) = older(None);
     let (cannot, _alive) = older(Some(ClientCapabilities::default()));
@@ -96,7 +100,11 @@ fn who_cannot_be_asked_pays_nothing_for_those_who_can() {
 
 #[test]
 fn who_can_be_asked_pays_for_what_each_target_is_told_of_that() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let _runtime = runtime.enter();
     let (older, _alive) = older(Some(can_ask()));
     let cost = |targets, context: &Context| allocations(&runtime, targets, context);

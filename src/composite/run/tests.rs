@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     future::{Ready, ready},
+    mem,
     sync::{Arc, Mutex},
     task,
     time::Duration,
@@ -198,4 +199,81 @@ async fn another_budget_fails_only_what_it_refuses() {
     let expected = json!({ "kind": "limit", "message": "the budget `daily` is used up; try again in 9 s",
         "code": -32000, "data": { "budget": "daily", "retryAfterMs": 9000 } });
     assert_eq!(*error, expected);
+}
+
+/// A service whose clones must be ready before each call, and of which one that has failed
+/// must not be asked again.
+struct Strict {
+    is_ready: bool,
+    has_failed: bool,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { is_ready: false, has_failed: false }
+    }
+}
+
+impl Service<Request> for Strict {
+    type Response = Reply;
+    type Error = BoxError;
+    type Future = Ready<Result<Reply, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), BoxError>> {
+        assert!(!self.has_failed, "it has failed");
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        assert!(mem::take(&mut self.is_ready), "it is not ready");
+        let Some(call) = request.tool_call() else {
+            let tools = ["works", "fails"].map(|name| Tool::new(name, "", JsonObject::new()));
+            return ready(Ok(ListToolsResult::with_all_items(tools.to_vec()).into()));
+        };
+        self.has_failed = call.name == "fails";
+        ready(match self.has_failed {
+            true => Err("gone".into()),
+            false => Ok(CallToolResult::success(vec![ContentBlock::text("ok")]).into()),
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_is_ready_before_each_call_and_not_asked_after_it_failed() {
+    let tools = ["works", "works", "fails", "works", "fails", "fails", "works"];
+    let targets = tools
+        .iter()
+        .enumerate()
+        .map(|(at, tool)| crate::composite::Target::new(*tool).id(format!("{tool}_{at}")));
+    let all = CompositeTool::fan_out("all", "All", targets);
+    let strict = Strict { is_ready: false, has_failed: false };
+    let service = CompositeLayer::new([all]).unwrap().layer(strict);
+    let mut request = Request::call_tool("all");
+    request.context_mut().meta_mut().insert(TRACE.to_owned(), true.into());
+    let reply = service.oneshot(request).await.unwrap();
+    let result = reply.tool_result().unwrap();
+    let expected = tools.map(|tool| if tool == "works" { "completed" } else { "failed" });
+    assert_eq!(statuses(result), expected);
+    let trace = &result.meta.as_ref().unwrap()[TRACE];
+    assert_eq!(trace[2]["error"]["message"], "the tool's server could not answer");
+}
+
+#[test]
+fn nested_fan_outs_complete_on_one_thread_and_on_several() {
+    use tokio::runtime::Builder;
+
+    let runtimes = [Builder::new_current_thread(), Builder::new_multi_thread()];
+    for mut builder in runtimes {
+        let runtime = builder.enable_time().build().unwrap();
+        let result = runtime.block_on(async {
+            let inner = CompositeTool::fan_out("inner", "Buys", ["1", "2"]);
+            let outer = CompositeTool::fan_out("outer", "Buys", ["1", "inner", "2"]);
+            Shop::default().run(vec![inner, outer]).await
+        });
+        let branches = &result.structured_content.as_ref().unwrap()["branches"];
+        let texts = &branches["inner"]["output"]["branches"];
+        assert_eq!((&texts["1"]["output"], &texts["2"]["output"]), (&json!("1"), &json!("2")));
+        assert_eq!(statuses(&result), ["completed"; 3]);
+    }
 }

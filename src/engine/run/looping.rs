@@ -54,7 +54,8 @@ impl<'p, C: Caller> Run<'p, C> {
             let each = self.loops.swap_remove(place);
             if each.is_skipped() {
                 self.state.skipped_elements.retain(|element| element.step != step);
-                let skipped = Outcome { error: self.why_ended().map(Box::new), ..Outcome::skipped() };
+                let skipped =
+                    Outcome { error: self.why_ended().map(Box::new), ..Outcome::skipped() };
                 return self.finish(step, Box::new(skipped));
             }
             let times = Times { run: self.begun, step: each.since };

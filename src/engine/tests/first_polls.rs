@@ -1,11 +1,6 @@
 //! Branches that are polled once when they begin, on one thread and on several.
 
-use std::{
-    future::poll_fn,
-    task::Poll,
-    thread,
-    time::Duration,
-};
+use std::{future::poll_fn, task::Poll, thread, time::Duration};
 
 use futures::FutureExt;
 use tokio::{
@@ -60,12 +55,17 @@ fn branch_that_panics_at_its_first_poll_fails_alone() {
         done()
     };
     let caller = move |call: Call| caller(call).boxed();
-    each(&["a", "panics", "b"], || scope(600), caller, |state| {
-        let expected = [Status::Completed, Status::Failed, Status::Completed];
-        assert_eq!(statuses(&state), expected);
-        assert_eq!(error(&state, 1).kind, ErrorKind::Panic);
-        assert!(!format!("{state:?}").contains("secret"));
-    });
+    each(
+        &["a", "panics", "b"],
+        || scope(600),
+        caller,
+        |state| {
+            let expected = [Status::Completed, Status::Failed, Status::Completed];
+            assert_eq!(statuses(&state), expected);
+            assert_eq!(error(&state, 1).kind, ErrorKind::Panic);
+            assert!(!format!("{state:?}").contains("secret"));
+        },
+    );
 }
 
 #[test]
@@ -74,9 +74,14 @@ fn call_that_panics_before_it_is_polled_fails_alone() {
         assert!(&*call.tool != "panics", "secret");
         async { done() }
     };
-    each(&["panics", "a"], || scope(600), caller, |state| {
-        assert_eq!(statuses(&state), [Status::Failed, Status::Completed]);
-    });
+    each(
+        &["panics", "a"],
+        || scope(600),
+        caller,
+        |state| {
+            assert_eq!(statuses(&state), [Status::Failed, Status::Completed]);
+        },
+    );
 }
 
 #[test]
@@ -88,12 +93,17 @@ fn branch_that_panics_after_it_waited_fails_alone() {
     };
     let caller = move |call: Call| caller(call).boxed();
     for tools in [&["panics"][..], &["a", "panics", "b"]] {
-        each(tools, || scope(600), caller, |state| {
-            for (step, tool) in tools.iter().enumerate() {
-                let failed = outcome(&state, step).status == Status::Failed;
-                assert_eq!(failed, *tool == "panics", "{state:?}");
-            }
-        });
+        each(
+            tools,
+            || scope(600),
+            caller,
+            |state| {
+                for (step, tool) in tools.iter().enumerate() {
+                    let failed = outcome(&state, step).status == Status::Failed;
+                    assert_eq!(failed, *tool == "panics", "{state:?}");
+                }
+            },
+        );
     }
 }
 
@@ -108,9 +118,14 @@ fn branch_that_blocks_its_thread_loses_no_other() {
         done()
     };
     let caller = move |call: Call| caller(call).boxed();
-    each(&["a", "blocks", "b", "blocks", "c"], || scope(600), caller, |state| {
-        assert_eq!(statuses(&state), [Status::Completed; 5]);
-    });
+    each(
+        &["a", "blocks", "b", "blocks", "c"],
+        || scope(600),
+        caller,
+        |state| {
+            assert_eq!(statuses(&state), [Status::Completed; 5]);
+        },
+    );
 }
 
 #[test]
@@ -146,9 +161,14 @@ fn branch_that_wakes_itself_completes() {
         })
     };
     for tools in [&["a"][..], &["a", "b", "c"]] {
-        each(tools, || scope(600), caller, |state| {
-            assert!(statuses(&state).iter().all(|status| *status == Status::Completed));
-        });
+        each(
+            tools,
+            || scope(600),
+            caller,
+            |state| {
+                assert!(statuses(&state).iter().all(|status| *status == Status::Completed));
+            },
+        );
     }
 }
 
@@ -161,9 +181,14 @@ fn branch_that_ends_at_its_first_poll_after_its_deadline_has_ended() {
         done()
     };
     let caller = move |call: Call| caller(call).boxed();
-    each(&["late", "a"], || scope(600), caller, |state| {
-        assert_eq!(statuses(&state), [Status::Completed; 2]);
-    });
+    each(
+        &["late", "a"],
+        || scope(600),
+        caller,
+        |state| {
+            assert_eq!(statuses(&state), [Status::Completed; 2]);
+        },
+    );
 }
 
 #[test]
@@ -176,12 +201,17 @@ fn branch_that_waits_past_its_deadline_times_out_beside_others_that_compute() {
         }
     };
     let caller = move |call: Call| caller(call).boxed();
-    each(&["late", "a", "b", "c"], || scope(600), caller, |state| {
-        let [late, rest @ ..] = &*statuses(&state) else { panic!("{state:?}") };
-        assert_eq!((*late, rest), (Status::TimedOut, &[Status::Completed; 3][..]));
-        // On one thread it is found between the others, not after them.
-        assert!(outcome(&state, 0).duration_ms < 50, "{state:?}");
-    });
+    each(
+        &["late", "a", "b", "c"],
+        || scope(600),
+        caller,
+        |state| {
+            let [late, rest @ ..] = &*statuses(&state) else { panic!("{state:?}") };
+            assert_eq!((*late, rest), (Status::TimedOut, &[Status::Completed; 3][..]));
+            // On one thread it is found between the others, not after them.
+            assert!(outcome(&state, 0).duration_ms < 50, "{state:?}");
+        },
+    );
 }
 
 #[test]
@@ -229,20 +259,30 @@ fn limit_reached_between_two_branches_skips_the_rest() {
         let limits = RunLimits { max_calls: Some(2), ..RunLimits::default() };
         scope(600).of_run(&"test".into(), limits, &Context::default(), None)
     };
-    each(&["a", "b", "c", "d"], scope, |_: Call| async { done() }, |state| {
-        let (ended, skipped) = (Status::Completed, Status::Skipped);
-        assert_eq!(statuses(&state), [ended, ended, skipped, skipped]);
-        assert_eq!(state.limit(), Some("max_calls"));
-    });
+    each(
+        &["a", "b", "c", "d"],
+        scope,
+        |_: Call| async { done() },
+        |state| {
+            let (ended, skipped) = (Status::Completed, Status::Skipped);
+            assert_eq!(statuses(&state), [ended, ended, skipped, skipped]);
+            assert_eq!(state.limit(), Some("max_calls"));
+        },
+    );
 }
 
 #[test]
 fn calls_beyond_the_limit_of_all_runs_fail_alone() {
     let scope = || Scope::new(Limits::default().max_calls(1), Duration::from_secs(600));
-    each(&["a", "b"], scope, |_: Call| async { done() }, |state| {
-        assert_eq!(statuses(&state), [Status::Completed, Status::Failed]);
-        assert_eq!(outcome(&state, 1).attempts, 0);
-    });
+    each(
+        &["a", "b"],
+        scope,
+        |_: Call| async { done() },
+        |state| {
+            assert_eq!(statuses(&state), [Status::Completed, Status::Failed]);
+            assert_eq!(outcome(&state, 1).attempts, 0);
+        },
+    );
 }
 
 #[test]
@@ -254,12 +294,17 @@ fn branches_finish_in_the_order_of_their_ends() {
         done()
     };
     let caller = move |call: Call| caller(call).boxed();
-    each(&["60", "at once", "20", "at once"], || scope(600), caller, |state| {
-        // On a busy machine, a first poll can take so long that the rest run as tasks.
-        let mut finished = state.finished;
-        finished[..2].sort_unstable();
-        assert_eq!(finished, [1, 3, 2, 0]);
-    });
+    each(
+        &["60", "at once", "20", "at once"],
+        || scope(600),
+        caller,
+        |state| {
+            // On a busy machine, a first poll can take so long that the rest run as tasks.
+            let mut finished = state.finished;
+            finished[..2].sort_unstable();
+            assert_eq!(finished, [1, 3, 2, 0]);
+        },
+    );
 }
 
 #[test]
@@ -271,12 +316,17 @@ fn half_of_many_branches_wait() {
         done()
     };
     let caller = move |call: Call| caller(call).boxed();
-    each(&["a"; 64], || scope(600), caller, |state| {
-        assert_eq!(statuses(&state), [Status::Completed; 64]);
-        let mut finished = state.finished;
-        finished.sort_unstable();
-        assert!(finished.into_iter().eq(0..64));
-    });
+    each(
+        &["a"; 64],
+        || scope(600),
+        caller,
+        |state| {
+            assert_eq!(statuses(&state), [Status::Completed; 64]);
+            let mut finished = state.finished;
+            finished.sort_unstable();
+            assert!(finished.into_iter().eq(0..64));
+        },
+    );
 }
 
 #[test]
@@ -286,8 +336,13 @@ fn branches_that_wait_take_as_long_as_the_slowest() {
         sleep(Duration::from_millis(50)).await;
         done()
     };
-    each(&["a"; 8], || scope(600), caller, |state| {
-        assert_eq!(statuses(&state), [Status::Completed; 8]);
-    });
+    each(
+        &["a"; 8],
+        || scope(600),
+        caller,
+        |state| {
+            assert_eq!(statuses(&state), [Status::Completed; 8]);
+        },
+    );
     assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
 }
