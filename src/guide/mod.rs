@@ -18,6 +18,7 @@
 //! | write a rule, a hook or a layer | [layers] |
 //! | know what a message means | [troubleshooting] |
 //! | know a default, or a limit | [limits] |
+//! | know what takes time | [performance] |
 //! | know what is promised to hold against whom | [security] |
 //! | read or change the crate | [architecture] |
 //! | move from mcp-proxy | [from_mcp_proxy] |
@@ -95,6 +96,11 @@ pub mod layers {}
 ///
 #[doc = include_str!("../docs/troubleshooting.md")]
 pub mod troubleshooting {}
+
+/// Where the time of a call goes, and when branches become tasks.
+///
+#[doc = include_str!("../docs/performance.md")]
+pub mod performance {}
 
 /// Every default and every limit, with what happens beyond it.
 ///
