@@ -3,7 +3,7 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: fmt-check lint test doc package features examples deny shared foreign conformance soak
+check: fmt-check lint test doc package features examples instructions deny shared foreign conformance soak
 
 # Check formatting.
 fmt-check:

@@ -234,7 +234,7 @@ where
     }
 }
 
-/// What a catalog knows of the tools of a composite.
+/// Looks up the tools of a composite in a catalog.
 fn known(catalog: &Catalog<Resolved>, composite: usize, rule: &Listing) -> AtHand<Resolved> {
     let needs = Needs::Tool(&rule.program.composites[composite].name);
     catalog.at_hand(needs, can_run(composite))
@@ -245,8 +245,7 @@ fn can_run(composite: usize) -> impl Fn(&Known<Resolved>) -> bool {
     move |known| known.derived().available(composite).is_some()
 }
 
-/// What a catalog knows of the tools of a composite, which are listed first if it cannot run
-/// with what was at hand.
+/// Lists the tools of a composite first, unless it can run with those that were at hand.
 async fn resolved<S>(
     at_hand: AtHand<Resolved>,
     catalog: Catalog<Resolved>,

@@ -31,8 +31,8 @@ use crate::{
     tasks::cancel_task,
 };
 
-/// How deep what a tool gives may be nested, and what is made of it. What composites put
-/// around it has more levels, and no reader of JSON takes more than 128 in all.
+/// How deep results of tools and outputs of runs may be nested. Composites add levels around
+/// them, and JSON parsers accept 128 in all.
 pub(super) const MAX_LEVELS: usize = 110;
 /// How many bytes the key of a tool's question may have.
 const MAX_KEY: usize = 256;
@@ -40,8 +40,8 @@ const MAX_KEY: usize = 256;
 pin_project! {
     /// A call of a tool: waits until the service is ready, calls it, and converts its reply.
     ///
-    /// A reply that is no result of a tool becomes an error whose text may be shown to a
-    /// client. Results are counted against the limits of the run.
+    /// Any other reply than the result of a tool becomes an error whose text may be shown to
+    /// clients. Results are counted against the limits of the run.
     pub(super) struct TargetCall<S>
     where
         S: Service<Request>,
@@ -71,8 +71,7 @@ pin_project! {
 // === impl TargetCall ===
 
 impl<S: Service<Request>> TargetCall<S> {
-    /// A call that waits until the service is ready; the tool may ask for what the client
-    /// is able to answer.
+    /// Creates a call. The tool may ask the client for input that fits its `abilities`.
     pub(super) const fn new(
         service: S,
         request: Request,

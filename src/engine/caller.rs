@@ -53,8 +53,8 @@ pub(crate) trait Caller: Send {
 
     /// Starts to call a tool and polls the call once.
     ///
-    /// Most calls of tools in the same process end here. What the call needs of the run is
-    /// cloned only for a call that waits.
+    /// Most calls of tools in the same process end here. The scope is cloned only for a call
+    /// that waits.
     fn call_here(&mut self, call: Call<&Scope>, cx: &mut TaskContext<'_>) -> FirstPoll {
         let Call { site, tool, arguments, context, scope, answered } = call;
         let scope = scope.clone();
@@ -67,10 +67,10 @@ pub(crate) trait Caller: Send {
     }
 }
 
-/// What the first poll of a call returned.
+/// The result of the first poll of a call.
 pub(crate) enum FirstPoll {
     Ended(Called),
-    /// The call waits for something; it must be polled again before it is woken.
+    /// The call waits. It has no waker yet, so it must be polled again.
     Waits(BoxFuture<'static, Called>),
 }
 
