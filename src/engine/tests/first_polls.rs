@@ -196,7 +196,7 @@ fn branch_that_waits_past_its_deadline_times_out_beside_others_that_compute() {
     let caller = async |call: Call| match &*call.tool {
         "late" => std::future::pending().await,
         _ => {
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(80));
             done()
         }
     };
@@ -209,7 +209,7 @@ fn branch_that_waits_past_its_deadline_times_out_beside_others_that_compute() {
             let [late, rest @ ..] = &*statuses(&state) else { panic!("{state:?}") };
             assert_eq!((*late, rest), (Status::TimedOut, &[Status::Completed; 3][..]));
             // On one thread it is found between the others, not after them.
-            assert!(outcome(&state, 0).duration_ms < 50, "{state:?}");
+            assert!(outcome(&state, 0).duration_ms < 200, "{state:?}");
         },
     );
 }
