@@ -97,6 +97,7 @@ fn ratio(ours: u64, peer: u64) -> f64 {
 fn count(case: &str) -> u64 {
     let bench = env::current_exe().expect("a bench knows its own path");
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(&directory).expect("a directory for profiles can be made");
     let profile = directory.join(format!("callgrind.{}", case.replace('/', ".")));
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--toggle-collect=*::profiled"])
