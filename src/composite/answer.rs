@@ -36,10 +36,10 @@ use crate::{
 /// for it.
 ///
 /// The result has a trace if the request has `true` under this key, if the composite is
-/// defined with [`Trace::Always`], or if the run fails and reports. A trace is an array, with an object for each branch or step in declared
-/// order: `step`, `status`, `started_ms` (after the run) and `duration_ms`; `tool`
-/// if it is not `step`, `attempts` if it is not 1, and where there is one, `error`
-/// and the branch's own `_meta` as `meta`.
+/// defined with [`Trace::Always`], or if the run fails and reports. A trace is an array, with
+/// an object for each branch or step in declared order: `step`, `status`, `started_ms` (after
+/// the run) and `duration_ms`; `tool` if it is not `step`, `attempts` if it is not 1, and where
+/// there is one, `error` and the branch's own `_meta` as `meta`.
 pub const TRACE: &str = "mcp-composite/trace";
 
 /// Under which key of a result's `_meta` stands which limit has ended the run, if one
@@ -340,25 +340,22 @@ fn output_of_steps(
     }
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     let ended = ended.or_else(|| limit.map(LimitEnd::told));
-    if let plan::Answer::Output(output) = &compiled.plan.answer {
-        return match (state.lend(|data| output.evaluate(data)), ended) {
-            (Ok(output), ended) => {
-                let mut result = made(output)?;
-                result.content.extend(ended.map(ContentBlock::text));
-                Ok(result)
-            }
-            (Err(failure), None) => Err(failure.message),
-            (Err(failure), Some(ended)) => Err(format!("{ended}: {}", failure.message)),
+    let mut result = if let plan::Answer::Output(output) = &compiled.plan.answer {
+        let output = state.lend(|data| output.evaluate(data));
+        made(output.map_err(|failure| match &ended {
+            None => failure.message,
+            Some(ended) => format!("{ended}: {}", failure.message),
+        })?)?
+    } else {
+        let last = state.last_completed().and_then(|step| state.outcomes[step].as_mut());
+        let Some(last) = last else {
+            return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
         };
-    }
-    let last = state.last_completed().and_then(|step| state.outcomes[step].as_mut());
-    let Some(last) = last else {
-        return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
-    };
-    // What a loop gives is no result of a tool, nor what a person answered.
-    let mut result = match last.result.take() {
-        Some(result) => result,
-        None => made(last.take_output().unwrap_or_default())?,
+        // Loops and answers of persons are no results of tools.
+        match last.result.take() {
+            Some(result) => result,
+            None => made(last.take_output().unwrap_or_default())?,
+        }
     };
     result.content.extend(ended.map(ContentBlock::text));
     Ok(result)

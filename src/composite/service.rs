@@ -1,12 +1,11 @@
 use std::{
     fmt,
-    future::ready,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::{BoxFuture, Either, FutureExt, ready};
 use pin_project_lite::pin_project;
 use rmcp::model::{ErrorData, JsonObject};
 use tokio::runtime::Handle;
@@ -133,9 +132,7 @@ where
         };
         let (catalog, context) = self.listing.catalogs().of(&crate::message::Context::default());
         let program = rule.program.clone();
-        let at_hand = known(&catalog, at, &rule);
-        let inner = self.get_ref().clone();
-        let known = resolved(at_hand, catalog, at, rule, inner, context).await;
+        let known = known(catalog, at, &rule, self.get_ref(), context).await;
         let Some(available) = known.as_ref().and_then(|known| known.derived().available(at)) else {
             return Err(refused(Refusal::Unavailable { kind: ItemKind::Tool, name: name() }));
         };
@@ -202,29 +199,13 @@ where
         let program = rule.program.clone();
         let settings = self.settings.clone();
         let (catalog, context) = self.listing.catalogs().of(request.context());
-        let known = match known(&catalog, composite, rule) {
-            AtHand::Known(known) => Ok(known),
-            AtHand::Stale(known) => {
-                let (rule, inner) = (rule.clone(), S::clone(&inner));
-                catalog.refresh(|| crate::intercept::load(rule, inner, context));
-                Ok(known)
-            }
-            // In a box of its own, since it is rare and large.
-            at_hand => {
-                let (rule, inner) = (rule.clone(), S::clone(&inner));
-                Err(resolved(at_hand, catalog, composite, rule, inner, context).boxed())
-            }
-        };
+        let known = known(catalog, composite, rule, &*inner, context);
         Box::pin(async move {
             if Handle::try_current().is_err() {
                 tracing::error!("composites need a Tokio runtime with its time enabled");
                 return ErrorData::internal_error("internal error", None).into();
             }
-            let known = match known {
-                Ok(known) => Some(known),
-                Err(resolved) => resolved.await,
-            };
-            let Some(known) = known else {
+            let Some(known) = known.await else {
                 let name = program.composites[composite].name.to_string();
                 return Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into();
             };
@@ -234,43 +215,39 @@ where
     }
 }
 
-/// Looks up the tools of a composite in a catalog.
-fn known(catalog: &Catalog<Resolved>, composite: usize, rule: &Listing) -> AtHand<Resolved> {
-    let needs = Needs::Tool(&rule.program.composites[composite].name);
-    catalog.at_hand(needs, can_run(composite))
-}
-
-/// Returns `true` for a catalog with which a composite can run.
-fn can_run(composite: usize) -> impl Fn(&Known<Resolved>) -> bool {
-    move |known| known.derived().available(composite).is_some()
-}
-
-/// Lists the tools of a composite first, unless it can run with those that were at hand.
-async fn resolved<S>(
-    at_hand: AtHand<Resolved>,
+/// The tools of a composite: those at hand, unless it cannot run with them and they must be
+/// listed first.
+fn known<S>(
     catalog: Catalog<Resolved>,
     composite: usize,
-    rule: Listing,
-    inner: S,
+    rule: &Listing,
+    inner: &S,
     context: ListingContext,
-) -> Option<Arc<Known<Resolved>>>
+) -> impl Future<Output = Option<Arc<Known<Resolved>>>> + Send + use<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
         + Clone
         + Send
         + 'static,
 {
-    let name = rule.program.composites[composite].name.clone();
-    let load = || crate::intercept::load(rule, inner, context);
-    match at_hand {
+    let name = &rule.program.composites[composite].name;
+    let can_run = move |known: &Known<Resolved>| known.derived().available(composite).is_some();
+    let load = || crate::intercept::load(rule.clone(), inner.clone(), context);
+    Either::Left(ready(match catalog.at_hand(Needs::Tool(name), can_run) {
         AtHand::Known(known) => Some(known),
         AtHand::Stale(known) => {
             catalog.refresh(load);
             Some(known)
         }
         AtHand::Failed(_) => None,
-        AtHand::Unknown => catalog.wait(Needs::Tool(&name), can_run(composite), load).await.ok(),
-    }
+        AtHand::Unknown => {
+            let (name, listed) = (name.clone(), load());
+            // In a box of its own, since it is rare and large.
+            let listed =
+                async move { catalog.wait(Needs::Tool(&name), can_run, || listed).await.ok() };
+            return Either::Right(listed.boxed());
+        }
+    }))
 }
 
 impl<S: fmt::Debug> fmt::Debug for Composite<S> {

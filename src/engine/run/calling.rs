@@ -201,8 +201,8 @@ impl<'p, C: Caller> Run<'p, C> {
                 }
             }
             Err(_) => {
-                let outcome = times.outcome(Err(panicked()), Instant::now());
-                self.branches.start(call.id, hint, ready(Ended::Outcome(Box::new(outcome))));
+                let panicked = ended(Err(panicked()), times, Instant::now());
+                self.branches.start(call.id, hint, ready(panicked));
             }
         }
         Ok(())
