@@ -19,6 +19,10 @@
 //!   others share its tag and take no room. The unit tests of `stack` say how large the
 //!   futures may be.
 //! - An `Arc` that is cloned for each request is two locked instructions for each layer.
+//! - A layer without rules returns `ResponseFuture { .. self.inner.call(request) .. }`
+//!   directly, with nothing left to drop after the call, so that the compiler lets the inner
+//!   service write its future in place. Each copy costs more than its bytes: it reads what
+//!   was written a moment ago in other units.
 //! - What finds out that there is nothing to do is `#[inline]`, as it is called out of
 //!   another crate; what there is to do then is not.
 
@@ -30,13 +34,17 @@ mod measure;
 use mcp_composite::{
     advertise::{AdvertiseLayer, Mode},
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
+    bound::BoundLayer,
+    budget::BudgetLayer,
     composite::{CompositeLayer, CompositeTool},
     filter::FilterLayer,
     limit::LimitLayer,
     message::Request,
     pattern::Selection,
+    redact::RedactLayer,
     reload::Reload,
     stack::{BackendLayer, StackLayer},
+    trace::TraceLayer,
     validate::{SchemaMode, ValidateLayer},
 };
 use rmcp::model::CallToolRequestParams;
@@ -61,7 +69,15 @@ fn empty() -> Group {
         .case("leaf", &leaf, &request)
         .case("limit", &LimitLayer::new().layer(leaf.clone()), &request)
         .against("leaf")
+        .case("trace", &TraceLayer::new().layer(leaf.clone()), &request)
+        .against("leaf")
         .case("advertise", &AdvertiseLayer::new().layer(leaf.clone()), &request)
+        .against("leaf")
+        .case("bound", &BoundLayer::new().layer(leaf.clone()), &request)
+        .against("leaf")
+        .case("redact", &RedactLayer::new().layer(leaf.clone()), &request)
+        .against("leaf")
+        .case("budget", &BudgetLayer::new().layer(leaf.clone()), &request)
         .against("leaf")
         .case("composite", &CompositeLayer::default().layer(leaf.clone()), &request)
         .against("leaf")

@@ -231,6 +231,12 @@ impl<S> Layer<S> for BoundLayer {
 // === impl Settings ===
 
 impl Settings {
+    /// Whether results stay as they are, and are not stored.
+    #[inline]
+    fn are_idle(&self) -> bool {
+        self.max_result_bytes.is_none() && self.store.is_none()
+    }
+
     /// Whom results are kept for, as the caller of a request.
     fn owner(&self, context: &Context) -> Vec<u8> {
         let caller = self.caller.as_ref().and_then(|caller| caller(context));

@@ -98,31 +98,12 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
-        let state = if request.is_malformed() {
-            self.give_back_readiness();
-            State::Answered { reply: Some(Reply::malformed(request.method())) }
-        } else if let Some(limit) = self.settings.max_result_bytes
-            && request.tool_call().is_some()
-        {
-            State::Working { reply: Box::pin(self.bounded(request, limit)) }
-        } else if let Some(store) = &self.settings.store {
-            if let Some(handle) = read_handle(&request) {
-                let (store, handle) = (store.clone(), handle.to_owned());
-                let owner = self.settings.owner(request.context());
-                self.give_back_readiness();
-                let reply = async move { Ok(read(&store, &handle, &owner).await) };
-                State::Working { reply: Box::pin(reply) }
-            } else if request.asks_for_capabilities() {
-                let reply = self.inner.call(request);
-                State::Working { reply: Box::pin(declared(reply)) }
-            } else {
-                State::Passed { reply: self.inner.call(request) }
-            }
-        } else {
-            State::Passed { reply: self.inner.call(request) }
-        };
-        ResponseFuture { state }
+        if self.settings.are_idle() && !request.is_malformed() {
+            return ResponseFuture { state: State::Passed { reply: self.inner.call(request) } };
+        }
+        ResponseFuture { state: self.work(request) }
     }
 }
 
@@ -133,6 +114,32 @@ where
         + Send
         + 'static,
 {
+    fn work(&mut self, request: Request) -> State<S::Future, S::Error> {
+        if request.is_malformed() {
+            self.give_back_readiness();
+            return State::Answered { reply: Some(Reply::malformed(request.method())) };
+        }
+        if let Some(limit) = self.settings.max_result_bytes
+            && request.tool_call().is_some()
+        {
+            return State::Working { reply: Box::pin(self.bounded(request, limit)) };
+        }
+        if let Some(store) = &self.settings.store {
+            if let Some(handle) = read_handle(&request) {
+                let (store, handle) = (store.clone(), handle.to_owned());
+                let owner = self.settings.owner(request.context());
+                self.give_back_readiness();
+                let reply = async move { Ok(read(&store, &handle, &owner).await) };
+                return State::Working { reply: Box::pin(reply) };
+            }
+            if request.asks_for_capabilities() {
+                let reply = self.inner.call(request);
+                return State::Working { reply: Box::pin(declared(reply)) };
+            }
+        }
+        State::Passed { reply: self.inner.call(request) }
+    }
+
     /// Calls a tool now, and shortens what it answers.
     fn bounded(
         &mut self,
@@ -268,6 +275,7 @@ where
 {
     type Output = Result<Reply, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Passed { reply } => reply.poll(cx),

@@ -193,6 +193,12 @@ impl Charges {
         self.is_forwarded = true;
     }
 
+    /// Whether nothing is reserved, so that the reply changes nothing.
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        matches!(self.amounts, Amounts::Nothing)
+    }
+
     /// Gives back what is reserved: the call did not reach the tool.
     pub(super) fn give_back(mut self) {
         self.is_forwarded = false;
@@ -281,6 +287,7 @@ fn over(budget: &str, retry_after: Option<Duration>) -> Refusal {
 }
 
 impl Drop for Charges {
+    #[inline]
     fn drop(&mut self) {
         // The caller has abandoned the call, and the tool may have run.
         if self.is_forwarded {

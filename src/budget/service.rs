@@ -97,15 +97,15 @@ where
     #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         let is_charged = self.charged.is_some() || request.context().account().is_some();
-        let state = if request.is_malformed() {
+        if request.is_malformed() {
             drop(self.take_ready());
-            State::answered(Reply::malformed(request.method()))
-        } else if is_charged && request.tool_call().is_some() {
-            self.charge(request)
-        } else {
-            State::Forwarded { reply: self.inner.call(request), charges: Charges::default() }
-        };
-        ResponseFuture { state }
+            return ResponseFuture { state: State::answered(Reply::malformed(request.method())) };
+        }
+        if is_charged && request.tool_call().is_some() {
+            return ResponseFuture { state: self.charge(request) };
+        }
+        let reply = self.inner.call(request);
+        ResponseFuture { state: State::Forwarded { reply, charges: Charges::default() } }
     }
 }
 
@@ -174,11 +174,15 @@ where
 {
     type Output = Result<Reply, S::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Forwarded { reply, charges } => {
+                    if charges.is_empty() {
+                        return reply.poll(cx);
+                    }
                     charges.forwarded();
                     let reply = ready!(reply.poll(cx));
                     let charges = mem::take(charges);

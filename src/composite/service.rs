@@ -14,6 +14,7 @@ use tower_service::Service;
 
 use super::{
     CompositeLayer, Preview,
+    compile::Program,
     listing::{Checks, Concern, Listing},
     resolve::Resolved,
     rounds::{self, Settings},
@@ -53,6 +54,16 @@ pin_project! {
         Listed { reply: Pin<Box<InformedFuture<Listing, F, E>>> },
         Running { reply: BoxFuture<'static, Reply> },
     }
+}
+
+/// The part of the layer that answers a request.
+enum Route {
+    /// None: the service behind the layer answers.
+    Inner,
+    /// The one that adds composites to listings and capabilities.
+    Listing,
+    /// The composite at this position.
+    Run(usize),
 }
 
 // === impl Composite ===
@@ -159,19 +170,19 @@ where
         self.listing.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
-        let program = &self.listing.rule().program;
-        let state = if program.is_empty() {
-            State::Passed { reply: self.listing.inner_mut().call(request) }
-        } else if Concern::of(&request) != Concern::Nothing {
-            State::Listed { reply: Box::pin(self.listing.call(request)) }
-        } else {
-            match request.tool_call().and_then(|call| program.find(&call.name)) {
-                Some(composite) => State::Running { reply: self.run(composite, request) },
-                None => State::Passed { reply: self.listing.inner_mut().call(request) },
+        match Route::of(&self.listing.rule().program, &request) {
+            Route::Inner => ResponseFuture {
+                state: State::Passed { reply: self.listing.inner_mut().call(request) },
+            },
+            Route::Listing => ResponseFuture {
+                state: State::Listed { reply: Box::pin(self.listing.call(request)) },
+            },
+            Route::Run(composite) => {
+                ResponseFuture { state: State::Running { reply: self.run(composite, request) } }
             }
-        };
-        ResponseFuture { state }
+        }
     }
 }
 
@@ -259,6 +270,23 @@ impl<S: fmt::Debug> fmt::Debug for Composite<S> {
     }
 }
 
+// === impl Route ===
+
+impl Route {
+    #[inline]
+    fn of(program: &Program, request: &Request) -> Self {
+        if program.is_empty() { Self::Inner } else { Self::among_composites(program, request) }
+    }
+
+    fn among_composites(program: &Program, request: &Request) -> Self {
+        if Concern::of(request) != Concern::Nothing {
+            return Self::Listing;
+        }
+        let composite = request.tool_call().and_then(|call| program.find(&call.name));
+        composite.map_or(Self::Inner, Self::Run)
+    }
+}
+
 // === impl ResponseFuture ===
 
 impl<F, E> Future for ResponseFuture<F, E>
@@ -267,6 +295,7 @@ where
 {
     type Output = Result<Reply, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Passed { reply } => reply.poll(cx),

@@ -326,7 +326,7 @@ where
                 }
             }
         };
-        ResponseFuture { state: self.informed(known, request) }
+        self.informed(known, request)
     }
 }
 
@@ -344,10 +344,15 @@ where
         &mut self,
         known: Option<Arc<Known<I::Derived>>>,
         mut request: Request,
-    ) -> State<I, S::Future, S::Error> {
+    ) -> ResponseFuture<I, S::Future, S::Error> {
         let Decision { flow, is_long } = decide(&self.rule, known.as_ref(), &mut request);
         let reply = match flow {
             ControlFlow::Continue(memo) => {
+                if !is_long && !self.rule.awaits_reply(&memo) {
+                    drop((known, memo));
+                    let reply = InterceptedFuture::passed(self.inner.call(request));
+                    return ResponseFuture { state: State::AtHand { reply } };
+                }
                 let awaiting = awaiting(&self.rule, known, memo);
                 if is_long {
                     // The service that is ready goes with the request.
@@ -357,7 +362,7 @@ where
                         yield_now().await;
                         InterceptedFuture::forwarded(awaiting, inner.call(request)).await
                     });
-                    return State::Boxed { reply };
+                    return ResponseFuture { state: State::Boxed { reply } };
                 }
                 InterceptedFuture::forwarded(awaiting, self.inner.call(request))
             }
@@ -366,7 +371,7 @@ where
                 InterceptedFuture::answered(reply)
             }
         };
-        State::AtHand { reply }
+        ResponseFuture { state: State::AtHand { reply } }
     }
 
     /// Lists tools first, and then applies the rule.
@@ -413,10 +418,21 @@ fn decide<I: InterceptInformed>(
         let reply = Reply::malformed(request.method());
         return Decision { flow: ControlFlow::Break(reply), is_long: false };
     }
-    // Rules without knowledge pass most requests on as they are.
-    let begun = known.is_some().then(Instant::now);
-    let flow = rule.on_request(request, known);
-    Decision { flow, is_long: begun.is_some_and(|begun| begun.elapsed() > LONG) }
+    match known {
+        Some(known) => decide_timed(rule, known, request),
+        // Rules without knowledge forward most requests as they are.
+        None => Decision { flow: rule.on_request(request, None), is_long: false },
+    }
+}
+
+fn decide_timed<I: InterceptInformed>(
+    rule: &I,
+    known: &Arc<Known<I::Derived>>,
+    request: &mut Request,
+) -> Decision<I::Memo> {
+    let begun = Instant::now();
+    let flow = rule.on_request(request, Some(known));
+    Decision { flow, is_long: begun.elapsed() > LONG }
 }
 
 /// The rule, if it awaits the reply.

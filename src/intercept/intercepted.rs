@@ -113,8 +113,11 @@ where
         }
         match self.rule.on_request(&mut request) {
             ControlFlow::Continue(memo) => {
-                let awaits = self.rule.awaits_reply(&memo);
-                let awaiting = awaits.then(|| Awaiting { rule: self.rule.clone(), memo });
+                if !self.rule.awaits_reply(&memo) {
+                    drop(memo);
+                    return ResponseFuture::passed(self.inner.call(request));
+                }
+                let awaiting = Some(Awaiting { rule: self.rule.clone(), memo });
                 ResponseFuture::forwarded(awaiting, self.inner.call(request))
             }
             ControlFlow::Break(reply) => ResponseFuture::answered(reply),
@@ -149,6 +152,12 @@ where
 }
 
 impl<I: Intercept, F> ResponseFuture<I, F> {
+    /// A request that the rule is done with.
+    #[inline]
+    pub(super) const fn passed(reply: F) -> Self {
+        Self { state: State::Forwarded { awaiting: None, reply } }
+    }
+
     #[inline]
     pub(super) const fn forwarded(awaiting: Option<Awaiting<I>>, reply: F) -> Self {
         Self { state: State::Forwarded { awaiting, reply } }

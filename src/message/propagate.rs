@@ -62,8 +62,17 @@ impl fmt::Debug for Tracing {
 // === impl Context ===
 
 impl Context {
-    /// Takes up the trace that the request comes from, with a span for the request.
+    /// Continues the trace of the request with a span for the request.
+    #[inline]
     pub(crate) fn continue_trace(&mut self, span: &Span) {
+        // Neither the client nor the server traces most requests.
+        if self.meta.is_empty() && self.tracing.is_none() && span.is_none() {
+            return;
+        }
+        self.continue_trace_in(span);
+    }
+
+    fn continue_trace_in(&mut self, span: &Span) {
         let incoming = self.trace();
         if let Some(propagate) = self.propagate()
             && let Some(incoming) = &incoming

@@ -76,6 +76,7 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, mut request: Request) -> Self::Future {
         if let Some(tracing) = &self.tracing {
             request.context_mut().tracing = Some(tracing.clone());
@@ -83,11 +84,12 @@ where
         let span = span::server(&request, &self.names);
         request.context_mut().continue_trace(&span);
         if span.is_none() && !request.context().is_measured() {
+            drop(span);
             return ResponseFuture { reply: self.inner.call(request), watched: None };
         }
-        let watched = Watched::new(span, &request, self.names.clone());
+        let watched = Box::new(Watched::new(span, &request, self.names.clone()));
         let reply = watched.span.in_scope(|| self.inner.call(request));
-        ResponseFuture { reply, watched: Some(Box::new(watched)) }
+        ResponseFuture { reply, watched: Some(watched) }
     }
 }
 
@@ -99,6 +101,7 @@ where
 {
     type Output = Result<Reply, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         // Out of the future meanwhile, so that a panic drops it on its way.
