@@ -10,7 +10,7 @@ mod cost;
 mod pattern;
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     hash::{DefaultHasher, Hash, Hasher},
 };
 
@@ -91,7 +91,7 @@ struct Part {
     /// Whether it looks for what they have left over, for which they are gone
     /// through again.
     looks_back: bool,
-    by_name: HashMap<String, usize>,
+    by_name: BTreeMap<String, usize>,
     members: Vec<usize>,
     /// What applies to the name of each member.
     names: Vec<usize>,
@@ -228,7 +228,7 @@ impl Steps {
         levels: usize,
         left: &mut usize,
     ) -> Option<()> {
-        if members.len() < part.by_name.len() {
+        if members.len() <= part.by_name.len() {
             for (name, member) in members {
                 take(left, 1 + name.len() / 8)?;
                 if let Some(&place) = part.by_name.get(name) {

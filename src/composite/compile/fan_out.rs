@@ -1,7 +1,7 @@
 //! Fan-outs: targets that know nothing of each other.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
 };
 
@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) fn compile(
     definition: &mut CompositeTool,
-    places: &HashMap<String, usize>,
+    places: &BTreeMap<String, usize>,
     at: &mut Place<'_>,
 ) -> Parts {
     let strategy = definition.strategy;

@@ -1,7 +1,7 @@
 //! Pipelines and workflows: steps that use what others gave.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     time::Duration,
 };
 
@@ -45,7 +45,7 @@ struct Steps<'c> {
     pipeline: bool,
     lenient: bool,
     ids: &'c [&'c str],
-    places: &'c HashMap<String, usize>,
+    places: &'c BTreeMap<String, usize>,
     run_timeout: Duration,
     /// The steps at which a person can end the run before the others.
     ending: StepSet,
@@ -55,7 +55,7 @@ struct Steps<'c> {
 
 pub(super) fn compile(
     definition: &mut CompositeTool,
-    places: &HashMap<String, usize>,
+    places: &BTreeMap<String, usize>,
     at: &mut Place<'_>,
 ) -> Parts {
     let strategy = definition.strategy;
