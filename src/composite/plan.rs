@@ -145,8 +145,8 @@ impl Plan {
             params.arguments = Some(arguments);
             let called = call(params, context);
             async move {
-                let called = called.await.map_err(StepError::protocol);
-                scope.keep(called.map(ToolReply::Result))
+                let called = called.await.map_err(StepError::protocol).map(ToolReply::Result);
+                scope.keep(&called).and(called)
             }
         };
         let mut run = Run::new(&compiled.plan, state, context, &scope, caller);

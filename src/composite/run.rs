@@ -11,9 +11,7 @@ use futures::{
     FutureExt,
     future::{self, Either},
 };
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, InputResponses, JsonObject,
-};
+use rmcp::model::{CallToolRequestParams, CallToolResult, InputResponses, JsonObject};
 use tokio::{task::yield_now, time::Instant};
 use tower::BoxError;
 use tower_service::Service;
@@ -23,7 +21,7 @@ use super::{
     compile::{Compiled, Program, Route},
     input::Checked,
     resolve::Resolved,
-    target_call::{TargetCall, protocol, readable},
+    target_call::{TargetCall, check_depth, protocol},
 };
 use crate::{
     catalog::Known,
@@ -31,7 +29,7 @@ use crate::{
         ask::{Answered, Questions, Response, Resume},
         caller::{Call, Called, Caller, FirstPoll, ToolReply},
         outcome::StepError,
-        plan::StepSet,
+        plan::{CallSite, StepSet},
         run::{LONG, Run},
         scope::Scope,
         state::RunState,
@@ -174,19 +172,27 @@ impl<S: Service<Request>> Targets<S> {
     /// # Errors
     ///
     /// Returns that there is no such tool, or that it cannot take its answers.
-    fn request<C>(&self, call: Call<C>) -> Result<(Request, C), StepError> {
-        let Call { site, tool, arguments, context, scope, answered } = call;
+    #[inline]
+    fn request(
+        &self,
+        site: usize,
+        tool: &str,
+        arguments: JsonObject,
+        context: Context,
+        answered: Option<Box<Answered>>,
+    ) -> Result<Request, StepError> {
         let available = self.runner.known.derived().available(self.composite);
         if !available.is_some_and(|available| available.targets[site].exists()) {
-            let refusal = Refusal::Unknown { kind: ItemKind::Tool, name: tool.to_string().into() };
+            let name = tool.to_owned().into();
+            let refusal = Refusal::Unknown { kind: ItemKind::Tool, name };
             return Err(StepError::protocol(refusal.to_error()));
         }
-        let mut params = CallToolRequestParams::new((*tool).to_owned());
+        let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = Some(arguments);
         if let Some(answered) = answered {
             answer_target(&mut params, *answered)?;
         }
-        Ok((Request::new(CallToolRequest::new(params), context), scope))
+        Ok(Request::of_tool_call(params, context))
     }
 }
 
@@ -219,14 +225,14 @@ where
     }
 
     fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static {
-        if let Route::Composite(callee) = self.route(call.site) {
-            let Call { arguments, context, scope, answered, .. } = call;
+        let Call { site, tool, arguments, context, scope, answered } = call;
+        if let Route::Composite(callee) = self.route(site) {
             let runner = self.runner.clone();
             let run = run_nested(runner, callee, arguments, context, scope, answered);
-            return Either::Right(run.map(readable).boxed());
+            return Either::Right(run.map(|called| check_depth(&called).and(called)).boxed());
         }
-        match self.request(call) {
-            Ok((request, scope)) => {
+        match self.request(site, &tool, arguments, context, answered) {
+            Ok(request) => {
                 let service = S::clone(&self.runner.inner);
                 Either::Left(TargetCall::new(service, request, self.abilities, scope))
             }
@@ -234,8 +240,15 @@ where
         }
     }
 
-    fn call_here(&mut self, call: Call<&Scope>, cx: &mut TaskContext<'_>) -> FirstPoll {
-        let (request, scope) = match self.request(call) {
+    fn call_here(
+        &mut self,
+        site: &CallSite,
+        arguments: JsonObject,
+        context: Context,
+        scope: &Scope,
+        cx: &mut TaskContext<'_>,
+    ) -> FirstPoll {
+        let request = match self.request(site.site, &site.tool, arguments, context, None) {
             Ok(request) => request,
             Err(refused) => return FirstPoll::Ended(Err(refused)),
         };

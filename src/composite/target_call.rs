@@ -136,26 +136,34 @@ where
             }
         };
         this.phase.set(Phase::Done);
-        Poll::Ready(this.scope.keep(readable(called)))
+        Poll::Ready(match check_depth(&called).and_then(|()| this.scope.keep(&called)) {
+            Ok(()) => called,
+            Err(error) => Err(error),
+        })
     }
 }
 
-/// The answer of a tool, or an error if clients could not read what is made of it.
-pub(super) fn readable(answer: Called) -> Called {
-    let is_too_deep = |value: &Value| is_deeper(value, MAX_LEVELS);
-    let is_unreadable = match &answer {
+/// Checks that clients can parse what a composite makes of this answer.
+///
+/// # Errors
+///
+/// Returns that the answer is nested too deep.
+pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
+    let is_deep = |value: &Value| is_deeper(value, MAX_LEVELS);
+    let is_too_deep = match answer {
         Ok(ToolReply::Result(result)) => {
             let meta = result.meta.iter().flat_map(|meta| meta.0.values());
-            result.structured_content.iter().chain(meta).any(is_too_deep)
+            result.structured_content.iter().chain(meta).any(is_deep)
         }
         // It is asked as it is, and neither kept nor answered where it is too deep.
         Ok(ToolReply::Asks(_)) => false,
-        Err(error) => error.data.as_ref().is_some_and(is_too_deep),
+        Err(error) => error.data.as_ref().is_some_and(is_deep),
     };
-    if is_unreadable {
-        Err(protocol(&format!("the tool's answer is nested deeper than {MAX_LEVELS} levels")))
-    } else {
-        answer
+    match is_too_deep {
+        true => {
+            Err(protocol(&format!("the tool's answer is nested deeper than {MAX_LEVELS} levels")))
+        }
+        false => Ok(()),
     }
 }
 

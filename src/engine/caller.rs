@@ -9,7 +9,7 @@ use rmcp::model::{CallToolResult, JsonObject};
 use super::{
     ask::{Answered, Questions},
     outcome::StepError,
-    plan::StepSet,
+    plan::{CallSite, StepSet},
     scope::Scope,
 };
 use crate::message::Context;
@@ -54,11 +54,17 @@ pub(crate) trait Caller: Send {
     /// Starts to call a tool and polls the call once.
     ///
     /// Most calls of tools in the same process end here. The scope is cloned only for a call
-    /// that waits.
-    fn call_here(&mut self, call: Call<&Scope>, cx: &mut TaskContext<'_>) -> FirstPoll {
-        let Call { site, tool, arguments, context, scope, answered } = call;
-        let scope = scope.clone();
-        let call = Call { site, tool, arguments, context, scope, answered };
+    /// that waits. The context is not in a [`Call`], since it is large and would be copied.
+    fn call_here(
+        &mut self,
+        site: &CallSite,
+        arguments: JsonObject,
+        context: Context,
+        scope: &Scope,
+        cx: &mut TaskContext<'_>,
+    ) -> FirstPoll {
+        let (tool, scope) = (site.tool.clone(), scope.clone());
+        let call = Call { site: site.site, tool, arguments, context, scope, answered: None };
         let mut called = self.call(call).boxed();
         match called.poll_unpin(cx) {
             Poll::Ready(answer) => FirstPoll::Ended(answer),
@@ -88,7 +94,7 @@ pub(crate) enum ToolReply {
 
 /// One call of a tool that a plan makes.
 #[derive(Debug)]
-pub(crate) struct Call<S = Scope> {
+pub(crate) struct Call {
     /// Which place of the plan it is made at.
     pub(crate) site: usize,
     /// The tool, by the name that the plan knows.
@@ -98,7 +104,7 @@ pub(crate) struct Call<S = Scope> {
     /// The context of this branch.
     pub(crate) context: Context,
     /// What a run within this branch may still use.
-    pub(crate) scope: S,
+    pub(crate) scope: Scope,
     /// If the tool has asked before: what it wanted to know.
     pub(crate) answered: Option<Box<Answered>>,
 }

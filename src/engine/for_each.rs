@@ -14,7 +14,7 @@ use super::{
     record::present,
     telling::in_words,
 };
-use crate::message::{Context, Labels, Parts, Progress};
+use crate::message::{Account, Context, Labels, Parts, Progress};
 
 /// A loop that goes on.
 pub(super) struct Loop<'p> {
@@ -204,9 +204,16 @@ impl<'p> Loop<'p> {
     }
 
     /// The context of the call for an element of the step of this id.
-    pub(super) fn context(&self, id: &str, index: usize, run: &Context) -> Context {
+    pub(super) fn context(
+        &self,
+        id: &str,
+        index: usize,
+        run: &Context,
+        account: Option<&Arc<Account>>,
+    ) -> Context {
         let name: Arc<str> = format!("{id}[{index}]").into();
-        run.branch(name, self.progress.as_ref().map(|elements| elements.part(index)))
+        let progress = self.progress.as_ref().map(|elements| elements.part(index));
+        run.branch_charged(name, progress, account)
     }
 
     /// The output of a loop that ends before all of its elements have.

@@ -286,15 +286,18 @@ impl Scope {
         })
     }
 
-    /// The answer of a tool, if the run may keep one so large.
-    pub(crate) fn keep(&self, answer: Called) -> Called {
-        let bytes = match &answer {
+    /// Counts the answer of a tool against the limits of the run.
+    ///
+    /// # Errors
+    ///
+    /// Returns that the run may keep nothing so large.
+    pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
+        let bytes = match answer {
             Ok(ToolReply::Result(result)) => size::of_result(result),
             Ok(ToolReply::Asks(questions)) => questions.size(),
             Err(error) => error.message.len() + error.data.as_ref().map_or(0, size::of_value),
         };
-        self.count_bytes(&self.meter, "an answer", bytes)?;
-        answer
+        self.count_bytes(&self.meter, "an answer", bytes)
     }
 
     /// Counts a value that the run makes itself, and which stays until it ends, like
@@ -381,7 +384,7 @@ mod tests {
     fn answers_and_values_that_are_made_count_together() {
         let scope = Scope::new(Limits::default().max_result_bytes(20), Duration::from_secs(1));
         let answer = CallToolResult::success(vec![ContentBlock::text("0123456789")]);
-        assert!(scope.keep(Ok(answer.into())).is_ok());
+        assert!(scope.keep(&Ok(answer.into())).is_ok());
         let expected =
             "a value of 11 bytes is more than is left of `max_result_bytes`, which is 20";
         let refused = scope.keep_made(&json!("01234567890"));
@@ -525,9 +528,9 @@ mod tests {
         let scope = Scope::new(limits, Duration::from_secs(1));
         let mut error = StepError::new(ErrorKind::Protocol, "0123456789");
         error.data = Some(json!("0123456"));
-        assert_eq!(scope.keep(Err(error.clone())), Err(error.clone()));
+        assert_eq!(scope.keep(&Err(error.clone())), Ok(()));
         assert_eq!(scope.used().result_bytes, 10 + size::of_value(&json!("0123456")));
-        assert_eq!(scope.keep(Err(error)).unwrap_err().kind, ErrorKind::Limit);
+        assert_eq!(scope.keep(&Err(error)).unwrap_err().kind, ErrorKind::Limit);
     }
 
     #[test]

@@ -187,6 +187,16 @@ impl Context {
     /// declared capabilities all but what the composite asks it for in the name of
     /// the branch. Its own progress is a part of that of the request.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
+        self.branch_charged(branch, progress, None)
+    }
+
+    /// A [branch](Self::branch) that is charged to this account, if there is one.
+    pub(crate) fn branch_charged(
+        &self,
+        branch: Arc<str>,
+        progress: Option<Progress>,
+        account: Option<&Arc<Account>>,
+    ) -> Self {
         // Copied without what stays behind: most clients give a progress token and
         // nothing else, and an empty map costs nothing.
         let mut meta: Map<String, Value> = self
@@ -213,7 +223,7 @@ impl Context {
             progress,
             logs: None,
             live_client: self.live_client.clone(),
-            delegation: self.delegation.clone(),
+            delegation: self.delegation.charged(account),
             tracing: self.tracing.clone(),
             is_in_span: self.is_in_span,
         }
@@ -225,6 +235,7 @@ impl Context {
     }
 
     /// Sets what is charged for the request and all that it leads to.
+    #[cfg(test)]
     pub(crate) fn set_account(&mut self, account: Arc<Account>) {
         self.delegation.account = Some(account);
     }

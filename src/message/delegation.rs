@@ -45,6 +45,19 @@ tokio::task_local! {
     static ANSWERED: Delegation;
 }
 
+// === impl Delegation ===
+
+impl Delegation {
+    /// The same, charged to this account, if there is one.
+    pub(super) fn charged(&self, account: Option<&Arc<Account>>) -> Self {
+        Self {
+            depth: self.depth,
+            account: account.or(self.account.as_ref()).cloned(),
+            shared: self.shared.clone(),
+        }
+    }
+}
+
 // === impl Request ===
 
 impl Request {

@@ -65,8 +65,7 @@ impl Context {
     /// Continues the trace of the request with a span for the request.
     #[inline]
     pub(crate) fn continue_trace(&mut self, span: &Span) {
-        // Neither the client nor the server traces most requests.
-        if self.meta.is_empty() && self.tracing.is_none() && span.is_none() {
+        if self.is_untraced(span) {
             return;
         }
         self.continue_trace_in(span);
@@ -94,8 +93,18 @@ impl Context {
     }
 
     /// Makes it tell of the span to those who are called within it.
+    #[inline]
     pub(crate) fn call_within(&mut self, span: &Span) {
+        if self.is_untraced(span) {
+            return;
+        }
         self.pass_on(self.trace().as_ref(), span);
+    }
+
+    /// Whether neither the client nor the server traces the request, as most are.
+    #[inline]
+    fn is_untraced(&self, span: &Span) -> bool {
+        self.meta.is_empty() && self.tracing.is_none() && span.is_none()
     }
 
     fn pass_on(&mut self, incoming: Option<&TraceContext>, span: &Span) {

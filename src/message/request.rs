@@ -64,6 +64,13 @@ impl Request {
         Self(Box::new(Parts { message: message.into(), context: context.into() }))
     }
 
+    /// Calls a tool with these parameters in this context.
+    #[inline]
+    pub(crate) fn of_tool_call(params: CallToolRequestParams, context: Context) -> Self {
+        let message = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        Self(Box::new(Parts { message, context }))
+    }
+
     /// Calls the tool `name` without arguments.
     pub fn call_tool(name: impl Into<Cow<'static, str>>) -> Self {
         Self::call_tool_with(CallToolRequestParams::new(name))

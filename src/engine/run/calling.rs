@@ -93,14 +93,14 @@ impl<'p, C: Caller> Run<'p, C> {
     ) -> Result<(), StepError> {
         let arguments = self.caller.prepare(site.site, arguments)?;
         self.scope.count_call()?;
-        let mut context = self.branch_context(id);
-        context.call_within(&Span::none());
-        let tool = site.tool.clone();
-        let call =
-            Call { site: site.site, tool, arguments, context, scope: self.scope, answered: None };
         let mut cx = TaskContext::from_waker(Waker::noop());
-        let polled = AssertUnwindSafe(|| self.caller.call_here(call, &mut cx));
-        let polled = catch_unwind(polled).unwrap_or_else(|_| FirstPoll::Ended(Err(panicked())));
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            // Made here, since the closure would be moved with it.
+            let mut context = self.branch_context(id);
+            context.call_within(&Span::none());
+            self.caller.call_here(site, arguments, context, self.scope, &mut cx)
+        }));
+        let polled = polled.unwrap_or_else(|_| FirstPoll::Ended(Err(panicked())));
         self.now = Instant::now();
         let took = self.now - now;
         if took > branches::LONG {
@@ -209,15 +209,11 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     fn branch_context(&self, BranchId { step, element }: BranchId) -> Context {
-        let id = &self.plan.steps()[step].id;
-        let mut context = match self.loops.iter().find(|each| each.step == step) {
-            Some(each) => each.context(id, element, self.context),
-            None => self.context.branch(id.clone(), self.progress_of(step)),
-        };
-        if let Some(account) = self.scope.account() {
-            context.set_account(account.clone());
+        let (id, account) = (&self.plan.steps()[step].id, self.scope.account());
+        match self.loops.iter().find(|each| each.step == step) {
+            Some(each) => each.context(id, element, self.context, account),
+            None => self.context.branch_charged(id.clone(), self.progress_of(step), account),
         }
-        context
     }
 
     /// Takes up what a branch came back with.
