@@ -211,6 +211,9 @@ impl Times {
 
     /// The outcome of a step that ended `at` this time without a result.
     pub(super) fn ended(self, status: Status, error: Option<StepError>, at: Instant) -> Outcome {
+        // Less than a millisecond after the run began, neither time has to be computed.
+        let is_soon = at - self.run < Duration::from_millis(1);
+        let passed = |from: Instant, to| if is_soon { 0 } else { milliseconds(to - from) };
         Outcome {
             status,
             result: None,
@@ -218,8 +221,8 @@ impl Times {
             error: error.map(Box::new),
             site: None,
             attempts: 1,
-            started_ms: milliseconds(self.step - self.run),
-            duration_ms: milliseconds(at - self.step),
+            started_ms: passed(self.run, self.step),
+            duration_ms: passed(self.step, at),
         }
     }
 }

@@ -38,8 +38,8 @@ pub(super) struct Meter {
     pub(super) result_bytes: AtomicUsize,
     /// Counted for all of a call only.
     pub(super) parsed_bytes: AtomicUsize,
-    /// Held, of the outermost, while something is counted: nobody sees what is counted
-    /// in one and then refused by another.
+    /// Held, of the outermost, while something is counted in a run within it: nobody sees
+    /// what is counted in one and then refused by another.
     pub(super) counting: Mutex<()>,
     /// The run that ends when it is reached; without one, whatever would go beyond it
     /// fails, and nothing else.
@@ -62,6 +62,11 @@ pub(super) struct Metered {
 pub(super) enum Counter {
     Calls,
     ResultBytes,
+}
+
+/// What is used with this amount, unless that is more than `max`.
+fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
+    used.checked_add(amount).filter(|&sum| sum <= max)
 }
 
 // === impl Reached ===
@@ -117,23 +122,51 @@ impl Meter {
     /// Counts an amount here and further out, unless it is too much for one of them:
     /// then it returns that one, for whose run this was the end.
     pub(super) fn count(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
-        let counting = &self.outermost().counting;
-        let _counting = counting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Most calls are of no run with limits of its own, and take no lock.
+        if self.outer.is_none() {
+            self.count_here(counter, amount)
+        } else {
+            self.count_inside(counter, amount)
+        }
+    }
+
+    /// Counts an amount in a run and in those around it.
+    fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
+        let outermost = self.outermost();
+        let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = || self.chain().filter(|meter| meter.outer.is_some());
         let is_too_much = |meter: &&Self| {
             let (used, max) = meter.counter(counter);
-            let sum = used.load(Ordering::Relaxed).checked_add(amount);
-            sum.is_none_or(|sum| sum > max)
+            sum(used.load(Ordering::Relaxed), amount, max).is_none()
         };
-        if let Some(meter) = self.chain().find(is_too_much) {
-            if let Some(run) = &meter.run {
-                run.reached.get_or_init(|| counter.setting());
-            }
+        if let Some(meter) = inner().find(is_too_much) {
+            meter.note_reached(counter);
             return Err(meter);
         }
-        for meter in self.chain() {
+        outermost.count_here(counter, amount)?;
+        for meter in inner() {
             meter.counter(counter).0.fetch_add(amount, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Counts an amount in this meter alone.
+    fn count_here(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
+        let (used, max) = self.counter(counter);
+        let add = |used| sum(used, amount, max);
+        match used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                self.note_reached(counter);
+                Err(self)
+            }
+        }
+    }
+
+    fn note_reached(&self, counter: Counter) {
+        if let Some(run) = &self.run {
+            run.reached.get_or_init(|| counter.setting());
+        }
     }
 
     const fn counter(&self, counter: Counter) -> (&AtomicUsize, usize) {
