@@ -26,7 +26,7 @@ use crate::{
     },
     input_schema::InputSchema,
     message::{
-        Context,
+        Context, ToolResult,
         branch::{BRANCH, LABEL, TOOL, is_label},
         is_deeper,
     },
@@ -210,9 +210,8 @@ pub(super) fn answer(
 
 /// Whether a finished run has succeeded.
 fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
-    let succeeded = |outcome: &Option<Box<Outcome>>| {
-        outcome.as_ref().is_some_and(|outcome| outcome.is_success())
-    };
+    let succeeded =
+        |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| outcome.is_success());
     if state.reached.is_some() {
         return judge_partial(compiled, state, success);
     }
@@ -234,7 +233,7 @@ fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> boo
     let mut targets = state.outcomes.iter().enumerate();
     let has_failed = success == Success::All
         && targets.any(|(target, outcome)| {
-            compiled.requires(target) && outcome.as_deref().is_some_and(failed)
+            compiled.requires(target) && outcome.as_ref().is_some_and(failed)
         });
     compiled.on_limit == OnLimit::Partial
         && outcomes().any(|outcome| outcome.is_success())
@@ -246,7 +245,7 @@ fn winner(state: &mut RunState) -> Option<CallToolResult> {
     let outcomes = &mut state.outcomes;
     let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success());
     let step = *state.finished.iter().find(won)?;
-    outcomes[step].as_mut()?.result.take()
+    outcomes[step].as_mut()?.result.take().map(ToolResult::into_inner)
 }
 
 /// The result of all branches together.
@@ -327,9 +326,9 @@ fn output_of_steps(
         }
     };
     // An output block may use the defaults that stand in for failed steps.
-    let stands_in = |(step, outcome): (&Step, &Option<Box<Outcome>>)| {
+    let stands_in = |(step, outcome): (&Step, &Option<Outcome>)| {
         step.default_results.is_some()
-            || outcome.as_deref().is_none_or(|outcome| !outcome.has_failed())
+            || outcome.as_ref().is_none_or(|outcome| !outcome.has_failed())
     };
     let has_output = matches!(compiled.plan.answer, plan::Answer::Output(_));
     if state.last_completed().is_none()
@@ -353,7 +352,7 @@ fn output_of_steps(
         };
         // Loops and answers of persons are no results of tools.
         match last.result.take() {
-            Some(result) => result,
+            Some(result) => result.into_inner(),
             None => made(last.take_output().unwrap_or_default())?,
         }
     };
@@ -481,7 +480,7 @@ impl LimitEnd {
         let reached = state.reached.clone()?;
         let steps = compiled.plan.steps();
         let is = |place: usize, status: Status| {
-            let outcome = state.outcomes[place].as_deref();
+            let outcome = state.outcomes[place].as_ref();
             outcome.is_some_and(|outcome| outcome.status == status && outcome.is_refused())
         };
         let all = |status: Status| {
@@ -542,7 +541,7 @@ fn ended_text(step: &Step) -> String {
 /// Why a run of steps has failed, if it has.
 fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     let plan = &compiled.plan;
-    let outcome = |step: usize| state.outcomes[step].as_deref();
+    let outcome = |step: usize| state.outcomes[step].as_ref();
     if let Some(step) = state.failed {
         return Some(failure_text("step", &plan.steps()[step], outcome(step)?));
     }
@@ -561,7 +560,7 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
 fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
     let mut failures: Vec<_> = outcomes
-        .filter_map(|(step, outcome)| Some((step, outcome.as_deref()?)))
+        .filter_map(|(step, outcome)| Some((step, outcome.as_ref()?)))
         .filter(|(_, outcome)| outcome.has_failed())
         .map(|(step, outcome)| failure_text("step", step, outcome))
         .collect();
@@ -711,7 +710,7 @@ fn report_of(templates: &Made, state: &mut RunState) -> Value {
             is_complete = false;
             continue;
         };
-        let output = outcome.result.as_mut().and_then(output);
+        let output = outcome.result.as_mut().and_then(|result| output(result));
         let place = match branch {
             Value::Object(branch) if outcome.is_success() => {
                 branch.values_mut().find(|value| value.is_null())

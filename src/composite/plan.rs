@@ -145,7 +145,7 @@ impl Plan {
             params.arguments = Some(arguments);
             let called = call(params, context);
             async move {
-                let called = called.await.map_err(StepError::protocol).map(ToolReply::Result);
+                let called = called.await.map_err(StepError::protocol).map(ToolReply::from);
                 scope.keep(&called).and(called)
             }
         };

@@ -310,7 +310,7 @@ where
         {
             Err(reached.refusal(""))
         }
-        Ok(Ended::Result { result, .. }) => Ok(ToolReply::Result(result)),
+        Ok(Ended::Result { result, .. }) => Ok(result.into()),
         Ok(Ended::Asks(state)) => {
             let (asked, resume) = (state.questions(plan), Resume::Run(state));
             Ok(ToolReply::Asks(Box::new(Questions { asked, resume })))

@@ -24,7 +24,7 @@ use crate::{
         scope::Scope,
     },
     message::{
-        BackendErrorKind, Cause, Context, Refusal, Reply, Request, ToolAnswer,
+        BackendErrorKind, Cause, Context, Refusal, Reply, Request, ToolAnswer, ToolResult,
         client::{Abilities, MAX_QUESTIONS},
         is_deeper,
     },
@@ -109,18 +109,18 @@ where
                     this.phase.set(Phase::Called { reply });
                 }
                 PhaseProj::Called { reply } => match ready!(reply.poll(cx)) {
-                    Ok(reply) => match reply.into_tool_answer() {
-                        ToolAnswer::Result(result) => break Ok(ToolReply::Result(result)),
-                        ToolAnswer::Error(error) => break Err(StepError::protocol(error)),
-                        ToolAnswer::Refused(refusal) => break Err(refused(&refusal)),
-                        ToolAnswer::InputRequired(asks) => {
+                    Ok(reply) => match ToolResult::of(reply).map_err(Reply::into_tool_answer) {
+                        Ok(result) => break Ok(ToolReply::Result(result)),
+                        Err(ToolAnswer::Error(error)) => break Err(StepError::protocol(error)),
+                        Err(ToolAnswer::Refused(refusal)) => break Err(refused(&refusal)),
+                        Err(ToolAnswer::InputRequired(asks)) => {
                             let asked = asked(asks, *this.abilities, this.scope.closed());
                             break asked.map(|questions| ToolReply::Asks(Box::new(questions)));
                         }
-                        ToolAnswer::Invalid => {
+                        Err(ToolAnswer::Result(_) | ToolAnswer::Invalid) => {
                             break Err(protocol("the tool's answer is not the result of a tool"));
                         }
-                        ToolAnswer::Task(id) => {
+                        Err(ToolAnswer::Task(id)) => {
                             let cancelled =
                                 cancel_task(this.service.clone(), id, Context::default()).boxed();
                             this.phase.set(Phase::Cancelling { cancelled });

@@ -13,6 +13,7 @@ use super::{
     plan::{CallSite, Retry},
     record,
 };
+use crate::message::ToolResult;
 
 /// What the same call is answered with again: the tool is unknown, or its arguments are
 /// invalid.
@@ -197,7 +198,7 @@ impl Retry {
 
 impl Times {
     /// The outcome of a step that came to an end `at` this time, with one attempt.
-    pub(super) fn outcome(self, result: Result<CallToolResult, StepError>, at: Instant) -> Outcome {
+    pub(super) fn outcome(self, result: Result<ToolResult, StepError>, at: Instant) -> Outcome {
         let (status, result, error) = match result {
             Ok(result) if result.is_error == Some(true) => {
                 let error = StepError::new(ErrorKind::Tool, failure_text(&result));

@@ -12,7 +12,7 @@ use super::{
     plan::{CallSite, StepSet},
     scope::Scope,
 };
-use crate::message::Context;
+use crate::message::{Context, ToolResult};
 
 /// Calls one tool: all that the engine knows of the world.
 ///
@@ -87,7 +87,7 @@ pub(crate) type Called = Result<ToolReply, StepError>;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ToolReply {
     /// It has run; it may have failed (`isError`).
-    Result(CallToolResult),
+    Result(ToolResult),
     /// It wants to know something first.
     Asks(Box<Questions>),
 }
@@ -122,6 +122,6 @@ where
 
 impl From<CallToolResult> for ToolReply {
     fn from(result: CallToolResult) -> Self {
-        Self::Result(result)
+        Self::Result(result.into())
     }
 }

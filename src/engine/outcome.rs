@@ -1,11 +1,11 @@
 use std::borrow::Cow;
 
-use rmcp::model::{CallToolResult, ErrorData};
+use rmcp::model::ErrorData;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::record::Record;
-use crate::spans::End;
+use crate::{message::ToolResult, spans::End};
 
 /// What became of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,11 +15,11 @@ pub(crate) struct Outcome {
     /// [`Answer::Outcomes`](super::plan::Answer::Outcomes) always, and also of a
     /// tool that failed (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(crate) result: Option<CallToolResult>,
+    pub(crate) result: Option<ToolResult>,
     /// What is read of it, as long as it is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) record: Option<Box<Record>>,
-    /// Boxed, since most steps have none, and outcomes are moved.
+    /// In a box, since most steps have no error and each run has an outcome per step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<Box<StepError>>,
     /// Which of its sites a step was called at that has several.

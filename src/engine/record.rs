@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     expr::{self, Field},
-    message::branch::is_label,
+    message::{ToolResult, branch::is_label},
 };
 
 /// The key of a result's `_meta` under which a run that has failed reports its steps.
@@ -71,7 +71,7 @@ impl RunState {
         &mut self,
         plan: &Plan,
         step: usize,
-        mut outcome: Box<Outcome>,
+        mut outcome: Outcome,
         finished: StepSet,
     ) {
         let links = plan.links(step);
@@ -253,7 +253,7 @@ impl Outcome {
             return None;
         }
         let kept = record.and_then(|record| record.into_output());
-        kept.or_else(|| result.and_then(output_of))
+        kept.or_else(|| result.map(ToolResult::into_inner).and_then(output_of))
     }
 
     /// Takes out of the result what is read of it, and then drops it, unless
@@ -291,7 +291,7 @@ impl Outcome {
                 }
             }
             if record.output.is_none() && record.content.is_none() {
-                dropped = output_of(result);
+                dropped = output_of(result.into_inner());
             }
         }
         // Nobody reads it, and it is not the answer of a loop.

@@ -80,11 +80,8 @@ pub(crate) struct Run<'p, C> {
 }
 
 /// How a branch ended.
-///
-/// Boxed by the branch: both are large, and so pass through the task and the run
-/// as a pointer.
 enum Ended {
-    Outcome(Box<Outcome>),
+    Outcome(Outcome),
     Asks(Box<Questions>),
 }
 
@@ -446,7 +443,7 @@ impl<'p, C: Caller> Run<'p, C> {
             },
             Err(error) => self.uncalled(error, now),
         };
-        self.finish(step, Box::new(outcome));
+        self.finish(step, outcome);
     }
 
     /// The outcome of what failed before its tool was called.
@@ -540,7 +537,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Notes how a step ended.
-    fn finish(&mut self, step: usize, outcome: Box<Outcome>) {
+    fn finish(&mut self, step: usize, outcome: Outcome) {
         let failed = outcome.has_failed();
         // What a limit refused has ended the run already.
         let failed = failed && !(outcome.is_refused() && self.state.reached.is_some());
@@ -553,7 +550,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.note(step, outcome);
     }
 
-    fn note(&mut self, step: usize, outcome: Box<Outcome>) {
+    fn note(&mut self, step: usize, outcome: Outcome) {
         if let Some(watching) = &mut self.watching {
             watching.end_step(step, &outcome, self.state.limit());
         }

@@ -31,7 +31,7 @@ pub(crate) struct RunState {
     ///
     /// Boxed, since together they would be an allocation large enough to make
     /// the system's allocator tidy up, which takes longer than the boxes do.
-    pub(crate) outcomes: Vec<Option<Box<Outcome>>>,
+    pub(crate) outcomes: Vec<Option<Outcome>>,
     /// The steps that have finished, in the order they did.
     pub(crate) finished: Vec<usize>,
     /// The step that made the run fail, if one did.
@@ -133,7 +133,7 @@ impl RunState {
 
     /// The last step, in the order of the plan, that completed.
     pub(crate) fn last_completed(&self) -> Option<usize> {
-        let completed = |outcome: &Option<Box<Outcome>>| {
+        let completed = |outcome: &Option<Outcome>| {
             outcome.as_ref().is_some_and(|outcome| outcome.is_success())
         };
         self.outcomes.iter().rposition(completed)

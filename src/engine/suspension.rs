@@ -88,7 +88,7 @@ impl RunState {
         let input =
             if reads_input || plan.answer_reads_input { json_bytes(&self.input) } else { 0 };
         let finished = self.finished.iter().filter_map(|&step| {
-            let outcome = self.outcomes[step].as_deref()?;
+            let outcome = self.outcomes[step].as_ref()?;
             if matches!(plan.answer, Answer::Outcomes) {
                 return Some(outcome.result.as_ref().map_or(0, json_bytes));
             }

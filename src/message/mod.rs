@@ -61,6 +61,7 @@ mod request;
 pub(crate) mod size;
 mod subject;
 mod tally;
+mod tool_result;
 mod trace;
 mod uris;
 
@@ -77,6 +78,7 @@ pub(crate) use self::{
     propagate::Tracing,
     request::{is_of_protocol, known_method},
     tally::Tally,
+    tool_result::ToolResult,
 };
 pub use self::{
     backend_error::{BackendError, BackendErrorKind},

@@ -100,6 +100,7 @@ impl Reply {
 
     /// The result, if the reply is one.
     #[must_use]
+    #[inline]
     pub fn result(&self) -> Option<&ServerResult> {
         match &*self.0 {
             Answer::Result(result) => Some(result),

@@ -131,7 +131,7 @@ impl<'p, C: Caller> Run<'p, C> {
         if let Some(output) = output {
             outcome.set_output(output);
         }
-        self.finish(step, Box::new(outcome));
+        self.finish(step, outcome);
     }
 
     /// Calls a tool again that has asked, if it was answered.
@@ -159,7 +159,7 @@ impl<'p, C: Caller> Run<'p, C> {
             let times = Times { run: self.begun, step: begun };
             let outcome = times.outcome(Err(error), now);
             let outcome = Outcome { attempts: asked.attempts, ..outcome };
-            self.end_branch(id, site, Box::new(outcome));
+            self.end_branch(id, site, outcome);
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
         attempts::{Attempts, Times},
         branches::{self, BranchId, Lost},
         caller::{Call, Called, Caller, FirstPoll, ToolReply},
-        outcome::{ErrorKind, Outcome, Status, StepError},
+        outcome::{ErrorKind, Outcome, StepError},
         plan::{Action, CallSite},
     },
     message::Context,
@@ -41,16 +41,8 @@ fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
 fn ended(called: Called, times: Times, at: Instant) -> Ended {
     Ended::Outcome(match called {
         Ok(ToolReply::Asks(questions)) => return Ended::Asks(questions),
-        Ok(ToolReply::Result(result)) if result.is_error == Some(true) => {
-            Box::new(times.outcome(Ok(result), at))
-        }
-        Ok(ToolReply::Result(result)) => {
-            // Moved into the box at once, since it is large.
-            let mut outcome = Box::new(times.ended(Status::Completed, None, at));
-            outcome.result = Some(result);
-            outcome
-        }
-        Err(error) => Box::new(times.outcome(Err(error), at)),
+        Ok(ToolReply::Result(result)) => times.outcome(Ok(result), at),
+        Err(error) => times.outcome(Err(error), at),
     })
 }
 
@@ -228,7 +220,7 @@ impl<'p, C: Caller> Run<'p, C> {
                     Lost::Stopped => StepError::new(ErrorKind::Service, "the server shuts down"),
                 };
                 let Some(call) = self.calls.iter().find(|call| call.id == id) else { return };
-                Box::new(call.times(self.begun).outcome(Err(error), Instant::now()))
+                call.times(self.begun).outcome(Err(error), Instant::now())
             }
         };
         self.end_attempt(id, outcome);
@@ -251,7 +243,7 @@ impl<'p, C: Caller> Run<'p, C> {
             if !self.calls[place].is_waiting() {
                 self.branches.abort(id);
                 let outcome = self.calls[place].late(self.begun, now);
-                self.end_attempt(id, Box::new(outcome));
+                self.end_attempt(id, outcome);
             } else if !self.is_over() {
                 let mut call = self.calls.swap_remove(place);
                 match self.attempt(&mut call, now) {
@@ -266,7 +258,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Takes up how an attempt ended: the call waits for the next, or has ended too.
-    fn end_attempt(&mut self, id: BranchId, mut outcome: Box<Outcome>) {
+    fn end_attempt(&mut self, id: BranchId, mut outcome: Outcome) {
         let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
         if let Some(watching) = &mut self.watching {
             watching.end_call(id, &outcome, self.context.is_traced_with_contents());
@@ -290,21 +282,21 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Ends a call that waits for its next attempt, which there will not be.
     pub(super) fn give_up(&mut self, call: &Attempts<'p>, why: StepError, now: Instant) {
         let outcome = call.times(self.begun).outcome(Err(call.not_again(why)), now);
-        self.end_call(call, Box::new(outcome));
+        self.end_call(call, outcome);
     }
 
     /// Takes up how a call ended: so has the step, unless it is a loop.
-    fn end_call(&mut self, call: &Attempts<'p>, mut outcome: Box<Outcome>) {
+    fn end_call(&mut self, call: &Attempts<'p>, mut outcome: Outcome) {
         let id = call.id;
         outcome.attempts = call.count;
         self.end_branch(id, call.site, outcome);
     }
 
     /// Takes up how a step ended, or an element of its loop.
-    pub(super) fn end_branch(&mut self, id: BranchId, site: &CallSite, mut outcome: Box<Outcome>) {
+    pub(super) fn end_branch(&mut self, id: BranchId, site: &CallSite, mut outcome: Outcome) {
         outcome.site = self.chosen(id.step, site);
         if self.loops.iter().any(|each| each.step == id.step) {
-            self.end_element(id, *outcome);
+            self.end_element(id, outcome);
             self.advance(id.step);
         } else {
             self.finish(id.step, outcome);

@@ -157,13 +157,13 @@ impl<C: Caller> Run<'_, C> {
             self.state.asked.retain(|asked| asked.id.step != step);
             let times = Times { run: self.begun, step: since };
             let outcome = times.ended(status, is_late.then_some(error), now);
-            self.note(step, Box::new(Outcome { attempts, site, ..outcome }));
+            self.note(step, Outcome { attempts, site, ..outcome });
         }
         self.state.asked.clear();
         let why = self.why_ended();
         for step in mem::take(&mut self.waiting) {
             let skipped = Outcome { error: why.clone().map(Box::new), ..Outcome::skipped() };
-            self.note(step, Box::new(skipped));
+            self.note(step, skipped);
         }
     }
 

@@ -56,13 +56,13 @@ impl<'p, C: Caller> Run<'p, C> {
                 self.state.skipped_elements.retain(|element| element.step != step);
                 let skipped =
                     Outcome { error: self.why_ended().map(Box::new), ..Outcome::skipped() };
-                return self.finish(step, Box::new(skipped));
+                return self.finish(step, skipped);
             }
             let times = Times { run: self.begun, step: each.since };
             let outcome = times.ended(Status::Completed, None, Instant::now());
             let mut outcome = Outcome { attempts: each.attempts, ..outcome };
             outcome.set_output(each.into_output());
-            self.finish(step, Box::new(outcome));
+            self.finish(step, outcome);
         }
     }
 
@@ -106,6 +106,6 @@ impl<'p, C: Caller> Run<'p, C> {
         let ended = times.ended(outcome.status, error, Instant::now());
         each.end(id.element, outcome);
         self.state.preserve_loop(each);
-        self.finish(id.step, Box::new(Outcome { attempts, ..ended }));
+        self.finish(id.step, Outcome { attempts, ..ended });
     }
 }

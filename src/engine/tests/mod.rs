@@ -229,7 +229,7 @@ impl World {
         }
         let answer = self.answer(&call).await;
         self.note("ends", &call);
-        answer.map(ToolReply::Result)
+        answer.map(ToolReply::from)
     }
 
     async fn answer(&self, call: &Call) -> Result<CallToolResult, StepError> {
@@ -336,7 +336,7 @@ fn statuses(state: &RunState) -> Vec<Status> {
 }
 
 fn outcome(state: &RunState, step: usize) -> &Outcome {
-    state.outcomes[step].as_deref().expect("it has finished")
+    state.outcomes[step].as_ref().expect("it has finished")
 }
 
 fn error(state: &RunState, step: usize) -> &StepError {

@@ -105,7 +105,7 @@ pub(super) fn input() -> Value {
 
 /// What became of each step, without times.
 pub(super) fn ends(state: &RunState) -> Vec<(Status, Option<ErrorKind>, Option<Value>)> {
-    let outcomes = state.outcomes.iter().map(|outcome| outcome.as_deref().unwrap());
+    let outcomes = state.outcomes.iter().map(|outcome| outcome.as_ref().unwrap());
     let end = |outcome: &Outcome| {
         let output = outcome.field(crate::expr::Field::Output).map(|output| output.into_owned());
         (outcome.status, outcome.error.as_ref().map(|error| error.kind), output)

@@ -52,7 +52,7 @@ async fn read_both_ways(result: CallToolResult, step: Value, reads: Value) -> Va
     assert!(outcome(&state, 0).result.is_none());
     let (in_place, state) = read(result.clone(), step, reads, Answer::Outcomes).await;
     if state.failed.is_none() {
-        assert_eq!(outcome(&state, 0).result, Some(result));
+        assert_eq!(outcome(&state, 0).result, Some(result.into()));
     }
     assert_eq!(taken, in_place);
     taken

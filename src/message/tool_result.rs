@@ -1,0 +1,84 @@
+//! The result of a tool, in the allocation of its reply.
+
+use std::ops::{Deref, DerefMut};
+
+use rmcp::model::{CallToolResult, ServerResult};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Reply;
+
+/// The result of a `tools/call`, in the allocation of the reply that contained it.
+///
+/// It is no larger than a pointer, so that runs of composites can move it.
+#[derive(Clone, Debug)]
+pub(crate) struct ToolResult(
+    // A reply with a `CallToolResult`, which `of` and `from` make sure of.
+    Reply,
+);
+
+// === impl ToolResult ===
+
+impl ToolResult {
+    /// The result of a tool.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reply if it is anything else.
+    pub(crate) fn of(reply: Reply) -> Result<Self, Reply> {
+        match reply.result() {
+            Some(ServerResult::CallToolResult(_)) => Ok(Self(reply)),
+            _ => Err(reply),
+        }
+    }
+
+    pub(crate) fn into_inner(self) -> CallToolResult {
+        match self.0.into_result() {
+            Ok(ServerResult::CallToolResult(result)) => result,
+            _ => unreachable!("it is the result of a tool"),
+        }
+    }
+}
+
+impl From<CallToolResult> for ToolResult {
+    fn from(result: CallToolResult) -> Self {
+        Self(result.into())
+    }
+}
+
+impl Deref for ToolResult {
+    type Target = CallToolResult;
+
+    fn deref(&self) -> &CallToolResult {
+        match self.0.result() {
+            Some(ServerResult::CallToolResult(result)) => result,
+            _ => unreachable!("it is the result of a tool"),
+        }
+    }
+}
+
+impl DerefMut for ToolResult {
+    fn deref_mut(&mut self) -> &mut CallToolResult {
+        match self.0.result_mut() {
+            Some(ServerResult::CallToolResult(result)) => result,
+            _ => unreachable!("it is the result of a tool"),
+        }
+    }
+}
+
+impl PartialEq for ToolResult {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Serialize for ToolResult {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolResult {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        CallToolResult::deserialize(deserializer).map(Self::from)
+    }
+}
