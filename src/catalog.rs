@@ -372,14 +372,16 @@ impl<D> Catalog<D> {
         }))
     }
 
-    /// What can be said at once; `suffices` tells whether what is known does.
+    /// What can be said at once; `suffices` tells whether what is known does. The caller reads
+    /// the clock, since it needs the time too.
     pub(crate) fn at_hand(
         &self,
         needs: Needs<'_>,
+        now: Instant,
         suffices: impl Fn(&Known<D>) -> bool,
     ) -> AtHand<D> {
         let state = self.0.state();
-        let failed = state.failed.as_ref().filter(|(at, _)| at.elapsed() < LIST_AGAIN_AFTER);
+        let failed = state.failed.as_ref().filter(|(at, _)| now - *at < LIST_AGAIN_AFTER);
         let Some(known) = &state.known else {
             return match failed {
                 Some((_, error)) => AtHand::Failed(error.clone()),
@@ -392,7 +394,7 @@ impl<D> Catalog<D> {
             return AtHand::Known(known);
         }
         let outdated = known.epoch != self.0.epoch.now();
-        let age = known.since.elapsed();
+        let age = now - known.since;
         if suffices(&known) {
             match needs {
                 Needs::AllTools | Needs::CurrentTool(_) if outdated => AtHand::Unknown,
@@ -421,7 +423,7 @@ impl<D> Catalog<D> {
             // Whoever lists tools does not get on with it.
             return self.0.state().known.clone().ok_or(ListError::TimedOut);
         };
-        match self.at_hand(needs, suffices) {
+        match self.at_hand(needs, Instant::now(), suffices) {
             AtHand::Known(known) | AtHand::Stale(known) => return Ok(known),
             AtHand::Failed(error) => return Err(error),
             AtHand::Unknown => (),

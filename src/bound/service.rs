@@ -10,6 +10,7 @@ use std::{
 use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 use rmcp::model::{ContentBlock, MetaObject};
+use tokio::time::Instant;
 use tower::BoxError;
 use tower_service::Service;
 
@@ -240,7 +241,7 @@ where
         let needs = Needs::Tool(tool);
         let knows = |known: &Known<Outputs>| known.tools().get(tool).is_some();
         let load = || load(inner, context);
-        let known = match catalog.at_hand(needs, knows) {
+        let known = match catalog.at_hand(needs, Instant::now(), knows) {
             AtHand::Known(known) => known,
             AtHand::Stale(known) => {
                 catalog.refresh(load);

@@ -108,9 +108,15 @@ async fn what_changes_while_it_is_listed_is_listed_again() {
         Ok((Tools::default(), ()))
     };
     catalog.wait(Needs::AllTools, |_| true, load).await.unwrap();
-    assert!(matches!(catalog.at_hand(Needs::AllTools, |_| true), AtHand::Unknown));
-    assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Stale(_)));
-    assert!(matches!(catalog.at_hand(Needs::CurrentTool("a"), |_| true), AtHand::Unknown));
+    assert!(matches!(catalog.at_hand(Needs::AllTools, Instant::now(), |_| true), AtHand::Unknown));
+    assert!(matches!(
+        catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true),
+        AtHand::Stale(_)
+    ));
+    assert!(matches!(
+        catalog.at_hand(Needs::CurrentTool("a"), Instant::now(), |_| true),
+        AtHand::Unknown
+    ));
 }
 
 #[test]
@@ -122,9 +128,12 @@ fn what_is_old_is_listed_again_at_once_where_there_is_no_background() {
         Known { tools: Tools::default(), derived: (), epoch: 0, since, _held }
     };
     catalog.0.state().known = Some(Arc::new(known(Duration::ZERO)));
-    assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Known(_)));
+    assert!(matches!(
+        catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true),
+        AtHand::Known(_)
+    ));
     catalog.0.state().known = Some(Arc::new(known(MAX_AGE)));
-    assert!(matches!(catalog.at_hand(Needs::Tool("a"), |_| true), AtHand::Unknown));
+    assert!(matches!(catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true), AtHand::Unknown));
 }
 
 /// Lists tools of a server that never says that there are no more.

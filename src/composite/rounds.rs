@@ -9,7 +9,7 @@ use rmcp::model::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower::BoxError;
 use tower_service::Service;
 
@@ -83,12 +83,13 @@ struct Called<'c> {
     settings: &'c Settings,
 }
 
-/// Answers a call of a composite.
+/// Answers a call of a composite that started at this time.
 pub(super) fn answer<S>(
     runner: Runner<S>,
     composite: usize,
     mut request: Request,
     settings: &Settings,
+    started: Instant,
 ) -> impl Future<Output = Reply> + Send + use<'_, S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
@@ -107,7 +108,8 @@ where
         let compiled = &program.composites[composite];
         if !has_state && request.context().abilities().is_nothing() {
             // Nobody can be asked, so there is one round, and nothing to keep for others.
-            let scope = Scope::new(settings.limits, compiled.timeout);
+            let used = Used::default();
+            let scope = Scope::resumed(settings.limits, compiled.timeout, used, started);
             let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
             let context = request.context();
             let run = runner.run(&program, composite, arguments, None, context, scope);
@@ -158,7 +160,7 @@ impl Called<'_> {
         loop {
             let active = run.as_ref().map_or(Duration::ZERO, |run| run.active());
             let left = self.compiled.timeout.saturating_sub(active);
-            let scope = Scope::resumed(self.settings.limits, left, used);
+            let scope = Scope::resumed(self.settings.limits, left, used, Instant::now());
             let scope = scope.heartbeat(self.settings.heartbeat);
             let scope = scope.observers(self.settings.observers.clone());
             let scope = match (&closed, self.settings.store.max_bytes()) {

@@ -8,7 +8,7 @@ use std::{
 use futures::future::{BoxFuture, Either, FutureExt, ready};
 use pin_project_lite::pin_project;
 use rmcp::model::{ErrorData, JsonObject};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::Instant};
 use tower::BoxError;
 use tower_service::Service;
 
@@ -143,8 +143,9 @@ where
         };
         let (catalog, context) = self.listing.catalogs().of(&crate::message::Context::default());
         let program = rule.program.clone();
-        let known = known(catalog, at, &rule, self.get_ref(), context).await;
-        let Some(available) = known.as_ref().and_then(|known| known.derived().available(at)) else {
+        let known = known(catalog, at, &rule, self.get_ref(), context, Instant::now()).await;
+        let Some(available) = known.as_ref().and_then(|(known, _)| known.derived().available(at))
+        else {
             return Err(refused(Refusal::Unavailable { kind: ItemKind::Tool, name: name() }));
         };
         let checked = available.check(composite, Some(arguments)).map_err(refused)?;
@@ -210,31 +211,33 @@ where
         let program = rule.program.clone();
         let settings = self.settings.clone();
         let (catalog, context) = self.listing.catalogs().of(request.context());
-        let known = known(catalog, composite, rule, &*inner, context);
+        let now = Instant::now();
+        let known = known(catalog, composite, rule, &*inner, context, now);
         Box::pin(async move {
             if Handle::try_current().is_err() {
                 tracing::error!("composites need a Tokio runtime with its time enabled");
                 return ErrorData::internal_error("internal error", None).into();
             }
-            let Some(known) = known.await else {
+            let Some((known, started)) = known.await else {
                 let name = program.composites[composite].name.to_string();
                 return Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into();
             };
             let runner = Runner { program, known, inner };
-            rounds::answer(runner, composite, request, &settings).await
+            rounds::answer(runner, composite, request, &settings, started).await
         })
     }
 }
 
-/// The tools of a composite: those at hand, unless it cannot run with them and they must be
-/// listed first.
+/// The tools of a composite and the time from when on they are known: those at hand `now`,
+/// unless it cannot run with them and they must be listed first.
 fn known<S>(
     catalog: Catalog<Resolved>,
     composite: usize,
     rule: &Listing,
     inner: &S,
     context: ListingContext,
-) -> impl Future<Output = Option<Arc<Known<Resolved>>>> + Send + use<S>
+    now: Instant,
+) -> impl Future<Output = Option<(Arc<Known<Resolved>>, Instant)>> + Send + use<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
         + Clone
@@ -244,18 +247,20 @@ where
     let name = &rule.program.composites[composite].name;
     let can_run = move |known: &Known<Resolved>| known.derived().available(composite).is_some();
     let load = || crate::intercept::load(rule.clone(), inner.clone(), context);
-    Either::Left(ready(match catalog.at_hand(Needs::Tool(name), can_run) {
-        AtHand::Known(known) => Some(known),
+    Either::Left(ready(match catalog.at_hand(Needs::Tool(name), now, can_run) {
+        AtHand::Known(known) => Some((known, now)),
         AtHand::Stale(known) => {
             catalog.refresh(load);
-            Some(known)
+            Some((known, now))
         }
         AtHand::Failed(_) => None,
         AtHand::Unknown => {
             let (name, listed) = (name.clone(), load());
             // In a box of its own, since it is rare and large.
-            let listed =
-                async move { catalog.wait(Needs::Tool(&name), can_run, || listed).await.ok() };
+            let listed = async move {
+                let known = catalog.wait(Needs::Tool(&name), can_run, || listed).await.ok()?;
+                Some((known, Instant::now()))
+            };
             return Either::Right(listed.boxed());
         }
     }))

@@ -92,12 +92,12 @@ struct Owns {
 impl Scope {
     /// The scope of an outermost run that starts now.
     pub(crate) fn new(limits: Limits, timeout: Duration) -> Self {
-        Self::resumed(limits, timeout, Used::default())
+        Self::resumed(limits, timeout, Used::default(), Instant::now())
     }
 
-    /// The scope of an outermost run that goes on now, has used this much and may
-    /// take this long.
-    pub(crate) fn resumed(limits: Limits, timeout: Duration, used: Used) -> Self {
+    /// The scope of an outermost run that has used this much before, and may go on for this
+    /// long from this time on.
+    pub(crate) fn resumed(limits: Limits, timeout: Duration, used: Used, started: Instant) -> Self {
         let meter = Meter {
             max_calls: limits.max_calls,
             max_result_bytes: limits.max_result_bytes,
@@ -108,7 +108,6 @@ impl Scope {
             run: None,
             outer: None,
         };
-        let started = Instant::now();
         Self {
             meter: Arc::new(meter),
             account: None,
@@ -517,7 +516,7 @@ mod tests {
         assert_eq!((scope.count_call(), scope.keep_made(&json!("0123456789"))), (Ok(()), Ok(())));
         let used = serde_json::to_value(scope.used()).unwrap();
         let used = serde_json::from_value(used).unwrap();
-        let resumed = Scope::resumed(limits, Duration::from_secs(1), used);
+        let resumed = Scope::resumed(limits, Duration::from_secs(1), used, Instant::now());
         assert!(resumed.keep_made(&json!("0123456789a")).is_err());
         assert_eq!((resumed.count_call(), resumed.count_call().is_err()), (Ok(()), true));
     }

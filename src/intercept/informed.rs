@@ -311,12 +311,13 @@ where
         let known = match self.rule.needs(&request) {
             Needs::Nothing => None,
             needs => {
+                let now = Instant::now();
                 let (catalog, context) = self.catalogs.of(request.context());
-                match catalog.at_hand(needs, |known| suffices(needs, known)) {
-                    AtHand::Known(known) => Some(known),
+                match catalog.at_hand(needs, now, |known| suffices(needs, known)) {
+                    AtHand::Known(known) => Some((known, now)),
                     AtHand::Stale(known) => {
                         catalog.refresh(|| load(self.rule.clone(), self.inner.clone(), context));
-                        Some(known)
+                        Some((known, now))
                     }
                     AtHand::Failed(_) => None,
                     AtHand::Unknown => {
@@ -338,14 +339,17 @@ where
         + Send
         + 'static,
 {
-    /// Applies the rule with what is known; it is cloned only if it awaits the reply.
+    /// Applies the rule, since this time, with what is known; it is cloned only if it awaits
+    /// the reply.
     #[inline]
     fn informed(
         &mut self,
-        known: Option<Arc<Known<I::Derived>>>,
+        known: Option<(Arc<Known<I::Derived>>, Instant)>,
         mut request: Request,
     ) -> ResponseFuture<I, S::Future, S::Error> {
-        let Decision { flow, is_long } = decide(&self.rule, known.as_ref(), &mut request);
+        let begun = known.as_ref().map(|(known, now)| (known, *now));
+        let Decision { flow, is_long } = decide(&self.rule, begun, &mut request);
+        let known = known.map(|(known, _)| known);
         let reply = match flow {
             ControlFlow::Continue(memo) => {
                 if !is_long && !self.rule.awaits_reply(&memo) {
@@ -391,7 +395,8 @@ where
                 catalog.wait(needs, |known| suffices(needs, known), load).await.ok()
             };
             let inner = inner.ready().await?;
-            let Decision { flow, is_long } = decide(&rule, known.as_ref(), &mut request);
+            let begun = known.as_ref().map(|known| (known, Instant::now()));
+            let Decision { flow, is_long } = decide(&rule, begun, &mut request);
             match flow {
                 ControlFlow::Continue(memo) => {
                     if is_long {
@@ -406,11 +411,11 @@ where
     }
 }
 
-/// Applies a rule to a request.
+/// Applies a rule to a request, with what it knows and since when.
 #[inline]
 fn decide<I: InterceptInformed>(
     rule: &I,
-    known: Option<&Arc<Known<I::Derived>>>,
+    known: Option<(&Arc<Known<I::Derived>>, Instant)>,
     request: &mut Request,
 ) -> Decision<I::Memo> {
     // The services behind might read a malformed request differently than the rule does.
@@ -419,20 +424,13 @@ fn decide<I: InterceptInformed>(
         return Decision { flow: ControlFlow::Break(reply), is_long: false };
     }
     match known {
-        Some(known) => decide_timed(rule, known, request),
+        Some((known, begun)) => {
+            let flow = rule.on_request(request, Some(known));
+            Decision { flow, is_long: begun.elapsed() > LONG }
+        }
         // Rules without knowledge forward most requests as they are.
         None => Decision { flow: rule.on_request(request, None), is_long: false },
     }
-}
-
-fn decide_timed<I: InterceptInformed>(
-    rule: &I,
-    known: &Arc<Known<I::Derived>>,
-    request: &mut Request,
-) -> Decision<I::Memo> {
-    let begun = Instant::now();
-    let flow = rule.on_request(request, Some(known));
-    Decision { flow, is_long: begun.elapsed() > LONG }
 }
 
 /// The rule, if it awaits the reply.
