@@ -83,6 +83,7 @@ mod replicas;
 mod rig_compose;
 mod router;
 mod run_limits;
+mod runtimes;
 mod scripted;
 mod security;
 mod serve;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use mcp_composite::{
     composite::{CompositeLayer, CompositeTool, OnError, Retry, Step, Strategy},
     message::{Context, Request, ToolAnswer},
@@ -13,7 +13,13 @@ use mcp_composite::{
 use opentelemetry::trace::{SpanId, SpanKind, Status};
 use rmcp::model::ErrorData;
 use serde_json::{Value, json};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::yield_now,
+    time::sleep,
+};
 use tower::{Layer, ServiceExt};
+use tracing::{Instrument, Span};
 
 use super::exporter::{Collecting, attribute, told};
 use crate::scripted::is_sure;
@@ -153,7 +159,7 @@ async fn the_span_around_a_request_is_linked_and_that_of_the_caller_is_above() {
     let http = tracing::info_span!("http");
     let mut request = testing::request("near", json!({}));
     request.context_mut().meta_mut().set_traceparent(PARENT);
-    tracing::Instrument::instrument(service.oneshot(request), http).await.unwrap();
+    service.oneshot(request).instrument(http).await.unwrap();
     let (served, http) = (collecting.span("tools/call"), collecting.span("http"));
     let linked: Vec<_> = served.links.iter().map(|link| link.span_context.span_id()).collect();
     assert_eq!(linked, [http.span_context.span_id()]);
@@ -296,7 +302,7 @@ async fn a_call_that_is_dropped_is_cancelled_and_has_not_failed() {
     let call = call(&service, "look", json!({}));
     tokio::time::timeout(Duration::from_secs(3), call).await.unwrap_err();
     // The task of the branch ends when it has its turn.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    sleep(Duration::from_secs(1)).await;
     let tree = [
         "tools/call look server",
         "  invoke_workflow look internal",
@@ -397,34 +403,67 @@ async fn contents_that_are_large_are_left_out() {
     assert_eq!(attribute(&span, "gen_ai.tool.call.result"), None);
 }
 
-#[test]
-fn spans_go_with_the_tasks_of_branches() {
-    let collecting = Collecting::begin();
+/// The names of the spans in which three branches run: `a` before and after it waits, `b`
+/// before and after it wakes itself, and `c`, which answers at its first poll.
+fn spans_of_branches(runtime: &Runtime) -> [String; 3] {
+    let span = || Span::current().metadata().map_or("none", |metadata| metadata.name());
+    let waiting = |wait: fn() -> BoxFuture<'static, ()>| {
+        Answer::from_fn(move |_| async move {
+            let before = span();
+            wait().await;
+            Answer::text(format!("{before} {}", span()))
+        })
+    };
+    let server = Server::new()
+        .tool("a", waiting(|| Box::pin(sleep(Duration::from_millis(1)))))
+        .tool("b", waiting(|| Box::pin(yield_now())))
+        .tool("c", Answer::from_fn(move |_| async move { Answer::text(span()) }));
+    let service = stack(&server, vec![look(&["a", "b", "c"])]);
+    let call = service.oneshot(testing::request("look", json!({})));
+    let outer = tracing::info_span!(target: "application", "outer");
+    let reply = runtime.block_on(call.instrument(outer)).unwrap();
+    let result = reply.tool_result().unwrap();
+    let branches = &result.structured_content.as_ref().unwrap()["branches"];
+    ["a", "b", "c"].map(|branch| branches[branch]["output"].as_str().unwrap().to_owned())
+}
+
+/// A runtime of one thread, and one of two with this subscriber.
+fn runtimes() -> [Runtime; 2] {
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().on_thread_start(move || {
+    let subscribe = move || {
         // For as long as the thread is there.
         std::mem::forget(tracing::dispatcher::set_default(&dispatch));
-    });
-    let runtime = runtime.build().unwrap();
-    let tool = Answer::from_fn(|_| async {
-        tokio::task::yield_now().await;
-        let id = tracing::Span::current().metadata().map(|metadata| metadata.name());
-        Answer::text(id.unwrap_or("none"))
-    });
-    let server = Server::new().tool("a", tool.clone()).tool("b", tool);
-    let service = stack(&server, vec![look(&["a", "b"])]);
-    let reply = runtime.block_on(service.oneshot(testing::request("look", json!({}))));
-    let result = reply.unwrap().tool_result().unwrap().clone();
-    let branches = &result.structured_content.unwrap()["branches"];
-    for branch in ["a", "b"] {
-        assert_eq!(branches[branch]["output"], "mcp.client", "{branch}");
+    };
+    let mut threads = Builder::new_multi_thread();
+    threads.worker_threads(2).enable_all().on_thread_start(subscribe);
+    [Builder::new_current_thread().enable_all().build().unwrap(), threads.build().unwrap()]
+}
+
+#[test]
+fn branch_has_its_own_span_at_its_first_poll_and_as_a_task() {
+    let threads = ["one thread", "two threads"];
+    for (place, threads) in threads.into_iter().enumerate() {
+        let collecting = Collecting::begin();
+        let spans = spans_of_branches(&runtimes()[place]);
+        let expected = ["mcp.client mcp.client", "mcp.client mcp.client", "mcp.client"];
+        assert_eq!(spans, expected, "{threads}");
+        let tree = [
+            "outer internal",
+            "  tools/call look server",
+            "    invoke_workflow look internal",
+            "      tools/call a client",
+            "      tools/call b client",
+            "      tools/call c client",
+        ];
+        assert_eq!(collecting.tree(), tree, "{threads}");
     }
-    let tree = [
-        "tools/call look server",
-        "  invoke_workflow look internal",
-        "    tools/call a client",
-        "    tools/call b client",
-    ];
-    assert_eq!(collecting.tree(), tree);
+}
+
+#[test]
+fn branch_without_a_span_has_that_around_the_call_at_its_first_poll_and_as_a_task() {
+    let _collecting = Collecting::filtered("application=info");
+    for runtime in runtimes() {
+        let spans = spans_of_branches(&runtime);
+        assert_eq!(spans, ["outer outer", "outer outer", "outer"], "{runtime:?}");
+    }
 }
