@@ -20,6 +20,9 @@ use tracing::Instrument;
 pub(super) const LONG: Duration = Duration::from_micros(50);
 /// How many times a tool that took long is called in a task at once.
 const CALLS_IN_TASKS: u8 = 32;
+/// The same for a tool that waited after it had ended at its first poll; twice as many with
+/// each call that waits.
+const CALLS_AFTER_WAIT: u8 = 2;
 
 /// The branches of a run that go on.
 ///
@@ -28,9 +31,10 @@ const CALLS_IN_TASKS: u8 = 32;
 /// Panics are caught in both places.
 ///
 /// A branch that computes instead of waiting delays those after it. On a runtime of several
-/// threads they are spawned unpolled once a first poll took more than 50 µs, and so is the
-/// next call of the same tool; see [`SpawnHint`]. On one thread, [`poll_next`] returns after
-/// such a branch, so that its caller can look at the time.
+/// threads they are spawned unpolled once a first poll took more than 50 µs, and so are the
+/// next calls of the same tool, and of a tool that waited at its first poll; see
+/// [`SpawnHint`]. On one thread, [`poll_next`] returns after a branch that took long, so that
+/// its caller can look at the time.
 ///
 /// Dropping it aborts them all.
 ///
@@ -54,9 +58,15 @@ pub(super) struct Branches<T> {
     spawns: bool,
 }
 
-/// Whether a tool took long at its last call without waiting for anything.
-#[derive(Debug, Default)]
-pub(crate) struct SpawnHint(AtomicU8);
+/// Whether the next calls of a tool begin in a task: its last one took long without waiting for
+/// anything, or it waited, so that its first poll only delayed others.
+#[derive(Debug)]
+pub(crate) struct SpawnHint {
+    /// How many calls still do.
+    left: AtomicU8,
+    /// How many do after the next call that waits.
+    after_wait: AtomicU8,
+}
 
 /// Which branch of a run it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -266,22 +276,69 @@ fn caught<T>(
 
 impl SpawnHint {
     /// Notes that a call took long.
-    pub(super) fn note(&self) {
-        self.0.store(CALLS_IN_TASKS, Ordering::Relaxed);
+    pub(super) fn note_long(&self) {
+        self.left.store(CALLS_IN_TASKS, Ordering::Relaxed);
+    }
+
+    /// Notes that a call waited at its first poll.
+    pub(super) fn note_wait(&self) {
+        let calls = self.after_wait.load(Ordering::Relaxed);
+        self.left.store(calls, Ordering::Relaxed);
+        self.after_wait.store((2 * calls).min(CALLS_IN_TASKS), Ordering::Relaxed);
+    }
+
+    /// Notes that a call ended at its first poll.
+    pub(super) fn note_end(&self) {
+        // Most tools always do, and a store would take the line from the other threads.
+        if self.after_wait.load(Ordering::Relaxed) != CALLS_AFTER_WAIT {
+            self.after_wait.store(CALLS_AFTER_WAIT, Ordering::Relaxed);
+        }
     }
 
     fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.left.load(Ordering::Relaxed) > 0
     }
 
     /// Returns `true` if a call is to begin in a task.
     fn take(&self) -> bool {
-        let left = self.0.load(Ordering::Relaxed);
+        let left = self.left.load(Ordering::Relaxed);
         if left == 0 {
             return false;
         }
         // Lost by a call at the same time, it lasts for one more.
-        self.0.store(left - 1, Ordering::Relaxed);
+        self.left.store(left - 1, Ordering::Relaxed);
         true
+    }
+}
+
+impl Default for SpawnHint {
+    fn default() -> Self {
+        Self { left: AtomicU8::new(0), after_wait: AtomicU8::new(CALLS_AFTER_WAIT) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many calls begin in tasks until one is polled in the run again.
+    fn calls_in_tasks(hint: &SpawnHint) -> usize {
+        std::iter::from_fn(|| hint.take().then_some(())).count()
+    }
+
+    #[test]
+    fn hint_doubles_with_each_wait_up_to_its_maximum() {
+        let hint = SpawnHint::default();
+        assert_eq!(calls_in_tasks(&hint), 0);
+        let counts = [(); 6].map(|()| {
+            hint.note_wait();
+            calls_in_tasks(&hint)
+        });
+        assert_eq!(counts, [2, 4, 8, 16, 32, 32]);
+        hint.note_end();
+        hint.note_wait();
+        assert_eq!(calls_in_tasks(&hint), 2);
+        hint.note_long();
+        assert_eq!(calls_in_tasks(&hint), 32);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     future::poll_fn,
     mem,
     pin::{Pin, pin},
-    task::{Context as TaskContext, Poll},
+    task::{Context as TaskContext, Poll, ready},
     time::Duration,
 };
 
@@ -318,19 +318,27 @@ impl<'p, C: Caller> Run<'p, C> {
         if let Some(step) = self.branches.took_long()
             && let Some(call) = self.calls.iter().find(|call| call.id.step == step)
         {
-            call.site.hint.note();
+            call.site.hint.note_long();
         }
         if let Poll::Ready((id, end)) = next {
             return Poll::Ready(Next::Finished(id, end));
         }
         let due = self.due();
-        match timer.as_mut().as_pin_mut() {
-            Some(timer) if timer.deadline() == due => {}
-            Some(timer) => timer.reset(due),
-            None => timer.set(Some(sleep_until(due))),
+        if timer.is_none() {
+            timer.set(Some(sleep_until(due)));
         }
-        let Some(timer) = timer.as_pin_mut() else { return Poll::Pending };
-        timer.poll(cx).map(|()| Next::Due(due))
+        let Some(mut timer) = timer.as_pin_mut() else { return Poll::Pending };
+        if timer.deadline() > due {
+            timer.as_mut().reset(due);
+        }
+        ready!(timer.as_mut().poll(cx));
+        // It was set for a call that has ended. To set it anew with each end of a call would
+        // wake another thread each time.
+        while timer.deadline() < due {
+            timer.as_mut().reset(due);
+            ready!(timer.as_mut().poll(cx));
+        }
+        Poll::Ready(Next::Due(due))
     }
 
     /// When the time of a call or of the run comes, or of a sign of life.

@@ -96,7 +96,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.now = Instant::now();
         let took = self.now - now;
         if took > branches::LONG {
-            site.hint.note();
+            site.hint.note_long();
             if !self.branches.note_long() || took > LONG {
                 self.left = 0;
             }
@@ -110,6 +110,7 @@ impl<'p, C: Caller> Run<'p, C> {
         };
         match polled {
             FirstPoll::Ended(called) => {
+                site.hint.note_end();
                 self.note_limit();
                 match ended(called, times, self.now) {
                     Ended::Outcome(mut outcome) => {
@@ -125,6 +126,7 @@ impl<'p, C: Caller> Run<'p, C> {
                 }
             }
             FirstPoll::Waits(called) => {
+                site.hint.note_wait();
                 self.calls.push(waiting());
                 let called = called.map(move |called| ended(called, times, Instant::now()));
                 self.branches.resume(id, called);

@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures::FutureExt;
-use tokio::task::{try_id, yield_now};
+use tokio::{
+    runtime::Builder,
+    task::{try_id, yield_now},
+};
 
 use super::{
     super::branches::{BranchId, Branches, Lost, SpawnHint},
@@ -49,7 +52,7 @@ async fn a_branch_that_panics_in_a_task_has_panicked() {
 
 #[test]
 fn a_branch_is_lost_if_its_runtime_ends() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let within = runtime.enter();
     let mut branches = Branches::<()>::new(false);
     branches.start(id(0), &SpawnHint::default(), pending());
@@ -153,6 +156,39 @@ async fn branches_after_one_that_computes_are_spawned() {
     assert_eq!([is_here(0), is_here(1), is_here(2)], [true, false, false]);
 }
 
+/// Whether the first poll of a tool that waits is in a task, at its first call and its second.
+async fn waits_in_tasks() -> [bool; 2] {
+    let steps = json!([{ "id": "s0", "continue": true }, { "id": "s1", "continue": true }]);
+    let plan = plan(&steps, 2, Answer::Outcomes);
+    let in_task = Arc::new(Mutex::new(Vec::new()));
+    for _ in 0..2 {
+        let in_task = in_task.clone();
+        let caller = move |call: Call| {
+            let in_task = in_task.clone();
+            async move {
+                if &*call.tool == "s0" {
+                    in_task.lock().unwrap().push(try_id().is_some());
+                    yield_now().await;
+                }
+                Ok(CallToolResult::success(Vec::new()))
+            }
+        };
+        let state = run(&plan, RunState::new(json!({}), 2), &scope(600), caller).await;
+        assert_eq!(statuses(&state), [Status::Completed; 2]);
+    }
+    let in_task = in_task.lock().unwrap();
+    [in_task[0], in_task[1]]
+}
+
+#[test]
+fn tool_that_waited_begins_in_a_task_on_threads_and_in_the_run_on_one() {
+    // The future that is blocked on has no task of its own.
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    assert_eq!(runtime.block_on(waits_in_tasks()), [false, true]);
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(runtime.block_on(waits_in_tasks()), [false, false]);
+}
+
 #[tokio::test]
 async fn branch_after_the_deadline_is_not_polled() {
     let plan = plan(&steps(3), 3, Answer::Outcomes);
@@ -200,7 +236,7 @@ async fn branches_of_both_kinds_complete() {
 
 #[test]
 fn branches_become_tasks_of_their_runtime_wherever_they_are_polled() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let within = runtime.enter();
     let mut branches = Branches::new(false);
     drop(within);

@@ -95,6 +95,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "budget/memory.rs SHARDS",
             "bound/value.rs LONG",
             "changes/updates.rs FIRST_PURGE",
+            "engine/branches.rs CALLS_AFTER_WAIT",
             "engine/branches.rs CALLS_IN_TASKS",
             "engine/branches.rs LONG",
             "engine/run.rs EVALUATIONS",
