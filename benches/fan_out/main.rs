@@ -5,6 +5,7 @@
 //! cargo bench --bench fan_out                   # everything, some seven minutes
 //! cargo bench --bench fan_out -- pass_through   # one group
 //! cargo bench --bench fan_out -- ^fan_out/8/    # one width
+//! cargo bench --bench fan_out -- waits          # targets that wait; `computes`: or compute
 //! cargo bench --bench fan_out -- allocations    # no times, only allocations
 //! ```
 //!
@@ -17,9 +18,11 @@ mod answer;
 mod by_hand;
 mod counting;
 mod measure;
+mod waiting;
 
 use std::{
     convert::Infallible,
+    env,
     future::{Ready, ready},
     sync::Arc,
     task::{Context, Poll},
@@ -51,6 +54,9 @@ fn main() {
     groups.push(results());
     groups.extend([list(100, 10), list(1_000, 100)]);
     measure::run(&groups);
+    // Cargo itself says `--bench`.
+    let filter = env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    waiting::run(|name| filter.as_ref().is_none_or(|filter| name.contains(&**filter)));
 }
 
 /// Calls that are none of the layer's business.
