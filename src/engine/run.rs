@@ -73,6 +73,8 @@ pub(crate) struct Run<'p, C> {
     progress: Option<Box<Telling>>,
     /// What those are told who watch it, if anybody does.
     watching: Option<Box<Watching<'p>>>,
+    /// The soonest time at which something is due that began since the timer was set.
+    soonest: Option<Instant>,
     /// Whether tools may ask, and so be called a second time with the same.
     may_ask: bool,
     /// The steps that ask a person, and without which the run fails.
@@ -167,6 +169,7 @@ impl<'p, C: Caller> Run<'p, C> {
             progress: context
                 .progress()
                 .map(|progress| Box::new(Telling::new(plan, progress, scope.heartbeat, finished))),
+            soonest: None,
             may_ask: !context.abilities().is_nothing() || !running.is_empty(),
             asking,
         }
@@ -323,22 +326,25 @@ impl<'p, C: Caller> Run<'p, C> {
         if let Poll::Ready((id, end)) = next {
             return Poll::Ready(Next::Finished(id, end));
         }
-        let due = self.due();
         if timer.is_none() {
-            timer.set(Some(sleep_until(due)));
+            timer.set(Some(sleep_until(self.due())));
         }
         let Some(mut timer) = timer.as_pin_mut() else { return Poll::Pending };
-        if timer.deadline() > due {
-            timer.as_mut().reset(due);
+        if let Some(soonest) = self.soonest.take()
+            && soonest < timer.deadline()
+        {
+            timer.as_mut().reset(soonest);
         }
-        ready!(timer.as_mut().poll(cx));
-        // It was set for a call that has ended. To set it anew with each end of a call would
-        // wake another thread each time.
-        while timer.deadline() < due {
-            timer.as_mut().reset(due);
+        loop {
             ready!(timer.as_mut().poll(cx));
+            let due = self.due();
+            if due <= timer.deadline() {
+                return Poll::Ready(Next::Due(due));
+            }
+            // It was set for a call that has ended. To set it anew with each end of a call would
+            // wake another thread each time, and go through all calls.
+            timer.as_mut().reset(due);
         }
-        Poll::Ready(Next::Due(due))
     }
 
     /// When the time of a call or of the run comes, or of a sign of life.

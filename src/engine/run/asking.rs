@@ -151,7 +151,7 @@ impl<'p, C: Caller> Run<'p, C> {
             let call = Attempts::new(id, site, arguments, step.timeout, step.retry, now);
             let mut call = call.resumed(begun, asked.attempts, answered);
             self.attempt(&mut call, now)?;
-            self.calls.push(call);
+            self.keep_call(call);
             Ok(())
         });
         if let Err(error) = called {

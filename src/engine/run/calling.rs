@@ -68,7 +68,7 @@ impl<'p, C: Caller> Run<'p, C> {
         let step = &self.plan.steps()[id.step];
         let mut call = Attempts::new(id, site, arguments, step.timeout, step.retry, now);
         self.attempt(&mut call, now)?;
-        self.calls.push(call);
+        self.keep_call(call);
         Ok(())
     }
 
@@ -120,14 +120,14 @@ impl<'p, C: Caller> Run<'p, C> {
                         self.finish(id.step, outcome);
                     }
                     Ended::Asks(questions) => {
-                        self.calls.push(waiting());
+                        self.keep_call(waiting());
                         self.wait_for_answers(id, *questions);
                     }
                 }
             }
             FirstPoll::Waits(called) => {
                 site.hint.note_wait();
-                self.calls.push(waiting());
+                self.keep_call(waiting());
                 let called = called.map(move |called| ended(called, times, Instant::now()));
                 self.branches.resume(id, called);
             }
@@ -249,7 +249,7 @@ impl<'p, C: Caller> Run<'p, C> {
             } else if !self.is_over() {
                 let mut call = self.calls.swap_remove(place);
                 match self.attempt(&mut call, now) {
-                    Ok(()) => self.calls.push(call),
+                    Ok(()) => self.keep_call(call),
                     Err(error) => {
                         self.note_limit();
                         self.give_up(&call, error, now);
@@ -257,6 +257,17 @@ impl<'p, C: Caller> Run<'p, C> {
                 }
             }
         }
+    }
+
+    /// Keeps a call that goes on.
+    pub(super) fn keep_call(&mut self, call: Attempts<'p>) {
+        self.note_due(call.due);
+        self.calls.push(call);
+    }
+
+    /// Notes that something is due at this time.
+    fn note_due(&mut self, due: Instant) {
+        self.soonest = Some(self.soonest.map_or(due, |soonest| soonest.min(due)));
     }
 
     /// Takes up how an attempt ended: the call waits for the next, or has ended too.
@@ -271,6 +282,9 @@ impl<'p, C: Caller> Run<'p, C> {
         }
         let now = Instant::now();
         let waits = step.retry.is_some() && self.calls[place].wait(&mut outcome, now);
+        if waits {
+            self.note_due(self.calls[place].due);
+        }
         if waits && self.state.reached.is_none() {
             return;
         }
