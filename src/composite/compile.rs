@@ -7,12 +7,12 @@ mod steps;
 mod uses;
 
 use std::{
-    collections::BTreeMap,
     iter,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use foldhash::HashMap;
 use rmcp::model::{JsonObject, ToolAnnotations};
 
 use self::mistakes::{Mistakes, Place};
@@ -41,7 +41,7 @@ const MAX_ID: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Program {
     pub(super) composites: Vec<Compiled>,
-    places: BTreeMap<String, usize>,
+    places: HashMap<String, usize>,
     /// The composites, each after those that it calls.
     pub(super) callees_first: Vec<usize>,
     /// What the composites were made of, to tell them apart.
@@ -145,7 +145,7 @@ impl Program {
             mistakes.errors.push(DefinitionError::new(String::new(), Vec::new(), kind));
         }
         let separator = separator.unwrap_or_default();
-        let mut places = BTreeMap::new();
+        let mut places = HashMap::default();
         for (index, definition) in definitions.iter().enumerate() {
             if places.contains_key(&definition.name) {
                 let name = definition.name.clone();
@@ -334,7 +334,7 @@ impl Compiled {
     /// Compiles a definition; what it returns is only of use without mistakes.
     fn new(
         mut definition: CompositeTool,
-        places: &BTreeMap<String, usize>,
+        places: &HashMap<String, usize>,
         at: &mut Place<'_>,
     ) -> Self {
         at.not_blank("description", &definition.description);
@@ -427,7 +427,7 @@ impl CompiledTarget {
     fn new(
         call: &ToolCall,
         composite: &str,
-        places: &BTreeMap<String, usize>,
+        places: &HashMap<String, usize>,
         optional: bool,
         certain: bool,
     ) -> Self {

@@ -1,9 +1,8 @@
 //! Fan-outs: targets that know nothing of each other.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
+
+use foldhash::HashMap;
 
 use super::{Answer, CompiledTarget, Kind, Parts, arguments, is_id, mistakes::Place};
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
 
 pub(super) fn compile(
     definition: &mut CompositeTool,
-    places: &BTreeMap<String, usize>,
+    places: &HashMap<String, usize>,
     at: &mut Place<'_>,
 ) -> Parts {
     let strategy = definition.strategy;

@@ -1,10 +1,8 @@
 //! Pipelines and workflows: steps that use what others gave.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    time::Duration,
-};
+use std::{collections::HashSet, time::Duration};
 
+use foldhash::HashMap;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
@@ -45,7 +43,7 @@ struct Steps<'c> {
     pipeline: bool,
     lenient: bool,
     ids: &'c [&'c str],
-    places: &'c BTreeMap<String, usize>,
+    places: &'c HashMap<String, usize>,
     run_timeout: Duration,
     /// The steps at which a person can end the run before the others.
     ending: StepSet,
@@ -55,7 +53,7 @@ struct Steps<'c> {
 
 pub(super) fn compile(
     definition: &mut CompositeTool,
-    places: &BTreeMap<String, usize>,
+    places: &HashMap<String, usize>,
     at: &mut Place<'_>,
 ) -> Parts {
     let strategy = definition.strategy;
