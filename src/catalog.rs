@@ -372,8 +372,8 @@ impl<D> Catalog<D> {
         }))
     }
 
-    /// What can be said at once; `suffices` tells whether what is known does. The caller reads
-    /// the clock, since it needs the time too.
+    /// Looks up the known tools without waiting; `suffices` decides whether they are enough for
+    /// the caller. The caller reads the clock, since it needs the time too.
     pub(crate) fn at_hand(
         &self,
         needs: Needs<'_>,

@@ -38,8 +38,8 @@ pub(super) struct Meter {
     pub(super) result_bytes: AtomicUsize,
     /// Counted for all of a call only.
     pub(super) parsed_bytes: AtomicUsize,
-    /// Held, of the outermost, while something is counted in a run within it: nobody sees
-    /// what is counted in one and then refused by another.
+    /// The lock of the outermost meter, held while a nested run counts: an amount that one meter
+    /// refuses is never visible in another.
     pub(super) counting: Mutex<()>,
     /// The run that ends when it is reached; without one, whatever would go beyond it
     /// fails, and nothing else.
@@ -64,7 +64,7 @@ pub(super) enum Counter {
     ResultBytes,
 }
 
-/// What is used with this amount, unless that is more than `max`.
+/// The sum of both, or `None` if it is more than `max`.
 fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
     used.checked_add(amount).filter(|&sum| sum <= max)
 }

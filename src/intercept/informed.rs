@@ -339,8 +339,8 @@ where
         + Send
         + 'static,
 {
-    /// Applies the rule, since this time, with what is known; it is cloned only if it awaits
-    /// the reply.
+    /// Applies the rule with the known tools, and measures it from the time beside them. The
+    /// rule is cloned only if it awaits the reply.
     #[inline]
     fn informed(
         &mut self,
@@ -411,7 +411,7 @@ where
     }
 }
 
-/// Applies a rule to a request, with what it knows and since when.
+/// Applies a rule to a request, with the known tools and the time when it began.
 #[inline]
 fn decide<I: InterceptInformed>(
     rule: &I,
