@@ -196,18 +196,21 @@
 //!
 //! # Progress
 //!
-//! A client that gave a progress token is told when a step of a pipeline or workflow,
-//! or a branch of a fan-out, begins and ends: `step 2/5 fetch_logs`. What the target
-//! tells of its own progress, under a token that it finds in its `_meta`, is told as
-//! part of that: `step 2/5 fetch_logs: 40 of 100 lines`. So are the elements of loops
-//! and the steps of composites within: `step 2/5 deploy: step 1/3 build`.
+//! A client that sends a progress token receives a progress notification when a step of a
+//! pipeline or workflow, or a branch of a fan-out, begins and ends: `step 2/5 fetch_logs`. The
+//! progress that a target reports, under the token in its own `_meta`, is part of that:
+//! `step 2/5 fetch_logs: 40 of 100 lines`. So are the elements of loops and the steps of nested
+//! composites: `step 2/5 deploy: step 1/3 build`.
 //!
-//! Each step counts for one. The protocol wants each value to be larger than the one
-//! before, so what is no step forward, such as the begin of a step, makes it larger by
-//! a millionth of a step, and never by so much that a step seems done that is not.
-//! While nothing moves, the client is told every 15 seconds which steps still run, or
-//! as often as [`CompositeLayer::heartbeat`] says. Nothing is told after the answer,
-//! and nothing waits for a client that is slow to listen: it is told less.
+//! The client receives at most one notification in 50 milliseconds, with the latest progress,
+//! and the first of them 50 milliseconds after its request: a composite that ends sooner sends
+//! only its answer. While nothing changes, a notification names the steps that still run every
+//! 15 seconds, or as often as [`CompositeLayer::heartbeat`] sets. No notification follows the
+//! answer, and a run does not wait for a client that reads slowly.
+//!
+//! Each step counts for one. The protocol requires each value to be greater than the one
+//! before. An event that completes nothing, such as the start of a step, increases the value by
+//! a millionth of a step, and never so far that an unfinished step seems finished.
 //!
 //! # Examples
 //!

@@ -102,7 +102,7 @@ impl<'p> Loop<'p> {
             attempts: 0,
             since,
             progress: progress
-                .map(|progress| progress.split(Labels::Numbered("element", items.len()))),
+                .map(|progress| progress.split(Labels::Numbered("element", items.len()).into())),
             items,
         }
     }

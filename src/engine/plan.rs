@@ -9,6 +9,7 @@ pub(crate) use super::step_set::StepSet;
 use crate::{
     expr::{Collection, Condition, Expression, Field, PathSegment, Root, Use},
     input_schema::InputSchema,
+    message::Labels,
 };
 
 /// How many steps a plan may have.
@@ -27,6 +28,8 @@ pub(crate) struct Plan {
     /// When a run ends before all steps have run.
     pub(crate) stop: Stop,
     pub(crate) answer: Answer,
+    /// How progress names the steps.
+    pub(super) labels: Arc<Labels>,
     /// Beside each step, what follows from all of them.
     links: Vec<Links>,
     /// The steps that ask a person.
@@ -226,8 +229,14 @@ impl Plan {
         answer: Answer,
     ) -> Result<Self, Cycle> {
         debug_assert!(steps.len() <= MAX_STEPS);
+        let what = match answer {
+            Answer::Outcomes => "branch",
+            Answer::Last | Answer::Output(_) => "step",
+        };
+        let names = steps.iter().map(|step| step.id.clone()).collect();
         let mut plan = Self {
             name,
+            labels: Labels::Named(what, names).into(),
             links: vec![Links::default(); steps.len()],
             steps: Vec::new(),
             concurrency,

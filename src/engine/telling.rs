@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::{
     limits::after,
     outcome::Status,
-    plan::{Answer, Plan, StepSet},
+    plan::{Plan, StepSet},
 };
-use crate::message::{Labels, Parts, Progress};
+use crate::message::{Parts, Progress};
 
 /// The progress of a run that somebody wants to know of.
 pub(super) struct Telling {
@@ -33,14 +33,9 @@ impl Telling {
         heartbeat: Duration,
         finished: StepSet,
     ) -> Self {
-        let what = match plan.answer {
-            Answer::Outcomes => "branch",
-            Answer::Last | Answer::Output(_) => "step",
-        };
-        let names = plan.steps().iter().map(|step| step.id.clone()).collect();
-        let steps = progress.split(Labels::Named(what, names));
+        let steps = progress.split(plan.labels.clone());
         finished.for_each(|step| steps.skip(step));
-        let beats = !heartbeat.is_zero() && steps.told_at().is_some();
+        let beats = !heartbeat.is_zero() && steps.sent().is_some();
         let beat = beats.then(|| Beat { every: heartbeat, due: after(Instant::now(), heartbeat) });
         Self { steps, beat }
     }
@@ -69,12 +64,12 @@ impl Telling {
     /// Says that these steps still run, if it is time for that.
     pub(super) fn beat(&mut self, running: StepSet, now: Instant) {
         let Some(beat) = &mut self.beat else { return };
-        let Some(told_at) = self.steps.told_at() else { return };
+        let Some(sent) = self.steps.sent() else { return };
         if now < beat.due {
             return;
         }
-        // What was told since then was a sign of life too.
-        beat.due = after(told_at, beat.every);
+        // A notification since then was a sign of life, too.
+        beat.due = after(sent, beat.every);
         if now >= beat.due {
             self.steps.still(&running.into_iter().collect::<Vec<_>>());
             beat.due = after(now, beat.every);

@@ -1,10 +1,13 @@
+//! Progress notifications of one request.
+
 mod parts;
 
 use std::{
     fmt,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures::{
@@ -18,11 +21,20 @@ use rmcp::{
     Peer, RoleServer,
     model::{ProgressNotification, ProgressNotificationParam, ProgressToken, ServerNotification},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use self::parts::Message;
 pub(crate) use self::parts::{Labels, Parts};
 use super::Logs;
 
+/// The interval between two notifications of the progress of a composite, and between the
+/// request and the first of them.
+///
+/// A composite that ends sooner sends none. Both parties [should limit the rate][rate], and a
+/// notification takes a client as long as the answer of a short call.
+///
+/// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
+pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 /// How much more it is, in steps, to say something that is no step forward.
 const NUDGE: f64 = 1e-6;
 
@@ -51,24 +63,39 @@ enum Stream {
     },
 }
 
-/// What a client is told; it is sent by its [`Pump`].
+/// The progress of a request of a client. A [`Pump`] sends it.
 struct Client {
     token: ProgressToken,
-    told: Mutex<Told>,
+    state: Mutex<State>,
     /// Woken when there is something to send.
     pump: AtomicWaker,
 }
 
-struct Told {
-    /// The value of what was told last.
+struct State {
+    /// The value of the last notification.
     last: Option<f64>,
-    /// How far it was then in truth, and how often it was nudged since.
+    /// The actual progress at that time, and how often the value was nudged since.
     reached: f64,
     nudges: u32,
-    /// When it was told.
-    at: Instant,
-    /// What is to be sent next.
-    next: Option<ProgressNotificationParam>,
+    /// When the last notification was sent, or the request arrived.
+    sent: Instant,
+    next: Option<Next>,
+}
+
+/// The next notification. A later one replaces it.
+struct Next {
+    value: f64,
+    total: Option<f64>,
+    message: Option<Message>,
+    /// Whether a composite reports its steps, which waits for the [`INTERVAL`].
+    is_of_parts: bool,
+}
+
+/// What can be sent now.
+enum Due {
+    Now(ProgressNotificationParam),
+    At(Instant),
+    Nothing,
 }
 
 /// Sends a client the progress and the log messages of one request.
@@ -77,6 +104,8 @@ pub(crate) struct Pump {
     logs: Option<Logs>,
     peer: Peer<RoleServer>,
     sending: Option<BoxFuture<'static, ()>>,
+    /// Fires when the next notification is due.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 // === impl Progress ===
@@ -84,8 +113,8 @@ pub(crate) struct Pump {
 impl Progress {
     /// The progress of a request that came with this token; a [`Pump`] sends it.
     pub(crate) fn new(token: ProgressToken) -> Self {
-        let told = Told { last: None, reached: 0.0, nudges: 0, at: Instant::now(), next: None };
-        let client = Client { token, told: Mutex::new(told), pump: AtomicWaker::new() };
+        let state = State { last: None, reached: 0.0, nudges: 0, sent: Instant::now(), next: None };
+        let client = Client { token, state: Mutex::new(state), pump: AtomicWaker::new() };
         Self(Stream::Client(Arc::new(client)))
     }
 
@@ -104,19 +133,19 @@ impl Progress {
     }
 
     /// Takes the request apart into parts, each of which counts for one.
-    pub(crate) fn split(&self, labels: Labels) -> Arc<Parts> {
+    pub(crate) fn split(&self, labels: Arc<Labels>) -> Arc<Parts> {
         Arc::new(Parts::new(self.clone(), labels))
     }
 
     /// Tells that the request still goes on, which has this many parts.
     pub(crate) fn still(&self, parts: usize, message: String) {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
-        self.push(0.0, parts as f64, message);
+        self.push(0.0, parts as f64, Message::text(message));
     }
 
     /// Tells that so many parts of it are done, or something else if they are no more
     /// than before.
-    fn push(&self, done: f64, total: f64, message: String) {
+    fn push(&self, done: f64, total: f64, message: Message) {
         match &self.0 {
             Stream::Client(client) => client.push(done, total, message),
             Stream::Part { whole, part } => {
@@ -125,10 +154,10 @@ impl Progress {
         }
     }
 
-    /// When the client was told something, if nothing is between it and this.
-    fn told_at(&self) -> Option<Instant> {
+    /// When the last notification was sent, if this is the progress of a whole request.
+    fn sent(&self) -> Option<Instant> {
         match &self.0 {
-            Stream::Client(client) => Some(client.with(|told| told.at)),
+            Stream::Client(client) => Some(client.with(|state| state.sent)),
             Stream::Part { .. } => None,
         }
     }
@@ -150,52 +179,70 @@ impl fmt::Debug for Progress {
 
 impl Client {
     fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
-        self.with(|told| {
-            if told.last.is_none_or(|last| progress > last) {
-                told.reach(progress);
+        self.with(|state| {
+            if state.last.is_none_or(|last| progress > last) {
+                let value = state.reach(progress);
                 let total = total.filter(|total| total.is_finite());
-                self.tell(told, progress, total, message);
+                let message = message.map(Message::text);
+                self.replace(state, Next { value, total, message, is_of_parts: false });
             }
         });
     }
 
-    fn push(&self, done: f64, total: f64, message: String) {
+    fn push(&self, done: f64, total: f64, message: Message) {
         if done >= total {
             // The answer says so.
             return;
         }
-        self.with(|told| {
-            let value = match told.last {
+        self.with(|state| {
+            let value = match state.last {
                 // It takes the place and the value of what was not sent.
-                Some(last) if done <= last && told.next.is_some() => Some(last),
-                Some(last) if done <= last => told.nudge(total),
-                _ => Some(told.reach(done)),
+                Some(last) if done <= last && state.next.is_some() => Some(last),
+                Some(last) if done <= last => state.nudge(total),
+                _ => Some(state.reach(done)),
             };
             if let Some(value) = value {
-                self.tell(told, value, Some(total), Some(message));
+                let (total, message) = (Some(total), Some(message));
+                self.replace(state, Next { value, total, message, is_of_parts: true });
             }
         });
     }
 
-    fn tell(&self, told: &mut Told, value: f64, total: Option<f64>, message: Option<String>) {
-        let mut next = ProgressNotificationParam::new(self.token.clone(), value);
-        next.total = total;
-        next.message = message;
-        told.last = Some(value);
-        told.at = Instant::now();
-        told.next = Some(next);
+    fn replace(&self, state: &mut State, next: Next) {
+        state.last = Some(next.value);
+        state.next = Some(next);
         self.pump.wake();
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
+    /// Takes the next notification if it can be sent now.
+    ///
+    /// The answer replaces a notification that still waits for the interval.
+    fn due(&self, is_answered: bool) -> Due {
+        self.with(|state| {
+            let Some(next) = &state.next else { return Due::Nothing };
+            let now = Instant::now();
+            let due = state.sent + INTERVAL;
+            if next.is_of_parts && now < due {
+                return if is_answered { Due::Nothing } else { Due::At(due) };
+            }
+            let Some(next) = state.next.take() else { return Due::Nothing };
+            state.sent = now;
+            let mut notification = ProgressNotificationParam::new(self.token.clone(), next.value);
+            notification.total = next.total;
+            notification.message = next.message.map(|message| message.to_string());
+            Due::Now(notification)
+        })
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         // Nothing panics while it is held, and if it did, the state would be whole.
-        look(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-// === impl Told ===
+// === impl State ===
 
-impl Told {
+impl State {
     fn reach(&mut self, value: f64) -> f64 {
         self.reached = value;
         self.nudges = 0;
@@ -236,7 +283,7 @@ impl Pump {
         if progress.is_none() && logs.is_none() {
             return None;
         }
-        Some(Self { progress, logs, peer, sending: None })
+        Some(Self { progress, logs, peer, sending: None, timer: None })
     }
 
     /// Tells the client what there is to tell while the work goes on.
@@ -289,11 +336,21 @@ impl Pump {
 impl Pump {
     /// The next notification to send; without one, the task is woken when there is one.
     #[expect(deprecated, reason = "older clients and servers log")]
-    fn next(&self, cx: &Context<'_>, is_answered: bool) -> Option<ServerNotification> {
-        if let Some(client) = &self.progress {
+    fn next(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Option<ServerNotification> {
+        while let Some(client) = &self.progress {
             client.pump.register(cx.waker());
-            if let Some(next) = client.with(|told| told.next.take()) {
-                return Some(ProgressNotification::new(next).into());
+            match client.due(is_answered) {
+                Due::Now(next) => return Some(ProgressNotification::new(next).into()),
+                Due::Nothing => break,
+                Due::At(due) => {
+                    let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+                    if timer.deadline() != due {
+                        timer.as_mut().reset(due);
+                    }
+                    if timer.poll_unpin(cx).is_pending() {
+                        break;
+                    }
+                }
             }
         }
         let logs = self.logs.as_ref()?;
@@ -317,7 +374,7 @@ fn fraction(progress: f64, total: Option<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{NUDGE, Told, fraction};
+    use super::{NUDGE, State, fraction};
 
     #[test]
     fn a_fraction_is_between_nothing_and_one_whatever_a_server_says() {
@@ -335,14 +392,14 @@ mod tests {
         for (reached, most) in
             [(0.0, 999_999), (2.0, 999_999), (2.9999985, 1), (2.5, 499_999), (3.0, 0)]
         {
-            let at = tokio::time::Instant::now();
-            let mut told = Told { last: Some(reached), reached, nudges: 0, at, next: None };
+            let sent = tokio::time::Instant::now();
+            let mut state = State { last: Some(reached), reached, nudges: 0, sent, next: None };
             let mut last = reached;
             let mut count = 0;
-            while let Some(value) = told.nudge(3.0) {
+            while let Some(value) = state.nudge(3.0) {
                 assert!(value > last && value < reached.floor() + 1.0, "{value} after {last}");
                 assert!(value - last < 2.0 * NUDGE, "{value} after {last}");
-                told.last = Some(value);
+                state.last = Some(value);
                 last = value;
                 count += 1;
             }

@@ -253,8 +253,8 @@ impl ServerHandler for Progressing {
         for progress in [1.0, 2.0] {
             let params = ProgressNotificationParam::new(token.clone(), progress);
             cx.peer.notify_progress(params).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(60)).await;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
         Ok(CallToolResult::success(vec![]).into())
     }
 }

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use mcp_composite::{
     adapter::{HandlerService, RemoteService, ServeService},
     composite::{CompositeLayer, CompositeTool},
@@ -191,13 +192,14 @@ impl ServerHandler for Chatty {
                 for total in totals {
                     for number in numbers {
                         tell(number, total, "garbage").await;
-                        sleep(Duration::from_millis(1)).await;
+                        sleep(Duration::from_millis(60)).await;
                     }
                 }
             }
             "flood" => {
                 for step in 0..8 {
                     tell(f64::from(step), Some(8.0), "on").await;
+                    sleep(Duration::from_millis(15)).await;
                 }
             }
             "last" => tell(1.0, Some(2.0), "last").await,
@@ -260,6 +262,11 @@ fn composites() -> CompositeLayer {
         name = "loud"
         description = "Tell more than anybody reads"
         tools = ["flood", "flood", "flood", "flood", "flood", "flood", "flood", "flood"]
+
+        [[composite_tools]]
+        name = "quick"
+        description = "At an end at once"
+        tools = ["last", "last"]
 
         [[composite_tools]]
         name = "rude"
@@ -383,9 +390,10 @@ async fn numbers_that_are_none_neither_reach_the_client_nor_do_harm() {
         let told = Wire::connect(server, era).await.told("garbled", json!({})).await;
         let expected = [
             "0.0/3 branch 3/3 garbage_2",
-            "1.0/3 branch 3/3 garbage_2: garbage",
-            "1.98/3 branch 3/3 garbage_2: garbage",
-            "2.0/3 branch 3/3 garbage_2: completed",
+            "1.0/3 branch 2/3 silent: completed",
+            "2.0/3 branch 3/3 garbage_2: garbage",
+            "2.98/3 branch 3/3 garbage_2: garbage",
+            "2.99/3 branch 1/3 garbage: completed",
         ];
         assert_eq!(told, expected);
     }
@@ -465,7 +473,7 @@ async fn a_target_that_goes_on_telling_after_its_answer_is_not_heard() {
     let mut wire = Wire::connect(server, Era::Modern).await;
     let told = wire.told("rude", json!({})).await;
     let of = |told: &[String], what: &str| told.iter().filter(|line| line.contains(what)).count();
-    assert!(of(&told, "endless") > 50, "{told:#?}");
+    assert!(of(&told, "endless") > 0, "{told:#?}");
     let answered = told.iter().position(|line| line.contains("endless: completed")).unwrap();
     assert_eq!(of(&told[answered + 1..], "endless"), 0, "{told:#?}");
     // Nor in a later call.
@@ -475,19 +483,52 @@ async fn a_target_that_goes_on_telling_after_its_answer_is_not_heard() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn values_only_increase_on_any_number_of_threads_and_end_with_the_answer() {
-    for (era, runs) in BOTH.into_iter().zip([800, 200]) {
+    let clients = (0..32).map(|client| async move {
+        let era = BOTH[client % 2];
         let server = ServeService::wrap(Chatty::default(), composites());
         let mut wire = Wire::connect(server, era).await;
-        let mut count = 0;
-        for _ in 0..runs {
+        for _ in 0..8 {
             wire.start("loud", json!({})).await;
             let (told, answer) = wire.answer().await;
             assert_eq!(answer["isError"], false, "{answer}");
             assert_increasing(&told);
-            count += told.len();
+            assert!(!told.is_empty());
         }
-        assert!(count > runs, "{count} notifications of {runs} runs");
+    });
+    join_all(clients).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn composite_sends_at_most_one_report_in_50_ms() {
+    let service = service_fn(|request: Request| async move {
+        if request.method() == "tools/list" {
+            return Ok::<_, Infallible>(ListToolsResult::with_all_items(vec![tool("work")]).into());
+        }
+        let progress = request.context().progress().unwrap().clone();
+        for number in 0..190 {
+            sleep(Duration::from_millis(1)).await;
+            progress.report(f64::from(number), Some(190.0), None);
+        }
+        Ok(Reply::from(CallToolResult::success(vec![])))
+    });
+    let all = CompositeTool::fan_out("all", "Works", ["work", "work"]);
+    let service = CompositeLayer::new([all]).unwrap().layer(service);
+    let mut wire = Wire::connect(ServeService::new(service, info()), Era::Modern).await;
+    wire.start("all", json!({})).await;
+    let (start, mut sent) = (Instant::now(), Vec::new());
+    while wire.next().await["id"].is_null() {
+        sent.push(start.elapsed().as_millis());
     }
+    assert_eq!(sent, [50, 100, 150], "and none before the answer after 190 ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn composite_that_ends_within_50_ms_sends_no_report() {
+    let server = ServeService::wrap(Chatty::default(), composites());
+    let mut wire = Wire::connect(server, Era::Modern).await;
+    assert!(wire.told("quick", json!({})).await.is_empty());
+    // But a tool that is called directly does.
+    assert_eq!(wire.told("last", json!({})).await, ["1.0/2 last"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,7 @@
+//! The progress of a request that has several steps.
+
 use std::{
+    borrow::Cow,
     fmt::{self, Display},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -19,17 +22,25 @@ const MAX_NAMED: usize = 3;
 /// for one.
 pub(crate) struct Parts {
     whole: Progress,
-    labels: Labels,
+    labels: Arc<Labels>,
     /// How much of each is done, from zero to one.
     done: Mutex<Box<[f64]>>,
 }
 
 /// What parts are called.
+#[derive(Debug)]
 pub(crate) enum Labels {
     /// What one is, and their names in order: `step 2/5 fetch_logs`.
     Named(&'static str, Box<[Arc<str>]>),
     /// What one is, and how many there are: `element 3/10`.
     Numbered(&'static str, usize),
+}
+
+/// The message of a notification. It is formatted only if it is sent.
+pub(super) struct Message {
+    /// The part that it is about.
+    part: Option<(Arc<Labels>, usize)>,
+    text: Cow<'static, str>,
 }
 
 /// What one part is called.
@@ -41,7 +52,7 @@ pub(super) struct Label<'p> {
 // === impl Parts ===
 
 impl Parts {
-    pub(super) fn new(whole: Progress, labels: Labels) -> Self {
+    pub(super) fn new(whole: Progress, labels: Arc<Labels>) -> Self {
         let done = Mutex::new(vec![0.0; labels.count()].into_boxed_slice());
         Self { whole, labels, done }
     }
@@ -53,12 +64,12 @@ impl Parts {
 
     /// Tells that a part begins.
     pub(crate) fn begin(&self, part: usize) {
-        self.tell(part, 0.0, self.label(part).to_string());
+        self.update(part, 0.0, "");
     }
 
     /// Tells that a part is done, and how it ended.
-    pub(crate) fn end(&self, part: usize, how: &str) {
-        self.tell(part, 1.0, format!("{}: {how}", self.label(part)));
+    pub(crate) fn end(&self, part: usize, how: &'static str) {
+        self.update(part, 1.0, how);
     }
 
     /// Counts a part that was skipped, which is not told by itself.
@@ -76,43 +87,38 @@ impl Parts {
         };
         let done = self.with(|done| done.iter().sum());
         let message = format!("still running: {}{more}", named.join(", "));
-        self.whole.push(done, self.labels.count_as_value(), message);
+        self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
 
-    /// When the client was told something, if these are the parts of all that it asked
-    /// for, and not of a part of that.
-    pub(crate) fn told_at(&self) -> Option<Instant> {
-        self.whole.told_at()
+    /// When the last notification was sent, if these are the parts of a whole request.
+    pub(crate) fn sent(&self) -> Option<Instant> {
+        self.whole.sent()
     }
 
     /// Tells what a server says about a part, if it is a step forward.
     pub(super) fn report(&self, part: usize, fraction: f64, message: Option<String>) {
         let fraction = fraction.min(MOST);
         if self.with(|done| fraction > done[part]) {
-            let label = self.label(part);
-            let message = match message {
-                Some(message) => format!("{label}: {}", cut(&message)),
-                None => label.to_string(),
-            };
-            self.tell(part, fraction, message);
+            let message = message.map_or_else(String::new, |message| cut(&message).into());
+            self.update(part, fraction, message);
         }
     }
 
-    /// Tells what is told about the parts of a part.
-    pub(super) fn push(&self, part: usize, fraction: f64, message: &str) {
-        let message = format!("{}: {message}", self.label(part));
-        self.tell(part, fraction.min(MOST), message);
+    /// Passes on what a part reports about its own parts.
+    pub(super) fn push(&self, part: usize, fraction: f64, message: &Message) {
+        self.update(part, fraction.min(MOST), message.to_string());
     }
 
-    fn tell(&self, part: usize, fraction: f64, message: String) {
+    fn update(&self, part: usize, fraction: f64, text: impl Into<Cow<'static, str>>) {
         let done = self.with(|done| {
             done[part] = done[part].max(fraction);
             done.iter().sum()
         });
+        let message = Message { part: Some((self.labels.clone(), part)), text: text.into() };
         self.whole.push(done, self.labels.count_as_value(), message);
     }
 
-    pub(super) const fn label(&self, part: usize) -> Label<'_> {
+    pub(super) fn label(&self, part: usize) -> Label<'_> {
         Label { labels: &self.labels, part }
     }
 
@@ -135,6 +141,31 @@ impl Labels {
     #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
     fn count_as_value(&self) -> f64 {
         self.count() as f64
+    }
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Self::Numbered("step", 0)
+    }
+}
+
+// === impl Message ===
+
+impl Message {
+    pub(super) fn text(text: String) -> Self {
+        Self { part: None, text: text.into() }
+    }
+}
+
+impl Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((labels, part)) = &self.part else { return f.write_str(&self.text) };
+        Label { labels, part: *part }.fmt(f)?;
+        match &*self.text {
+            "" => Ok(()),
+            text => write!(f, ": {text}"),
+        }
     }
 }
 
