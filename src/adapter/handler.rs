@@ -161,7 +161,8 @@ impl<H: ServerHandler> Shared<H> {
                 client.and_then(|client| BranchClient::new(client, context.progress().cloned()))
             }
         };
-        let message::Context { mut meta, extensions, cancellation, peer, progress, .. } = context;
+        let message::Context { meta, extensions, cancellation, peer, progress, .. } = context;
+        let mut meta = meta.into_owned();
 
         // Held until the handler has answered, since its peer ends with it.
         let absent_client;
@@ -193,7 +194,7 @@ impl<H: ServerHandler> Shared<H> {
         let mut context = RequestContext::new(id, peer);
         context.ct = cancellation.clone();
         context.meta = meta;
-        context.extensions = extensions;
+        context.extensions = extensions.into_owned();
         // What the handler started elsewhere learns that this call is over.
         let _guard = cancellation.drop_guard();
 

@@ -216,7 +216,9 @@ fn labels(meta: Option<&MetaObject>) -> Option<MetaObject> {
     };
     let labels: Map<_, _> = [BRANCH, TOOL, LABEL]
         .into_iter()
-        .filter_map(|key| Some((key.to_owned(), meta.get(key).filter(is_label)?.clone())))
+        .filter_map(|key| {
+            meta.get(key).filter(is_label).map(|label| (key.to_owned(), label.clone()))
+        })
         .collect();
     (!labels.is_empty()).then_some(MetaObject(labels))
 }

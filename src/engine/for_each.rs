@@ -14,7 +14,7 @@ use super::{
     record::present,
     telling::in_words,
 };
-use crate::message::{Account, Context, Labels, Parts, Progress};
+use crate::message::{Account, BranchParts, Context, Labels, Parts, Progress};
 
 /// A loop that goes on.
 pub(super) struct Loop<'p> {
@@ -208,12 +208,12 @@ impl<'p> Loop<'p> {
         &self,
         id: &str,
         index: usize,
-        run: &Context,
+        (run, parts): (&Context, &BranchParts),
         account: Option<&Arc<Account>>,
     ) -> Context {
         let name: Arc<str> = format!("{id}[{index}]").into();
         let progress = self.progress.as_ref().map(|elements| elements.part(index));
-        run.branch_charged(name, progress, account)
+        run.branch_charged(parts, name, progress, account)
     }
 
     /// The output of a loop that ends before all of its elements have.

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     expr::Condition,
-    message::{Context, Progress},
+    message::{BranchParts, Context, Progress},
 };
 
 /// How many evaluations may follow each other before others have their turn: each
@@ -49,6 +49,7 @@ const EVALUATIONS: usize = 32;
 pub(crate) struct Run<'p, C> {
     plan: &'p Plan,
     context: &'p Context,
+    branch_parts: BranchParts,
     scope: &'p Scope,
     caller: C,
     /// The steps that have not started, those that have, and those that have ended.
@@ -153,6 +154,7 @@ impl<'p, C: Caller> Run<'p, C> {
             watching,
             plan,
             context,
+            branch_parts: context.branch_parts(),
             scope,
             caller,
             waiting: StepSet::first(steps).without(finished).without(running),

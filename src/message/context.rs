@@ -1,3 +1,5 @@
+//! What a request came with, beside its message.
+
 use std::sync::Arc;
 
 use rmcp::{
@@ -12,6 +14,7 @@ use super::{
     Account, Logs, Progress, Tracing,
     client::{ASKABLE, Abilities, LiveClient},
     delegation::Delegation,
+    shared::Shared,
 };
 
 /// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
@@ -30,8 +33,8 @@ pub struct Context {
     id: RequestId,
     /// Which branch of the request of this id it is, if it is one.
     branch: Option<Arc<str>>,
-    pub(crate) meta: RequestMetaObject,
-    pub(crate) extensions: Extensions,
+    pub(crate) meta: Shared<RequestMetaObject>,
+    pub(crate) extensions: Shared<Extensions>,
     pub(crate) cancellation: Option<CancellationToken>,
     pub(crate) peer: Option<Peer<RoleServer>>,
     pub(crate) progress: Option<Progress>,
@@ -43,6 +46,12 @@ pub struct Context {
     pub(crate) tracing: Option<Arc<Tracing>>,
     /// Whether a span here stands for the place in a trace that `meta` tells.
     pub(super) is_in_span: bool,
+}
+
+/// The parts of a [`Context`] that all branches of a run share.
+pub(crate) struct BranchParts {
+    meta: Shared<RequestMetaObject>,
+    extensions: Shared<Extensions>,
 }
 
 // === impl Context ===
@@ -82,24 +91,24 @@ impl Context {
 
     /// The `_meta` of the request.
     #[must_use]
-    pub const fn meta(&self) -> &RequestMetaObject {
+    pub fn meta(&self) -> &RequestMetaObject {
         &self.meta
     }
 
     /// The `_meta` of the request, to change it.
-    pub const fn meta_mut(&mut self) -> &mut RequestMetaObject {
+    pub fn meta_mut(&mut self) -> &mut RequestMetaObject {
         &mut self.meta
     }
 
     /// Values that travel with the request inside this process, such as the
     /// HTTP request it came in.
     #[must_use]
-    pub const fn extensions(&self) -> &Extensions {
+    pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
     /// Values that travel with the request inside this process, to change them.
-    pub const fn extensions_mut(&mut self) -> &mut Extensions {
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
 
@@ -187,18 +196,13 @@ impl Context {
     /// declared capabilities all but what the composite asks it for in the name of
     /// the branch. Its own progress is a part of that of the request.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
-        self.branch_charged(branch, progress, None)
+        self.branch_charged(&self.branch_parts(), branch, progress, None)
     }
 
-    /// A [branch](Self::branch) that is charged to this account, if there is one.
-    pub(crate) fn branch_charged(
-        &self,
-        branch: Arc<str>,
-        progress: Option<Progress>,
-        account: Option<&Arc<Account>>,
-    ) -> Self {
-        // Copied without what stays behind: most clients give a progress token and
-        // nothing else, and an empty map costs nothing.
+    /// Copies what each [branch](Self::branch) gets, once for all of them.
+    pub(crate) fn branch_parts(&self) -> BranchParts {
+        // Most clients send a progress token and nothing else, and an empty map allocates
+        // nothing.
         let mut meta: Map<String, Value> = self
             .meta
             .iter()
@@ -213,11 +217,32 @@ impl Context {
         {
             meta.insert(CLIENT_CAPABILITIES.to_owned(), client.capabilities().clone().into());
         }
+        let meta = match meta.is_empty() {
+            true => Shared::default(),
+            false => Shared::Shared(Arc::new(meta.into())),
+        };
+        let extensions = match &self.extensions {
+            Shared::Owned(extensions) if !extensions.is_empty() => {
+                Shared::Shared(Arc::new(extensions.clone()))
+            }
+            extensions => extensions.clone(),
+        };
+        BranchParts { meta, extensions }
+    }
+
+    /// A [branch](Self::branch) that is charged to this account, if there is one.
+    pub(crate) fn branch_charged(
+        &self,
+        parts: &BranchParts,
+        branch: Arc<str>,
+        progress: Option<Progress>,
+        account: Option<&Arc<Account>>,
+    ) -> Self {
         Self {
             id: self.id(),
             branch: Some(branch),
-            meta: meta.into(),
-            extensions: self.extensions.clone(),
+            meta: parts.meta.clone(),
+            extensions: parts.extensions.clone(),
             cancellation: self.cancellation.clone(),
             peer: None,
             progress,
@@ -245,7 +270,7 @@ impl Context {
 fn askable(capabilities: &Value) -> Value {
     let relayed = ASKABLE
         .into_iter()
-        .filter_map(|name| Some((name.to_owned(), capabilities.get(name)?.clone())));
+        .filter_map(|name| capabilities.get(name).map(|value| (name.to_owned(), value.clone())));
     Value::Object(relayed.collect())
 }
 
@@ -254,8 +279,8 @@ impl Default for Context {
         Self {
             id: RequestId::Number(0),
             branch: None,
-            meta: RequestMetaObject::default(),
-            extensions: Extensions::default(),
+            meta: Shared::default(),
+            extensions: Shared::default(),
             cancellation: None,
             peer: None,
             progress: None,
@@ -273,8 +298,8 @@ impl From<RequestContext<RoleServer>> for Context {
         Self {
             id: context.id,
             branch: None,
-            meta: context.meta,
-            extensions: context.extensions,
+            meta: Shared::Owned(context.meta),
+            extensions: Shared::Owned(context.extensions),
             cancellation: Some(context.ct),
             peer: Some(context.peer),
             progress: None,

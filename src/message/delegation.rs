@@ -96,8 +96,8 @@ impl Request {
         };
         let mut inner = outer.delegated(name);
         let own = self.context_mut();
-        inner.meta.extend(mem::take(&mut own.meta));
-        inner.extensions.extend(mem::take(&mut own.extensions));
+        inner.meta.extend(mem::take(&mut own.meta).into_owned());
+        inner.extensions.extend(mem::take(&mut own.extensions).into_owned());
         inner.cancellation = own.cancellation.take().or(inner.cancellation);
         inner.progress = own.progress.take().or(inner.progress);
         *own = inner;

@@ -58,6 +58,7 @@ mod propagate;
 mod refusal;
 mod reply;
 mod request;
+mod shared;
 pub(crate) mod size;
 mod subject;
 mod tally;
@@ -72,6 +73,7 @@ pub(crate) use self::expected::expected;
 pub(crate) use self::{
     account::{Account, Charged, Hold},
     cause::{Cause, is_unsent},
+    context::BranchParts,
     logs::LogLevel,
     measure::{Bounds, MAX_LEVELS, is_deeper},
     progress::{Labels, Parts, Pump},

@@ -163,17 +163,20 @@ impl Context {
 
     /// Sets what `_meta` says of the trace, without what is malformed.
     pub(super) fn set_trace(&mut self, trace: Option<&TraceContext>) {
-        let meta = &mut self.meta;
+        // Only what changes is taken mutably: branches share the rest.
         match trace {
-            Some(trace) => trace.write(meta),
-            None if meta.is_empty() => return,
-            // A state is of what it comes with.
-            None => ["traceparent", "tracestate"].into_iter().for_each(|key| {
-                meta.remove(key);
-            }),
+            Some(trace) => trace.write(&mut self.meta),
+            // A `tracestate` belongs to its `traceparent`.
+            None => ["traceparent", "tracestate"].into_iter().for_each(|key| self.remove_meta(key)),
         }
-        if meta.contains_key("baggage") && !meta.get_baggage().is_some_and(is_baggage) {
-            meta.remove("baggage");
+        if !self.meta.get_baggage().is_some_and(is_baggage) {
+            self.remove_meta("baggage");
+        }
+    }
+
+    fn remove_meta(&mut self, key: &str) {
+        if self.meta.contains_key(key) {
+            self.meta.remove(key);
         }
     }
 }

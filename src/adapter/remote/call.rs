@@ -275,7 +275,7 @@ impl Connection {
         let mut meta: Map<String, Value> = TRACE
             .into_iter()
             .chain(passed)
-            .filter_map(|key| Some((key.to_owned(), from.get(key)?.clone())))
+            .filter_map(|key| from.get(key).map(|value| (key.to_owned(), value.clone())))
             .collect();
         if self.modern {
             let capabilities = match from.get(CLIENT_CAPABILITIES) {
@@ -286,7 +286,9 @@ impl Connection {
             let relayed: Map<_, _> = capabilities.map_or_else(Map::new, |capabilities| {
                 ASKABLE
                     .into_iter()
-                    .filter_map(|key| Some((key.to_owned(), capabilities.get(key)?.clone())))
+                    .filter_map(|key| {
+                        capabilities.get(key).map(|value| (key.to_owned(), value.clone()))
+                    })
                     .collect()
             });
             if !(relayed.is_empty() && self.declares_nothing) {

@@ -205,8 +205,11 @@ impl<'p, C: Caller> Run<'p, C> {
     fn branch_context(&self, BranchId { step, element }: BranchId) -> Context {
         let (id, account) = (&self.plan.steps()[step].id, self.scope.account());
         match self.loops.iter().find(|each| each.step == step) {
-            Some(each) => each.context(id, element, self.context, account),
-            None => self.context.branch_charged(id.clone(), self.progress_of(step), account),
+            Some(each) => each.context(id, element, (self.context, &self.branch_parts), account),
+            None => {
+                let progress = self.progress_of(step);
+                self.context.branch_charged(&self.branch_parts, id.clone(), progress, account)
+            }
         }
     }
 

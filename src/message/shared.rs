@@ -1,0 +1,51 @@
+//! A value that requests share until one of them changes it.
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
+
+/// A value that is copied when it is changed, if others share it.
+#[derive(Clone, Debug)]
+pub(crate) enum Shared<T> {
+    /// Cloned with its owner.
+    Owned(T),
+    Shared(Arc<T>),
+}
+
+// === impl Shared ===
+
+impl<T: Clone> Shared<T> {
+    pub(crate) fn into_owned(self) -> T {
+        match self {
+            Self::Owned(value) => value,
+            Self::Shared(value) => Arc::unwrap_or_clone(value),
+        }
+    }
+}
+
+impl<T: Default> Default for Shared<T> {
+    fn default() -> Self {
+        Self::Owned(T::default())
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Self::Owned(value) => value,
+            Self::Shared(value) => value,
+        }
+    }
+}
+
+impl<T: Clone> DerefMut for Shared<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match self {
+            Self::Owned(value) => value,
+            Self::Shared(value) => Arc::make_mut(value),
+        }
+    }
+}
