@@ -108,7 +108,7 @@ fn who_can_be_asked_pays_for_what_each_target_is_told_of_that() {
     let _runtime = runtime.enter();
     let (older, _alive) = older(Some(can_ask()));
     let cost = |targets, context: &Context| allocations(&runtime, targets, context);
-    for (context, once, each) in [(newer(), 1, 8), (older, 4, 4)] {
+    for (context, once, each) in [(newer(), 9, 0), (older, 9, 0)] {
         let more = |targets| cost(targets, &context) - cost(targets, &Context::default());
         let (of_one, of_eight) = (more(1), more(8));
         assert!(of_one <= once + each, "{of_one}");
