@@ -81,7 +81,7 @@ fuzz target minutes="10":
     cargo +nightly fuzz run --fuzz-dir tests/fuzz {{target}} target/fuzz/{{target}} tests/fuzz/corpus/{{target}} tests/fuzz/regressions/{{target}} -- $(test -f tests/fuzz/dictionaries/{{target}}.dict && echo -dict=tests/fuzz/dictionaries/{{target}}.dict) -max_total_time=$(( {{minutes}} * 60 )) -timeout=10 -rss_limit_mb=4096 -max_len=4096
 
 # Change the code one thing at a time and see whether a test fails; takes hours, and needs
-# `cargo-mutants`. `just mutants -f src/filter.rs` for one file.
+# `cargo-mutants`. `just mutants -f src/layers/filter.rs` for one file.
 mutants *arguments:
     cargo mutants {{arguments}}
 

@@ -112,106 +112,66 @@
 
 pub mod guide;
 
-pub mod message;
-
-pub mod changes;
-
-pub mod pattern;
-
-pub mod intercept;
-
-pub mod catalog;
-
-pub mod limit;
-
-pub mod advertise;
-
-pub mod bound;
-
-pub mod observe;
-
-pub mod mermaid;
-
-pub mod composite;
-
-pub mod alias;
-
-pub mod filter;
-
-pub mod validate;
-
-pub mod redact;
-
-pub mod budget;
-
-pub mod functions;
-
-pub mod expr;
-
-pub mod state;
-
-pub mod results;
-
-pub mod stack;
-
-pub mod trace;
-
-#[cfg(feature = "metrics")]
-pub mod metrics;
-
-#[cfg(not(feature = "metrics"))]
-#[path = "metrics/none.rs"]
-mod metrics;
-
-pub mod reload;
-
-pub mod adapter;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[cfg(feature = "config")]
 pub mod config;
 
-#[cfg(feature = "normalize")]
-pub mod normalize;
+pub mod stack;
+
+mod hosts;
 
 #[cfg(feature = "redis")]
 pub mod redis;
 
-#[cfg(feature = "rig-compose")]
-pub mod rig_compose;
+mod layers;
 
-#[cfg(feature = "testing")]
-pub mod testing;
-
-mod complaints;
+pub mod composite;
 
 mod engine;
 
-mod fingerprint;
+pub mod adapter;
 
-mod input_schema;
+mod telemetry;
 
-mod lookout;
+mod middleware;
 
-mod names;
+mod schema;
 
-mod near;
+mod stores;
 
-mod pages;
+pub mod expr;
 
-mod random;
+pub mod message;
 
-mod room;
+mod support;
 
-mod shelf;
-
-mod spans;
-
-mod tasks;
-
-mod uri;
+#[cfg(feature = "normalize")]
+pub use self::hosts::normalize;
+#[cfg(feature = "rig-compose")]
+pub use self::hosts::rig_compose;
+#[cfg(feature = "metrics")]
+pub use self::telemetry::metrics;
+pub use self::{
+    hosts::functions,
+    layers::{advertise, alias, bound, budget, filter, limit, redact, trace, validate},
+    middleware::{catalog, changes, intercept, pattern, reload},
+    stores::{results, state},
+    telemetry::{mermaid, observe},
+};
 
 #[cfg(any(feature = "config", feature = "http"))]
-mod url;
+use self::support::url;
+#[cfg(not(feature = "metrics"))]
+use self::telemetry::metrics;
+use self::{
+    message::tasks,
+    middleware::lookout,
+    stores::shelf,
+    support::{complaints, fingerprint, names, near, pages, random, room, uri},
+    telemetry::spans,
+};
 
 #[cfg(all(doctest, feature = "config"))]
 #[doc = include_str!("../README.md")]

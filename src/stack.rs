@@ -3,7 +3,7 @@
 //! A [`StackLayer`] puts all layers of this crate around a service, and a
 //! [`BackendLayer`] those that make sense for one of several backends. Layers
 //! that were not set change nothing, and cost next to nothing.
-#![doc = include_str!("docs/order.md")]
+#![doc = include_str!("guide/order.md")]
 //!
 //! # Examples
 //!

@@ -24,12 +24,12 @@ use crate::{
         scope::Scope,
         state::RunState,
     },
-    input_schema::InputSchema,
     message::{
         Context, ToolResult,
         branch::{BRANCH, LABEL, TOOL, is_label},
         is_deeper,
     },
+    schema::InputSchema,
 };
 
 /// The key of a result's `_meta` for the trace of the run, and of a request's `_meta` to ask

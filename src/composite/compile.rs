@@ -30,8 +30,8 @@ use crate::{
         plan::{Action, CallSite, Plan, Step, StepSet, Switch},
     },
     fingerprint::{Fingerprint, Fingerprinter},
-    input_schema::InputSchema,
     names::{MAX_SEPARATOR, is_separator, is_tool_name},
+    schema::InputSchema,
 };
 
 /// How long an id may be.

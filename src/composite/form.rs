@@ -11,7 +11,7 @@ use self::check::Mistakes;
 use super::error::{DefinitionErrorKind as Kind, DidYouMean, Segment};
 use crate::{
     expr::{Expression, Names, kind},
-    input_schema::InputSchema,
+    schema::InputSchema,
 };
 
 /// How large its schema may be, as JSON.

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::{
     complaints::shown::Reason,
-    input_schema::{self, InputSchema, refs::resolve},
     message::Refusal,
+    schema::{self, InputSchema, refs::resolve},
 };
 
 /// How many schemas within schemas are followed to find defaults.
@@ -39,8 +39,7 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
         Some(Value::String(name)) if name == "object" => (),
         Some(other) => return Err(format!("its `type` is {other}: expected \"object\"")),
     }
-    input_schema::reject(schema)
-        .map_err(|unusable| format!("it is no valid JSON Schema: {unusable}"))
+    schema::reject(schema).map_err(|unusable| format!("it is no valid JSON Schema: {unusable}"))
 }
 
 /// The protocol wants the root of a tool's schema to say that it is an object.

@@ -253,7 +253,7 @@
 //! # }
 //! ```
 
-#![doc = include_str!("../docs/steps.md")]
+#![doc = include_str!("../guide/steps.md")]
 
 mod answer;
 mod compile;

@@ -18,11 +18,11 @@ use crate::{
         plan::{self, Action, Arguments, CallSite, Plan, Step},
     },
     expr::Use,
-    input_schema::{
+    message::Refusal,
+    schema::{
         InputSchema,
         fit::{Misfit, misfits},
     },
-    message::Refusal,
 };
 
 /// What becomes of a program's composites with the tools that there are.

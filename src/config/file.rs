@@ -104,8 +104,7 @@ impl Config {
     ///
     /// It knows the keys and the types of their values. What is wrong beyond that is
     /// told when the file is read.
-    pub const JSON_SCHEMA: &str =
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/mcp-composite.schema.json"));
+    pub const JSON_SCHEMA: &str = include_str!("mcp-composite.schema.json");
 
     /// Reads the file at `path`, and those that it includes, with the variables
     /// of this process.

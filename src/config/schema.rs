@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Config, duration::Duration, file::FileTable};
 
 /// Where the schema is, in the package.
-const FILE: &str = "mcp-composite.schema.json";
+const FILE: &str = "src/config/mcp-composite.schema.json";
 /// The variable with which the test writes it.
 const UPDATE: &str = "UPDATE_SCHEMA";
 

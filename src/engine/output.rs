@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::plan::placed;
 use crate::{
     expr::{Data, Expression, Field, Root, Use, json, kind},
-    input_schema::coerce::Kind,
+    schema::coerce::Kind,
 };
 
 /// The output block: an object made of what a run knows at its end.

@@ -8,8 +8,8 @@ use super::output::Output;
 pub(crate) use super::step_set::StepSet;
 use crate::{
     expr::{Collection, Condition, Expression, Field, PathSegment, Root, Use},
-    input_schema::InputSchema,
     message::Labels,
+    schema::InputSchema,
 };
 
 /// How many steps a plan may have.

@@ -64,72 +64,72 @@
 
 /// Which kind of composite is for what, from a fan-out to a workflow.
 ///
-#[doc = include_str!("../docs/composites.md")]
+#[doc = include_str!("composites.md")]
 pub mod composites {}
 
 /// Every form of a reference and a template, every filter and test.
 ///
-#[doc = include_str!("../docs/expressions.md")]
+#[doc = include_str!("expressions.md")]
 pub mod expressions {}
 
 /// Servers to stand on: in process, child processes, over HTTP, several at once.
 ///
-#[doc = include_str!("../docs/backends.md")]
+#[doc = include_str!("backends.md")]
 pub mod backends {}
 
 /// A step that asks somebody, and goes on with the answer.
 ///
-#[doc = include_str!("../docs/person.md")]
+#[doc = include_str!("person.md")]
 pub mod person {}
 
 /// Scripted servers in the place of real ones, in paused time.
 ///
-#[doc = include_str!("../docs/testing.md")]
+#[doc = include_str!("testing.md")]
 pub mod testing {}
 
 /// A rule, a hook or a service of your own, and where to put it.
 ///
-#[doc = include_str!("../docs/layers.md")]
+#[doc = include_str!("layers.md")]
 pub mod layers {}
 
 /// What a message means, why it came, and what to do.
 ///
-#[doc = include_str!("../docs/troubleshooting.md")]
+#[doc = include_str!("troubleshooting.md")]
 pub mod troubleshooting {}
 
 /// Where the time of a call goes, and when branches become tasks.
 ///
-#[doc = include_str!("../docs/performance.md")]
+#[doc = include_str!("performance.md")]
 pub mod performance {}
 
 /// Every default and every limit, with what happens beyond it.
 ///
-#[doc = include_str!("../docs/limits.md")]
+#[doc = include_str!("limits.md")]
 pub mod limits {}
 
 /// What is promised of security, against whom, and which test shows it.
 ///
-#[doc = include_str!("../docs/security.md")]
+#[doc = include_str!("security.md")]
 pub mod security {}
 
 /// The modules of the crate, and which may use which.
 ///
-#[doc = include_str!("../docs/architecture.md")]
+#[doc = include_str!("architecture.md")]
 pub mod architecture {}
 
 /// What of a file of mcp-proxy is what here, and what is different on purpose.
 ///
-#[doc = include_str!("../docs/from_mcp_proxy.md")]
+#[doc = include_str!("from_mcp_proxy.md")]
 pub mod from_mcp_proxy {}
 
 /// How the composite tools of vMCP move, key by key.
 ///
-#[doc = include_str!("../docs/from_toolhive.md")]
+#[doc = include_str!("from_toolhive.md")]
 pub mod from_toolhive {}
 
 /// How composable tools of AgentOS move, and what `rig-compose` has here.
 ///
-#[doc = include_str!("../docs/from_agentos_and_rig.md")]
+#[doc = include_str!("from_agentos_and_rig.md")]
 pub mod from_agentos_and_rig {}
 
 #[cfg(test)]

@@ -62,6 +62,7 @@ mod shared;
 pub(crate) mod size;
 mod subject;
 mod tally;
+pub(crate) mod tasks;
 mod tool_result;
 mod trace;
 mod uris;

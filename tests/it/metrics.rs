@@ -32,7 +32,7 @@ type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
 
 /// What the guide says.
 fn documented() -> Table {
-    let guide = include_str!("../../src/docs/telemetry.md");
+    let guide = include_str!("../../src/guide/telemetry.md");
     let cells = |row: &str| -> Vec<String> {
         row.split('|').map(|cell| cell.trim().replace('`', "")).collect()
     };

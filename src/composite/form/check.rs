@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::{FORMATS, FormError, wrong_kind};
 use crate::{
     composite::error::{DefinitionErrorKind as Kind, Segment},
-    input_schema::InputSchema,
     message::Refusal,
     near::nearest,
+    schema::InputSchema,
 };
 
 /// How many properties a form may have.

@@ -41,8 +41,8 @@ use super::{
 };
 use crate::{
     expr::{Collection, Condition, Expression, Names},
-    input_schema::InputSchema,
     message::Context,
+    schema::InputSchema,
 };
 
 /// A workflow of steps that are written as in a file, but for `continue`, which

@@ -7,44 +7,44 @@ use rmcp::model::RequestStateCodec;
 
 use super::sources;
 
-pub(super) const LIMITS: &str = include_str!("../../docs/limits.md");
+pub(super) const LIMITS: &str = include_str!("../limits.md");
 
 /// Numbers that are neither: a user sees nothing of them, whatever they are.
 const OTHERS: [(&str, &[&str]); 7] = [
     (
         "what something weighs or counts for beside others",
         &[
-            "advertise/index.rs IN_NAME",
-            "advertise/index.rs IN_TITLE",
-            "advertise/index.rs IN_DESCRIPTION",
-            "advertise/index.rs BEGINNING",
-            "alias/schema/definitions.rs BYTES_OF_VALUE",
+            "layers/advertise/index.rs IN_NAME",
+            "layers/advertise/index.rs IN_TITLE",
+            "layers/advertise/index.rs IN_DESCRIPTION",
+            "layers/advertise/index.rs BEGINNING",
+            "layers/alias/schema/definitions.rs BYTES_OF_VALUE",
             "expr/template/order.rs COMPARISONS",
             "expr/template/render.rs STEPS",
             "expr/template/value.rs MAP_BYTES",
             "composite/input.rs BYTES_PER_VISIT",
-            "input_schema/coerce.rs STEPS_PER_VISIT",
-            "input_schema/coerce/shape.rs BYTES_PER_VISIT",
-            "input_schema/coerce/shape.rs PARSED_BYTES_PER_VISIT",
-            "input_schema/steps.rs MIN_HASHED",
-            "input_schema/steps.rs NAMES_PER_STEP",
-            "input_schema/steps/cost.rs BYTES_PER_STEP",
-            "input_schema/steps/cost.rs CONTENT",
-            "input_schema/steps/cost.rs DIVISION",
-            "input_schema/steps/cost.rs FORMAT",
-            "input_schema/steps/cost.rs LONG_DIVISION",
-            "input_schema/steps/cost.rs LOOKUP",
-            "input_schema/steps/cost.rs NAME",
-            "input_schema/steps/cost.rs UNIQUE",
-            "input_schema/steps/pattern.rs CHEAP",
-            "input_schema/steps/pattern.rs CLEARED_BYTES",
-            "input_schema/steps/pattern.rs COSTLY",
-            "input_schema/steps/pattern.rs FOLDED_PROPERTY",
-            "input_schema/steps/pattern.rs POSITION",
-            "input_schema/steps/pattern.rs PROPERTY",
-            "input_schema/steps/pattern.rs TRANSITIONS",
-            "input_schema/steps/pattern.rs TRANSLATED_CLASS",
-            "input_schema/steps/pattern.rs WORD_BOUNDARY",
+            "schema/coerce.rs STEPS_PER_VISIT",
+            "schema/coerce/shape.rs BYTES_PER_VISIT",
+            "schema/coerce/shape.rs PARSED_BYTES_PER_VISIT",
+            "schema/steps.rs MIN_HASHED",
+            "schema/steps.rs NAMES_PER_STEP",
+            "schema/steps/cost.rs BYTES_PER_STEP",
+            "schema/steps/cost.rs CONTENT",
+            "schema/steps/cost.rs DIVISION",
+            "schema/steps/cost.rs FORMAT",
+            "schema/steps/cost.rs LONG_DIVISION",
+            "schema/steps/cost.rs LOOKUP",
+            "schema/steps/cost.rs NAME",
+            "schema/steps/cost.rs UNIQUE",
+            "schema/steps/pattern.rs CHEAP",
+            "schema/steps/pattern.rs CLEARED_BYTES",
+            "schema/steps/pattern.rs COSTLY",
+            "schema/steps/pattern.rs FOLDED_PROPERTY",
+            "schema/steps/pattern.rs POSITION",
+            "schema/steps/pattern.rs PROPERTY",
+            "schema/steps/pattern.rs TRANSITIONS",
+            "schema/steps/pattern.rs TRANSLATED_CLASS",
+            "schema/steps/pattern.rs WORD_BOUNDARY",
             "message/progress.rs NUDGE",
             "message/progress/parts.rs MOST",
             "message/size.rs SMALL",
@@ -53,20 +53,20 @@ const OTHERS: [(&str, &[&str]); 7] = [
     (
         "how long a text is that the crate writes or reads",
         &[
-            "bound/shorten.rs STRUCTURED",
-            "bound/shorten.rs META",
-            "normalize/text/mod.rs INDENT",
+            "layers/bound/shorten.rs STRUCTURED",
+            "layers/bound/shorten.rs META",
+            "hosts/normalize/text/mod.rs INDENT",
             "redis/kept.rs OWNER",
         ],
     ),
     (
         "how many bytes are random",
         &[
-            "normalize/names.rs HASH",
+            "hosts/normalize/names.rs HASH",
             "redis/budgets/mod.rs ID",
             "redis/kept.rs HANDLE",
             "redis/kept.rs TAKING",
-            "shelf.rs HANDLE",
+            "stores/shelf.rs HANDLE",
         ],
     ),
     (
@@ -75,7 +75,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "engine/limits.rs A_LIFETIME",
             "redis/budgets/settling.rs A_LIFETIME",
             "redis/kept.rs A_LIFETIME",
-            "shelf.rs A_LIFETIME",
+            "stores/shelf.rs A_LIFETIME",
         ],
     ),
     (
@@ -90,17 +90,17 @@ const OTHERS: [(&str, &[&str]); 7] = [
     (
         "how work is spread, and others have their turn",
         &[
-            "budget/memory.rs LOOKS",
-            "budget/memory.rs LOOKS_FOR_ROOM",
-            "budget/memory.rs SHARDS",
-            "bound/value.rs LONG",
-            "changes/updates.rs FIRST_PURGE",
+            "layers/budget/memory.rs LOOKS",
+            "layers/budget/memory.rs LOOKS_FOR_ROOM",
+            "layers/budget/memory.rs SHARDS",
+            "layers/bound/value.rs LONG",
+            "middleware/changes/updates.rs FIRST_PURGE",
             "engine/branches.rs CALLS_AFTER_WAIT",
             "engine/branches.rs CALLS_IN_TASKS",
             "engine/branches.rs LONG",
             "engine/run.rs EVALUATIONS",
             "engine/run/calling.rs LONG",
-            "intercept/informed.rs LONG",
+            "middleware/intercept/informed.rs LONG",
             "expr/template/value.rs SHORT",
             "message/client.rs ON_ITS_WAY",
         ],
@@ -109,7 +109,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
         "what others have defined",
         &[
             "adapter/remote/stdio/child.rs SIGTERM",
-            "budget/balance.rs SECOND",
+            "layers/budget/balance.rs SECOND",
             "message/trace.rs FLAGS",
         ],
     ),
@@ -136,7 +136,7 @@ fn every_limit_is_told_with_its_value() {
         .keys()
         .filter(|name| !told.contains_key(*name) && !others.iter().any(|other| name == other))
         .collect();
-    assert!(missing.is_empty(), "`src/docs/limits.md` says nothing of {missing:?}");
+    assert!(missing.is_empty(), "`src/guide/limits.md` says nothing of {missing:?}");
 }
 
 /// So that none is missed: a time that stands in the middle of the code has no name.

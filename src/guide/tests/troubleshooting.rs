@@ -2,7 +2,7 @@
 
 use super::sources;
 
-const TROUBLESHOOTING: &str = include_str!("../../docs/troubleshooting.md");
+const TROUBLESHOOTING: &str = include_str!("../troubleshooting.md");
 
 #[test]
 fn every_message_is_one_that_the_crate_has() {

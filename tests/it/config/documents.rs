@@ -14,8 +14,9 @@ use super::is_supported;
 pub(crate) fn files() -> Vec<(String, String)> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut documents = vec![package.join("README.md"), package.join("src/config/mod.rs")];
-    let guides = fs::read_dir(package.join("src/docs")).unwrap();
-    documents.extend(guides.map(|entry| entry.unwrap().path()));
+    let guides = fs::read_dir(package.join("src/guide")).unwrap();
+    let guides = guides.map(|entry| entry.unwrap().path());
+    documents.extend(guides.filter(|path| path.extension().is_some_and(|name| name == "md")));
     documents.sort();
     let mut files = Vec::new();
     for document in documents {
@@ -31,7 +32,7 @@ pub(crate) fn files() -> Vec<(String, String)> {
         }
     }
     for (name, count) in
-        [("README.md", 2), ("src/config/mod.rs", 10), ("src/docs/composites.md", 3)]
+        [("README.md", 2), ("src/config/mod.rs", 10), ("src/guide/composites.md", 3)]
     {
         assert_eq!(files.iter().filter(|file| file.0 == name).count(), count, "{name}");
     }
@@ -69,7 +70,7 @@ fn the_mistake_of_the_readme_is_told_so() {
 /// A tool that vMCP's `filter` leaves out is still called by composites.
 #[tokio::test(start_paused = true)]
 async fn the_filter_of_toolhive_becomes_what_hides_from_clients_only() {
-    let guide = include_str!("../../../src/docs/from_toolhive.md");
+    let guide = include_str!("../../../src/guide/from_toolhive.md");
     let row = guide.lines().find(|row| row.contains("aggregation.tools[].filter")).unwrap();
     let here = row.split('|').nth(2).unwrap();
     let key = here.split('`').nth(1).unwrap();

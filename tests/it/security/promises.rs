@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path};
 
-const PAGE: &str = include_str!("../../../src/docs/security.md");
-const LIMITS: &str = include_str!("../../../src/docs/limits.md");
+const PAGE: &str = include_str!("../../../src/guide/security.md");
+const LIMITS: &str = include_str!("../../../src/guide/limits.md");
 
 /// The names of all tests below a folder.
 fn tests_in(folder: &Path, names: &mut Vec<String>) {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::*;
 use crate::expr::template::filters::{FILTERS, TESTS};
 
-const GUIDE: &str = include_str!("../../../docs/expressions.md");
+const GUIDE: &str = include_str!("../../../guide/expressions.md");
 
 /// The run that its examples speak of.
 #[derive(Debug)]

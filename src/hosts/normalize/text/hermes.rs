@@ -1,0 +1,51 @@
+//! Calls as Hermes, Qwen and others write them: JSON between tags.
+
+use serde_json::Value;
+
+use super::{Block, Markers};
+use crate::normalize::{
+    arguments::no_json, call::Problem, error::OutputError, found::Found, limits::Limits,
+};
+
+pub(in crate::hosts::normalize) const START: &str = "<tool_call>";
+
+const MARKERS: Markers =
+    Markers { start: START, end: "</tool_call>", quotes: b"\"", is_json: true };
+
+pub(in crate::hosts::normalize) fn find(
+    text: &str,
+    limits: &Limits,
+) -> Result<Vec<Found<'static>>, OutputError> {
+    let found = |block| match block {
+        Block::Closed(json) => call(json, limits),
+        Block::Open => Found::malformed(
+            None,
+            Problem::incomplete(format!("there is no `{}` after it", MARKERS.end)),
+        ),
+    };
+    let blocks = MARKERS.blocks(text, limits)?;
+    Ok(blocks.into_iter().take(limits.found_in_text()).map(found).collect())
+}
+
+fn call(json: &str, limits: &Limits) -> Found<'static> {
+    match serde_json::from_str(json) {
+        Ok(call) => of_value(&call, limits),
+        Err(error) => Found::malformed(None, unreadable(&error)),
+    }
+}
+
+/// What is wrong with a block that is no JSON.
+pub(super) fn unreadable(error: &serde_json::Error) -> Problem {
+    let Problem { kind, message } = no_json(error);
+    Problem::new(kind, message.replacen("the arguments are no", "it is no", 1))
+}
+
+/// A call that is an object with a name and arguments.
+pub(super) fn of_value(call: &Value, limits: &Limits) -> Found<'static> {
+    let found = Found::new(call.get("id"), call.get("name"), call.get("arguments"));
+    if call.is_object() {
+        return found.read(limits);
+    }
+    let problem = Problem::syntax("it has to be an object with `name` and `arguments`");
+    found.spoiled(problem).read(limits)
+}

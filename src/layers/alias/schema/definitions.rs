@@ -1,0 +1,373 @@
+use std::{
+    collections::{BTreeSet, HashMap},
+    ptr,
+};
+
+use serde_json::{Map, Value};
+
+use super::{
+    references::{References, is_embedded},
+    speaking::Speaking,
+};
+use crate::{
+    alias::arguments::{Arguments, Fate},
+    schema::keywords,
+};
+
+/// Keywords that hold definitions.
+pub(super) const DEFINING: [&str; 2] = ["$defs", "definitions"];
+/// Keywords that give a schema a name or a base of its own, which must not be there
+/// twice.
+const IDENTIFYING: [&str; 7] =
+    ["$anchor", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema", "$vocabulary", "id"];
+/// Keywords whose values are schemas, or lists of them.
+const APPLYING: [&str; 17] = [
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "oneOf",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    // Of draft 3.
+    "extends",
+];
+/// Keywords that allow less where a schema in them, or beside them, allows more.
+const TURNING: [&str; 9] = [
+    "contains",
+    "else",
+    "if",
+    "maxContains",
+    "minContains",
+    "not",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+/// Other keywords, whose values speak of the argument they are in.
+const PLAIN: [&str; 24] = [
+    "contentEncoding",
+    "contentMediaType",
+    "dependentRequired",
+    "deprecated",
+    "description",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "pattern",
+    "required",
+    "title",
+    "type",
+    "x-mcp-header",
+];
+/// Keywords that are kept of a schema that speaks of all arguments, within one of
+/// them: without the others it allows more.
+const SCRUBBED: [&str; 6] = ["$ref", "allOf", "description", "properties", "title", "type"];
+/// Keywords that tell people of an argument and forbid nothing.
+const TELLING: [&str; 4] = ["default", "description", "examples", "title"];
+/// How many levels of one schema are looked at.
+pub(super) const MAX_DEPTH: usize = 128;
+/// How much of a schema is looked at and copied in all, in bytes or so: one that
+/// refers to its parts can say a lot in a few words.
+const MAX_BYTES: usize = 1 << 20;
+/// What a value counts for besides its text.
+const BYTES_OF_VALUE: usize = 8;
+
+/// What the schemas in arguments refer to: copied when something does, so that
+/// nothing else of the original schema can be seen.
+pub(super) struct Definitions<'a> {
+    root: &'a Value,
+    arguments: &'a Arguments,
+    pub(super) references: References<'a>,
+    /// Empty if there is nothing that clients must not see.
+    speaking: Speaking,
+    /// Names and values that clients must not see.
+    secrets: Vec<&'a str>,
+    /// Whether nothing counts beside a `$ref`, as it was up to draft 7.
+    only_refs: bool,
+    /// Whether whatever could forbid more is left out, since something is that
+    /// allowed less.
+    is_lenient: bool,
+    /// Definitions that are copied or will be, by keyword and name.
+    wanted: BTreeSet<(&'static str, String)>,
+    /// Definitions made of what is none, by where that is in the original.
+    shared: HashMap<*const Value, String>,
+    /// How many names were tried for these.
+    named: usize,
+    /// What is still to be copied.
+    next: Vec<Wanted<'a>>,
+    /// How much may still be copied.
+    left: usize,
+    /// Whether something was left out that allowed less.
+    pub(super) is_lossy: bool,
+    pub(super) has_given_up: bool,
+}
+
+/// A definition to be copied.
+struct Wanted<'a> {
+    keyword: &'static str,
+    name: String,
+    original: &'a Value,
+}
+
+// === impl Definitions ===
+
+impl<'a> Definitions<'a> {
+    pub(super) fn new(root: &'a Value, arguments: &'a Arguments, is_lenient: bool) -> Self {
+        let mut references = References::new(root);
+        let secrets: Vec<_> = arguments.secrets().collect();
+        let speaking = match secrets.is_empty() {
+            true => Speaking::default(),
+            false => Speaking::new(root, &mut references, arguments),
+        };
+        let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
+        Self {
+            root,
+            arguments,
+            references,
+            speaking,
+            secrets,
+            only_refs: dialect.contains("draft-0"),
+            is_lenient,
+            wanted: BTreeSet::new(),
+            shared: HashMap::new(),
+            named: 0,
+            next: Vec::new(),
+            left: MAX_BYTES,
+            is_lossy: false,
+            has_given_up: false,
+        }
+    }
+
+    pub(super) const fn only_refs(&self) -> bool {
+        self.only_refs
+    }
+
+    pub(super) const fn is_lenient(&self) -> bool {
+        self.is_lenient
+    }
+
+    /// Copies a schema that is nested in an argument; its references lead to where
+    /// what they mean will be.
+    pub(super) fn copy(&mut self, schema: &'a Value) -> Value {
+        self.copy_at(schema, 0)
+    }
+
+    /// Copies what is no schema.
+    pub(super) fn copy_data(&mut self, data: &Value) -> Value {
+        if self.has_given_up || !self.spend(bytes(data)) { Value::Null } else { data.clone() }
+    }
+
+    /// Counts what is looked at; whether there may be more.
+    pub(super) const fn spend(&mut self, bytes: usize) -> bool {
+        match self.left.checked_sub(bytes) {
+            Some(left) if !self.has_given_up => self.left = left,
+            _ => self.has_given_up = true,
+        }
+        !self.has_given_up
+    }
+
+    #[cfg(test)]
+    pub(super) const fn spent(&self) -> usize {
+        MAX_BYTES - self.left
+    }
+
+    /// Whether a text has something in it that clients must not see.
+    pub(super) fn tells(&self, text: &str) -> bool {
+        self.secrets.iter().any(|secret| text.contains(secret))
+    }
+
+    fn copy_at(&mut self, schema: &'a Value, depth: usize) -> Value {
+        if depth > MAX_DEPTH || !self.spend(BYTES_OF_VALUE) {
+            self.has_given_up = true;
+            return Value::Bool(true);
+        }
+        match schema {
+            Value::Object(_) if is_embedded(schema) && !ptr::eq(schema, self.root) => {
+                self.is_lossy = true;
+                Value::Bool(true)
+            }
+            Value::Object(members) => self.copy_members(schema, members, depth),
+            Value::Array(elements) => {
+                elements.iter().map(|element| self.copy_at(element, depth + 1)).collect()
+            }
+            _ => self.copy_data(schema),
+        }
+    }
+
+    fn copy_members(
+        &mut self,
+        schema: &Value,
+        members: &'a Map<String, Value>,
+        depth: usize,
+    ) -> Value {
+        let is_of_all = self.speaking.is_of_all(schema);
+        let is_of_unseen = self.speaking.is_of_unseen(schema);
+        let only_ref = self.only_refs && members.contains_key("$ref");
+        self.is_lossy |= is_of_all;
+        let mut copied = Map::new();
+        for (key, value) in members {
+            let key = key.as_str();
+            self.spend(key.len());
+            if (is_of_all && !SCRUBBED.contains(&key))
+                || (is_of_unseen && TELLING.contains(&key))
+                || (only_ref && key != "$ref" && !TELLING.contains(&key))
+                || (self.is_lenient && TURNING.contains(&key))
+            {
+                continue;
+            }
+            let (key, value) = match (key, value) {
+                ("$ref", Value::String(reference)) => match self.refer(reference) {
+                    Some(reference) => (key, reference.into()),
+                    None => {
+                        self.is_lossy = true;
+                        continue;
+                    }
+                },
+                ("$dynamicRef" | "$recursiveRef", _) => {
+                    self.is_lossy = true;
+                    continue;
+                }
+                (key, _) if IDENTIFYING.contains(&key) || DEFINING.contains(&key) => continue,
+                ("oneOf", _) if self.is_lenient && members.contains_key("anyOf") => continue,
+                ("oneOf", value) if self.is_lenient => ("anyOf", self.copy_at(value, depth + 1)),
+                (key, Value::Object(named))
+                    if keywords::NAMING.contains(&key) || key == "dependencies" =>
+                {
+                    (key, self.copy_named(named, is_of_all, depth))
+                }
+                (key, value) if APPLYING.contains(&key) => (key, self.copy_at(value, depth + 1)),
+                (key, value) if keywords::DATA.contains(&key) || PLAIN.contains(&key) => {
+                    (key, self.copy_data(value))
+                }
+                // Nobody knows what it speaks of.
+                (key, value) if self.tells(key) || self.tells_in(value) => continue,
+                (key, value) => (key, self.copy_data(value)),
+            };
+            copied.insert(key.to_owned(), value);
+        }
+        copied.into()
+    }
+
+    /// Copies schemas that have names; those of arguments only if clients see them.
+    fn copy_named(
+        &mut self,
+        named: &'a Map<String, Value>,
+        are_arguments: bool,
+        depth: usize,
+    ) -> Value {
+        let mut copied = Map::new();
+        for (name, schema) in named {
+            if !are_arguments || matches!(self.arguments.fate(name), Fate::Kept) {
+                self.spend(name.len());
+                copied.insert(name.clone(), self.copy_at(schema, depth + 2));
+            }
+        }
+        copied.into()
+    }
+
+    /// Whether data has something in it that clients must not see.
+    pub(super) fn tells_in(&self, data: &Value) -> bool {
+        match data {
+            Value::String(text) => self.tells(text),
+            Value::Array(elements) => elements.iter().any(|element| self.tells_in(element)),
+            Value::Object(members) => {
+                members.iter().any(|(key, value)| self.tells(key) || self.tells_in(value))
+            }
+            _ => false,
+        }
+    }
+
+    /// Where a reference leads from now on; `None` if that is not in the schema.
+    fn refer(&mut self, reference: &str) -> Option<String> {
+        self.spend(reference.len());
+        let target = self.references.resolve(reference)?;
+        let fragment = self.references.fragment(reference)?;
+        if let Some([keyword, name]) = self.references.pair(reference) {
+            let has_properties = !self.only_refs || self.root.get("$ref").is_none();
+            if keyword == "properties" && has_properties {
+                match self.arguments.fate(&name) {
+                    Fate::Kept => return Some(format!("#{fragment}")),
+                    Fate::Named(_, name) if is_plain(name) => {
+                        return Some(format!("#/properties/{name}"));
+                    }
+                    Fate::Named(..) | Fate::Hidden(_) | Fate::Shadowed => (),
+                }
+            }
+            let defining = DEFINING.into_iter().find(|defining| *defining == keyword);
+            if let Some(keyword) = defining.filter(|_| !self.tells(&name)) {
+                if self.wanted.insert((keyword, name.clone())) {
+                    self.next.push(Wanted { keyword, name, original: target });
+                }
+                return Some(format!("#{fragment}"));
+            }
+        }
+        Some(self.share(target))
+    }
+
+    /// Makes a definition of something that is none, or has a name that clients must
+    /// not see.
+    fn share(&mut self, original: &'a Value) -> String {
+        if let Some(name) = self.shared.get(&ptr::from_ref(original)) {
+            return format!("#/$defs/{name}");
+        }
+        let name = loop {
+            self.named += 1;
+            let name = format!("shared_{}", self.named);
+            if self.root.get("$defs").is_none_or(|all| all.get(&name).is_none()) {
+                break name;
+            }
+        };
+        self.shared.insert(original, name.clone());
+        let reference = format!("#/$defs/{name}");
+        self.next.push(Wanted { keyword: "$defs", name, original });
+        reference
+    }
+
+    /// Puts all that is referred to into a schema.
+    pub(super) fn add_to(&mut self, schema: &mut Map<String, Value>) {
+        while let Some(Wanted { keyword, name, original }) = self.next.pop() {
+            let copy = self.copy(original);
+            let all = schema.entry(keyword).or_insert_with(|| Map::new().into());
+            if let Value::Object(all) = all {
+                all.insert(name, copy);
+            }
+        }
+    }
+}
+
+/// Whether a name reads the same in a reference.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+/// How large a value is, or so.
+fn bytes(value: &Value) -> usize {
+    let inner: usize = match value {
+        Value::String(text) => text.len(),
+        Value::Array(elements) => elements.iter().map(bytes).sum(),
+        Value::Object(members) => members.iter().map(|(key, value)| key.len() + bytes(value)).sum(),
+        _ => 0,
+    };
+    BYTES_OF_VALUE + inner
+}

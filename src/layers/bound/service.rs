@@ -1,0 +1,295 @@
+use std::{
+    collections::HashMap,
+    fmt::{self, Write},
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::future::BoxFuture;
+use pin_project_lite::pin_project;
+use rmcp::model::{ContentBlock, MetaObject};
+use tokio::time::Instant;
+use tower::BoxError;
+use tower_service::Service;
+
+use super::{
+    SHORTENED, Settings,
+    kept::{declare_in, keep, link, read, read_handle},
+    shorten::shorten,
+};
+use crate::{
+    catalog::{
+        AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, list_all,
+    },
+    message::{Reply, Request},
+    room::Room,
+    schema::InputSchema,
+};
+
+/// Middleware that [`BoundLayer`](super::BoundLayer) puts in front of a service.
+///
+/// It is ready when `S` is, and calls the `S` that was ready. A request for a kept
+/// result is answered without it, and gives that readiness back.
+pub struct Bound<S> {
+    settings: Arc<Settings>,
+    inner: S,
+    catalogs: Catalogs<Outputs>,
+}
+
+/// The output schemas of tools that have one, by their names.
+#[derive(Debug, Default)]
+pub(super) struct Outputs(HashMap<String, Arc<InputSchema>>);
+
+pin_project! {
+    /// Response future of [`Bound`].
+    pub struct ResponseFuture<F, E> {
+        #[pin]
+        state: State<F, E>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F, E> {
+        Passed {
+            #[pin]
+            reply: F,
+        },
+        Working { reply: BoxFuture<'static, Result<Reply, E>> },
+        Answered { reply: Option<Reply> },
+    }
+}
+
+/// Where the output schemas of tools are looked up.
+struct Lookup<S> {
+    inner: S,
+    catalog: Catalog<Outputs>,
+    /// In which tools are listed.
+    context: ListingContext,
+}
+
+// === impl Bound ===
+
+impl<S> Bound<S> {
+    pub(super) fn new(settings: Arc<Settings>, inner: S) -> Self {
+        let catalogs = Catalogs::new(settings.epoch.clone(), settings.vary_by.clone());
+        Self { settings, inner, catalogs }
+    }
+
+    /// The service behind the layer.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S> Service<Request> for Bound<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request) -> Self::Future {
+        if self.settings.are_idle() && !request.is_malformed() {
+            return ResponseFuture { state: State::Passed { reply: self.inner.call(request) } };
+        }
+        ResponseFuture { state: self.work(request) }
+    }
+}
+
+impl<S> Bound<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    fn work(&mut self, request: Request) -> State<S::Future, S::Error> {
+        if request.is_malformed() {
+            self.give_back_readiness();
+            return State::Answered { reply: Some(Reply::malformed(request.method())) };
+        }
+        if let Some(limit) = self.settings.max_result_bytes
+            && request.tool_call().is_some()
+        {
+            return State::Working { reply: Box::pin(self.bounded(request, limit)) };
+        }
+        if let Some(store) = &self.settings.store {
+            if let Some(handle) = read_handle(&request) {
+                let (store, handle) = (store.clone(), handle.to_owned());
+                let owner = self.settings.owner(request.context());
+                self.give_back_readiness();
+                let reply = async move { Ok(read(&store, &handle, &owner).await) };
+                return State::Working { reply: Box::pin(reply) };
+            }
+            if request.asks_for_capabilities() {
+                let reply = self.inner.call(request);
+                return State::Working { reply: Box::pin(declared(reply)) };
+            }
+        }
+        State::Passed { reply: self.inner.call(request) }
+    }
+
+    /// Calls a tool now, and shortens what it answers.
+    fn bounded(
+        &mut self,
+        request: Request,
+        limit: usize,
+    ) -> impl Future<Output = Result<Reply, S::Error>> + Send + use<S> {
+        let tool = request.tool_call().map(|call| call.name.clone()).unwrap_or_default();
+        let (catalog, context) = self.catalogs.of(request.context());
+        let settings = self.settings.clone();
+        let owner = settings.store.as_ref().map(|_| settings.owner(request.context()));
+        let reply = self.inner.call(request);
+        // It has no readiness, so nobody waits for it to be used.
+        let lookup = Lookup { inner: self.inner.clone(), catalog, context };
+        async move {
+            let mut reply = reply.await?;
+            let Some(result) = reply.tool_result_mut() else { return Ok(reply) };
+            if Room::new(limit).holds(result) {
+                return Ok(reply);
+            }
+            // Without structured content, there is nothing that must fit a schema.
+            let schema = match &result.structured_content {
+                Some(_) => lookup.schema(&tool).await,
+                None => {
+                    drop(lookup);
+                    None
+                }
+            };
+            let shortened = shorten(result, limit, schema.as_deref());
+            let whole = mem::replace(result, shortened.result);
+            // A text was only made again without spaces.
+            if shortened.told.is_empty() {
+                return Ok(reply);
+            }
+            crate::metrics::shortened(&whole, result);
+            let link = match (&settings.store, owner) {
+                (Some(store), Some(owner)) => keep(store, &whole, &owner).await,
+                _ => None,
+            };
+            let mut note = shortened.told.note();
+            if let Some(link) = &link {
+                // Writing to a string does not fail.
+                let _ = write!(note, "; all of it is the resource {}", link.uri);
+            }
+            result.content.push(ContentBlock::text(note));
+            result.content.extend(link.map(self::link));
+            let meta = result.meta.get_or_insert_with(MetaObject::default);
+            meta.insert(SHORTENED.to_owned(), shortened.told.value());
+            Ok(reply)
+        }
+    }
+
+    /// Whoever answers alone does not keep a slot of a service that admits few.
+    fn give_back_readiness(&mut self) {
+        let inner = self.inner.clone();
+        drop(mem::replace(&mut self.inner, inner));
+    }
+}
+
+impl<S: Clone> Clone for Bound<S> {
+    fn clone(&self) -> Self {
+        Self {
+            settings: self.settings.clone(),
+            inner: self.inner.clone(),
+            catalogs: self.catalogs.clone(),
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Bound<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bound")
+            .field("settings", &self.settings)
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a server says of itself, with what the layer adds to it.
+async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
+    let mut reply = reply.await?;
+    declare_in(&mut reply);
+    Ok(reply)
+}
+
+// === impl Lookup ===
+
+impl<S> Lookup<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    /// The output schema of a tool, if it has one and tools can be listed. It ends
+    /// with the service in hand, before anything else is waited for.
+    async fn schema(self, tool: &str) -> Option<Arc<InputSchema>> {
+        let Self { inner, catalog, context } = self;
+        let needs = Needs::Tool(tool);
+        let knows = |known: &Known<Outputs>| known.tools().get(tool).is_some();
+        let load = || load(inner, context);
+        let known = match catalog.at_hand(needs, Instant::now(), knows) {
+            AtHand::Known(known) => known,
+            AtHand::Stale(known) => {
+                catalog.refresh(load);
+                known
+            }
+            AtHand::Failed(_) => return None,
+            AtHand::Unknown => catalog.wait(needs, knows, load).await.ok()?,
+        };
+        known.derived().0.get(tool).cloned()
+    }
+}
+
+async fn load<S>(inner: S, context: ListingContext) -> Result<(Tools, Outputs), ListError>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let tools = list_all(inner, context.into_context()).await?;
+    let outputs = tools.iter().filter_map(|tool| {
+        let schema = InputSchema::new(tool.output_schema.clone()?);
+        Some((tool.name.to_string(), Arc::new(schema)))
+    });
+    let outputs = Outputs(outputs.collect());
+    Ok((tools, outputs))
+}
+
+// === impl ResponseFuture ===
+
+impl<F, E> Future for ResponseFuture<F, E>
+where
+    F: Future<Output = Result<Reply, E>>,
+{
+    type Output = Result<Reply, E>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Passed { reply } => reply.poll(cx),
+            StateProj::Working { reply } => reply.as_mut().poll(cx),
+            StateProj::Answered { reply } => {
+                Poll::Ready(Ok(reply.take().expect("polled after completion")))
+            }
+        }
+    }
+}
+
+impl<F, E> fmt::Debug for ResponseFuture<F, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

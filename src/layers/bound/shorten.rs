@@ -1,0 +1,278 @@
+//! A whole result, shortened.
+
+use std::collections::HashMap;
+
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use serde_json::{Map, Value};
+
+use super::{
+    block::{Block, text_of},
+    cost::{Cost, MARK},
+    form::Forms,
+    mirror::repeats,
+    share::{Chosen, Need, Part, choose, shares},
+    told::{Place, Reason, Told, Unit},
+    value::{Guide, Measured},
+};
+use crate::{message::branch::branch_of, room::json_bytes, schema::InputSchema};
+
+/// `,"structuredContent":`
+const STRUCTURED: usize = 21;
+/// `,"_meta":{}`
+const META: usize = 11;
+
+/// A result that was shortened, and what was left out.
+#[derive(Debug)]
+pub(super) struct Shortened {
+    pub(super) result: CallToolResult,
+    pub(super) told: Told,
+}
+
+/// Shortens a result to so many bytes, so that its structured content still fits the
+/// schema, or is left out.
+pub(super) fn shorten(
+    result: &CallToolResult,
+    limit: usize,
+    schema: Option<&InputSchema>,
+) -> Shortened {
+    let survey = Survey::new(result, result.structured_content.as_ref());
+    let Some(structured) = survey.structured else {
+        return survey.cut(limit, None, Told::default());
+    };
+    let free = Forms::free();
+    let fits = |cut: &Shortened| match (schema, &cut.result.structured_content) {
+        (Some(schema), Some(value)) => value == structured || schema.allows(value),
+        _ => true,
+    };
+    let Some(cut) = survey.cut_with(limit, &free, Cost::STANDING) else {
+        return survey.without_structured(limit, Reason::Size);
+    };
+    if fits(&cut) {
+        return cut;
+    }
+    // Measured once more: what the schema wants takes longer to look up.
+    let minded = schema.and_then(|schema| {
+        let schema = Value::Object((**schema.schema()).clone());
+        survey.cut_with(limit, &Forms::of(&schema), Cost::STANDING)
+    });
+    if let Some(cut) = minded
+        && fits(&cut)
+    {
+        return cut;
+    }
+    survey.without_structured(limit, Reason::Schema)
+}
+
+/// What there is in a result.
+struct Survey<'r> {
+    result: &'r CallToolResult,
+    structured: Option<&'r Value>,
+    blocks: Vec<Block<'r>>,
+    /// What each block repeats, by its place.
+    repeated: Vec<Option<Repeated<'r>>>,
+    /// The blocks of each branch, and each other block, by their places.
+    units: Vec<Vec<usize>>,
+    /// How many texts repeat the structured content.
+    texts: usize,
+    /// How many repeat the output of a branch.
+    branches: HashMap<&'r str, usize>,
+}
+
+/// What a text repeats.
+#[derive(Clone, Copy, Debug)]
+enum Repeated<'r> {
+    All,
+    Branch(&'r str),
+}
+
+// === impl Survey ===
+
+impl<'r> Survey<'r> {
+    fn new(result: &'r CallToolResult, structured: Option<&'r Value>) -> Self {
+        let repeated: Vec<_> =
+            result.content.iter().map(|block| repeated_by(block, structured?)).collect();
+        let blocks = result.content.iter().zip(&repeated);
+        let blocks = blocks.map(|(block, repeated)| Block::new(block, repeated.is_some()));
+        let mut units: Vec<Vec<usize>> = Vec::new();
+        let mut of_branch = HashMap::new();
+        for (place, block) in result.content.iter().enumerate() {
+            match branch_of(block) {
+                Some(branch) => {
+                    let unit = *of_branch.entry(branch).or_insert(units.len());
+                    if unit == units.len() {
+                        units.push(Vec::new());
+                    }
+                    units[unit].push(place);
+                }
+                None => units.push(vec![place]),
+            }
+        }
+        let mut survey = Self {
+            result,
+            structured,
+            blocks: blocks.collect(),
+            repeated,
+            units,
+            texts: 0,
+            branches: HashMap::new(),
+        };
+        for repeated in survey.repeated.iter().flatten() {
+            match repeated {
+                Repeated::All => survey.texts += 1,
+                Repeated::Branch(branch) => *survey.branches.entry(branch).or_default() += 1,
+            }
+        }
+        survey
+    }
+
+    /// The result with its structured content, if there is room for the least of it.
+    fn cut_with(&self, limit: usize, forms: &Forms<'_>, cost: Cost) -> Option<Shortened> {
+        let structured = self.structured?;
+        let guide = Guide { forms, cost: cost.and_texts(self.texts), branches: &self.branches };
+        let measured = Measured::new(structured, guide);
+        (measured.size.least <= self.room(limit))
+            .then(|| self.cut(limit, Some(&measured), Told::default()))
+    }
+
+    /// The result without its structured content; what repeats it still does.
+    fn without_structured(&self, limit: usize, reason: Reason) -> Shortened {
+        let mut told = Told::default();
+        if let Some(structured) = self.structured {
+            let place = Place::root("structuredContent");
+            told.add(&place, reason, 0, json_bytes(structured), Unit::Bytes);
+        }
+        if self.texts == 0 {
+            // What repeats a part of it is a text like others.
+            return Survey::new(self.result, None).cut(limit, None, told);
+        }
+        let free = Forms::free();
+        match self.cut_with(limit, &free, Cost::TOLD) {
+            Some(mut cut) => {
+                cut.result.structured_content = None;
+                told.append(cut.told);
+                Shortened { told, ..cut }
+            }
+            None => Survey::new(self.result, None).cut(limit, None, told),
+        }
+    }
+
+    fn cut(&self, limit: usize, structured: Option<&Measured<'_>>, mut told: Told) -> Shortened {
+        let meta = self.result.meta.iter().flat_map(|meta| meta.iter());
+        // With a colon and a comma.
+        let entries: Vec<_> = meta
+            .map(|(key, value)| (key, value, json_bytes(key) + json_bytes(value) + 2))
+            .collect();
+        let content = self.blocks.iter().map(|block| block.whole + 1).sum();
+        let structured_part =
+            structured.map_or(Part::new(0, 0), |it| Part::new(it.size.least, it.size.whole));
+        // An entry that has no room leaves it to all others.
+        let entry_parts =
+            entries.iter().map(|(_, _, size)| Part { least: 0, whole: *size, all_or_least: true });
+        let parts = [structured_part, Part::new(0, content)].into_iter().chain(entry_parts);
+        let shares = shares(self.room(limit), parts.collect());
+
+        let mut result = self.bare();
+        let cut = structured
+            .map(|measured| measured.cut(shares[0], &Place::root("structuredContent"), &mut told));
+        result.content = self.content(shares[1], cut.as_ref(), &mut told);
+        result.structured_content = cut;
+        let place = Place::root("_meta");
+        let entries = entries.into_iter().zip(&shares[2..]);
+        let entries = entries.filter_map(|((key, value, size), share)| {
+            if *share < size {
+                told.add(&place.member(key), Reason::Size, 0, size, Unit::Bytes);
+                return None;
+            }
+            Some((key.clone(), value.clone()))
+        });
+        let entries: Map<_, _> = entries.collect();
+        result.meta = self.result.meta.as_ref().map(|_| MetaObject(entries));
+        Shortened { result, told }
+    }
+
+    /// What there is for structured content, content and metadata.
+    fn room(&self, limit: usize) -> usize {
+        let beside = json_bytes(&self.bare())
+            + self.structured.map_or(0, |_| STRUCTURED)
+            + self.result.meta.as_ref().map_or(0, |_| META);
+        limit.saturating_sub(beside)
+    }
+
+    fn bare(&self) -> CallToolResult {
+        let mut bare = CallToolResult::success(Vec::new());
+        bare.result_type.clone_from(&self.result.result_type);
+        bare.is_error = self.result.is_error;
+        bare
+    }
+
+    fn content(&self, share: usize, cut: Option<&Value>, told: &mut Told) -> Vec<ContentBlock> {
+        let needs = self.units.iter().map(|unit| {
+            let whole: usize = unit.iter().map(|place| self.blocks[*place].whole + 1).sum();
+            let first = &self.blocks[unit[0]];
+            let all_or_least = unit.len() == 1 && first.is_undivided();
+            Need {
+                beside: 0,
+                part: Part { least: first.least + 1, whole, all_or_least },
+                is_required: false,
+            }
+        });
+        let chosen = choose(share, self.units.len(), 0, needs);
+        let mut of_block = vec![None; self.blocks.len()];
+        for (unit, share) in chosen.places.into_iter().zip(chosen.shares) {
+            let unit = &self.units[unit];
+            let needs = unit.iter().map(|place| {
+                let block = &self.blocks[*place];
+                let all_or_least = block.is_undivided();
+                let part = Part { least: block.least, whole: block.whole, all_or_least };
+                Need { beside: 1, part, is_required: false }
+            });
+            let Chosen { places, shares } = choose(share, unit.len(), 0, needs);
+            for (place, share) in places.into_iter().zip(shares) {
+                of_block[unit[place]] = Some(share);
+            }
+        }
+
+        let all = Place::root("content");
+        let kept = of_block.iter().flatten().count();
+        if kept < self.blocks.len() {
+            told.add(&all, Reason::Size, kept, self.blocks.len(), Unit::Blocks);
+        }
+        let blocks = self.blocks.iter().zip(of_block).enumerate();
+        let blocks = blocks.filter_map(|(place, (block, share))| {
+            let repeated = || self.repeated[place].and_then(|it| it.rendered(cut?));
+            let repeated = || repeated().unwrap_or_else(|| MARK.to_owned());
+            Some(block.cut(share?, repeated, &all.element(place), told))
+        });
+        blocks.collect()
+    }
+}
+
+/// What a text repeats, if it does.
+fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Repeated<'r>> {
+    let text = block.as_text().and_then(|_| text_of(block))?;
+    let of_branch = branch_of(block).filter(|branch| {
+        let output = output_of(structured, branch);
+        output.is_some_and(|output| repeats(text, output))
+    });
+    match of_branch {
+        Some(branch) => Some(Repeated::Branch(branch)),
+        None => repeats(text, structured).then_some(Repeated::All),
+    }
+}
+
+/// What a branch gave, in the report of a fan-out.
+fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
+    report.get("branches")?.get(branch)?.get("output")
+}
+
+// === impl Repeated ===
+
+impl Repeated<'_> {
+    /// What it repeats, shortened, as a text.
+    fn rendered(self, cut: &Value) -> Option<String> {
+        match self {
+            Self::All => Some(cut.to_string()),
+            Self::Branch(branch) => output_of(cut, branch).map(Value::to_string),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The Tower layers around a server, other than composites.
+
+pub mod advertise;
+
+pub mod alias;
+
+pub mod bound;
+
+pub mod budget;
+
+pub mod filter;
+
+pub mod limit;
+
+pub mod redact;
+
+pub mod trace;
+
+pub mod validate;

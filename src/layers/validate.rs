@@ -1,0 +1,347 @@
+//! Arguments against the schema of the tool that is called.
+//!
+//! A [`ValidateLayer`] checks the arguments of every `tools/call` against the
+//! `inputSchema` that the tool is listed with, before the call goes on: JSON Schema
+//! 2020-12, or the dialect that `$schema` names. A schema is compiled when its tool
+//! is first called, and again only when it changes. Nothing is fetched for it, and
+//! its regular expressions take linear time: one that refers to the network, or
+//! looks around, does not compile.
+//!
+//! # Bounded work
+//!
+//! A check runs on the thread that calls the service, and cannot be interrupted. So its
+//! work is counted in steps before it starts: schemas and values, text that is searched,
+//! names that are copied, and values that are compared. Arguments that exceed the
+//! [limit](crate::guide::limits) of steps, or that are nested too deep, are rejected. A step
+//! takes some ten nanoseconds, and the limit keeps a check below 50 ms. Where a composite
+//! coerces arguments, one limit covers both validations and the coercion in between.
+//!
+//! The size of a schema, its references and its regular expressions are limited as well,
+//! so that compiling it takes less than 50 ms. A schema beyond these limits does not
+//! compile.
+//!
+//! If compiling and checking took more than a millisecond, the response future yields once
+//! before the call goes on, so that the checks of several layers do not add up. Checks do not
+//! move to other threads: that needs a runtime, and this layer works on any executor.
+//!
+//! # Unchecked calls
+//!
+//! A call passes unchecked if the tool is not listed, tools cannot be listed, or
+//! the schema does not compile. The [complaints](ValidateLayer::complaints) name
+//! each such tool once.
+//!
+//! Below a [`CompositeLayer`](crate::composite::CompositeLayer), it checks what
+//! composites send to their targets: one that does not fit is a failed branch, and
+//! never reaches its server. What a plan renders can also be larger than what came
+//! in, so the layer has [limits](ValidateLayer::max_argument_bytes) as well.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use mcp_composite::{
+//!     message::{Reply, Request},
+//!     validate::{SchemaMode, ValidateLayer},
+//! };
+//! use rmcp::model::{CallToolResult, ListToolsResult, Tool};
+//! use serde_json::{Map, json};
+//! use tower::{ServiceBuilder, ServiceExt};
+//!
+//! async fn server(request: Request) -> Result<Reply, Infallible> {
+//!     let schema = json!({ "type": "object", "required": ["query"] });
+//!     let schema = schema.as_object().cloned().unwrap_or_default();
+//!     Ok(match request.lists_tools() {
+//!         true => ListToolsResult::with_all_items(vec![Tool::new("search", "Searches", schema)]).into(),
+//!         false => CallToolResult::success(vec![]).into(),
+//!     })
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Infallible> {
+//! let service = ServiceBuilder::new()
+//!     .layer(ValidateLayer::new().schema(SchemaMode::Strict))
+//!     .service_fn(server);
+//!
+//! let reply = service.oneshot(Request::call_tool("search")).await?;
+//! let message = "invalid arguments for `search`: at `/query`: is required";
+//! assert_eq!(reply.error().unwrap().message, message);
+//! # Ok(())
+//! # }
+//! ```
+
+mod schemas;
+
+use std::{fmt, mem, ops::ControlFlow, sync::Arc};
+
+use rmcp::model::CallToolRequestParams;
+use serde_json::Value;
+use tower_layer::Layer;
+
+use self::schemas::Compiled;
+pub use self::schemas::Schemas;
+use crate::{
+    catalog::{Known, Needs, Tools, VaryBy},
+    changes::Epoch,
+    complaints::Complaints,
+    intercept::{Informed, InterceptInformed},
+    message::{Bounds, Context, Refusal, Reply, Request},
+    schema::InputSchema,
+};
+
+/// How many characters of a tool's name are told.
+const MAX_NAME: usize = 128;
+
+/// What becomes of a call whose arguments do not fit the schema of its tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SchemaMode {
+    /// Nobody looks.
+    #[default]
+    Off,
+    /// It is logged, and goes on.
+    Warn,
+    /// It is refused.
+    Strict,
+}
+
+/// Checks calls against the schemas of their tools.
+///
+/// By default it checks nothing, and the layer changes nothing.
+///
+/// See the [module docs](crate::validate) for an example.
+#[derive(Clone, Default)]
+pub struct ValidateLayer {
+    mode: SchemaMode,
+    bounds: Bounds,
+    complaints: Complaints,
+    epoch: Epoch,
+    vary_by: Option<VaryBy>,
+}
+
+/// The rule of a [`ValidateLayer`].
+#[derive(Clone, Debug)]
+pub struct ValidateRule(Arc<Settings>);
+
+#[derive(Debug)]
+struct Settings {
+    mode: SchemaMode,
+    bounds: Bounds,
+    complaints: Complaints,
+    compiled: Compiled,
+}
+
+/// A call of a tool that there is no schema of.
+#[derive(Debug)]
+pub struct Unchecked {
+    tool: String,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Why {
+    #[error("tools cannot be listed")]
+    NoTools,
+    #[error("it is not listed")]
+    NotListed,
+}
+
+/// Middleware that [`ValidateLayer`] puts in front of a service.
+pub type Validate<S> = Informed<ValidateRule, S>;
+
+// === impl ValidateLayer ===
+
+impl ValidateLayer {
+    /// A layer that checks nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what becomes of arguments that do not fit the schema of their tool.
+    #[must_use]
+    pub const fn schema(mut self, mode: SchemaMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets how many bytes of arguments, and of what else
+    /// [counts](crate::limit#what-counts), a request may have here; any number by
+    /// default.
+    #[must_use]
+    pub const fn max_argument_bytes(mut self, bytes: usize) -> Self {
+        self.bounds = self.bounds.max_argument_bytes(bytes);
+        self
+    }
+
+    /// Sets how deep arrays and objects may be nested here; as deep as they come by
+    /// default.
+    #[must_use]
+    pub const fn max_depth(mut self, levels: usize) -> Self {
+        self.bounds = self.bounds.max_depth(levels);
+        self
+    }
+
+    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    ///
+    /// Without it, a change of a schema is noticed within a minute.
+    #[must_use]
+    pub fn epoch(mut self, epoch: Epoch) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// Keeps what the layer knows of tools apart by a key of the request's
+    /// context, for servers that show different tools to different callers.
+    ///
+    /// Tools are then listed in the context of the first caller of each key;
+    /// without a key they are listed without any. The catalogs of the last
+    /// 1000 keys are kept.
+    #[must_use]
+    pub fn vary_by<F>(mut self, key: F) -> Self
+    where
+        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
+    {
+        self.vary_by = Some(Arc::new(key));
+        self
+    }
+
+    /// Which tools were called unchecked and why, in words for whoever runs the
+    /// server.
+    ///
+    /// Each is logged once. At most 1000 are kept.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.told()
+    }
+}
+
+impl<S> Layer<S> for ValidateLayer {
+    type Service = Validate<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let rule = ValidateRule(Arc::new(Settings {
+            mode: self.mode,
+            bounds: self.bounds,
+            complaints: self.complaints.clone(),
+            compiled: Compiled::default(),
+        }));
+        Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
+    }
+}
+
+impl fmt::Debug for ValidateLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValidateLayer")
+            .field("schema", &self.mode)
+            .field("bounds", &self.bounds)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl ValidateRule ===
+
+impl ValidateRule {
+    /// Checks a call, if its tool is known.
+    fn look(
+        &self,
+        call: &mut CallToolRequestParams,
+        known: Option<&Arc<Known<Schemas>>>,
+    ) -> ControlFlow<Reply, Option<Box<Unchecked>>> {
+        let Some(schema) = known.and_then(|known| known.derived().get(&call.name)) else {
+            let why = if known.is_none() { Why::NoTools } else { Why::NotListed };
+            let unchecked = Unchecked { tool: shorten(&call.name), why };
+            return ControlFlow::Continue(Some(Box::new(unchecked)));
+        };
+        match self.check(schema, call) {
+            Ok(()) => (),
+            Err(refusal) if self.0.mode == SchemaMode::Strict => {
+                return ControlFlow::Break(refusal.into());
+            }
+            Err(refusal) => {
+                tracing::warn!(tool = ?call.name, refusal = ?refusal.to_string(), "a call goes on");
+            }
+        }
+        ControlFlow::Continue(None)
+    }
+
+    fn check(&self, schema: &InputSchema, call: &mut CallToolRequestParams) -> Result<(), Refusal> {
+        // Checked as a value, without copying them.
+        let given = mem::take(&mut call.arguments);
+        let is_given = given.is_some();
+        let arguments = Value::Object(given.unwrap_or_default());
+        let checked = schema.check(&call.name, &arguments, |unusable| {
+            self.0.complaints.tell(format_args!(
+                "calls of `{}` are not checked: its input schema cannot be used: {unusable}",
+                shorten(&call.name)
+            ));
+        });
+        if let Value::Object(arguments) = arguments
+            && is_given
+        {
+            call.arguments = Some(arguments);
+        }
+        checked
+    }
+}
+
+impl InterceptInformed for ValidateRule {
+    type Derived = Schemas;
+    /// In a box, since it is rare and large.
+    type Memo = Option<Box<Unchecked>>;
+
+    fn derive(&self, tools: &Tools) -> Schemas {
+        self.0.compiled.of(tools)
+    }
+
+    fn needs_tools(&self) -> bool {
+        self.0.mode != SchemaMode::Off
+    }
+
+    #[inline]
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        match request.tool_call() {
+            Some(call) if self.0.mode != SchemaMode::Off => Needs::Tool(&call.name),
+            _ => Needs::Nothing,
+        }
+    }
+
+    #[inline]
+    fn on_request(
+        &self,
+        request: &mut Request,
+        known: Option<&Arc<Known<Schemas>>>,
+    ) -> ControlFlow<Reply, Self::Memo> {
+        if let Err(refusal) = self.0.bounds.check(request) {
+            return ControlFlow::Break(refusal.into());
+        }
+        match request.tool_call_mut() {
+            Some(call) if self.0.mode != SchemaMode::Off => self.look(call, known),
+            _ => ControlFlow::Continue(None),
+        }
+    }
+
+    #[inline]
+    fn awaits_reply(&self, memo: &Self::Memo) -> bool {
+        memo.is_some()
+    }
+
+    fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Schemas>>>, reply: &mut Reply) {
+        // Clients can call any name: what no tool answers to is no complaint.
+        let answered = || match reply.tool_result() {
+            Some(result) => result.is_error != Some(true),
+            None => reply.result().is_some(),
+        };
+        if let Some(unchecked) = memo
+            && answered()
+        {
+            let Unchecked { tool, why } = *unchecked;
+            self.0.complaints.tell(format_args!("calls of `{tool}` are not checked: {why}"));
+        }
+    }
+}
+
+/// A client can call names of any length, and complaints are kept.
+fn shorten(tool: &str) -> String {
+    tool.chars().take(MAX_NAME).collect()
+}

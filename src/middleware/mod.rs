@@ -1,0 +1,13 @@
+//! The parts that layers are made of.
+
+pub mod catalog;
+
+pub mod changes;
+
+pub mod intercept;
+
+pub(crate) mod lookout;
+
+pub mod pattern;
+
+pub mod reload;
