@@ -167,9 +167,9 @@ use self::support::url;
 use self::telemetry::metrics;
 use self::{
     message::tasks,
-    middleware::lookout,
-    stores::shelf,
-    support::{complaints, fingerprint, names, near, pages, random, room, uri},
+    middleware::pattern_watch,
+    stores::expiring_store,
+    support::{fingerprint, json_size, names, pagination, random, suggest, uri, warnings},
     telemetry::spans,
 };
 

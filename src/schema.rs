@@ -23,8 +23,8 @@ use self::{
 };
 use crate::{
     expr::number::is_whole_float,
+    json_size::Room,
     message::{MAX_LEVELS, Refusal, Violation, is_deeper, size},
-    room::Room,
 };
 
 /// How many steps one check may take in all: each time that the arguments are validated,

@@ -18,7 +18,7 @@ use rmcp::{
 };
 use tokio::runtime::Handle;
 
-use super::routes::new_token;
+use super::progress_routes::new_token;
 use crate::message::{
     Progress,
     client::{LiveClient, unanswered},

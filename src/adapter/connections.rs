@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use super::{
     serve::{ServeService, account},
-    values::{MAX_VALUES, ValueCount},
+    value_count::{MAX_VALUES, ValueCount},
 };
 
 /// How many sessions, and how many open requests, all clients may have together.

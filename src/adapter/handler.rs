@@ -69,8 +69,8 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::{
-    absent::{AbsentClient, AbsentClients},
     branch_client::BranchClient,
+    stub_peer::{AbsentClient, AbsentClients},
 };
 use crate::message::{self, Reply, Request};
 

@@ -116,19 +116,19 @@
 //!
 //! [`ServerHandler`]: rmcp::ServerHandler
 
-mod absent;
 mod branch_client;
 #[cfg(feature = "http")]
 mod connections;
 pub mod handler;
 mod line_transport;
+mod progress_routes;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod router;
-mod routes;
 pub mod secrets;
 mod serve;
-mod values;
+mod stub_peer;
+mod value_count;
 
 use rmcp::model::ProtocolVersion;
 

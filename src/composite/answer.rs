@@ -14,15 +14,14 @@ use super::{
     target_call::MAX_LEVELS,
 };
 use crate::{
-    complaints::shown::Reason,
     engine::{
         meter::Reached,
         outcome::{Outcome, Status},
         plan::{self, Action, Step},
-        preserved::Preservation,
-        record::{self, output_text},
+        preserved_outputs::Preservation,
         scope::Scope,
         state::RunState,
+        step_output::{self, output_text},
     },
     message::{
         Context, ToolResult,
@@ -30,6 +29,7 @@ use crate::{
         is_deeper,
     },
     schema::InputSchema,
+    warnings::sanitize::Reason,
 };
 
 /// The key of a result's `_meta` for the trace of the run, and of a request's `_meta` to ask
@@ -58,7 +58,7 @@ pub const LIMIT: &str = "mcp-composite/limit";
 /// It is an object with a member for each step: `status`, and where there is one, `output`
 /// and `error`. `truncated` is `true` if the output is too large: then `output` is the
 /// beginning of its text, or a loop without parts of its elements.
-pub const STEPS: &str = record::STEPS;
+pub const STEPS: &str = step_output::STEPS;
 
 /// How many of what a limit has kept from running is named in words.
 const MAX_NAMED: usize = 10;

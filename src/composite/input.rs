@@ -4,9 +4,9 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use crate::{
-    complaints::shown::Reason,
     message::Refusal,
     schema::{self, InputSchema, refs::resolve},
+    warnings::sanitize::Reason,
 };
 
 /// How many schemas within schemas are followed to find defaults.

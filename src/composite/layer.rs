@@ -12,13 +12,13 @@ use super::{
 use crate::{
     catalog::VaryBy,
     changes::Epoch,
-    complaints::Complaints,
     engine::limits::{HEARTBEAT, Limits},
     mermaid::Flowchart,
     message::Context,
-    near::nearest,
     observe::{Observer, Observers},
     state::{SignedState, StateStore},
+    suggest::nearest,
+    warnings::Complaints,
 };
 
 /// Adds composite tools to the service it wraps.

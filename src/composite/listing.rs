@@ -6,10 +6,10 @@ use super::{
 };
 use crate::{
     catalog::{Known, Needs, Tools},
-    complaints::Complaints,
     engine::{limits::Limits, plan::Step},
     intercept::InterceptInformed,
     message::{ItemKind, Reply, Request},
+    warnings::Complaints,
 };
 
 /// The rule that adds composites to the list of tools.

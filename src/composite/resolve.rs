@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     catalog::Tools,
-    complaints::Complaints,
     engine::{
         outcome::StepError,
         plan::{self, Action, Arguments, CallSite, Plan, Step},
@@ -23,6 +22,7 @@ use crate::{
         InputSchema,
         fit::{Misfit, misfits},
     },
+    warnings::Complaints,
 };
 
 /// What becomes of a program's composites with the tools that there are.

@@ -19,21 +19,21 @@ use super::{
     run::{Ended, Runner},
 };
 use crate::{
-    complaints::shown::Reason,
     engine::{
-        ask::{Question, Response, Responses, requests},
         limits::Limits,
+        questions::{Question, Response, Responses, requests},
         scope::{Scope, Used},
         state::RunState,
     },
+    expiring_store::caller_key,
     fingerprint::{Fingerprint, Fingerprinter},
     message::{
         Context, Reply, Request,
         client::{LiveClient, MAX_ASKED, too_many},
     },
     observe::Observers,
-    shelf::caller_key,
     state::{PutError, StateStore, TakeError},
+    warnings::sanitize::Reason,
 };
 
 /// How long a person may take over a question that says nothing of that, once it is its

@@ -26,10 +26,10 @@ use super::{
 use crate::{
     catalog::Known,
     engine::{
-        ask::{Answered, Questions, Response, Resume},
         caller::{Call, Called, Caller, FirstPoll, ToolReply},
         outcome::StepError,
         plan::{CallSite, StepSet},
+        questions::{Answered, Questions, Response, Resume},
         run::{LONG, Run},
         scope::Scope,
         state::RunState,

@@ -9,8 +9,8 @@ use super::input::with_object_type;
 use crate::{
     engine::plan::Arguments,
     expr::{PathSegment, Use},
-    near::nearest,
     schema::{keywords, refs::resolve},
+    suggest::nearest,
 };
 
 /// Keywords that make a schema say more than its `properties` do.

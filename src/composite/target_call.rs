@@ -15,12 +15,11 @@ use tower::BoxError;
 use tower_service::Service;
 
 use crate::{
-    complaints::shown::Reason,
     engine::{
-        ask::{Question, Questions, Resume},
         caller::{Called, ToolReply},
         meter::Setting,
         outcome::{ErrorKind, StepError},
+        questions::{Question, Questions, Resume},
         scope::Scope,
     },
     message::{
@@ -29,6 +28,7 @@ use crate::{
         is_deeper,
     },
     tasks::cancel_task,
+    warnings::sanitize::Reason,
 };
 
 /// How deep results of tools and outputs of runs may be nested. Composites add levels around

@@ -22,7 +22,7 @@ use super::HttpConfig;
 use super::StdioConfig;
 use super::{
     BackendConfig, Config, Reloaded, Transport,
-    memory::{Memory, Recall, Remember},
+    remembered_lists::{Memory, Recall, Remember},
 };
 #[cfg(feature = "stdio")]
 use crate::adapter::remote::stdio::ChildProcess;

@@ -4,11 +4,11 @@ use serde::de::{self, Expected, Unexpected};
 
 use super::{
     hints,
-    masks::is_word,
     read::{Node, address},
+    secret_spans::is_word,
     source::shown,
 };
-use crate::{composite::Segment, near::nearest};
+use crate::{composite::Segment, suggest::nearest};
 
 /// Why a value cannot be used.
 #[derive(Debug)]

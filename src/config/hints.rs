@@ -1,7 +1,7 @@
 //! Hints for keys and values that belong to the config files of other programs.
 
-use super::masks::is_word;
-use crate::{composite::Segment, near::plain};
+use super::secret_spans::is_word;
+use crate::{composite::Segment, suggest::plain};
 
 /// A key of another program's config file, with its replacement.
 pub(super) struct Hint {

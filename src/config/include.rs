@@ -20,8 +20,8 @@ use toml::{
 
 use super::{
     hints,
-    masks::{is_word, masked_path, masks, values},
     read::{Fault, Node},
+    secret_spans::{is_word, masked_path, masks, values},
 };
 use crate::composite::Segment;
 

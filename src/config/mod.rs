@@ -477,17 +477,17 @@ mod header;
 mod hints;
 mod include;
 mod limits;
-mod masks;
-#[cfg(any(feature = "stdio", feature = "http"))]
-mod memory;
 mod output;
 mod progress;
 mod read;
 mod redactions;
 mod redis;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod remembered_lists;
 mod router;
 #[cfg(test)]
 mod schema;
+mod secret_spans;
 mod source;
 mod state;
 mod steps;

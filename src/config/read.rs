@@ -21,13 +21,13 @@ use super::{
     error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
     hints,
-    masks::{is_masked, is_word, masked_path, values},
+    secret_spans::{is_masked, is_word, masked_path, values},
     source::{Source, is_unprintable},
     value::Value,
 };
 use crate::{
     composite::{DisplayPath, Segment},
-    near::nearest,
+    suggest::nearest,
 };
 
 /// How many characters of a message are told; none has more without a long text

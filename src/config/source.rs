@@ -1,6 +1,6 @@
 use std::{borrow::Cow, ops::Range, path::PathBuf};
 
-use super::{include::File, masks::apart};
+use super::{include::File, secret_spans::apart};
 
 /// How many characters of a line are shown before the place of a mistake.
 const BEFORE: usize = 60;

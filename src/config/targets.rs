@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::shown};
-use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, near::nearest};
+use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, suggest::nearest};
 
 /// How many backends a message names.
 const MAX_NAMED: usize = 8;

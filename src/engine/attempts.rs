@@ -6,12 +6,12 @@ use rmcp::model::{CallToolResult, ErrorCode, JsonObject};
 use tokio::time::Instant;
 
 use super::{
-    ask::Answered,
     branches::BranchId,
     limits::after,
     outcome::{ErrorKind, Outcome, Status, StepError},
     plan::{CallSite, Retry},
-    record,
+    questions::Answered,
+    step_output,
 };
 use crate::message::ToolResult;
 
@@ -236,7 +236,7 @@ pub(super) fn no_answer(within: Duration) -> StepError {
 
 /// What a tool that failed says about it.
 fn failure_text(result: &CallToolResult) -> String {
-    let texts = record::texts(result);
+    let texts = step_output::texts(result);
     if !texts.trim().is_empty() {
         return texts;
     }

@@ -7,9 +7,9 @@ use futures::{FutureExt, future::BoxFuture};
 use rmcp::model::{CallToolResult, JsonObject};
 
 use super::{
-    ask::{Answered, Questions},
     outcome::StepError,
     plan::{CallSite, StepSet},
+    questions::{Answered, Questions},
     scope::Scope,
 };
 use crate::message::{Context, ToolResult};

@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::{
-    ask::Asked,
     attempts::milliseconds,
     outcome::{Outcome, Status, StepError},
     plan::{Action, ForEach, Plan},
-    record::present,
-    telling::in_words,
+    progress::in_words,
+    questions::Asked,
+    step_output::present,
 };
 use crate::message::{Account, BranchParts, Context, Labels, Parts, Progress};
 

@@ -17,26 +17,26 @@
 //! A run owns everything it starts. Dropping it aborts its branches; there is
 //! no other way in which it is cancelled.
 
-pub(crate) mod ask;
 mod attempts;
 mod branches;
 pub(crate) mod caller;
-mod data;
+mod expression_data;
 mod for_each;
 pub(crate) mod limits;
 pub(crate) mod meter;
+pub(crate) mod observation;
 pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod plan;
-pub(crate) mod preserved;
+pub(crate) mod preserved_outputs;
 pub(crate) mod preview;
-pub(crate) mod record;
+mod progress;
+pub(crate) mod questions;
 pub(crate) mod run;
 pub(crate) mod scope;
 pub(crate) mod state;
+pub(crate) mod step_output;
 mod step_set;
 mod suspension;
-mod telling;
 #[cfg(test)]
 mod tests;
-pub(crate) mod watching;

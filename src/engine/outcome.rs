@@ -4,7 +4,7 @@ use rmcp::model::ErrorData;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::record::Record;
+use super::step_output::Record;
 use crate::{message::ToolResult, spans::End};
 
 /// What became of a step.

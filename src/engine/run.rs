@@ -22,17 +22,17 @@ use tracing::{Instrument, Span};
 
 pub(crate) use self::calling::LONG;
 use super::{
-    ask::Questions,
     attempts::{Attempts, Times, no_answer},
     branches::{BranchId, Branches, Lost},
     caller::Caller,
     for_each::Loop,
+    observation::Watching,
     outcome::{ErrorKind, Outcome, Status, StepError},
     plan::{Action, Arguments, CallSite, Elicitation, ForEach, Plan, StepSet, Stop, Switch},
+    progress::Telling,
+    questions::Questions,
     scope::Scope,
     state::RunState,
-    telling::Telling,
-    watching::Watching,
 };
 use crate::{
     expr::Condition,

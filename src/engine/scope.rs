@@ -16,8 +16,8 @@ use super::{
     caller::{Called, ToolReply},
     limits::{HEARTBEAT, Limits, RunLimits, after},
     meter::{Counter, Meter, Metered, Reached},
+    observation::Place,
     outcome::{ErrorKind, StepError},
-    watching::Place,
 };
 use crate::{
     message::{Account, Charged, Context, size},

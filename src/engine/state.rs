@@ -5,15 +5,15 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    ask::Asked,
     branches::BranchId,
     for_each::{Loop, LoopState},
     meter::Reached,
+    observation::{Suspended, Watching},
     outcome::Outcome,
     plan::{Action, Plan, StepSet},
-    preserved::{Preservation, Preserved},
+    preserved_outputs::{Preservation, Preserved},
+    questions::Asked,
     scope::{Scope, Spent},
-    watching::{Suspended, Watching},
 };
 use crate::message::Context;
 

@@ -6,7 +6,7 @@ use super::{
     EvaluationError, ExpressionError, ExpressionErrors, PathSegment, Reference,
     data::{Data, Root},
     names::Names,
-    sketch::Sketch,
+    partial_value::Sketch,
     template::Template,
 };
 

@@ -103,8 +103,8 @@ mod expression;
 pub(crate) mod json;
 mod names;
 pub(crate) mod number;
+mod partial_value;
 mod reference;
-mod sketch;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -114,8 +114,8 @@ pub(crate) use self::{
     data::{Data, Field, Root},
     expression::Use,
     names::{Names, Previous, RESERVED},
+    partial_value::Sketch,
     reference::{Reference, follow},
-    sketch::Sketch,
 };
 pub use self::{
     error::{EvaluationError, ExpressionError, ExpressionErrors},

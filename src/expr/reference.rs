@@ -7,7 +7,7 @@ use super::{
     data::{Data, Field, Root},
     names::{Names, Previous},
 };
-use crate::near::nearest;
+use crate::suggest::nearest;
 
 /// A reference to a value of a run, such as `$input.a[0]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

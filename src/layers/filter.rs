@@ -103,12 +103,12 @@ use self::completion::Completion;
 use crate::{
     catalog::{Known, Needs, Tools, VaryBy},
     changes::Epoch,
-    complaints::Complaints,
     intercept::{Informed, InterceptInformed},
-    lookout::{Lookout, Missed, Page},
     message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
     pattern::{Patterns, Selection, Unmatched},
+    pattern_watch::{Lookout, Missed, Page},
     uri::{self, Readings},
+    warnings::Complaints,
 };
 
 /// Decides what clients of the service that it wraps may see and use.

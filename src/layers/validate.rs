@@ -83,10 +83,10 @@ pub use self::schemas::Schemas;
 use crate::{
     catalog::{Known, Needs, Tools, VaryBy},
     changes::Epoch,
-    complaints::Complaints,
     intercept::{Informed, InterceptInformed},
     message::{Bounds, Context, Refusal, Reply, Request},
     schema::InputSchema,
+    warnings::Complaints,
 };
 
 /// How many characters of a tool's name are told.

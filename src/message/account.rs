@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::tally::Tally;
+use super::ledger::Tally;
 
 /// What a run is charged by the layers below it, and how much it may be.
 ///

@@ -28,7 +28,7 @@ use tokio::{
 };
 use tracing::Instrument;
 
-use crate::room::{ByteBudget, json_bytes};
+use crate::json_size::{ByteBudget, json_bytes};
 
 /// How many questions a tool may ask at once, and how many a client is asked at once
 /// while one request of it goes on.

@@ -16,7 +16,7 @@ use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::room::json_bytes;
+use crate::json_size::json_bytes;
 
 /// The maximum number of log messages of one request that wait for a slow client.
 const MAX_WAITING: usize = 64;

@@ -48,9 +48,8 @@ mod cause;
 pub(crate) mod client;
 mod context;
 mod delegation;
-#[cfg(feature = "remote")]
-mod expected;
 mod items;
+mod ledger;
 mod logs;
 mod measure;
 mod progress;
@@ -58,10 +57,11 @@ mod propagate;
 mod refusal;
 mod reply;
 mod request;
+#[cfg(feature = "remote")]
+mod result_type;
 mod shared;
 pub(crate) mod size;
 mod subject;
-mod tally;
 pub(crate) mod tasks;
 mod tool_result;
 mod trace;
@@ -70,17 +70,17 @@ mod uris;
 #[cfg(any(feature = "remote", feature = "testing"))]
 pub(crate) use self::context::CLIENT_CAPABILITIES;
 #[cfg(feature = "remote")]
-pub(crate) use self::expected::expected;
+pub(crate) use self::result_type::expected;
 pub(crate) use self::{
     account::{Account, Charged, Hold},
     cause::{Cause, is_unsent},
     context::BranchParts,
+    ledger::Tally,
     logs::LogLevel,
     measure::{Bounds, MAX_LEVELS, is_deeper},
     progress::{Labels, Parts, Pump},
     propagate::Tracing,
     request::{is_of_protocol, known_method},
-    tally::Tally,
     tool_result::ToolResult,
 };
 pub use self::{

@@ -5,8 +5,8 @@ use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
 use crate::{
-    complaints::shown::Reason,
     message::{Context, Reply, Request},
+    warnings::sanitize::Reason,
 };
 
 /// Cancels a task that nobody will ever ask for.

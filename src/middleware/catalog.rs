@@ -61,9 +61,9 @@ use tracing::Instrument;
 
 use crate::{
     changes::Epoch,
-    complaints::shown::Reason,
     message::{Context, Reply, Request},
-    pages::{MAX_BYTES, MAX_ITEMS, MAX_PAGES, NoEnd, Pages},
+    pagination::{MAX_BYTES, MAX_ITEMS, MAX_PAGES, NoEnd, Pages},
+    warnings::sanitize::Reason,
 };
 
 /// How long all pages together may take.

@@ -6,7 +6,7 @@ pub mod changes;
 
 pub mod intercept;
 
-pub(crate) mod lookout;
+pub(crate) mod pattern_watch;
 
 pub mod pattern;
 

@@ -51,12 +51,12 @@
 //! ```
 
 mod budgets;
+mod caller_share;
 mod connection;
 mod error;
-mod kept;
+mod expiring_store;
 mod keys;
 mod results;
-mod share;
 mod state;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -69,7 +69,7 @@ pub use self::{
     results::RedisResults,
     state::RedisState,
 };
-use self::{connection::Connection, kept::Kept, share::WhenFull};
+use self::{caller_share::WhenFull, connection::Connection, expiring_store::Kept};
 
 /// How keys begin, unless it is said otherwise.
 const PREFIX: &str = "mcp-composite";

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::kept::{Kept, Times};
+use super::expiring_store::{Kept, Times};
 use crate::results::{PutError, ResultStore, TakeError};
 
 /// Whole results of which clients got a part, in Redis: any replica gives the rest.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::kept::{Kept, Times};
+use super::expiring_store::{Kept, Times};
 use crate::state::{PutError, StateStore, TakeError};
 
 /// Runs that wait for a person, in Redis: any replica takes them, and one of them.

@@ -15,7 +15,7 @@ use super::{MAX_VIOLATIONS, coerce::coerce, compile, member, refs, violations_of
 use crate::{
     expr::{PathSegment, Sketch},
     message::{MAX_LEVELS, Violation, is_deeper},
-    near,
+    suggest,
 };
 
 /// How many parts of arguments are looked at.
@@ -233,7 +233,7 @@ impl<'s> Survey<'s> {
             let candidates: Vec<_> =
                 properties.keys().map(String::as_str).take(MAX_CANDIDATES).collect();
             let message = not_in_schema(name);
-            self.tell(match near::nearest(name, &candidates) {
+            self.tell(match suggest::nearest(name, &candidates) {
                 Some(near) => format!("{message}: did you mean `{near}`?"),
                 None => message,
             });

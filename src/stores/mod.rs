@@ -2,6 +2,6 @@
 
 pub mod results;
 
-pub(crate) mod shelf;
+pub(crate) mod expiring_store;
 
 pub mod state;

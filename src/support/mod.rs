@@ -1,18 +1,18 @@
 //! Small helpers that know nothing of composites.
 
-pub(crate) mod complaints;
+pub(crate) mod warnings;
 
 pub(crate) mod fingerprint;
 
 pub(crate) mod names;
 
-pub(crate) mod near;
+pub(crate) mod suggest;
 
-pub(crate) mod pages;
+pub(crate) mod pagination;
 
 pub(crate) mod random;
 
-pub(crate) mod room;
+pub(crate) mod json_size;
 
 pub(crate) mod uri;
 

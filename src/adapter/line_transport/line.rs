@@ -3,7 +3,7 @@
 use rmcp::model::{NumberOrString, RequestId};
 use tokio_util::bytes::BytesMut;
 
-use crate::adapter::values::{MAX_VALUES, ValueCount};
+use crate::adapter::value_count::{MAX_VALUES, ValueCount};
 
 /// How many bytes a message may have. It is the default of rmcp for its own transports.
 pub(super) const MAX_BYTES: usize = 16 << 20;

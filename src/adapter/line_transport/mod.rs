@@ -27,7 +27,7 @@ use self::{
     line::{Excess, Line, Subject},
 };
 #[cfg(feature = "http")]
-use super::values::ValueCount;
+use super::value_count::ValueCount;
 
 /// Sends and receives messages as lines of JSON: [MCP's stdio transport].
 ///

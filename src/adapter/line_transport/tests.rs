@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, split};
 
 use super::{decode::Decode, *};
-use crate::adapter::values::MAX_VALUES;
+use crate::adapter::value_count::MAX_VALUES;
 
 type Near<Role> =
     LineTransport<Role, tokio::io::ReadHalf<DuplexStream>, tokio::io::WriteHalf<DuplexStream>>;

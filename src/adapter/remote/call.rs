@@ -25,24 +25,24 @@ use tokio::{runtime::Handle, sync::Mutex, task::coop::unconstrained};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    asked::{CallOnItsWay, Calls},
     logs::{LogRoute, LogRoutes},
+    pending_calls::{CallOnItsWay, Calls},
+    redaction::{About, ends_session, unsent},
     state::Remote,
     supervise::Session,
-    tell::{About, ends_session, unsent},
 };
 use crate::{
     adapter::{
         is_modern,
-        routes::{Route, Routes},
+        progress_routes::{Route, Routes},
     },
+    json_size::json_bytes,
     message::{
         BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Logs, Reply, Request,
         Subject,
         client::{ASKABLE, LiveClient, MAX_QUESTIONS, may_ask, missing_capability},
         expected,
     },
-    room::json_bytes,
 };
 
 /// What travels in `_meta` from caller to server whoever the two are: the trace.

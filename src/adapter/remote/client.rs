@@ -12,7 +12,7 @@ use rmcp::{
     service::{NotificationContext, RequestContext},
 };
 
-use super::{asked::Calls, call::Tokens, state::Remote};
+use super::{call::Tokens, pending_calls::Calls, state::Remote};
 use crate::message::client::unanswered;
 
 /// What a server finds at our end of its connection.

@@ -13,8 +13,8 @@
 //!
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
-mod impatient;
-mod unhurried;
+mod reconnect_pause;
+mod send_timeout;
 
 use std::{collections::HashMap, error::Error};
 
@@ -24,7 +24,7 @@ use rmcp::transport::{
     streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError},
 };
 
-use self::{impatient::Impatient, unhurried::Unhurried};
+use self::{reconnect_pause::Unhurried, send_timeout::Impatient};
 use super::{RemoteBuilder, RemoteService};
 use crate::{
     adapter::{Secrets, secrets::credentials},

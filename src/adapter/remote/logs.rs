@@ -10,7 +10,7 @@ use std::{
 
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 
-use super::tell::About;
+use super::redaction::About;
 use crate::message::{LogLevel, Logs};
 
 /// The log levels that clients have set, which share one connection to the server.

@@ -87,20 +87,20 @@
 //!
 //! [SEP-414]: https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta
 
-mod asked;
 mod call;
 mod client;
+mod exit_reason;
 #[cfg(feature = "http")]
 pub mod http;
-mod last_words;
 mod logs;
+mod ordered_transport;
 mod paced_epoch;
+mod pending_calls;
+mod redaction;
 mod state;
 #[cfg(feature = "stdio")]
 pub mod stdio;
 mod supervise;
-mod tell;
-mod watched;
 
 use std::{
     fmt,
@@ -126,10 +126,10 @@ use tower_service::Service;
 
 use self::{
     call::{Connection, Tokens},
+    ordered_transport::Watched,
+    redaction::About,
     state::{Remote, State},
     supervise::{Attempt, Closes, Open, Session, supervise},
-    tell::About,
-    watched::Watched,
 };
 use crate::{
     adapter::secrets::Secrets,

@@ -9,7 +9,7 @@ use std::{
 use rmcp::model::ServerPeerInfo;
 use tokio::sync::{Notify, watch};
 
-use super::{call::Connection, logs::Levels, paced_epoch::PacedEpoch, tell::About};
+use super::{call::Connection, logs::Levels, paced_epoch::PacedEpoch, redaction::About};
 use crate::{
     catalog::Tools,
     changes::{Changes, Epoch, pace::Pace},

@@ -25,7 +25,7 @@ use tower::{BoxError, service_fn};
 use super::{
     call::{self, Connection, set_level, subscribe},
     client::Client,
-    last_words::LastWords,
+    exit_reason::LastWords,
     state::{Remote, State},
 };
 use crate::{

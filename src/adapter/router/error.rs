@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::complaints::shown::Shown;
+use crate::warnings::sanitize::Shown;
 
 /// Every mistake in the settings of a router.
 ///

@@ -6,7 +6,7 @@ use rmcp::model::{
 };
 use serde::Serialize;
 
-use super::{board::Board, shared::Boards};
+use super::{list_cache::Board, shared::Boards};
 use crate::{
     changes::{Changes, Epoch},
     message::{ItemKind, Reply},

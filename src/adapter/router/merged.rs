@@ -7,10 +7,10 @@ use std::{
 use rmcp::model::CacheScope;
 
 use super::{
-    asking::{Listed, least, narrowest},
+    fetch::{Listed, least, narrowest},
     item::{Item, Page},
     names::{Conflicts, Names},
-    problem::Problem,
+    warning::Problem,
 };
 
 /// How many items a page has.

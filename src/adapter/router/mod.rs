@@ -127,19 +127,19 @@
 //! [`BackendError`]: crate::message::BackendError
 //! [`Unsupported`]: crate::message::BackendErrorKind::Unsupported
 
-mod asking;
 mod backend;
-mod board;
 mod builder;
 mod describe;
 mod error;
-mod handed_out;
+mod fetch;
 mod item;
+mod list_cache;
 mod merged;
 mod names;
-mod problem;
+mod resource_owners;
 mod service;
 mod shared;
+mod warning;
 
 use std::{fmt, sync::Arc};
 
@@ -151,8 +151,8 @@ pub use self::{
     builder::RouterBuilder,
     error::{RouterError, RouterMistake, RouterMistakeKind},
     names::Conflicts,
-    problem::Problem,
     service::ResponseFuture,
+    warning::Problem,
 };
 use crate::changes::Changes;
 

@@ -20,11 +20,11 @@ use super::{
     shared::{Shared, Way},
 };
 use crate::{
-    complaints::shown::Reason,
     message::{
         BackendError, BackendErrorKind, ItemKind, Refusal, Reply, Request, Subject,
         client::missing_capability,
     },
+    warnings::sanitize::Reason,
 };
 
 /// What a backend was asked for, as the client named it.

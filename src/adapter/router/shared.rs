@@ -17,14 +17,14 @@ use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 use tracing::Instrument;
 
 use super::{
-    asking::{self, ListError, Listed},
     backend::Backend,
-    board::{Board, Outage, Turn, When},
-    handed_out::HandedOut,
+    fetch::{self, ListError, Listed},
     item::Item,
+    list_cache::{Board, Outage, Turn, When},
     merged::{Cursor, Merged, Route},
     names::{Conflicts, Names},
-    problem::Problem,
+    resource_owners::HandedOut,
+    warning::Problem,
 };
 use crate::{
     changes::Changes,
@@ -246,7 +246,7 @@ impl Shared {
 
     fn ask_as<I: Item>(&self, place: usize, when: When, context: Context) -> Asking<I> {
         let service = self.backends[place].service.clone();
-        let answer = asking::list_all(service, context.clone()).boxed();
+        let answer = fetch::list_all(service, context.clone()).boxed();
         Asking { place, when, context, answer }
     }
 

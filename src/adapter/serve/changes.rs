@@ -32,8 +32,8 @@ use super::{
 };
 use crate::{
     changes::{Bumps, Changes, Updates, Wanted},
-    complaints::shown::{Reason, Shown},
     message::{LogLevel, Reply, Request},
+    warnings::sanitize::{Reason, Shown},
 };
 
 /// How often a connection is looked at, since nothing tells that it has ended.

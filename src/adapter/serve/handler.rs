@@ -51,7 +51,7 @@ use crate::{
     message::{Reply, Request, is_of_protocol},
 };
 #[cfg(feature = "http")]
-use crate::{catalog, pages::Pages};
+use crate::{catalog, pagination::Pages};
 
 /// The methods of [`ServerHandler`] that are answered by the service: with what
 /// message they reach it, and which of its results answer them.

@@ -1,13 +1,13 @@
 //! A Tower service as a server: the one edge to clients.
 
-mod aside;
-mod bridge;
 mod changes;
 mod describe;
+mod elicitation_bridge;
 mod failure;
 mod handler;
 #[cfg(feature = "http")]
 mod param_headers;
+mod passthrough;
 mod subscriptions;
 mod tools;
 
@@ -34,11 +34,11 @@ pub use self::describe::Describe;
 #[cfg(feature = "http")]
 use self::tools::Searches;
 use self::{
-    aside::Aside,
     changes::{Changing, Connection},
     describe::Described,
     failure::{caught, failure, mismatch},
     handler::{fill_result_type, is_modern},
+    passthrough::Aside,
     subscriptions::Subscriptions,
     tools::ListedTools,
 };

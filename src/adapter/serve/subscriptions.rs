@@ -15,8 +15,8 @@ use tokio::{runtime::Handle, sync};
 
 use crate::{
     changes::Wanted,
-    complaints::shown::{Reason, Shown},
-    room::json_bytes,
+    json_size::json_bytes,
+    warnings::sanitize::{Reason, Shown},
 };
 
 /// How many resources one connection may subscribe to.

@@ -17,7 +17,7 @@ use serde_json::Value;
 #[cfg(feature = "http")]
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::room::{Room, json_bytes};
+use crate::json_size::{Room, json_bytes};
 
 /// How many tools are remembered. Calls of others are not checked.
 const MOST_TOOLS: usize = 10_000;

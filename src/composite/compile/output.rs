@@ -8,7 +8,7 @@ use crate::{
     composite::output::{Output, OutputProperty, OutputType},
     engine::output as engine,
     expr::{Expression, Names, PathSegment},
-    near::nearest,
+    suggest::nearest,
 };
 
 /// How deep properties may be nested.

@@ -20,7 +20,7 @@ use crate::{
         SpawnHint, StepSet, Stop, Switch,
     },
     expr::{Collection, Condition, Expression, Names, PathSegment, Previous, RESERVED},
-    near::nearest,
+    suggest::nearest,
 };
 
 /// How many steps of a workflow, and elements of a loop, run at the same time

@@ -8,7 +8,7 @@ use crate::{
     engine::{
         output::Output,
         plan::{Action, Elicitation, Step},
-        record::text_of,
+        step_output::text_of,
     },
     expr::{Field, PathSegment, Root, Use, follow},
 };

@@ -7,8 +7,8 @@ use super::{FORMATS, FormError, wrong_kind};
 use crate::{
     composite::error::{DefinitionErrorKind as Kind, Segment},
     message::Refusal,
-    near::nearest,
     schema::InputSchema,
+    suggest::nearest,
 };
 
 /// How many properties a form may have.

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 use super::Run;
 use crate::{
     engine::{
-        ask::{Asked, Questions, Said},
         attempts::{Attempts, Times, milliseconds},
         branches::BranchId,
         caller::Caller,
         for_each::Loop,
         outcome::{ErrorKind, Outcome, Status, StepError},
         plan::{Action, CallSite, Elicitation, OnRefusal},
+        questions::{Asked, Questions, Said},
     },
     expr::{Root, Use},
 };

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use super::{Run, no_answer};
 use crate::engine::{
-    ask::Asked,
     attempts::Times,
     branches::BranchId,
     caller::Caller,
     meter::Reached,
     outcome::{ErrorKind, Outcome, Status, StepError},
     plan::{Answer, StepSet},
+    questions::Asked,
 };
 
 // === impl Run ===

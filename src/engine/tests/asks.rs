@@ -6,8 +6,8 @@ use rmcp::model::{ElicitRequestParams, InputRequest};
 
 use super::*;
 use crate::engine::{
-    ask::{Answered, Question, Questions, Response, Resume},
     limits::RunLimits,
+    questions::{Answered, Question, Questions, Response, Resume},
 };
 
 /// What a tool asks that is called `asks` or `asks_twice`, or has an argument

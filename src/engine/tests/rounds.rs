@@ -12,7 +12,7 @@ use super::{
     properties::{block_on, ends, input},
     *,
 };
-use crate::engine::{ask::Response, plan::StepSet};
+use crate::engine::{plan::StepSet, questions::Response};
 
 /// More rounds than it takes if each question is answered sometimes.
 const MAX_ROUNDS: usize = 300;

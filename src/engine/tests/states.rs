@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{asks::Rounds, *};
-use crate::engine::ask::Response;
+use crate::engine::questions::Response;
 
 /// A step that has finished, what waits for a person in all ways there are, and what
 /// waits for that.

@@ -6,7 +6,7 @@ use super::super::{
     names::{Names, Previous},
     reference,
 };
-use crate::{expr::RESERVED, near::nearest};
+use crate::{expr::RESERVED, suggest::nearest};
 
 /// A name with the keys that are written after it.
 #[derive(Clone, Debug, PartialEq)]

@@ -56,7 +56,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "layers/bound/shorten.rs STRUCTURED",
             "layers/bound/shorten.rs META",
             "hosts/normalize/text/mod.rs INDENT",
-            "redis/kept.rs OWNER",
+            "redis/expiring_store.rs OWNER",
         ],
     ),
     (
@@ -64,9 +64,9 @@ const OTHERS: [(&str, &[&str]); 7] = [
         &[
             "hosts/normalize/names.rs HASH",
             "redis/budgets/mod.rs ID",
-            "redis/kept.rs HANDLE",
-            "redis/kept.rs TAKING",
-            "stores/shelf.rs HANDLE",
+            "redis/expiring_store.rs HANDLE",
+            "redis/expiring_store.rs TAKING",
+            "stores/expiring_store.rs HANDLE",
         ],
     ),
     (
@@ -74,8 +74,8 @@ const OTHERS: [(&str, &[&str]); 7] = [
         &[
             "engine/limits.rs A_LIFETIME",
             "redis/budgets/settling.rs A_LIFETIME",
-            "redis/kept.rs A_LIFETIME",
-            "stores/shelf.rs A_LIFETIME",
+            "redis/expiring_store.rs A_LIFETIME",
+            "stores/expiring_store.rs A_LIFETIME",
         ],
     ),
     (

@@ -4,7 +4,7 @@ use std::slice;
 
 use serde_json::Value;
 
-use super::{call::Problem, error::OutputError, found::Found};
+use super::{call::Problem, candidate::Found, error::OutputError};
 
 const EXPECTED: OutputError = OutputError::UnknownShape {
     expected: "a message with `content`, its blocks, or one of them with a `type`",

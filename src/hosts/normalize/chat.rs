@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{
     call::{Form, MalformedKind, Problem},
+    candidate::Found,
     error::OutputError,
-    found::Found,
 };
 
 const EXPECTED: OutputError = OutputError::UnknownShape {

@@ -16,9 +16,9 @@ use super::{
     outcome::{Dispatched, Failure, FailureKind, Outcome},
 };
 use crate::{
-    complaints::shown::Reason,
     message::{BackendErrorKind, Cause, Context, Reply, Request, ToolAnswer},
     tasks::cancel_task,
+    warnings::sanitize::Reason,
 };
 
 /// How calls are made.

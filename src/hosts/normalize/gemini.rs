@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{
     call::{MalformedKind, Problem},
+    candidate::Found,
     error::OutputError,
-    found::Found,
 };
 
 const EXPECTED: OutputError = OutputError::UnknownShape {

@@ -100,6 +100,7 @@
 mod anthropic;
 mod arguments;
 mod call;
+mod candidate;
 mod chat;
 mod content;
 mod definitions;
@@ -107,7 +108,6 @@ mod detect;
 mod dispatch;
 mod encode;
 mod error;
-mod found;
 mod gemini;
 mod limits;
 mod names;

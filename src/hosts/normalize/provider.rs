@@ -3,9 +3,9 @@ use serde_json::Value;
 use super::{
     anthropic,
     call::{MalformedCall, ToolCall},
-    chat, detect,
+    candidate, chat, detect,
     error::OutputError,
-    found, gemini,
+    gemini,
     limits::Limits,
     responses,
     text::{hermes, lfm},
@@ -98,7 +98,7 @@ impl Provider {
                 Err(OutputError::UnknownShape { expected: "the text of a model" })
             }
         }?;
-        Ok(found::calls(found, limits))
+        Ok(candidate::calls(found, limits))
     }
 
     /// Finds the calls in the text of a model.
@@ -114,6 +114,6 @@ impl Provider {
             Self::Hermes => hermes::find(text, &limits),
             _ => Err(OutputError::UnknownShape { expected: "JSON, since it is no text model's" }),
         }?;
-        Ok(found::calls(found, &limits))
+        Ok(candidate::calls(found, &limits))
     }
 }

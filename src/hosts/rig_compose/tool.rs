@@ -18,10 +18,10 @@ use super::REQUEST;
 use crate::{
     bound::SHORTENED,
     catalog::{self, ListError},
-    complaints::shown::Reason,
     composite::{BRANCH, LIMIT},
     message::{Cause, Context, Refusal, Reply, Request, ToolAnswer},
     tasks::cancel_task,
+    warnings::sanitize::Reason,
 };
 
 /// Under which member of a result the texts stand that say that not all of it is there.

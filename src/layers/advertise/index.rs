@@ -7,7 +7,7 @@ use std::{
 
 use rmcp::model::Tool;
 
-use super::words::{beginning, plain, words};
+use super::terms::{beginning, plain, words};
 use crate::catalog::Tools;
 
 /// How much of a query is read, in bytes and in words.

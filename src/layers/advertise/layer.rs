@@ -4,8 +4,8 @@ use tower_layer::Layer;
 
 use super::rule::{AdvertiseRule, Policy, lookout};
 use crate::{
-    catalog::VaryBy, changes::Epoch, complaints::Complaints, intercept::Informed, message::Context,
-    pattern::Selection,
+    catalog::VaryBy, changes::Epoch, intercept::Informed, message::Context, pattern::Selection,
+    warnings::Complaints,
 };
 
 /// Middleware that [`AdvertiseLayer`] puts in front of a service.

@@ -111,8 +111,8 @@
 mod index;
 mod layer;
 mod rule;
+mod terms;
 mod tools;
-mod words;
 
 pub use self::{
     index::Index,

@@ -9,11 +9,11 @@ use super::{
 };
 use crate::{
     catalog::{Known, Needs, Tools},
-    complaints::Complaints,
     intercept::InterceptInformed,
-    lookout::{Lookout, Missed, Page},
     message::{ItemKind, Refusal, Reply, Request, Subject},
     pattern::{Selection, Unmatched},
+    pattern_watch::{Lookout, Missed, Page},
+    warnings::Complaints,
 };
 
 /// The rule that [`AdvertiseLayer`](super::AdvertiseLayer) puts in front of a

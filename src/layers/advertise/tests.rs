@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::{
     index::Index,
+    terms::{beginning, plain, words},
     tools::{Call, Search, list},
-    words::{beginning, plain, words},
 };
 use crate::catalog::Tools;
 

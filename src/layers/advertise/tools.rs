@@ -9,7 +9,7 @@ use super::index::Index;
 use crate::{
     catalog::Known,
     message::{Refusal, Violation},
-    near::nearest,
+    suggest::nearest,
 };
 
 /// The name of the tool that looks for tools.

@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     changes::Changes,
-    complaints::Complaints,
     intercept::{Intercept, Intercepted},
-    lookout::{Missed, Page},
     message::{ItemKind, ItemMut, Refusal, Reply, Request, Subject},
-    near::nearest,
+    pattern_watch::{Missed, Page},
+    suggest::nearest,
+    warnings::Complaints,
 };
 
 /// Shows clients other names, texts and arguments than those of the server.

@@ -7,8 +7,8 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 
 use super::{arguments::Arguments, template::Template};
 use crate::{
-    lookout::{Lookout, Sought},
     message::ItemKind,
+    pattern_watch::{Lookout, Sought},
     uri::Readings,
 };
 

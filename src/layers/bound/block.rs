@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::{
     cost::{Cost, MARK},
-    told::{Place, Reason, Told, Unit},
+    omissions::{Place, Reason, Told, Unit},
 };
 use crate::{
+    json_size::json_bytes,
     message::branch::{BRANCH, LABEL, TOOL, meta_of},
-    room::json_bytes,
 };
 
 /// How much of a block that can be cut may be something else than its text.

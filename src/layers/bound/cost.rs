@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use crate::room::{json_bytes, look_at};
+use crate::json_size::{json_bytes, look_at};
 
 /// What stands where something was cut off.
 pub(super) const MARK: &str = "…";

@@ -103,13 +103,13 @@
 
 mod block;
 mod cost;
-mod form;
-mod kept;
-mod mirror;
+mod fair_share;
+mod json_eq;
+mod omissions;
+mod schema_form;
 mod service;
-mod share;
 mod shorten;
-mod told;
+mod stored_results;
 mod value;
 
 use std::{fmt, sync::Arc};
@@ -117,9 +117,10 @@ use std::{fmt, sync::Arc};
 use rmcp::model::ServerCapabilities;
 use tower_layer::Layer;
 
-pub use self::{kept::RESULTS, service::Bound};
+pub use self::{service::Bound, stored_results::RESULTS};
 use crate::{
-    catalog::VaryBy, changes::Epoch, message::Context, results::ResultStore, shelf::caller_key,
+    catalog::VaryBy, changes::Epoch, expiring_store::caller_key, message::Context,
+    results::ResultStore,
 };
 
 /// Under which key of a result's `_meta` it says what was left out.
@@ -215,7 +216,7 @@ impl BoundLayer {
     /// its own.
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         if self.0.store.is_some() {
-            kept::declare(capabilities);
+            stored_results::declare(capabilities);
         }
     }
 }

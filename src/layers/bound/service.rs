@@ -16,15 +16,15 @@ use tower_service::Service;
 
 use super::{
     SHORTENED, Settings,
-    kept::{declare_in, keep, link, read, read_handle},
     shorten::shorten,
+    stored_results::{declare_in, keep, link, read, read_handle},
 };
 use crate::{
     catalog::{
         AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, list_all,
     },
+    json_size::Room,
     message::{Reply, Request},
-    room::Room,
     schema::InputSchema,
 };
 

@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 use super::{
     block::{Block, text_of},
     cost::{Cost, MARK},
-    form::Forms,
-    mirror::repeats,
-    share::{Chosen, Need, Part, choose, shares},
-    told::{Place, Reason, Told, Unit},
+    fair_share::{Chosen, Need, Part, choose, shares},
+    json_eq::repeats,
+    omissions::{Place, Reason, Told, Unit},
+    schema_form::Forms,
     value::{Guide, Measured},
 };
-use crate::{message::branch::branch_of, room::json_bytes, schema::InputSchema};
+use crate::{json_size::json_bytes, message::branch::branch_of, schema::InputSchema};
 
 /// `,"structuredContent":`
 const STRUCTURED: usize = 21;

@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 
 use super::{
     cost::{Cost, MARK},
-    form::Forms,
-    mirror::repeats,
+    json_eq::repeats,
+    schema_form::Forms,
     shorten::{Shortened, shorten},
 };
 use crate::{
     composite::BRANCH,
-    room::{json_bytes, looks::during},
+    json_size::{json_bytes, looks::during},
     schema::InputSchema,
 };
 

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::{
     cost::Cost,
-    form::{FormId, Forms},
-    share::{Chosen, Need, Part, choose, shares},
-    told::{Place, Reason, Told, Unit},
+    fair_share::{Chosen, Need, Part, choose, shares},
+    omissions::{Place, Reason, Told, Unit},
+    schema_form::{FormId, Forms},
 };
 
 /// How many bytes a text has that is not measured twice.

@@ -84,11 +84,11 @@
 //! ```
 
 mod balance;
-mod charge;
 mod cost;
 mod definition;
 mod memory;
-mod outage;
+mod metering;
+mod outage_log;
 mod service;
 mod store;
 #[cfg(test)]
@@ -98,7 +98,6 @@ use std::{fmt, sync::Arc};
 
 use tower_layer::Layer;
 
-use self::{charge::Charged, outage::Outage};
 pub use self::{
     cost::Cost,
     definition::{Budget, BudgetError, Per, Refill, Unit},
@@ -106,6 +105,7 @@ pub use self::{
     service::Budgeted,
     store::{BudgetStore, Denied, Held, OpenBudget, Permit, Reserving},
 };
+use self::{metering::Charged, outage_log::Outage};
 use crate::{message::Context, pattern::Patterns};
 
 /// What the setting is called that limits what a run may cost.

@@ -8,7 +8,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::charge::{Asked, Charged, Charges, Charging};
+use super::metering::{Asked, Charged, Charges, Charging};
 use crate::message::{Refusal, Reply, Request, is_unsent};
 
 /// Middleware that [`BudgetLayer`](super::BudgetLayer) puts in front of a service.

@@ -2,9 +2,9 @@ use std::fmt;
 
 use super::{Patterns, REGEX, glob::SPECIAL};
 use crate::{
-    complaints::Complaints,
-    lookout::{Missed, Sought},
-    near::nearest,
+    pattern_watch::{Missed, Sought},
+    suggest::nearest,
+    warnings::Complaints,
 };
 
 /// How many characters in front of its first `*` say what a glob may mean.

@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{PutError, ResultStore, TakeError};
-use crate::shelf::{Share, Shelf, WhenFull};
+use crate::expiring_store::{Share, Shelf, WhenFull};
 
 /// How long a result is kept, unless it is said otherwise.
 const TTL: Duration = Duration::from_secs(10 * 60);

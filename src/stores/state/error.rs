@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::shelf::{Missing, Refused};
+use crate::expiring_store::{Missing, Refused};
 
 /// Why a state cannot be kept, or a [result](crate::results).
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{PutError, StateStore, TakeError, signed::TTL};
-use crate::shelf::{Share, Shelf, WhenFull};
+use crate::expiring_store::{Share, Shelf, WhenFull};
 
 /// How large a state may be, unless it is said otherwise.
 const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;

@@ -27,7 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::Remote;
-use crate::adapter::{LineTransport, remote::last_words::LastWords};
+use crate::adapter::{LineTransport, remote::exit_reason::LastWords};
 
 /// How long a child has to end by itself, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
@@ -341,7 +341,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        adapter::{remote::tell::About, secrets::Secrets},
+        adapter::{remote::redaction::About, secrets::Secrets},
         changes::Changes,
     };
 

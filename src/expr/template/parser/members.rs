@@ -168,7 +168,7 @@ impl<'t> Parser<'_, 't, '_> {
     fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
         let PathSegment::Key(name) = segment else { return fault(at, "this cannot be called") };
         let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
-        let near = crate::near::nearest(name, &known);
+        let near = crate::suggest::nearest(name, &known);
         let filter = if known.contains(&&**name) { Some(&**name) } else { near };
         let filter = filter.map(|filter| format!(": write `… | {filter}`")).unwrap_or_default();
         fault(at, format!("`.{name}()` is a method, and values have none{filter}"))

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Block, Markers};
 use crate::normalize::{
-    arguments::no_json, call::Problem, error::OutputError, found::Found, limits::Limits,
+    arguments::no_json, call::Problem, candidate::Found, error::OutputError, limits::Limits,
 };
 
 pub(in crate::hosts::normalize) const START: &str = "<tool_call>";

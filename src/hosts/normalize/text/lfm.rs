@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{Block, Markers, hermes, literal::Reader};
 use crate::normalize::{
     call::{MalformedKind, Problem},
+    candidate::Found,
     error::OutputError,
-    found::Found,
     limits::Limits,
 };
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     references::{References, is_embedded},
-    speaking::Speaking,
+    scopes::Speaking,
 };
 use crate::{
     alias::arguments::{Arguments, Fate},

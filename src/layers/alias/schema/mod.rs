@@ -21,7 +21,7 @@ mod definitions;
 mod fits;
 mod references;
 mod rewriter;
-mod speaking;
+mod scopes;
 
 use std::collections::BTreeSet;
 

@@ -18,7 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::routes::{Route, Routes, new_token};
+use super::progress_routes::{Route, Routes, new_token};
 use crate::message::{Progress, client::unanswered};
 
 /// Where handlers get a peer from if the request has none.

@@ -7,13 +7,13 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    asking::{ListError, Listed},
+    fetch::{ListError, Listed},
     item::Item,
     merged::{Merged, Route, are_the_same},
     names::Names,
-    problem::Problem,
+    warning::Problem,
 };
-use crate::{changes::pace::Pace, complaints::shown::Reason, message::ItemKind};
+use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 
 /// How many lists of several pages are kept for those who ask page by page.
 const MAX_EARLIER: usize = 4;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::room::Room;
+use crate::json_size::Room;
 
 /// How many pages a list may have.
 pub(crate) const MAX_PAGES: usize = 1_000;

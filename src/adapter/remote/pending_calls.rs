@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::MAX_QUESTION_BYTES;
 use crate::{
+    json_size::{ByteBudget, json_bytes},
     message::client::{LiveClient, may_ask, unanswered},
-    room::{ByteBudget, json_bytes},
 };
 
 /// The maximum size of the unanswered questions of one older server, as JSON, whichever

@@ -7,9 +7,9 @@ use ::redis::{Script, Value};
 use futures::FutureExt;
 
 use super::{
+    caller_share::{Share, WhenFull},
     connection::{Away, Connection},
     keys::digest,
-    share::{Share, WhenFull},
 };
 use crate::{
     random,

@@ -1,13 +1,13 @@
 //! What an operator is told once, and how what others have written is printed.
 
-pub(crate) mod shown;
+pub(crate) mod sanitize;
 
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use self::shown::Complaint;
+use self::sanitize::Complaint;
 
 /// How many complaints are remembered; what comes after is not logged.
 const MAX_COMPLAINTS: usize = 1_000;

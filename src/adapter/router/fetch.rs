@@ -7,7 +7,7 @@ use tower::BoxError;
 use super::{backend::Answer, item::Item};
 use crate::{
     message::{Context, Request},
-    pages::{NoEnd, Pages},
+    pagination::{NoEnd, Pages},
 };
 
 /// What a backend lists.

@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-use crate::{complaints::shown::Shown, message::ItemKind};
+use crate::{message::ItemKind, warnings::sanitize::Shown};
 
 /// What an operator must know about the backends of a router.
 ///

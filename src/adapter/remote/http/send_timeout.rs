@@ -10,7 +10,7 @@ use rmcp::{
 };
 use tokio::time::timeout;
 
-use crate::room::{ByteBudget, json_bytes};
+use crate::json_size::{ByteBudget, json_bytes};
 
 /// How long a cancellation may take to reach the server.
 const PATIENCE: Duration = Duration::from_secs(5);

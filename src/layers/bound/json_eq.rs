@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
-use crate::room::look_at;
+use crate::json_size::look_at;
 
 /// Whether a text is the JSON of this array or object, in whatever order its members
 /// stand.

@@ -10,7 +10,7 @@ use rmcp::{
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{call::Tokens, last_words::LastWords};
+use super::{call::Tokens, exit_reason::LastWords};
 
 /// The longest URI of an updated resource, in bytes. rmcp looks for each in its cache.
 const MAX_UPDATED_URI: usize = 8 << 10;

@@ -22,9 +22,9 @@ use super::{
     state::RunState,
 };
 use crate::{
-    complaints::shown::Reason,
     expr::{Data, Expression},
     message::size,
+    warnings::sanitize::Reason,
 };
 
 /// The key of the one question that a step asks.
