@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     expr::number::is_whole_float,
-    json_size::Room,
+    json_size::BoundedCounter,
     message::{MAX_LEVELS, Refusal, Violation, is_deeper, size},
 };
 
@@ -106,7 +106,7 @@ pub(crate) fn reject(schema: &JsonObject) -> Result<(), Unusable> {
 /// Compiles a schema, without touching network or files, and with the regular
 /// expressions that need linear time.
 fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
-    if !Room::new(MAX_SCHEMA_BYTES).holds(schema) {
+    if !BoundedCounter::new(MAX_SCHEMA_BYTES).holds(schema) {
         let reason = format!("it is larger than {MAX_SCHEMA_BYTES} bytes");
         return Err(Unusable { path: String::new(), reason, too_long: true });
     }

@@ -267,9 +267,8 @@ impl StackLayer {
     ///
     /// See the method of the same name of each layer.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        [self.advertise.complaints(), self.composite.complaints(), self.backend.complaints()]
-            .concat()
+    pub fn warnings(&self) -> Vec<String> {
+        [self.advertise.warnings(), self.composite.warnings(), self.backend.warnings()].concat()
     }
 }
 
@@ -376,8 +375,8 @@ impl BackendLayer {
 
     /// What was in the way of the layers, from the top to the bottom.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        [self.alias.complaints(), self.filter.complaints(), self.validate.complaints()].concat()
+    pub fn warnings(&self) -> Vec<String> {
+        [self.alias.warnings(), self.filter.warnings(), self.validate.warnings()].concat()
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) async fn check(
             _ => mistakes.push(problem.to_string()),
         }
     }
-    mistakes.extend(gateway.complaints());
+    mistakes.extend(gateway.warnings());
     if !remarks.is_empty() {
         writeln!(text, "\nremarks\n  {}", remarks.join("\n  "))?;
     }

@@ -70,7 +70,7 @@ use tower_service::Service;
 
 use super::{
     branch_client::BranchClient,
-    stub_peer::{AbsentClient, AbsentClients},
+    stub_peer::{StubClient, StubClients},
 };
 use crate::message::{self, Reply, Request};
 
@@ -84,7 +84,7 @@ pub struct HandlerService<H> {
 
 struct Shared<H> {
     handler: Arc<H>,
-    absent_clients: AbsentClients,
+    absent_clients: StubClients,
 }
 
 /// The reply of a handler that is on its way.
@@ -114,7 +114,7 @@ impl<H: ServerHandler> HandlerService<H> {
 
 impl<H: ServerHandler> From<Arc<H>> for HandlerService<H> {
     fn from(handler: Arc<H>) -> Self {
-        Self { shared: Arc::new(Shared { handler, absent_clients: AbsentClients::default() }) }
+        Self { shared: Arc::new(Shared { handler, absent_clients: StubClients::default() }) }
     }
 }
 
@@ -201,11 +201,11 @@ impl<H: ServerHandler> Shared<H> {
         dispatch(&*self.handler, message, context).await
     }
 
-    async fn absent_client(&self, message: &ClientRequest) -> Option<Arc<AbsentClient>> {
+    async fn absent_client(&self, message: &ClientRequest) -> Option<Arc<StubClient>> {
         match message {
             // A handler notes on its peer who initialized it. On a shared one,
             // all later calls would seem to come from that client.
-            ClientRequest::InitializeRequest(_) => AbsentClient::new().await.map(Arc::new),
+            ClientRequest::InitializeRequest(_) => StubClient::new().await.map(Arc::new),
             _ => self.absent_clients.shared().await,
         }
     }

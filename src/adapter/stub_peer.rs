@@ -26,15 +26,15 @@ use crate::message::{Progress, client::unanswered};
 /// rmcp makes a peer only together with a task that runs its connection, so it
 /// is made when it is first needed and kept.
 #[derive(Default)]
-pub(super) struct AbsentClients {
-    latest: Mutex<Option<Arc<AbsentClient>>>,
+pub(super) struct StubClients {
+    latest: Mutex<Option<Arc<StubClient>>>,
 }
 
 /// A connection that takes every notification and refuses every request.
 ///
 /// Progress goes to whoever listens for it, and all other notifications nowhere.
 /// It ends when this value is dropped, so hold it as long as the peer is used.
-pub(super) struct AbsentClient {
+pub(super) struct StubClient {
     connection: RunningService<RoleServer, Nobody>,
     routes: Arc<Routes>,
     runtime: runtime::Id,
@@ -52,9 +52,9 @@ struct Nowhere {
 
 // === impl AbsentClients ===
 
-impl AbsentClients {
+impl StubClients {
     /// An absent client that all calls share, or nothing outside a Tokio runtime.
-    pub(super) async fn shared(&self) -> Option<Arc<AbsentClient>> {
+    pub(super) async fn shared(&self) -> Option<Arc<StubClient>> {
         let runtime = Handle::try_current().ok()?.id();
         // The guard must be gone before anything is awaited.
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -65,7 +65,7 @@ impl AbsentClients {
         }
         // Another call may do the same at this moment. Then one of the two
         // clients lives only as long as the calls that hold it.
-        let client = Arc::new(AbsentClient::new().await?);
+        let client = Arc::new(StubClient::new().await?);
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&client));
         Some(client)
     }
@@ -73,7 +73,7 @@ impl AbsentClients {
 
 // === impl AbsentClient ===
 
-impl AbsentClient {
+impl StubClient {
     /// Makes an absent client, or nothing outside a Tokio runtime.
     pub(super) async fn new() -> Option<Self> {
         let runtime = Handle::try_current().ok()?.id();

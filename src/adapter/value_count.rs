@@ -14,11 +14,11 @@ pub(crate) const MAX_VALUES: usize = 1 << 18;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ValueCount {
     values: usize,
-    place: Place,
+    place: LexerState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum LexerState {
     #[default]
     Outside,
     String,
@@ -34,13 +34,13 @@ impl ValueCount {
         while let Some((&byte, after)) = rest.split_first() {
             rest = after;
             match (self.place, byte) {
-                (Place::Outside, b'{' | b'[' | b',' | b':') => self.values += 1,
-                (Place::Outside, b'"') => self.place = Place::String,
-                (Place::Outside, _) => {}
-                (Place::Escape, _) => self.place = Place::String,
-                (Place::String, b'"') => self.place = Place::Outside,
-                (Place::String, b'\\') => self.place = Place::Escape,
-                (Place::String, _) => {
+                (LexerState::Outside, b'{' | b'[' | b',' | b':') => self.values += 1,
+                (LexerState::Outside, b'"') => self.place = LexerState::String,
+                (LexerState::Outside, _) => {}
+                (LexerState::Escape, _) => self.place = LexerState::String,
+                (LexerState::String, b'"') => self.place = LexerState::Outside,
+                (LexerState::String, b'\\') => self.place = LexerState::Escape,
+                (LexerState::String, _) => {
                     let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
                     rest = &rest[end.unwrap_or(rest.len())..];
                 }

@@ -9,7 +9,7 @@ use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value, json};
 
 use super::{
-    compile::{Answer, Compiled, Route},
+    compile::{Compiled, ResultForm, Route},
     definition::{Labels, OnLimit, Order, Success, Trace},
     target_call::MAX_LEVELS,
 };
@@ -93,10 +93,10 @@ pub(super) enum OutputSchema {
 ///
 /// To clone a map takes less than to fill it, which allocates each key and finds its place.
 #[derive(Debug, Default)]
-pub(super) struct Templates(OnceLock<Box<Made>>);
+pub(super) struct Templates(OnceLock<Box<Cached>>);
 
 #[derive(Debug)]
-struct Made {
+struct Cached {
     /// One for each step that calls one tool.
     steps: Vec<Option<Template>>,
     /// The member `branches` of a report in which all branches have completed with the
@@ -117,14 +117,14 @@ struct Template {
 // === impl Templates ===
 
 impl Templates {
-    fn of(compiled: &Compiled) -> &Made {
-        compiled.templates.0.get_or_init(|| Box::new(Made::new(compiled.plan.steps())))
+    fn of(compiled: &Compiled) -> &Cached {
+        compiled.templates.0.get_or_init(|| Box::new(Cached::new(compiled.plan.steps())))
     }
 }
 
 // === impl Made ===
 
-impl Made {
+impl Cached {
     fn new(steps: &[Step]) -> Self {
         let completed = || {
             let mut branch = Map::with_capacity(2);
@@ -165,11 +165,11 @@ pub(super) fn answer(
     // Before the results are moved, since it has their `_meta`.
     let mut traced = is_traced.then(|| trace(compiled, &state));
     let mut result = match compiled.answer {
-        Answer::Branches { success, order, report, labels } => {
+        ResultForm::Branches { success, order, report, labels } => {
             let succeeded = judge(compiled, &state, success);
             branches(compiled, &mut state, succeeded, order, report, labels)
         }
-        Answer::Steps { report } => {
+        ResultForm::Steps { report } => {
             let report = match (report, advertised) {
                 (false, _) => Report::Names,
                 (true, OutputSchema::None) => Report::Structured,
@@ -181,7 +181,7 @@ pub(super) fn answer(
             }
             steps(compiled, report, &mut state, scope, limit.as_ref())
         }
-        Answer::Winner => match winner(&mut state) {
+        ResultForm::Winner => match winner(&mut state) {
             Some(winner) => {
                 // It is all that there was to be.
                 limit = None;
@@ -190,11 +190,13 @@ pub(super) fn answer(
             None => branches(compiled, &mut state, false, Order::Declared, false, Labels::Meta),
         },
     };
-    if let (Some(limit), Answer::Branches { .. } | Answer::Winner) = (&limit, compiled.answer) {
+    if let (Some(limit), ResultForm::Branches { .. } | ResultForm::Winner) =
+        (&limit, compiled.answer)
+    {
         result.content.push(ContentBlock::text(limit.told()));
     }
     check(compiled, advertised, &mut result);
-    let reports = !matches!(compiled.answer, Answer::Branches { report: false, .. });
+    let reports = !matches!(compiled.answer, ResultForm::Branches { report: false, .. });
     if traced.is_none() && reports && result.is_error == Some(true) {
         traced = Some(trace(compiled, &state));
     }
@@ -330,7 +332,7 @@ fn output_of_steps(
         step.default_results.is_some()
             || outcome.as_ref().is_none_or(|outcome| !outcome.has_failed())
     };
-    let has_output = matches!(compiled.plan.answer, plan::Answer::Output(_));
+    let has_output = matches!(compiled.plan.answer, plan::RunOutput::Output(_));
     if state.last_completed().is_none()
         && let Some(failures) = failures(compiled, state)
         && !(has_output && compiled.plan.steps().iter().zip(&state.outcomes).all(stands_in))
@@ -339,7 +341,7 @@ fn output_of_steps(
     }
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     let ended = ended.or_else(|| limit.map(LimitEnd::told));
-    let mut result = if let plan::Answer::Output(output) = &compiled.plan.answer {
+    let mut result = if let plan::RunOutput::Output(output) = &compiled.plan.answer {
         let output = state.lend(|data| output.evaluate(data));
         made(output.map_err(|failure| match &ended {
             None => failure.message,
@@ -446,7 +448,7 @@ fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolRe
         None if is_error => return,
         None => "it has no structured content".to_owned(),
         // An output block makes what its schema describes.
-        Some(_) if matches!(compiled.plan.answer, plan::Answer::Output(_)) => return,
+        Some(_) if matches!(compiled.plan.answer, plan::RunOutput::Output(_)) => return,
         Some(content) => match schema.check(&compiled.name, content, |unusable| {
             let (tool, error) = (&compiled.name, Reason(unusable));
             tracing::warn!(%tool, %error, "results are not checked: the output schema cannot be used");
@@ -702,7 +704,7 @@ fn write_branch(meta: &mut MetaObject, branch: &str, tool: &str) {
 /// The structured report: what became of each branch, and what it gave.
 ///
 /// It takes the branches' structured content with it.
-fn report_of(templates: &Made, state: &mut RunState) -> Value {
+fn report_of(templates: &Cached, state: &mut RunState) -> Value {
     let mut branches = templates.branches.clone();
     let mut is_complete = true;
     for (branch, &step) in branches.values_mut().zip(&templates.order) {

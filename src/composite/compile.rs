@@ -15,7 +15,7 @@ use std::{
 use foldhash::HashMap;
 use rmcp::model::{JsonObject, ToolAnnotations};
 
-use self::mistakes::{Mistakes, Place};
+use self::mistakes::{DefinitionPath, Mistakes};
 use super::{
     answer::Templates,
     definition::{CompositeTool, Labels, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success, Trace},
@@ -66,7 +66,7 @@ pub(super) struct Compiled {
     /// Whether a limit may end a run, also one of a composite that calls it.
     is_limited: bool,
     pub(super) plan: Plan,
-    pub(super) answer: Answer,
+    pub(super) answer: ResultForm,
     pub(super) trace: Trace,
     /// Beside each place of the plan where a tool is called, what the plan does
     /// not know of it.
@@ -92,7 +92,7 @@ pub(super) struct CompiledTarget {
 /// What the strategies make of a definition.
 struct Parts {
     plan: Plan,
-    answer: Answer,
+    answer: ResultForm,
     targets: Vec<CompiledTarget>,
     remarks: Vec<String>,
 }
@@ -108,7 +108,7 @@ pub(super) enum Route {
 
 /// How the outcomes of a run become one result.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Answer {
+pub(super) enum ResultForm {
     /// All branches, and a judgement over them.
     Branches { success: Success, order: Order, report: bool, labels: Labels },
     /// The branch that succeeded, unchanged.
@@ -244,8 +244,8 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
         let steps = plan.steps().iter().enumerate();
         // Of a fan-out, each step has the one call of a target.
         let is_needed = |at: usize, step: &Step| match answer {
-            Answer::Steps { .. } => !step.may_fail(),
-            Answer::Branches { .. } | Answer::Winner => composite.requires(at),
+            ResultForm::Steps { .. } => !step.may_fail(),
+            ResultForm::Branches { .. } | ResultForm::Winner => composite.requires(at),
         };
         let asking = steps.filter(|(at, step)| is_needed(*at, step) && is_certain(step));
         let asking: StepSet = asking.map(|(step, _)| step).collect();
@@ -335,7 +335,7 @@ impl Compiled {
     fn new(
         mut definition: CompositeTool,
         places: &HashMap<String, usize>,
-        at: &mut Place<'_>,
+        at: &mut DefinitionPath<'_>,
     ) -> Self {
         at.not_blank("description", &definition.description);
         at.not_zero("timeout", definition.timeout.is_some_and(|timeout| timeout.is_zero()));
@@ -392,9 +392,9 @@ impl Compiled {
     /// fewer the composite does not exist.
     pub(super) fn needed(&self) -> usize {
         match self.answer {
-            Answer::Winner | Answer::Branches { success: Success::Any, .. } => 1,
-            Answer::Branches { success: Success::Quorum(quorum), .. } => quorum,
-            Answer::Branches { success: Success::All, .. } | Answer::Steps { .. } => {
+            ResultForm::Winner | ResultForm::Branches { success: Success::Any, .. } => 1,
+            ResultForm::Branches { success: Success::Quorum(quorum), .. } => quorum,
+            ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {
                 self.targets.iter().filter(|target| !target.optional).count()
             }
         }
@@ -414,10 +414,10 @@ impl Compiled {
     /// Whether a particular target must succeed.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
-            Answer::Branches { success: Success::All, .. } | Answer::Steps { .. } => {
+            ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {
                 !self.targets[target].optional
             }
-            Answer::Branches { .. } | Answer::Winner => false,
+            ResultForm::Branches { .. } | ResultForm::Winner => false,
         }
     }
 }

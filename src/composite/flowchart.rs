@@ -1,7 +1,7 @@
 //! Composites as flowcharts.
 
 use super::{
-    compile::{Answer, Compiled, CompiledTarget, Program, Route},
+    compile::{Compiled, CompiledTarget, Program, ResultForm, Route},
     definition::{CompositeTool, Strategy, Success},
     error::DidYouMean,
 };
@@ -112,7 +112,7 @@ impl Drawn<'_> {
         if let Some(retry) = &step.retry {
             lines.push(format!("retried {} times at most", retry.count));
         }
-        let is_fan_out = !matches!(compiled.answer, Answer::Steps { .. });
+        let is_fan_out = !matches!(compiled.answer, ResultForm::Steps { .. });
         let targets = step.action.sites().map(|site| &compiled.targets[site.site]);
         let is_optional = if is_fan_out {
             { targets }.any(|target| target.optional)
@@ -166,22 +166,22 @@ fn manner(definition: &CompositeTool) -> String {
 /// What a composite answers.
 fn answer(compiled: &Compiled) -> String {
     match (&compiled.answer, &compiled.plan.answer) {
-        (Answer::Winner, _) => "of the first that succeeds".to_owned(),
-        (Answer::Branches { success: Success::All, .. }, _) => {
+        (ResultForm::Winner, _) => "of the first that succeeds".to_owned(),
+        (ResultForm::Branches { success: Success::All, .. }, _) => {
             let is_optional = |target: &CompiledTarget| target.optional;
             let some = compiled.targets.iter().any(is_optional);
             if some { "all that are not optional must succeed" } else { "all must succeed" }
                 .to_owned()
         }
-        (Answer::Branches { success: Success::Any, .. }, _) => "one must succeed".to_owned(),
-        (Answer::Branches { success: Success::Quorum(quorum), .. }, _) => {
+        (ResultForm::Branches { success: Success::Any, .. }, _) => "one must succeed".to_owned(),
+        (ResultForm::Branches { success: Success::Quorum(quorum), .. }, _) => {
             format!("{quorum} must succeed")
         }
-        (Answer::Steps { .. }, plan::Answer::Output(output)) => {
+        (ResultForm::Steps { .. }, plan::RunOutput::Output(output)) => {
             let names: Vec<_> = output.properties.iter().map(|(name, _)| &**name).collect();
             names.join(", ")
         }
-        (Answer::Steps { .. }, plan::Answer::Last | plan::Answer::Outcomes) => {
+        (ResultForm::Steps { .. }, plan::RunOutput::Last | plan::RunOutput::Outcomes) => {
             "of the last step that completes".to_owned()
         }
     }

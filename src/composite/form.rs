@@ -10,7 +10,7 @@ use serde_json::Value;
 use self::check::Mistakes;
 use super::error::{DefinitionErrorKind as Kind, DidYouMean, Segment};
 use crate::{
-    expr::{Expression, Names, kind},
+    expr::{Expression, ScopeNames, kind},
     schema::InputSchema,
 };
 
@@ -175,7 +175,7 @@ impl Form {
     /// Returns every mistake, and where in the schema it is.
     pub(super) fn parse(
         schema: &Value,
-        names: &Names<'_>,
+        names: &ScopeNames<'_>,
     ) -> Result<Self, Vec<(Vec<Segment>, Kind)>> {
         let whole = |error: FormError| vec![(Vec::new(), error.into())];
         let Value::Object(schema) = schema else {

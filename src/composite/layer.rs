@@ -18,7 +18,7 @@ use crate::{
     observe::{Observer, Observers},
     state::{SignedState, StateStore},
     suggest::nearest,
-    warnings::Complaints,
+    warnings::Warnings,
 };
 
 /// Adds composite tools to the service it wraps.
@@ -33,8 +33,8 @@ use crate::{
 #[derive(Clone)]
 pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
-    pub(super) complaints: Complaints,
-    pub(super) remarks: Complaints,
+    pub(super) warnings: Warnings,
+    pub(super) remarks: Warnings,
     pub(super) limits: Limits,
     pub(super) heartbeat: Duration,
     pub(super) epoch: Epoch,
@@ -144,8 +144,8 @@ impl CompositeLayer {
     /// It is found out when tools are listed, logged once, and kept although the
     /// tools may be there by now. At most 1000 are kept.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        self.complaints.told()
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.told()
     }
 
     /// What is no mistake in the definitions, but hardly what was meant, in words for
@@ -246,8 +246,8 @@ impl Default for CompositeLayer {
     fn default() -> Self {
         Self {
             program: Arc::default(),
-            complaints: Complaints::default(),
-            remarks: Complaints::default(),
+            warnings: Warnings::default(),
+            remarks: Warnings::default(),
             limits: Limits::default(),
             heartbeat: HEARTBEAT,
             epoch: Epoch::default(),

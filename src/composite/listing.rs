@@ -9,7 +9,7 @@ use crate::{
     engine::{limits::Limits, plan::Step},
     intercept::InterceptInformed,
     message::{ItemKind, Reply, Request},
-    warnings::Complaints,
+    warnings::Warnings,
 };
 
 /// The rule that adds composites to the list of tools.
@@ -23,8 +23,8 @@ pub(super) struct Listing {
 /// The checks of composites once their tools are known.
 #[derive(Debug)]
 pub(super) struct Checks {
-    pub(super) complaints: Complaints,
-    pub(super) remarks: Complaints,
+    pub(super) warnings: Warnings,
+    pub(super) remarks: Warnings,
     /// The size of a state that the store keeps at most, if that is known.
     pub(super) state_room: Option<usize>,
     pub(super) limits: Limits,
@@ -86,7 +86,7 @@ impl InterceptInformed for Listing {
     type Memo = Concern;
 
     fn derive(&self, tools: &Tools) -> Resolved {
-        let resolved = Resolved::new(&self.program, tools, &self.checks.complaints);
+        let resolved = Resolved::new(&self.program, tools, &self.checks.warnings);
         for (at, composite) in self.program.composites.iter().enumerate() {
             if let Some(available) = resolved.available(at) {
                 self.checks.remark_state(composite, available);

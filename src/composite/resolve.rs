@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     answer::OutputSchema,
-    compile::{Answer, Compiled, Program, Route},
+    compile::{Compiled, Program, ResultForm, Route},
     error::{DisplayPath, Segment},
     input::{Checked, Input},
     schema::{self, Need, Source},
@@ -22,7 +22,7 @@ use crate::{
         InputSchema,
         fit::{Misfit, misfits},
     },
-    warnings::Complaints,
+    warnings::Warnings,
 };
 
 /// What becomes of a program's composites with the tools that there are.
@@ -83,12 +83,11 @@ enum ArgumentSource {
 // === impl Resolved ===
 
 impl Resolved {
-    pub(super) fn new(program: &Program, tools: &Tools, complaints: &Complaints) -> Self {
+    pub(super) fn new(program: &Program, tools: &Tools, warnings: &Warnings) -> Self {
         let mut composites: Vec<_> =
             program.composites.iter().map(|_| Resolution::Missing).collect();
         for &at in &program.callees_first {
-            composites[at] =
-                Resolution::new(&program.composites[at], tools, &composites, complaints);
+            composites[at] = Resolution::new(&program.composites[at], tools, &composites, warnings);
         }
         Self { composites }
     }
@@ -102,12 +101,7 @@ impl Resolved {
 // === impl Resolution ===
 
 impl Resolution {
-    fn new(
-        compiled: &Compiled,
-        tools: &Tools,
-        composites: &[Self],
-        complaints: &Complaints,
-    ) -> Self {
+    fn new(compiled: &Compiled, tools: &Tools, composites: &[Self], warnings: &Warnings) -> Self {
         let found: Vec<Option<&Tool>> = compiled
             .plan
             .sites()
@@ -130,12 +124,12 @@ impl Resolution {
             found.iter().enumerate().any(|(at, tool)| tool.is_none() && compiled.requires(at));
         let name = &compiled.name;
         if lacks_required || known < compiled.needed() || (known == 0 && !missing.is_empty()) {
-            complaints
+            warnings
                 .tell(format_args!("composite `{name}` is not listed: no {}", missing.join(", ")));
             return Self::Missing;
         }
         if !missing.is_empty() {
-            complaints.tell(format_args!("composite `{name}` goes without {}", missing.join(", ")));
+            warnings.tell(format_args!("composite `{name}` goes without {}", missing.join(", ")));
         }
 
         for step in compiled.plan.steps() {
@@ -144,7 +138,7 @@ impl Resolution {
                 let place = [place(&step.action, call), vec!["arguments".into()]].concat();
                 let misfits = tool.map(|tool| misfits_of(call, tool));
                 for Misfit { path, message } in misfits.into_iter().flatten() {
-                    complaints.tell(format_args!(
+                    warnings.tell(format_args!(
                         "composite `{name}`, `{}`, `{}`: {message}",
                         step.id,
                         DisplayPath(&[&*place, &path].concat()),
@@ -158,7 +152,7 @@ impl Resolution {
         let (annotations, claims) = schema::merge_annotations(&compiled.annotations, &derived);
         if !claims.is_empty() {
             let claims = claims.join(", ");
-            complaints.tell(format_args!(
+            warnings.tell(format_args!(
                 "composite `{name}` claims more safety than its targets have: {claims} ignored"
             ));
         }
@@ -266,7 +260,7 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
             }
         }
     }
-    if let plan::Answer::Output(output) = &plan.answer {
+    if let plan::RunOutput::Output(output) = &plan.answer {
         add(&mut needs, output.uses(), true);
     }
     needs
@@ -283,12 +277,12 @@ fn schema_of_tools<'t>(
     }
     let mut schemas = found.iter().map(|tool| tool.and_then(|tool| tool.output_schema.as_ref()));
     match compiled.answer {
-        Answer::Branches { .. } => None,
-        Answer::Steps { .. } => match certain_last(compiled)?.action {
+        ResultForm::Branches { .. } => None,
+        ResultForm::Steps { .. } => match certain_last(compiled)?.action {
             Action::Call(_) => schemas.next_back().flatten(),
             Action::ForEach(_) | Action::Elicit(_) | Action::Switch(_) => None,
         },
-        Answer::Winner => {
+        ResultForm::Winner => {
             let first = schemas.next().flatten();
             first.filter(|first| schemas.all(|schema| schema == Some(first)))
         }
@@ -314,19 +308,19 @@ fn tool(
     tool.title.clone_from(&compiled.title);
     tool.output_schema = match (&compiled.output_schema, compiled.answer) {
         (Some(given), _) => Some(given.schema().clone()),
-        (None, Answer::Branches { report: true, .. }) => {
+        (None, ResultForm::Branches { report: true, .. }) => {
             let ids = compiled.plan.steps().iter().map(|step| &*step.id);
             Some(Arc::new(schema::report_schema(ids)))
         }
-        (None, Answer::Branches { report: false, .. }) => None,
-        (None, Answer::Steps { .. }) => {
+        (None, ResultForm::Branches { report: false, .. }) => None,
+        (None, ResultForm::Steps { .. }) => {
             of_tools.or_else(|| match &certain_last(compiled)?.action {
                 Action::ForEach(_) => Some(Arc::new(schema::loop_schema())),
                 Action::Elicit(ask) => Some(Arc::new(schema::answer_schema(ask.schema.schema()))),
                 Action::Call(_) | Action::Switch(_) => None,
             })
         }
-        (None, Answer::Winner) => of_tools,
+        (None, ResultForm::Winner) => of_tools,
     };
     tool
 }

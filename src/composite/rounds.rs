@@ -62,7 +62,7 @@ pub(super) struct Settings {
 
 /// A run that waits for a person.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct SuspendedRun {
     /// How often it has asked.
     round: usize,
     /// How many questions that were.
@@ -147,7 +147,7 @@ impl Called<'_> {
             // Answers alone are to questions that nobody asked.
             None => (0, 0, Used::default(), None),
             Some(text) => match self.take(&text).await {
-                Ok(Kept { round, asked, used, mut run }) => {
+                Ok(SuspendedRun { round, asked, used, mut run }) => {
                     let answers = answers.into_iter();
                     let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
                     run.answer(plan, answers.collect());
@@ -199,7 +199,7 @@ impl Called<'_> {
                     continue;
                 }
                 (Ok(()), None) => {
-                    let mut kept = Kept { round, asked, used, run: asks };
+                    let mut kept = SuspendedRun { round, asked, used, run: asks };
                     match self.put(&mut kept).await {
                         Ok(asks) => {
                             kept.run.hand_over();
@@ -245,7 +245,7 @@ impl Called<'_> {
     /// # Errors
     ///
     /// Returns why it cannot wait, in words that are fit for a client.
-    async fn put(&self, kept: &mut Kept) -> Result<Reply, String> {
+    async fn put(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let mut preserved = Vec::new();
         kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
         let put = self.put_trimmed(kept).await;
@@ -258,7 +258,7 @@ impl Called<'_> {
     }
 
     /// The same with as much of the preserved outputs as the store has room for.
-    async fn put_trimmed(&self, kept: &mut Kept) -> Result<Reply, String> {
+    async fn put_trimmed(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let room = self.settings.store.max_bytes();
         let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
         kept.run.trim_preserved(&mut { share });
@@ -269,7 +269,7 @@ impl Called<'_> {
             bytes = serde_json::to_vec(kept).unwrap_or_default();
         }
         // Results that are nested deep can be written and not be read.
-        if serde_json::from_slice::<Kept>(&bytes).is_err() {
+        if serde_json::from_slice::<SuspendedRun>(&bytes).is_err() {
             return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
         }
         let (store, binding) = (&self.settings.store, self.binding());
@@ -297,7 +297,7 @@ impl Called<'_> {
     }
 
     /// Takes back a run that was put away, if the text is one of this call.
-    async fn take(&self, text: &str) -> Result<Kept, Reply> {
+    async fn take(&self, text: &str) -> Result<SuspendedRun, Reply> {
         let composite = &*self.compiled.name;
         let invalid = |reason: &dyn fmt::Display| {
             tracing::info!(composite, reason = %Reason(reason), "a `requestState` is refused");
@@ -318,7 +318,7 @@ impl Called<'_> {
             }
             Err(error) => return Err(invalid(&error)),
         };
-        let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| invalid(&error))?;
+        let kept: SuspendedRun = serde_json::from_slice(&bytes).map_err(|error| invalid(&error))?;
         if kept.run.fits(&self.compiled.plan) {
             Ok(kept)
         } else {

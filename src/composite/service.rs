@@ -71,7 +71,7 @@ enum Route {
 impl<S> Composite<S> {
     pub(super) fn new(layer: &CompositeLayer, inner: S) -> Self {
         let checks = Checks {
-            complaints: layer.complaints.clone(),
+            warnings: layer.warnings.clone(),
             remarks: layer.remarks.clone(),
             state_room: layer.state.max_bytes(),
             limits: layer.limits,

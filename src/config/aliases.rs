@@ -71,13 +71,13 @@ enum Definition {
 /// Where the aliases of each kind stand in the section.
 #[derive(Default)]
 struct Places {
-    tools: Vec<Place>,
-    prompts: Vec<Place>,
-    resources: Vec<Place>,
+    tools: Vec<SourceLocation>,
+    prompts: Vec<SourceLocation>,
+    resources: Vec<SourceLocation>,
 }
 
 /// Where an alias stands, and how its keys are spelled that have two spellings.
-struct Place {
+struct SourceLocation {
     index: usize,
     original: &'static str,
     name: &'static str,
@@ -97,15 +97,15 @@ pub(super) fn build(
         match table.into_definition(&[path, &[index.into()]].concat(), reader) {
             Some((original, Definition::Tool(alias))) => {
                 tools.push(alias);
-                places.tools.push(Place { index, original, name });
+                places.tools.push(SourceLocation { index, original, name });
             }
             Some((original, Definition::Prompt(alias))) => {
                 prompts.push(alias);
-                places.prompts.push(Place { index, original, name });
+                places.prompts.push(SourceLocation { index, original, name });
             }
             Some((original, Definition::Resource(alias))) => {
                 resources.push(alias);
-                places.resources.push(Place { index, original, name });
+                places.resources.push(SourceLocation { index, original, name });
             }
             None => (),
         }

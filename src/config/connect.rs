@@ -219,8 +219,8 @@ impl Backends {
     /// What was in the way of the layers of each, in words for whoever runs the
     /// server.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        self.connected.iter().flat_map(|it| it.config.layer().complaints()).collect()
+    pub fn warnings(&self) -> Vec<String> {
+        self.connected.iter().flat_map(|it| it.config.layer().warnings()).collect()
     }
 
     /// The service over all of them.

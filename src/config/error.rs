@@ -6,7 +6,7 @@ use std::{
 use super::{
     include::Texts,
     read::Fault,
-    source::{Place, Source},
+    source::{Source, SourceLocation},
 };
 use crate::composite::{DisplayPath, Segment};
 
@@ -39,7 +39,7 @@ pub struct ConfigError {
 pub struct Mistake {
     path: String,
     message: String,
-    place: Place,
+    place: SourceLocation,
 }
 
 enum ErrorKind {
@@ -115,7 +115,8 @@ impl fmt::Display for ConfigError {
             f.write_str(" and what it includes")?;
         }
         for mistake in mistakes {
-            let Place { file: own, line, column, excerpt, before, marked } = &mistake.place;
+            let SourceLocation { file: own, line, column, excerpt, before, marked } =
+                &mistake.place;
             let file = own.as_deref().unwrap_or(main).display();
             let gutter = line.to_string().len();
             write!(f, "\n\nerror: {}", mistake.message)?;

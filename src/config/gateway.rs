@@ -203,11 +203,11 @@ impl Gateway {
     }
 
     /// What was in the way of the layers with what there was; see
-    /// [`StackLayer::complaints`].
+    /// [`StackLayer::warnings`].
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let Running { backends, layer, .. } = self.0.running();
-        [layer.complaints(), backends.complaints()].concat()
+        [layer.warnings(), backends.warnings()].concat()
     }
 
     /// Puts another file in the place of the one that is running.

@@ -22,7 +22,7 @@ pub(super) struct Source<'t> {
 
 /// The place of a mistake and the line it stands in, ready to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SourceLocation {
     /// Which file, if it was one.
     pub(super) file: Option<PathBuf>,
     /// From one.
@@ -64,7 +64,7 @@ impl<'t> Source<'t> {
     }
 
     /// The place of some bytes of the text, up to the end of their first line.
-    pub(super) fn place(&self, span: &Range<usize>) -> Place {
+    pub(super) fn place(&self, span: &Range<usize>) -> SourceLocation {
         let file = &self.files[self.file_of(span)];
         let line_at = |byte| self.starts.partition_point(|start| *start <= byte).saturating_sub(1);
         let (top, line) = (line_at(file.start), line_at(span.start));
@@ -97,7 +97,7 @@ impl<'t> Source<'t> {
         if marked_cut.len() + after_cut.len() < marked.len() + after.len() {
             excerpt.push('…');
         }
-        Place {
+        SourceLocation {
             file: file.path.clone(),
             line: line - top + 1,
             column: column + 1,
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     /// The place of the first `@`.
-    fn place(text: &str) -> Place {
+    fn place(text: &str) -> SourceLocation {
         let at = text.find('@').unwrap();
         Source::new(text).place(&(at..at + 1))
     }

@@ -40,7 +40,7 @@ const CALLS_AFTER_WAIT: u8 = 2;
 ///
 /// [`poll_next`]: Self::poll_next
 pub(super) struct Branches<T> {
-    place: Place,
+    place: Executor,
     /// The runtime of the run, which may be polled by another executor.
     runtime: Option<Handle>,
     /// Made when a task is, since most runs of tools that answer at once need none.
@@ -78,7 +78,7 @@ pub(crate) struct BranchId {
 
 /// Where branches run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Executor {
     /// In the task of the run: there is never more than one.
     Here,
     /// There until they wait for something, then in a task; there is one thread.
@@ -104,9 +104,9 @@ impl<T: Send + 'static> Branches<T> {
         let runtime = Handle::try_current().ok();
         let flavor = runtime.as_ref().map(Handle::runtime_flavor);
         let place = match flavor {
-            _ if alone => Place::Here,
-            Some(RuntimeFlavor::CurrentThread) => Place::HereFirst,
-            _ => Place::HereFirstOfThreads,
+            _ if alone => Executor::Here,
+            Some(RuntimeFlavor::CurrentThread) => Executor::HereFirst,
+            _ => Executor::HereFirstOfThreads,
         };
         Self {
             place,
@@ -124,14 +124,14 @@ impl<T: Send + 'static> Branches<T> {
     /// Returns `true` if a branch with this hint can be polled as soon as it starts: it does
     /// not begin in a task, and no branch that started before is still to be polled.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
-        let in_task = self.place == Place::HereFirstOfThreads && (self.spawns || hint.is_set());
+        let in_task = self.place == Executor::HereFirstOfThreads && (self.spawns || hint.is_set());
         self.here.is_empty() && !in_task
     }
 
     /// Notes that the first poll of a branch took long; returns `true` if other threads run
     /// those that start after it.
     pub(super) fn note_long(&mut self) -> bool {
-        self.spawns = self.place == Place::HereFirstOfThreads;
+        self.spawns = self.place == Executor::HereFirstOfThreads;
         self.spawns
     }
 
@@ -141,7 +141,7 @@ impl<T: Send + 'static> Branches<T> {
         id: BranchId,
         branch: impl Future<Output = T> + Send + 'static,
     ) {
-        if self.place == Place::Here {
+        if self.place == Executor::Here {
             self.here.push_back((id, caught(branch)));
         } else {
             self.spawn(id, branch.map(Ok));
@@ -155,7 +155,7 @@ impl<T: Send + 'static> Branches<T> {
         hint: &SpawnHint,
         branch: impl Future<Output = T> + Send + 'static,
     ) {
-        if self.place == Place::HereFirstOfThreads && (self.spawns || hint.take()) {
+        if self.place == Executor::HereFirstOfThreads && (self.spawns || hint.take()) {
             // `map` and not `async`, which would keep room for the branch twice.
             return self.spawn(id, branch.map(Ok));
         }
@@ -199,7 +199,7 @@ impl<T: Send + 'static> Branches<T> {
 
     /// The next branch that comes back; pending for good if none goes on.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
-        if self.place == Place::Here
+        if self.place == Executor::Here
             && let Some((id, branch)) = self.here.front_mut()
         {
             let ended = branch.poll_unpin(cx).map(|end| (*id, end));
@@ -250,7 +250,7 @@ impl<T: Send + 'static> Branches<T> {
                 continue;
             }
             self.long = Some(id.step);
-            if self.place == Place::HereFirstOfThreads {
+            if self.place == Executor::HereFirstOfThreads {
                 for (id, branch) in mem::take(&mut self.here) {
                     self.spawn(id, branch);
                 }

@@ -11,7 +11,7 @@ use super::{
     outcome::{Outcome, Status, StepError},
     plan::{Action, ForEach, Plan},
     progress::in_words,
-    questions::Asked,
+    questions::PendingQuestion,
     step_output::present,
 };
 use crate::message::{Account, BranchParts, Context, Labels, Parts, Progress};
@@ -65,7 +65,7 @@ impl LoopState {
     }
 
     /// Whether it can be a loop of this plan in a run in which this is asked.
-    pub(super) fn fits(&self, plan: &Plan, asked: &[Asked]) -> bool {
+    pub(super) fn fits(&self, plan: &Plan, asked: &[PendingQuestion]) -> bool {
         let is_loop = plan.steps().get(self.step).is_some_and(|step| match &step.action {
             Action::ForEach(each) => each.reject(self.items.len()).is_none(),
             _ => false,

@@ -21,9 +21,9 @@ use crate::{
 /// A run that somebody watches, and its spans.
 ///
 /// Dropped before its run has ended or was put away, it tells that all is over.
-pub(crate) struct Watching<'p> {
+pub(crate) struct Observation<'p> {
     plan: &'p Plan,
-    told: Told,
+    told: ObservedRun,
     phase: Phase,
     /// Whether it ends, and what has not begun never will.
     is_ending: bool,
@@ -33,13 +33,13 @@ pub(crate) struct Watching<'p> {
 type Limit = Option<&'static str>;
 
 /// What was told of a run, and to whom.
-struct Told {
+struct ObservedRun {
     observers: Observers,
     run: RunId,
     /// What the composite is called.
     name: Arc<str>,
     /// Where the run is called.
-    place: Option<Arc<Place>>,
+    place: Option<Arc<BranchPlace>>,
     begun: Instant,
     span: Span,
     /// Whether it is measured what it does.
@@ -53,11 +53,11 @@ struct Told {
 /// Dropped before another run goes on with it or it is put away for others, it tells
 /// that all is over. A copy of it, or what somebody else has of it, tells nothing.
 #[derive(Default)]
-pub(super) struct Suspended(Option<Box<(Told, Duration)>>);
+pub(super) struct Suspended(Option<Box<(ObservedRun, Duration)>>);
 
 /// A branch that has begun.
 struct Open {
-    place: Place,
+    place: BranchPlace,
     /// When, after the run.
     started: Duration,
     /// How often its tool was called.
@@ -77,7 +77,7 @@ struct OpenCall {
 
 /// A branch, by its step and the element of that, of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct BranchPlace {
     run: RunId,
     id: Arc<str>,
     element: Option<usize>,
@@ -95,7 +95,7 @@ enum Phase {
 
 // === impl Watching ===
 
-impl<'p> Watching<'p> {
+impl<'p> Observation<'p> {
     /// What is told of a run, if anybody wants to know: of a new one, or of one that goes
     /// on and was known by this.
     pub(super) fn new(
@@ -109,12 +109,12 @@ impl<'p> Watching<'p> {
             return None;
         }
         let run = RunId(known_by.unwrap_or_else(|| fastrand::u64(..)));
-        let span = spans::run(&plan.name, run, scope.place.as_deref().map(Place::branch));
+        let span = spans::run(&plan.name, run, scope.place.as_deref().map(BranchPlace::branch));
         // A run within another has the span of that around it.
         if scope.place.is_none() {
             context.continue_trace_in_run(&span);
         }
-        let told = Told {
+        let told = ObservedRun {
             observers: scope.observers.clone(),
             run,
             name: plan.name.clone(),
@@ -140,7 +140,7 @@ impl<'p> Watching<'p> {
         self.push(self.place(step, None), started_ms, attempts);
     }
 
-    fn push(&mut self, place: Place, started_ms: u64, attempts: u32) {
+    fn push(&mut self, place: BranchPlace, started_ms: u64, attempts: u32) {
         let started = Duration::from_millis(started_ms);
         self.told.open.push(Open { place, started, attempts, call: None });
     }
@@ -171,7 +171,7 @@ impl<'p> Watching<'p> {
         attempt: u32,
         after: Option<&'static str>,
         arguments: &JsonObject,
-    ) -> Place {
+    ) -> BranchPlace {
         let (step, element) = self.element(id);
         let place = self.open(step, element);
         if let Some(open) = self.told.open.iter_mut().find(|open| open.place == place) {
@@ -185,7 +185,7 @@ impl<'p> Watching<'p> {
     /// The attempt of a branch is a call of a server; returns the span of it.
     pub(super) fn call(
         &mut self,
-        place: &Place,
+        place: &BranchPlace,
         tool: &Arc<str>,
         attempt: u32,
         arguments: Option<&JsonObject>,
@@ -252,8 +252,8 @@ impl<'p> Watching<'p> {
         self.phase = Phase::Over;
         self.tell(What::RunSuspended);
         End::SUSPENDED.record(&self.told.span);
-        let Told { observers, run, name, place, begun, metrics, open, .. } = &mut self.told;
-        let told = Told {
+        let ObservedRun { observers, run, name, place, begun, metrics, open, .. } = &mut self.told;
+        let told = ObservedRun {
             observers: observers.clone(),
             run: *run,
             name: name.clone(),
@@ -305,7 +305,7 @@ impl<'p> Watching<'p> {
     }
 
     /// Tells that a branch begins, unless it has.
-    fn open(&mut self, step: usize, element: Option<usize>) -> Place {
+    fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
         let place = self.place(step, element);
         if !self.told.open.iter().any(|open| open.place == place) {
             let started = self.told.took();
@@ -337,8 +337,8 @@ impl<'p> Watching<'p> {
         self.told.open.iter_mut().find(|open| open.place == place)?.call.take()
     }
 
-    fn place(&self, step: usize, element: Option<usize>) -> Place {
-        Place { run: self.told.run, id: self.plan.steps()[step].id.clone(), element }
+    fn place(&self, step: usize, element: Option<usize>) -> BranchPlace {
+        BranchPlace { run: self.told.run, id: self.plan.steps()[step].id.clone(), element }
     }
 
     fn tell(&self, what: What<'_>) {
@@ -346,7 +346,7 @@ impl<'p> Watching<'p> {
     }
 }
 
-impl Drop for Watching<'_> {
+impl Drop for Observation<'_> {
     fn drop(&mut self) {
         if self.phase == Phase::Running {
             self.told.end_all();
@@ -356,7 +356,7 @@ impl Drop for Watching<'_> {
 
 // === impl Told ===
 
-impl Told {
+impl ObservedRun {
     /// The run is given up, with all of its branches.
     fn end_all(&mut self) {
         // Those that began last first, so that elements end before their loops.
@@ -457,7 +457,7 @@ impl fmt::Debug for Suspended {
 
 // === impl Place ===
 
-impl Place {
+impl BranchPlace {
     fn branch(&self) -> Branch<'_> {
         Branch { id: &self.id, element: self.element }
     }

@@ -12,7 +12,7 @@ use crate::{message::ToolResult, spans::End};
 pub(crate) struct Outcome {
     pub(crate) status: Status,
     /// What the tool answered, as long as it may be the answer of the run; with
-    /// [`Answer::Outcomes`](super::plan::Answer::Outcomes) always, and also of a
+    /// [`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes) always, and also of a
     /// tool that failed (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) result: Option<ToolResult>,

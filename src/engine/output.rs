@@ -55,7 +55,7 @@ pub enum OutputType {
 
 /// Where a property stands, such as `output.summary.count`.
 #[derive(Clone, Copy)]
-struct Place<'o> {
+struct PropertyPath<'o> {
     within: Option<&'o Self>,
     name: &'o str,
 }
@@ -70,11 +70,11 @@ impl Output {
     /// Returns a text for a client that names the property that has no value of
     /// its type and no default.
     pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Value, String> {
-        let output = Place { within: None, name: "output" };
+        let output = PropertyPath { within: None, name: "output" };
         let object = object(&self.properties, data, &output)?;
         for name in &self.required {
             if object.get(name).is_none_or(Value::is_null) {
-                let place = Place { within: Some(&output), name };
+                let place = PropertyPath { within: Some(&output), name };
                 let property = self.properties.iter().find(|(other, _)| other == name);
                 let why = property.and_then(|(_, property)| property.why_empty(data));
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
@@ -95,11 +95,11 @@ impl Output {
 fn object(
     properties: &[(String, Property)],
     data: &Arc<dyn Data>,
-    within: &Place<'_>,
+    within: &PropertyPath<'_>,
 ) -> Result<Map<String, Value>, String> {
     let mut object = Map::with_capacity(properties.len());
     for (name, property) in properties {
-        let place = Place { within: Some(within), name };
+        let place = PropertyPath { within: Some(within), name };
         if let Some(value) = property.evaluate(data, &place)? {
             object.insert(name.clone(), value);
         }
@@ -128,7 +128,11 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 
 impl Property {
     /// Its value; none if that is null, or an optional reference to nothing.
-    fn evaluate(&self, data: &Arc<dyn Data>, place: &Place<'_>) -> Result<Option<Value>, String> {
+    fn evaluate(
+        &self,
+        data: &Arc<dyn Data>,
+        place: &PropertyPath<'_>,
+    ) -> Result<Option<Value>, String> {
         let (error, default) = match (self.value(data, place), &self.default) {
             (Ok(value @ Some(_)), _) => return Ok(value),
             (Ok(None), None) => return Ok(None),
@@ -163,7 +167,11 @@ impl Property {
         })
     }
 
-    fn value(&self, data: &Arc<dyn Data>, place: &Place<'_>) -> Result<Option<Value>, String> {
+    fn value(
+        &self,
+        data: &Arc<dyn Data>,
+        place: &PropertyPath<'_>,
+    ) -> Result<Option<Value>, String> {
         let expression = match &self.source {
             Source::Value(expression) => expression,
             Source::Properties(properties) => {
@@ -245,7 +253,7 @@ impl OutputType {
 
 // === impl Place ===
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for PropertyPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.within {
             Some(within) => write!(f, "{within}.{}", self.name),

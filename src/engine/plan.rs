@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     pub(crate) concurrency: usize,
     /// When a run ends before all steps have run.
     pub(crate) stop: Stop,
-    pub(crate) answer: Answer,
+    pub(crate) answer: RunOutput,
     /// How progress names the steps.
     pub(super) labels: Arc<Labels>,
     /// Beside each step, what follows from all of them.
@@ -173,7 +173,7 @@ pub(crate) enum Stop {
 
 /// What a run leaves behind.
 #[derive(Debug, Default)]
-pub(crate) enum Answer {
+pub(crate) enum RunOutput {
     /// All that the tools have answered.
     #[default]
     Outcomes,
@@ -226,12 +226,12 @@ impl Plan {
         steps: Vec<Step>,
         concurrency: usize,
         stop: Stop,
-        answer: Answer,
+        answer: RunOutput,
     ) -> Result<Self, Cycle> {
         debug_assert!(steps.len() <= MAX_STEPS);
         let what = match answer {
-            Answer::Outcomes => "branch",
-            Answer::Last | Answer::Output(_) => "step",
+            RunOutput::Outcomes => "branch",
+            RunOutput::Last | RunOutput::Output(_) => "step",
         };
         let names = steps.iter().map(|step| step.id.clone()).collect();
         let mut plan = Self {
@@ -247,7 +247,7 @@ impl Plan {
             answer_reads_input: false,
             reads_id: false,
             reads_name: false,
-            answer: Answer::Outcomes,
+            answer: RunOutput::Outcomes,
         };
         for (at, step) in steps.iter().enumerate() {
             plan.links[at].needs = step.depends_on;
@@ -267,14 +267,14 @@ impl Plan {
                 plan.link(Some(at), used.root);
             }
         }
-        if let Answer::Output(output) = &answer {
+        if let RunOutput::Output(output) = &answer {
             for used in output.uses() {
                 plan.link(None, used.root);
             }
         }
         plan.steps = steps;
         let ends_early = plan.may_end_early();
-        let mut may_be_last = matches!(answer, Answer::Last);
+        let mut may_be_last = matches!(answer, RunOutput::Last);
         for (step, links) in plan.steps.iter().zip(&mut plan.links).rev() {
             links.may_be_last = may_be_last;
             may_be_last &= ends_early || step.may_be_skipped();
@@ -311,7 +311,7 @@ impl Plan {
     /// Keeps the result of each step as long as it is the last, since a limit may end
     /// a run anywhere.
     pub(crate) fn may_end_anywhere(&mut self) {
-        let may_be_last = matches!(self.answer, Answer::Last);
+        let may_be_last = matches!(self.answer, RunOutput::Last);
         for links in &mut self.links {
             links.may_be_last = may_be_last;
         }

@@ -12,7 +12,7 @@ use super::{
 use crate::message::{Parts, Progress};
 
 /// The progress of a run that somebody wants to know of.
-pub(super) struct Telling {
+pub(super) struct RunProgress {
     steps: Arc<Parts>,
     beat: Option<Beat>,
 }
@@ -25,7 +25,7 @@ struct Beat {
 
 // === impl Telling ===
 
-impl Telling {
+impl RunProgress {
     /// The progress of a run in which these steps have finished.
     pub(super) fn new(
         plan: &Plan,

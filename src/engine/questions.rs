@@ -82,7 +82,7 @@ pub(crate) struct Answered {
 
 /// A call or a step of a run that waits for answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct PendingQuestion {
     pub(super) id: BranchId,
     /// How often its tool was called, or the person asked in vain.
     pub(super) attempts: u32,
@@ -266,7 +266,7 @@ impl Elicitation {
 
 // === impl Asked ===
 
-impl Asked {
+impl PendingQuestion {
     /// A step that asks.
     pub(super) fn step(step: usize, started_ms: u64, question: Question) -> Self {
         Self {
@@ -385,7 +385,7 @@ impl RunState {
     /// All that is asked: a question of a step by the step's id, one of a tool by
     /// `branch:key`.
     pub(crate) fn questions(&self, plan: &Plan) -> BTreeMap<String, Question> {
-        let of = |asked: &Asked| {
+        let of = |asked: &PendingQuestion| {
             let branch = branch(plan, asked.id);
             asked
                 .questions
@@ -447,7 +447,7 @@ impl RunState {
 /// What a question of a branch is called by the client.
 ///
 /// No two are called the same: what branches are called has no colon.
-fn full_key(branch: &str, asked: &Asked, key: &str) -> String {
+fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 

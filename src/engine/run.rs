@@ -26,10 +26,10 @@ use super::{
     branches::{BranchId, Branches, Lost},
     caller::Caller,
     for_each::Loop,
-    observation::Watching,
+    observation::Observation,
     outcome::{ErrorKind, Outcome, Status, StepError},
     plan::{Action, Arguments, CallSite, Elicitation, ForEach, Plan, StepSet, Stop, Switch},
-    progress::Telling,
+    progress::RunProgress,
     questions::Questions,
     scope::Scope,
     state::RunState,
@@ -71,9 +71,9 @@ pub(crate) struct Run<'p, C> {
     /// The step that has finished last.
     last: Option<usize>,
     /// The progress of the steps, if anybody wants to know.
-    progress: Option<Box<Telling>>,
+    progress: Option<Box<RunProgress>>,
     /// What those are told who watch it, if anybody does.
-    watching: Option<Box<Watching<'p>>>,
+    watching: Option<Box<Observation<'p>>>,
     /// The soonest time at which something is due that began since the timer was set.
     soonest: Option<Instant>,
     /// Whether tools may ask, and so be called a second time with the same.
@@ -168,9 +168,9 @@ impl<'p, C: Caller> Run<'p, C> {
             state,
             left: EVALUATIONS,
             last: None,
-            progress: context
-                .progress()
-                .map(|progress| Box::new(Telling::new(plan, progress, scope.heartbeat, finished))),
+            progress: context.progress().map(|progress| {
+                Box::new(RunProgress::new(plan, progress, scope.heartbeat, finished))
+            }),
             soonest: None,
             may_ask: !context.abilities().is_nothing() || !running.is_empty(),
             asking,
@@ -186,7 +186,7 @@ impl<'p, C: Caller> Run<'p, C> {
     ///
     /// A state in which nothing was running but questions can be taken up by
     /// another run.
-    pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Watching<'p>>>) {
+    pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         (self.state, self.watching)
     }
 
@@ -351,7 +351,7 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// When the time of a call or of the run comes, or of a sign of life.
     fn due(&self) -> Instant {
-        let beat = self.progress.as_deref().and_then(Telling::due);
+        let beat = self.progress.as_deref().and_then(RunProgress::due);
         let calls = self.calls.iter().map(|call| call.due);
         calls.chain(beat).fold(self.scope.deadline, Instant::min)
     }

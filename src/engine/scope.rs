@@ -16,7 +16,7 @@ use super::{
     caller::{Called, ToolReply},
     limits::{HEARTBEAT, Limits, RunLimits, after},
     meter::{Counter, Meter, Metered, Reached},
-    observation::Place,
+    observation::BranchPlace,
     outcome::{ErrorKind, StepError},
 };
 use crate::{
@@ -46,7 +46,7 @@ pub(crate) struct Scope {
     asking: Asking,
     /// Who watches, and where the run is called, if it is nested in one that is watched.
     pub(super) observers: Observers,
-    pub(super) place: Option<Arc<Place>>,
+    pub(super) place: Option<Arc<BranchPlace>>,
     /// The id of the run that is nested here, which is the same in all attempts to call it.
     pub(super) run_id: Option<Arc<str>>,
 }

@@ -8,11 +8,11 @@ use super::{
     branches::BranchId,
     for_each::{Loop, LoopState},
     meter::Reached,
-    observation::{Suspended, Watching},
+    observation::{Observation, Suspended},
     outcome::Outcome,
     plan::{Action, Plan, StepSet},
     preserved_outputs::{Preservation, Preserved},
-    questions::Asked,
+    questions::PendingQuestion,
     scope::{Scope, Spent},
 };
 use crate::message::Context;
@@ -55,7 +55,7 @@ pub(crate) struct RunState {
     pub(crate) preserved: Preserved,
     /// What waits for a person, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) asked: Vec<PendingQuestion>,
     /// The loops that are not done.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) loops: Vec<LoopState>,
@@ -122,7 +122,7 @@ impl RunState {
     /// wait too: nobody is told here that they have ended.
     pub(crate) fn hand_over(&mut self) {
         self.suspended.release();
-        self.asked.iter_mut().filter_map(Asked::run_mut).for_each(Self::hand_over);
+        self.asked.iter_mut().filter_map(PendingQuestion::run_mut).for_each(Self::hand_over);
     }
 
     /// How many calls were made for what has not ended.
@@ -148,7 +148,7 @@ impl RunState {
     /// Visits the preserved outputs of this run and of the runs nested in it that wait.
     pub(crate) fn each_preserved(&mut self, visit: &mut dyn FnMut(&mut Preserved)) {
         visit(&mut self.preserved);
-        for run in self.asked.iter_mut().filter_map(Asked::run_mut) {
+        for run in self.asked.iter_mut().filter_map(PendingQuestion::run_mut) {
             run.each_preserved(visit);
         }
     }
@@ -192,8 +192,8 @@ impl RunState {
         context: &Context,
         scope: &Scope,
         begun: Instant,
-    ) -> Option<Box<Watching<'p>>> {
-        let mut watching = Watching::new(plan, self.watched, context, scope, begun)?;
+    ) -> Option<Box<Observation<'p>>> {
+        let mut watching = Observation::new(plan, self.watched, context, scope, begun)?;
         for each in &self.loops {
             watching.take_up_loop(each.step, each.started_ms, each.attempts);
         }

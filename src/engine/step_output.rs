@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     outcome::{ErrorKind, Outcome, Status, StepError},
-    plan::{Answer, Fields, Plan, StepSet},
+    plan::{Fields, Plan, RunOutput, StepSet},
     scope::Scope,
     state::RunState,
 };
@@ -75,14 +75,14 @@ impl RunState {
         finished: StepSet,
     ) {
         let links = plan.links(step);
-        let is_candidate = matches!(plan.answer, Answer::Last)
+        let is_candidate = matches!(plan.answer, RunOutput::Last)
             && links.may_be_last
             && outcome.is_success()
             && self.candidate(plan).is_none_or(|last| last < step);
         if is_candidate && let Some(before) = self.candidate(plan) {
             self.demote(plan, before, finished);
         }
-        let keeps_result = is_candidate || matches!(plan.answer, Answer::Outcomes);
+        let keeps_result = is_candidate || matches!(plan.answer, RunOutput::Outcomes);
         if !outcome.is_success()
             && let Some(default) = &plan.steps()[step].default_results
         {
@@ -95,7 +95,7 @@ impl RunState {
                 outcome.record.get_or_insert_default().text = Some(text.clone());
             }
         }
-        if !matches!(plan.answer, Answer::Outcomes) {
+        if !matches!(plan.answer, RunOutput::Outcomes) {
             if links.fields.error || !plan.steps()[step].may_fail() {
                 outcome.add_details();
             }
@@ -146,11 +146,11 @@ impl RunState {
     /// Drops the record of a step that nobody reads any more.
     fn release(&mut self, plan: &Plan, step: usize) {
         let is_candidate =
-            matches!(plan.answer, Answer::Last) && self.candidate(plan) == Some(step);
+            matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
         // The record of a loop is all that there is of it.
         let is_answer = is_candidate && outcome.result.is_none();
-        if is_answer || matches!(plan.answer, Answer::Outcomes) {
+        if is_answer || matches!(plan.answer, RunOutput::Outcomes) {
             return;
         }
         let record = outcome.record.take();

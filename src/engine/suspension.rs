@@ -5,7 +5,7 @@ use std::io;
 use serde::Serialize;
 
 use super::{
-    plan::{Answer, Fields, Plan, Step, StepSet},
+    plan::{Fields, Plan, RunOutput, Step, StepSet},
     state::RunState,
 };
 
@@ -89,7 +89,7 @@ impl RunState {
             if reads_input || plan.answer_reads_input { json_bytes(&self.input) } else { 0 };
         let finished = self.finished.iter().filter_map(|&step| {
             let outcome = self.outcomes[step].as_ref()?;
-            if matches!(plan.answer, Answer::Outcomes) {
+            if matches!(plan.answer, RunOutput::Outcomes) {
                 return Some(outcome.result.as_ref().map_or(0, json_bytes));
             }
             // One field can stand in another.

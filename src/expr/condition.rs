@@ -7,7 +7,7 @@ use super::{
     data::Data,
     expression::{Expression, Use},
     json,
-    names::Names,
+    names::ScopeNames,
     template::Template,
 };
 
@@ -27,7 +27,7 @@ const ARRAY: &str = "an array, or a text that is a JSON array";
 impl Condition {
     /// Parses a condition: `$steps.a.output.ok`, `{{ input.count > 3 }}` or
     /// `input.count > 3`.
-    pub(crate) fn parse(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+    pub(crate) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Expression::parse_logic(text, names).map(Self)
     }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Condition {
 impl Collection {
     /// Parses a collection: an array in which anything can stand, or a text like
     /// that of a condition, or JSON.
-    pub(crate) fn parse(value: &Value, names: &Names<'_>) -> Result<Self, ExpressionErrors> {
+    pub(crate) fn parse(value: &Value, names: &ScopeNames<'_>) -> Result<Self, ExpressionErrors> {
         let wrong = |found| {
             let error =
                 ExpressionError::WrongKind { what: "the collection", found, expected: ARRAY };

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::{
     EvaluationError, ExpressionError, ExpressionErrors, PathSegment, Reference,
     data::{Data, Root},
-    names::Names,
-    partial_value::Sketch,
+    names::ScopeNames,
+    partial_value::PartialValue,
     template::Template,
 };
 
@@ -68,18 +68,21 @@ impl Expression {
     /// Returns every string that begins with `$` but is no reference, and every
     /// template that is none, with the place where it stands.
     pub fn parse(value: &Value) -> Result<Self, ExpressionErrors> {
-        Self::parse_in(value, &Names::default())
+        Self::parse_in(value, &ScopeNames::default())
     }
 
     /// Parses the strings in `value`, which may refer to what has a name there.
-    pub(crate) fn parse_in(value: &Value, names: &Names<'_>) -> Result<Self, ExpressionErrors> {
+    pub(crate) fn parse_in(
+        value: &Value,
+        names: &ScopeNames<'_>,
+    ) -> Result<Self, ExpressionErrors> {
         let mut errors = Vec::new();
         let node = Node::parse(value, names, &mut Vec::new(), &mut errors);
         if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors::new(errors)) }
     }
 
     /// Parses a text that is a template also without its braces.
-    pub(super) fn parse_logic(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+    pub(super) fn parse_logic(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let text = text.trim();
         if Template::is_one(text) {
             Template::parse(text, names).map(Node::Template).map(Self)
@@ -154,7 +157,7 @@ impl Expression {
     }
 
     /// What is known of its value before a run.
-    pub(crate) fn sketch(&self) -> Sketch {
+    pub(crate) fn sketch(&self) -> PartialValue {
         self.0.sketch()
     }
 }
@@ -176,7 +179,7 @@ impl fmt::Display for Expression {
 impl Node {
     fn parse(
         value: &Value,
-        names: &Names<'_>,
+        names: &ScopeNames<'_>,
         path: &mut Vec<PathSegment>,
         errors: &mut Vec<(Vec<PathSegment>, ExpressionError)>,
     ) -> Self {
@@ -226,7 +229,7 @@ impl Node {
         }
     }
 
-    fn parse_text(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+    fn parse_text(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         if Template::is_one(text) {
             return Template::parse(text, names).map(Self::Template);
         }
@@ -298,15 +301,17 @@ impl Node {
         }))
     }
 
-    fn sketch(&self) -> Sketch {
+    fn sketch(&self) -> PartialValue {
         match self {
-            Self::Literal(value) => Sketch::Known(value.clone()),
-            Self::Reference(reference) => Sketch::Unknown { optional: reference.is_optional() },
-            Self::Template(_) => Sketch::Unknown { optional: false },
-            Self::Array(nodes) => Sketch::Array(nodes.iter().map(Self::sketch).collect()),
+            Self::Literal(value) => PartialValue::Known(value.clone()),
+            Self::Reference(reference) => {
+                PartialValue::Unknown { optional: reference.is_optional() }
+            }
+            Self::Template(_) => PartialValue::Unknown { optional: false },
+            Self::Array(nodes) => PartialValue::Array(nodes.iter().map(Self::sketch).collect()),
             Self::Object(nodes) => {
                 let members = nodes.iter().map(|(key, node)| (key.clone(), node.sketch()));
-                Sketch::Object(members.collect())
+                PartialValue::Object(members.collect())
             }
         }
     }

@@ -113,8 +113,8 @@ pub(crate) use self::{
     condition::{Collection, Condition, kind},
     data::{Data, Field, Root},
     expression::Use,
-    names::{Names, Previous, RESERVED},
-    partial_value::Sketch,
+    names::{Previous, RESERVED, ScopeNames},
+    partial_value::PartialValue,
     reference::{Reference, follow},
 };
 pub use self::{

@@ -31,7 +31,7 @@ pub(crate) const RESERVED: &[&str] = &[
 ///
 /// The input always can be.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Names<'n> {
+pub(crate) struct ScopeNames<'n> {
     /// The steps of the plan, in its order.
     pub(crate) steps: &'n [&'n str],
     /// What `$prev` means here.

@@ -2,7 +2,7 @@ use serde_json::Value;
 
 /// A value as far as it is known before a run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Sketch {
+pub(crate) enum PartialValue {
     Known(Value),
     Unknown {
         /// Whether it may be left out altogether.
@@ -14,7 +14,7 @@ pub(crate) enum Sketch {
 
 // === impl Sketch ===
 
-impl Sketch {
+impl PartialValue {
     /// Whether nothing of it is unknown.
     pub(crate) fn is_known(&self) -> bool {
         match self {

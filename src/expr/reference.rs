@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     ExpressionError,
     data::{Data, Field, Root},
-    names::{Names, Previous},
+    names::{Previous, ScopeNames},
 };
 use crate::suggest::nearest;
 
@@ -32,7 +32,7 @@ pub enum PathSegment {
 
 impl Reference {
     /// Parses a text that begins with `$`.
-    pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+    pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let mut parser = Parser { text, rest: text };
         parser.take(1);
         let name = parser.word().to_owned();
@@ -104,7 +104,7 @@ pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v V
 }
 
 /// Whether a reference can begin so, whatever follows.
-fn is_root(name: &str, names: &Names<'_>) -> bool {
+fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     match name {
         "input" => true,
         "prev" => names.previous != Previous::None,
@@ -120,7 +120,7 @@ pub(super) fn root(
     text: &str,
     name: &str,
     path: &[PathSegment],
-    names: &Names<'_>,
+    names: &ScopeNames<'_>,
 ) -> Result<(Root, usize), ExpressionError> {
     let key = |place: usize| match path.get(place) {
         Some(PathSegment::Key(key)) => Some(key.as_str()),
@@ -172,7 +172,7 @@ pub(super) fn root(
 fn step(
     text: &str,
     segment: Option<&PathSegment>,
-    names: &Names<'_>,
+    names: &ScopeNames<'_>,
 ) -> Result<usize, ExpressionError> {
     let (place, step) = match segment {
         None => {
@@ -202,7 +202,7 @@ fn step(
     }
 }
 
-pub(super) fn unknown_root(text: &str, names: &Names<'_>) -> ExpressionError {
+pub(super) fn unknown_root(text: &str, names: &ScopeNames<'_>) -> ExpressionError {
     let mut expected = vec!["`$input`".to_owned()];
     if names.previous != Previous::None {
         expected.push("`$prev`".to_owned());

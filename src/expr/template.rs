@@ -13,7 +13,7 @@ use self::{
 use super::{
     EvaluationError, ExpressionError, PathSegment,
     data::{Data, Root},
-    names::Names,
+    names::ScopeNames,
 };
 
 mod filters;
@@ -79,7 +79,7 @@ impl Template {
     }
 
     /// Parses a text that is one.
-    pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+    pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
             let mut pieces = tokens::pieces(text)?;
             // As in a text that is no template, `$$` at the beginning is `$`.
@@ -102,7 +102,10 @@ impl Template {
     }
 
     /// Parses one expression without braces.
-    pub(super) fn parse_expression(text: &str, names: &Names<'_>) -> Result<Self, ExpressionError> {
+    pub(super) fn parse_expression(
+        text: &str,
+        names: &ScopeNames<'_>,
+    ) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
             let code = tokens::expression(text)?;
             let written = parser::expression(text, &code, &mut Scope::new(names))?;

@@ -75,7 +75,7 @@ fn a_reference_means_the_same_with_and_without_braces() {
         assert_eq!(gives(local), printed, "{path}");
     }
 
-    let names = Names { steps: &["a", "0", "c"], ..Names::default() };
+    let names = ScopeNames { steps: &["a", "0", "c"], ..ScopeNames::default() };
     for (reference, step) in [
         ("steps.0", 1),
         ("steps['0']", 1),
@@ -148,7 +148,7 @@ fn what_is_no_reference_is_told_with_the_character() {
 
 #[test]
 fn what_begins_as_no_reference_does_is_a_text_where_that_is_allowed() {
-    let names = Names { lenient: true, ..Names::default() };
+    let names = ScopeNames { lenient: true, ..ScopeNames::default() };
     let texts =
         ["$5.00 off", "$5,00", "$a.b c", "$US[x]", "$US['x", "$.a", "$", "$prev.x y", "$steps"];
     for text in texts {
@@ -182,7 +182,7 @@ fn every_mistake_is_told_with_its_place() {
 
 #[test]
 fn a_step_is_one_of_those_that_there_are() {
-    let names = Names { steps: &["a", "b"], ..Names::default() };
+    let names = ScopeNames { steps: &["a", "b"], ..ScopeNames::default() };
     assert!(Expression::parse_in(&json!("$steps[1].text"), &names).is_ok());
     for (written, expected) in [
         ("$steps[2].text", "there is no step `2`, which `$steps[2].text` refers to"),
@@ -217,7 +217,7 @@ fn a_value_without_references_is_known_as_a_whole() {
 #[test]
 fn templates_are_the_same_if_they_are_written_the_same_and_mean_the_same() {
     let parse = |text: &str, steps: &[&str]| {
-        let names = Names { steps, ..Names::default() };
+        let names = ScopeNames { steps, ..ScopeNames::default() };
         Expression::parse_in(&json!(text), &names).unwrap()
     };
     let text = "{{ steps.a.output }}";
@@ -248,9 +248,9 @@ proptest! {
         });
         let end = if optional { "?" } else { "" };
         let text = format!("$input{}{end}", segments.collect::<String>());
-        let reference = Reference::parse(&text, &Names::default()).unwrap();
+        let reference = Reference::parse(&text, &ScopeNames::default()).unwrap();
         prop_assert_eq!(reference.path(), &path);
-        prop_assert_eq!(Reference::parse(&reference.to_string(), &Names::default()).unwrap(), reference);
+        prop_assert_eq!(Reference::parse(&reference.to_string(), &ScopeNames::default()).unwrap(), reference);
     }
 
     #[test]

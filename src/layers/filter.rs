@@ -106,9 +106,9 @@ use crate::{
     intercept::{Informed, InterceptInformed},
     message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
     pattern::{Patterns, Selection, Unmatched},
-    pattern_watch::{Lookout, Missed, Page},
+    pattern_watch::{Missed, Page, PatternWatch},
     uri::{self, Readings},
-    warnings::Complaints,
+    warnings::Warnings,
 };
 
 /// Decides what clients of the service that it wraps may see and use.
@@ -120,7 +120,7 @@ pub struct FilterLayer {
     settings: Settings,
     /// What other layers say of tools by the same names, each with its setting.
     mentioned: Vec<(&'static str, Patterns)>,
-    complaints: Complaints,
+    warnings: Warnings,
     epoch: Epoch,
     vary_by: Option<VaryBy>,
 }
@@ -138,8 +138,8 @@ pub struct FilterRule(
 #[derive(Debug)]
 struct Rule {
     settings: Settings,
-    lookouts: Vec<(ItemKind, Lookout<Vec<Unmatched>>)>,
-    complaints: Complaints,
+    lookouts: Vec<(ItemKind, PatternWatch<Vec<Unmatched>>)>,
+    warnings: Warnings,
 }
 
 /// What a [`FilterRule`] remembers of a request.
@@ -226,7 +226,7 @@ impl FilterLayer {
     }
 
     /// Says whose rule it is, such as ``backend `github` ``, for
-    /// [complaints](Self::complaints).
+    /// [warnings](Self::warnings).
     #[must_use]
     pub fn of(mut self, whose: impl Into<String>) -> Self {
         self.settings.of = Some(whose.into());
@@ -274,8 +274,8 @@ impl FilterLayer {
     /// the first such list that was not empty, and logged once. At most 1000 are
     /// kept.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        self.complaints.told()
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.told()
     }
 
     /// Whether a resource of this URI is not let through.
@@ -289,8 +289,8 @@ impl<S> Layer<S> for FilterLayer {
     type Service = Filter<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let (settings, complaints) = (self.settings.clone(), self.complaints.clone());
-        let rule = FilterRule::new(settings, &self.mentioned, complaints);
+        let (settings, warnings) = (self.settings.clone(), self.warnings.clone());
+        let rule = FilterRule::new(settings, &self.mentioned, warnings);
         Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
     }
 }
@@ -304,11 +304,7 @@ impl fmt::Debug for FilterLayer {
 // === impl FilterRule ===
 
 impl FilterRule {
-    fn new(
-        settings: Settings,
-        mentioned: &[(&'static str, Patterns)],
-        complaints: Complaints,
-    ) -> Self {
+    fn new(settings: Settings, mentioned: &[(&'static str, Patterns)], warnings: Warnings) -> Self {
         if settings.are_empty() && mentioned.is_empty() {
             return Self(None);
         }
@@ -324,10 +320,10 @@ impl FilterRule {
                 sought
                     .extend(mentioned.map(|(setting, patterns)| Unmatched::new(setting, patterns)));
             }
-            (kind, Lookout::new(sought))
+            (kind, PatternWatch::new(sought))
         });
         let lookouts = lookouts.into_iter().filter(|(_, lookout)| !lookout.is_over()).collect();
-        Self(Some(Arc::new(Rule { settings, lookouts, complaints })))
+        Self(Some(Arc::new(Rule { settings, lookouts, warnings })))
     }
 }
 
@@ -463,13 +459,13 @@ impl Rule {
     }
 
     /// Who looks for what patterns match among things of a kind.
-    fn lookout(&self, kind: ItemKind) -> Option<&Lookout<Vec<Unmatched>>> {
+    fn lookout(&self, kind: ItemKind) -> Option<&PatternWatch<Vec<Unmatched>>> {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, lookout)| lookout)
     }
 
     fn tell(&self, kind: ItemKind, missed: Option<Missed<Vec<Unmatched>>>) {
         if let Some(missed) = missed {
-            missed.tell(&self.complaints, kind, self.settings.of.as_deref());
+            missed.tell(&self.warnings, kind, self.settings.of.as_deref());
         }
     }
 }

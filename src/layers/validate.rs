@@ -27,7 +27,7 @@
 //! # Unchecked calls
 //!
 //! A call passes unchecked if the tool is not listed, tools cannot be listed, or
-//! the schema does not compile. The [complaints](ValidateLayer::complaints) name
+//! the schema does not compile. The [warnings](ValidateLayer::warnings) name
 //! each such tool once.
 //!
 //! Below a [`CompositeLayer`](crate::composite::CompositeLayer), it checks what
@@ -86,7 +86,7 @@ use crate::{
     intercept::{Informed, InterceptInformed},
     message::{Bounds, Context, Refusal, Reply, Request},
     schema::InputSchema,
-    warnings::Complaints,
+    warnings::Warnings,
 };
 
 /// How many characters of a tool's name are told.
@@ -114,7 +114,7 @@ pub enum SchemaMode {
 pub struct ValidateLayer {
     mode: SchemaMode,
     bounds: Bounds,
-    complaints: Complaints,
+    warnings: Warnings,
     epoch: Epoch,
     vary_by: Option<VaryBy>,
 }
@@ -127,7 +127,7 @@ pub struct ValidateRule(Arc<Settings>);
 struct Settings {
     mode: SchemaMode,
     bounds: Bounds,
-    complaints: Complaints,
+    warnings: Warnings,
     compiled: Compiled,
 }
 
@@ -211,8 +211,8 @@ impl ValidateLayer {
     ///
     /// Each is logged once. At most 1000 are kept.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        self.complaints.told()
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.told()
     }
 }
 
@@ -223,7 +223,7 @@ impl<S> Layer<S> for ValidateLayer {
         let rule = ValidateRule(Arc::new(Settings {
             mode: self.mode,
             bounds: self.bounds,
-            complaints: self.complaints.clone(),
+            warnings: self.warnings.clone(),
             compiled: Compiled::default(),
         }));
         Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
@@ -271,7 +271,7 @@ impl ValidateRule {
         let is_given = given.is_some();
         let arguments = Value::Object(given.unwrap_or_default());
         let checked = schema.check(&call.name, &arguments, |unusable| {
-            self.0.complaints.tell(format_args!(
+            self.0.warnings.tell(format_args!(
                 "calls of `{}` are not checked: its input schema cannot be used: {unusable}",
                 shorten(&call.name)
             ));
@@ -327,7 +327,7 @@ impl InterceptInformed for ValidateRule {
     }
 
     fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Schemas>>>, reply: &mut Reply) {
-        // Clients can call any name: what no tool answers to is no complaint.
+        // Clients can call any name: what no tool answers to is no warning.
         let answered = || match reply.tool_result() {
             Some(result) => result.is_error != Some(true),
             None => reply.result().is_some(),
@@ -336,12 +336,12 @@ impl InterceptInformed for ValidateRule {
             && answered()
         {
             let Unchecked { tool, why } = *unchecked;
-            self.0.complaints.tell(format_args!("calls of `{tool}` are not checked: {why}"));
+            self.0.warnings.tell(format_args!("calls of `{tool}` are not checked: {why}"));
         }
     }
 }
 
-/// A client can call names of any length, and complaints are kept.
+/// A client can call names of any length, and warnings are kept.
 fn shorten(tool: &str) -> String {
     tool.chars().take(MAX_NAME).collect()
 }

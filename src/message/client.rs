@@ -87,9 +87,9 @@ pub(crate) struct Abilities {
 /// A client of a protocol before 2026-07-28, which is asked while its request
 /// goes on.
 #[derive(Clone)]
-pub(crate) struct LiveClient(Arc<Asked>);
+pub(crate) struct LiveClient(Arc<ClientState>);
 
-struct Asked {
+struct ClientState {
     peer: Peer<RoleServer>,
     /// The request that it waits for: over HTTP, what it is asked comes on the
     /// stream of that.
@@ -106,7 +106,7 @@ struct Asked {
 
 /// The turn of a question, which no more than a few have at once.
 pub(crate) struct Turn<'c> {
-    client: &'c Asked,
+    client: &'c ClientState,
     _permit: Option<SemaphorePermit<'c>>,
     _bytes: SemaphorePermit<'c>,
 }
@@ -179,7 +179,7 @@ impl LiveClient {
             let (peer, request) = (peer.clone(), request.clone());
             let (asked, turns) = (AtomicUsize::new(0), Semaphore::new(MAX_QUESTIONS));
             let waiting = ByteBudget::new(MAX_WAITING_BYTES);
-            Self(Arc::new(Asked { peer, request, capabilities, asked, turns, waiting }))
+            Self(Arc::new(ClientState { peer, request, capabilities, asked, turns, waiting }))
         })
     }
 
@@ -228,7 +228,7 @@ impl LiveClient {
     /// Returns a message for the client if there were too many questions, or if those that
     /// wait are too large together.
     pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
-        let Asked { asked, turns, waiting, .. } = &*self.0;
+        let ClientState { asked, turns, waiting, .. } = &*self.0;
         if asked.fetch_add(1, Ordering::Relaxed) >= MAX_ASKED {
             return Err(too_many());
         }
@@ -260,7 +260,7 @@ impl Turn<'_> {
     }
 
     async fn answer(self, request: InputRequest) -> Result<ClientResult, ServiceError> {
-        let Asked { peer, request: origin, .. } = self.client;
+        let ClientState { peer, request: origin, .. } = self.client;
         // rmcp knows it only in the task that it runs the request in.
         let origin = OriginatingRequestId(origin.clone());
         // rmcp reads an answer as the first thing that it looks like.

@@ -11,7 +11,7 @@ use super::{ItemKind, Refusal, size};
 #[derive(Clone, Debug)]
 pub struct Reply(
     // Boxed once, here: every layer moves the reply on, and results are large.
-    Box<Answer>,
+    Box<Body>,
 );
 
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Reply(
     clippy::large_enum_variant,
     reason = "there is one box around it, and results are the rule"
 )]
-enum Answer {
+enum Body {
     Result(ServerResult),
     Error(ErrorData),
     Refused(Refusal),
@@ -75,9 +75,9 @@ impl Reply {
     #[must_use]
     pub fn error(&self) -> Option<Cow<'_, ErrorData>> {
         match &*self.0 {
-            Answer::Result(_) => None,
-            Answer::Error(error) => Some(Cow::Borrowed(error)),
-            Answer::Refused(refusal) => Some(Cow::Owned(refusal.to_error())),
+            Body::Result(_) => None,
+            Body::Error(error) => Some(Cow::Borrowed(error)),
+            Body::Refused(refusal) => Some(Cow::Owned(refusal.to_error())),
         }
     }
 
@@ -85,16 +85,16 @@ impl Reply {
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.0 {
-            Answer::Refused(refusal) => Some(refusal),
-            Answer::Result(_) | Answer::Error(_) => None,
+            Body::Refused(refusal) => Some(refusal),
+            Body::Result(_) | Body::Error(_) => None,
         }
     }
 
     /// The refusal to rewrite, if the reply is one.
     pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
         match &mut *self.0 {
-            Answer::Refused(refusal) => Some(refusal),
-            Answer::Result(_) | Answer::Error(_) => None,
+            Body::Refused(refusal) => Some(refusal),
+            Body::Result(_) | Body::Error(_) => None,
         }
     }
 
@@ -103,16 +103,16 @@ impl Reply {
     #[inline]
     pub fn result(&self) -> Option<&ServerResult> {
         match &*self.0 {
-            Answer::Result(result) => Some(result),
-            Answer::Error(_) | Answer::Refused(_) => None,
+            Body::Result(result) => Some(result),
+            Body::Error(_) | Body::Refused(_) => None,
         }
     }
 
     /// The result to rewrite, if the reply is one.
     pub fn result_mut(&mut self) -> Option<&mut ServerResult> {
         match &mut *self.0 {
-            Answer::Result(result) => Some(result),
-            Answer::Error(_) | Answer::Refused(_) => None,
+            Body::Result(result) => Some(result),
+            Body::Error(_) | Body::Refused(_) => None,
         }
     }
 
@@ -142,7 +142,7 @@ impl Reply {
 
     /// Returns `true` if the server does not support the method of the request.
     pub(crate) fn is_method_not_found(&self) -> bool {
-        matches!(&*self.0, Answer::Error(error) if error.code == ErrorCode::METHOD_NOT_FOUND)
+        matches!(&*self.0, Body::Error(error) if error.code == ErrorCode::METHOD_NOT_FOUND)
     }
 
     /// A page of tools, if the reply is one.
@@ -181,19 +181,19 @@ impl Reply {
 
     /// Whether the tool wants input from the client before it goes on.
     pub(crate) fn asks(&self) -> bool {
-        matches!(&*self.0, Answer::Result(ServerResult::InputRequiredResult(_)))
+        matches!(&*self.0, Body::Result(ServerResult::InputRequiredResult(_)))
     }
 
     /// How large what a tool has answered is, as all messages are measured.
     pub(crate) fn size(&self) -> usize {
         match &*self.0 {
-            Answer::Result(ServerResult::CallToolResult(result)) => size::of_result(result),
+            Body::Result(ServerResult::CallToolResult(result)) => size::of_result(result),
             // What rmcp could not read came all the same.
-            Answer::Result(ServerResult::CustomResult(result)) => size::of_value(&result.0),
-            Answer::Error(error) => {
+            Body::Result(ServerResult::CustomResult(result)) => size::of_value(&result.0),
+            Body::Error(error) => {
                 error.message.len() + error.data.as_ref().map_or(0, size::of_value)
             }
-            Answer::Result(_) | Answer::Refused(_) => 0,
+            Body::Result(_) | Body::Refused(_) => 0,
         }
     }
 
@@ -204,9 +204,9 @@ impl Reply {
     /// Returns the JSON-RPC error that the server answered with.
     pub fn into_result(self) -> Result<ServerResult, ErrorData> {
         match *self.0 {
-            Answer::Result(result) => Ok(result),
-            Answer::Error(error) => Err(error),
-            Answer::Refused(refusal) => Err(refusal.to_error()),
+            Body::Result(result) => Ok(result),
+            Body::Error(error) => Err(error),
+            Body::Refused(refusal) => Err(refusal.to_error()),
         }
     }
 
@@ -214,28 +214,28 @@ impl Reply {
     #[must_use]
     pub fn into_tool_answer(self) -> ToolAnswer {
         match *self.0 {
-            Answer::Result(ServerResult::CallToolResult(result)) => ToolAnswer::Result(result),
-            Answer::Result(ServerResult::InputRequiredResult(result)) => {
+            Body::Result(ServerResult::CallToolResult(result)) => ToolAnswer::Result(result),
+            Body::Result(ServerResult::InputRequiredResult(result)) => {
                 ToolAnswer::InputRequired(result)
             }
-            Answer::Result(ServerResult::CreateTaskResult(CreateTaskResult { task, .. })) => {
+            Body::Result(ServerResult::CreateTaskResult(CreateTaskResult { task, .. })) => {
                 ToolAnswer::Task(task.task_id)
             }
             // A result of another type, or one that rmcp could not read.
-            Answer::Result(_) => ToolAnswer::Invalid,
-            Answer::Error(error) => ToolAnswer::Error(error),
-            Answer::Refused(refusal) => ToolAnswer::Refused(refusal),
+            Body::Result(_) => ToolAnswer::Invalid,
+            Body::Error(error) => ToolAnswer::Error(error),
+            Body::Refused(refusal) => ToolAnswer::Refused(refusal),
         }
     }
 
-    fn from_answer(answer: Answer) -> Self {
+    fn from_answer(answer: Body) -> Self {
         Self(Box::new(answer))
     }
 }
 
 impl From<ServerResult> for Reply {
     fn from(result: ServerResult) -> Self {
-        Self::from_answer(Answer::Result(result))
+        Self::from_answer(Body::Result(result))
     }
 }
 
@@ -253,13 +253,13 @@ impl From<ListToolsResult> for Reply {
 
 impl From<ErrorData> for Reply {
     fn from(error: ErrorData) -> Self {
-        Self::from_answer(Answer::Error(error))
+        Self::from_answer(Body::Error(error))
     }
 }
 
 impl From<Refusal> for Reply {
     fn from(refusal: Refusal) -> Self {
-        Self::from_answer(Answer::Refused(refusal))
+        Self::from_answer(Body::Refused(refusal))
     }
 }
 

@@ -18,7 +18,7 @@ const MAX_CURSORS: usize = 1_000;
 const MAX_TEXT: usize = 1_024;
 
 /// Things that may stand in a list.
-pub(crate) trait Sought {
+pub(crate) trait WatchedNames {
     /// Looks at a name that is there.
     fn see(&mut self, name: &str);
 
@@ -33,7 +33,7 @@ pub(crate) trait Sought {
 /// clients that list at the same time finish each other's lists. When it is over,
 /// nothing is kept, and a page costs a look at a flag.
 #[derive(Debug)]
-pub(crate) struct Lookout<S> {
+pub(crate) struct PatternWatch<S> {
     is_over: AtomicBool,
     search: Mutex<Search<S>>,
 }
@@ -65,7 +65,7 @@ struct Search<S> {
 
 // === impl Lookout ===
 
-impl<S: Sought> Lookout<S> {
+impl<S: WatchedNames> PatternWatch<S> {
     pub(crate) fn new(sought: S) -> Self {
         let is_over = AtomicBool::new(sought.is_found());
         let sought = Some(sought).filter(|sought| !sought.is_found());

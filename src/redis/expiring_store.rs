@@ -32,7 +32,7 @@ static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.
 
 /// Values that belong to somebody, under handles that nobody can guess.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct RedisExpiringStore {
     pub(super) connection: Connection,
     /// How their keys begin.
     pub(super) prefix: Arc<str>,
@@ -52,7 +52,7 @@ pub(super) enum Times {
 
 // === impl Kept ===
 
-impl Kept {
+impl RedisExpiringStore {
     /// Keeps a value for an owner, and counts it against the share of a caller if there is one.
     pub(super) async fn put(
         &self,

@@ -69,7 +69,7 @@ pub use self::{
     results::RedisResults,
     state::RedisState,
 };
-use self::{caller_share::WhenFull, connection::Connection, expiring_store::Kept};
+use self::{caller_share::WhenFull, connection::Connection, expiring_store::RedisExpiringStore};
 
 /// How keys begin, unless it is said otherwise.
 const PREFIX: &str = "mcp-composite";
@@ -149,7 +149,7 @@ impl RedisStore {
     #[must_use]
     pub fn state(&self) -> RedisState {
         let kept = self.kept("state", STATE_TTL, MAX_STATE_BYTES, WhenFull::Refuse);
-        RedisState(Kept { max_caller_bytes: Some(MAX_CALLER_BYTES), ..kept })
+        RedisState(RedisExpiringStore { max_caller_bytes: Some(MAX_CALLER_BYTES), ..kept })
     }
 
     /// Whole results that are kept there.
@@ -158,8 +158,14 @@ impl RedisStore {
         RedisResults(self.kept("result", RESULT_TTL, MAX_RESULT_BYTES, WhenFull::DropOldest))
     }
 
-    fn kept(&self, kind: &str, ttl: Duration, max_bytes: usize, when_full: WhenFull) -> Kept {
-        Kept {
+    fn kept(
+        &self,
+        kind: &str,
+        ttl: Duration,
+        max_bytes: usize,
+        when_full: WhenFull,
+    ) -> RedisExpiringStore {
+        RedisExpiringStore {
             connection: self.connection(),
             prefix: format!("{}:{kind}", self.prefix).into(),
             ttl,

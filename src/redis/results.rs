@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::expiring_store::{Kept, Times};
+use super::expiring_store::{RedisExpiringStore, Times};
 use crate::results::{PutError, ResultStore, TakeError};
 
 /// Whole results of which clients got a part, in Redis: any replica gives the rest.
@@ -14,7 +14,7 @@ use crate::results::{PutError, ResultStore, TakeError};
 /// that is full refuses further results. Each is kept under
 /// `PREFIX:result:SHA-256 OF THE HANDLE`, with the SHA-256 of its caller before it.
 #[derive(Clone, Debug)]
-pub struct RedisResults(pub(super) Kept);
+pub struct RedisResults(pub(super) RedisExpiringStore);
 
 // === impl RedisResults ===
 

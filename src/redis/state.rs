@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::expiring_store::{Kept, Times};
+use super::expiring_store::{RedisExpiringStore, Times};
 use crate::state::{PutError, StateStore, TakeError};
 
 /// Runs that wait for a person, in Redis: any replica takes them, and one of them.
@@ -18,7 +18,7 @@ use crate::state::{PutError, StateStore, TakeError};
 /// `PREFIX:state:SHA-256 OF THE HANDLE`, with the SHA-256 of its binding before it, or by
 /// whom it was taken.
 #[derive(Clone, Debug)]
-pub struct RedisState(pub(super) Kept);
+pub struct RedisState(pub(super) RedisExpiringStore);
 
 // === impl RedisState ===
 

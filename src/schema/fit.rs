@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{MAX_VIOLATIONS, coerce::coerce, compile, member, refs, violations_of};
 use crate::{
-    expr::{PathSegment, Sketch},
+    expr::{PartialValue, PathSegment},
     message::{MAX_LEVELS, Violation, is_deeper},
     suggest,
 };
@@ -60,7 +60,7 @@ pub(crate) struct Misfit {
 ///
 /// A member that the schema does not name is told even where the tool allows any: it
 /// would be ignored, and is most likely a slip.
-pub(crate) fn misfits(schema: &JsonObject, arguments: &Sketch) -> Vec<Misfit> {
+pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misfit> {
     let mut survey = Survey {
         root: schema,
         path: Vec::new(),
@@ -90,7 +90,7 @@ struct Survey<'s> {
 // === impl Survey ===
 
 impl<'s> Survey<'s> {
-    fn look(&mut self, schema: &'s JsonObject, arguments: &Sketch) {
+    fn look(&mut self, schema: &'s JsonObject, arguments: &PartialValue) {
         if self.left == 0 || self.path.len() > MAX_LEVELS {
             return;
         }
@@ -100,16 +100,16 @@ impl<'s> Survey<'s> {
         }
         let schema = self.without_references(schema);
         match arguments {
-            Sketch::Known(value) => self.look_at_known(schema, value),
-            Sketch::Unknown { .. } => (),
-            Sketch::Array(elements) => {
+            PartialValue::Known(value) => self.look_at_known(schema, value),
+            PartialValue::Unknown { .. } => (),
+            PartialValue::Array(elements) => {
                 if self.expects(schema, "array", "is an array")
                     && let Some(items) = self.items(schema)
                 {
                     self.each_element(elements, |survey, element| survey.look(items, element));
                 }
             }
-            Sketch::Object(members) => {
+            PartialValue::Object(members) => {
                 if self.expects(schema, "object", "is an object") {
                     let names: Vec<_> = members.iter().map(|(name, _)| name.as_str()).collect();
                     self.compare_names(schema, &names);
@@ -241,7 +241,7 @@ impl<'s> Survey<'s> {
     }
 
     /// Tells what a validator finds in the parts that are known.
-    fn validate(&mut self, arguments: &Sketch) {
+    fn validate(&mut self, arguments: &PartialValue) {
         let Some(mut value) = outline(arguments, MAX_LEVELS) else { return };
         if self.known.is_empty() || is_deeper(&value, MAX_LEVELS) {
             return;
@@ -341,15 +341,15 @@ fn in_words(kinds: &[&str]) -> String {
 }
 
 /// What is known of arguments, with nothing where elements of arrays are unknown.
-fn outline(arguments: &Sketch, levels: usize) -> Option<Value> {
+fn outline(arguments: &PartialValue, levels: usize) -> Option<Value> {
     let levels = levels.checked_sub(1)?;
     match arguments {
-        Sketch::Known(value) => Some(value.clone()),
-        Sketch::Unknown { .. } => None,
-        Sketch::Array(elements) => Some(
+        PartialValue::Known(value) => Some(value.clone()),
+        PartialValue::Unknown { .. } => None,
+        PartialValue::Array(elements) => Some(
             elements.iter().map(|element| outline(element, levels).unwrap_or_default()).collect(),
         ),
-        Sketch::Object(members) => {
+        PartialValue::Object(members) => {
             let members = members
                 .iter()
                 .filter_map(|(name, member)| Some((name.clone(), outline(member, levels)?)));

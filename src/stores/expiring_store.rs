@@ -22,7 +22,7 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Items of somebody, each until it expires.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct ExpiringStore {
     /// How long an item is kept.
     pub(crate) ttl: Duration,
     /// How large an item may be.
@@ -32,7 +32,7 @@ pub(crate) struct Shelf {
     /// The maximum size of the items of one caller, counted like all items.
     pub(crate) max_caller_bytes: Share,
     when_full: WhenFull,
-    kept: Mutex<Kept>,
+    kept: Mutex<Entries>,
 }
 
 /// What becomes of an item that there is no room for.
@@ -79,7 +79,7 @@ pub(crate) enum Missing {
 }
 
 #[derive(Default)]
-struct Kept {
+struct Entries {
     items: HashMap<Handle, Item>,
     /// When each expires, the first one first.
     expiries: BTreeSet<(Instant, Handle)>,
@@ -123,7 +123,7 @@ pub(crate) fn caller_key(caller: Option<&str>) -> Vec<u8> {
 
 // === impl Shelf ===
 
-impl Shelf {
+impl ExpiringStore {
     pub(crate) fn new(
         ttl: Duration,
         max_item_bytes: usize,
@@ -203,7 +203,7 @@ impl Shelf {
         Ok(bytes.to_vec())
     }
 
-    fn kept_for(&self, handle: &str) -> Result<MutexGuard<'_, Kept>, Missing> {
+    fn kept_for(&self, handle: &str) -> Result<MutexGuard<'_, Entries>, Missing> {
         // Not even looked for, however long it is.
         if handle.len() != 2 * HANDLE {
             return Err(Missing::NoHandle);
@@ -213,7 +213,7 @@ impl Shelf {
         Ok(kept)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Entries> {
         // Nothing panics while it is held.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -234,7 +234,7 @@ impl Missing {
 
 // === impl Kept ===
 
-impl Kept {
+impl Entries {
     /// It stays if it belongs to somebody else.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, Missing> {
         match self.items.get(handle) {
@@ -320,10 +320,10 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Whoever knows a handle can get its item.
-        f.debug_struct("Kept")
+        f.debug_struct("Entries")
             .field("items", &self.items.len())
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     /// Checks that the accounts of callers match the items.
-    fn assert_accounts_match(shelf: &Shelf) {
+    fn assert_accounts_match(shelf: &ExpiringStore) {
         let kept = shelf.kept();
         let mut bytes: HashMap<Caller, usize> = HashMap::new();
         for item in kept.items.values() {
@@ -400,7 +400,7 @@ mod tests {
                 .unwrap();
             let when_full = if drops_oldest { WhenFull::DropOldest } else { WhenFull::Refuse };
             let ttl = Duration::from_secs(10);
-            let shelf = Shelf::new(ttl, 1_500, 10_000, Share::Bytes(4_000), when_full);
+            let shelf = ExpiringStore::new(ttl, 1_500, 10_000, Share::Bytes(4_000), when_full);
             runtime.block_on(async {
                 let mut handles = Vec::new();
                 for (action, caller, number) in actions {

@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Counts what is written to it, and fails when there is no room for more.
 #[derive(Debug)]
-pub(crate) struct Room(usize);
+pub(crate) struct BoundedCounter(usize);
 
 /// A limit of the bytes that several waiting messages have together.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct ByteBudget(Semaphore);
 
 /// How many bytes something has as JSON.
 pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
-    let mut room = Room::new(usize::MAX);
+    let mut room = BoundedCounter::new(usize::MAX);
     // What cannot be written has no bytes; nothing of MCP is like that.
     let _ = serde_json::to_writer(&mut room, value);
     usize::MAX - room.0
@@ -33,7 +33,7 @@ pub(crate) use looks::look_at;
 
 // === impl Room ===
 
-impl Room {
+impl BoundedCounter {
     pub(crate) const fn new(bytes: usize) -> Self {
         Self(bytes)
     }
@@ -55,7 +55,7 @@ impl Room {
     }
 }
 
-impl io::Write for Room {
+impl io::Write for BoundedCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         look_at(bytes.len());
         self.take(bytes.len()).ok_or(io::ErrorKind::WriteZero)?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::json_size::Room;
+use crate::json_size::BoundedCounter;
 
 /// How many pages a list may have.
 pub(crate) const MAX_PAGES: usize = 1_000;
@@ -19,7 +19,7 @@ pub(crate) struct Pages {
     pages: usize,
     items: usize,
     cursors: HashSet<String>,
-    room: Room,
+    room: BoundedCounter,
 }
 
 /// Why a list is not read to its end.
@@ -37,7 +37,7 @@ pub(crate) enum NoEnd {
 
 impl Pages {
     pub(crate) fn new() -> Self {
-        Self { pages: 0, items: 0, cursors: HashSet::new(), room: Room::new(MAX_BYTES) }
+        Self { pages: 0, items: 0, cursors: HashSet::new(), room: BoundedCounter::new(MAX_BYTES) }
     }
 
     /// Returns the size of all pages so far, as JSON.

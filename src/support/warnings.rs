@@ -7,27 +7,27 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use self::sanitize::Complaint;
+use self::sanitize::Sentence;
 
-/// How many complaints are remembered; what comes after is not logged.
+/// How many warnings are remembered; what comes after is not logged.
 const MAX_COMPLAINTS: usize = 1_000;
 
 /// What was said about a layer's settings, so that it is said once; clones share
 /// it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Complaints(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 // === impl Complaints ===
 
-impl Complaints {
-    /// Logs a complaint, unless it was; without what a terminal would obey in it, since
+impl Warnings {
+    /// Logs a warning, unless it was; without what a terminal would obey in it, since
     /// there may be names in it that clients and servers chose.
-    pub(crate) fn tell(&self, complaint: fmt::Arguments<'_>) {
-        let complaint = Complaint(complaint).to_string();
+    pub(crate) fn tell(&self, warning: fmt::Arguments<'_>) {
+        let warning = Sentence(warning).to_string();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < MAX_COMPLAINTS && !told.contains(&complaint) {
-            tracing::warn!("{complaint}");
-            told.push(complaint);
+        if told.len() < MAX_COMPLAINTS && !told.contains(&warning) {
+            tracing::warn!("{warning}");
+            told.push(warning);
         }
     }
 
@@ -42,10 +42,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_complaint_makes_a_terminal_do_nothing() {
-        let complaints = Complaints::default();
-        complaints.tell(format_args!("tool `{}`: \"it's\" größe \\", "a\u{1b}[2J\r\n\u{202e}b"));
+    fn warning_does_not_control_a_terminal() {
+        let warnings = Warnings::default();
+        warnings.tell(format_args!("tool `{}`: \"it's\" größe \\", "a\u{1b}[2J\r\n\u{202e}b"));
         let told = "tool `a\\u{1b}[2J\\r\\n\\u{202e}b`: \"it's\" größe \\";
-        assert_eq!(complaints.told(), [told]);
+        assert_eq!(warnings.told(), [told]);
     }
 }

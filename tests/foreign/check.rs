@@ -20,7 +20,7 @@ use crate::{
 struct Checked {
     is_good: bool,
     printed: String,
-    complaints: String,
+    warnings: String,
 }
 
 fn check(command: &mut Command) -> Checked {
@@ -28,7 +28,7 @@ fn check(command: &mut Command) -> Checked {
     let mut printed = String::new();
     process.child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
     let is_good = process.wait().success();
-    Checked { is_good, printed, complaints: process.last_words() }
+    Checked { is_good, printed, warnings: process.last_words() }
 }
 
 #[test]
@@ -45,8 +45,8 @@ targets = [
 ]
 "#;
     let file = folder.config(&[everything(), time(), look.to_owned()]);
-    let Checked { is_good, printed, complaints } = check(&mut gateway(&file));
-    assert!(is_good, "{complaints}");
+    let Checked { is_good, printed, warnings } = check(&mut gateway(&file));
+    assert!(is_good, "{warnings}");
     let (backends, rest) = printed.split_once("\n\ntools\n").unwrap();
     let (tools, composites) = rest.split_once("\n\ncomposites\n").unwrap();
     assert!(backends.contains("  everything: mcp-servers/everything 2.0.0, MCP 2025-11-25"));
@@ -71,7 +71,7 @@ fn all_that_is_wrong_with_a_file_is_told_at_once() {
         fan_out("unknown", &["good/echo", "good/ehco"]),
         fan_out("known", &["good/echo", "twins/good"]),
     ]);
-    let Checked { is_good, printed, complaints } = check(&mut gateway(&file));
+    let Checked { is_good, printed, warnings } = check(&mut gateway(&file));
     assert!(!is_good);
     assert!(printed.contains("  missing: not connected\n") && printed.contains("\n  known\n"));
     for mistake in [
@@ -81,8 +81,8 @@ fn all_that_is_wrong_with_a_file_is_told_at_once() {
         "the tool `names_with space` of backend `names` is left out: clients take names of",
         "composite `unknown` is not listed: no `good_ehco`",
     ] {
-        let told = complaints.lines().filter(|line| line.starts_with(mistake)).count();
-        assert_eq!(told, 1, "{mistake}\n\n{complaints}");
+        let told = warnings.lines().filter(|line| line.starts_with(mistake)).count();
+        assert_eq!(told, 1, "{mistake}\n\n{warnings}");
     }
 }
 
@@ -124,11 +124,11 @@ fn secrets_are_shown_nowhere() {
         command
     };
 
-    let Checked { is_good, printed, complaints } = check(&mut with_secrets());
+    let Checked { is_good, printed, warnings } = check(&mut with_secrets());
     assert!(!is_good);
-    assert!(printed.contains("  far: mcp-servers/everything"), "{complaints}");
+    assert!(printed.contains("  far: mcp-servers/everything"), "{warnings}");
     assert_eq!(hunters(&printed), Vec::<&str>::new());
-    assert_eq!(hunters(&complaints), Vec::<&str>::new());
+    assert_eq!(hunters(&warnings), Vec::<&str>::new());
 
     let mut gateway = Gateway::run(&mut with_secrets());
     let arguments = json!({ "text": "hello", "message": "hello" });

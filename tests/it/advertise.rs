@@ -253,14 +253,14 @@ async fn other_requests_and_failed_lists_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patterns_that_match_nothing_in_a_whole_list_are_complained_about_once() {
+async fn pattern_without_match_in_a_whole_list_is_warned_about_once() {
     let inner = Server::new().page_size(1);
     let selection = allow(&["get_*", "get_stok", "wip*"]).deny(["rest", "re:x.*"]).unwrap();
     let layer = composites().tools(selection);
     let service = layer.layer(inner.clone());
     // An empty list says nothing.
     assert_eq!(pages(&service).await.len(), 1);
-    assert_eq!(layer.complaints(), [""; 0]);
+    assert_eq!(layer.warnings(), [""; 0]);
 
     for name in ["get_price", "get_stock", "wipe", "reset"] {
         inner.add(crate::scripted::search_tool(name), Answer::text("x"));
@@ -269,13 +269,13 @@ async fn patterns_that_match_nothing_in_a_whole_list_are_complained_about_once()
     answer(&service, Request::list_tools_from(Some("3".into()))).await;
     answer(&service, Request::list_tools()).await;
     answer(&service, Request::list_tools_from(Some("3".into()))).await;
-    assert_eq!(layer.complaints(), [""; 0]);
+    assert_eq!(layer.warnings(), [""; 0]);
 
     for _ in 0..3 {
         pages(&service).await;
     }
     assert_eq!(
-        layer.complaints(),
+        layer.warnings(),
         [
             "`rest` in `deny` matches no tool: did you mean `reset`?",
             "`re:x.*` in `deny` matches no tool",
@@ -289,18 +289,18 @@ async fn patterns_that_match_nothing_in_a_whole_list_are_complained_about_once()
         pages(&service).await;
         names(&service, "x").await;
     }
-    assert_eq!(layer.complaints(), ["`rest` in `deny` matches no tool: did you mean `reset`?"]);
+    assert_eq!(layer.warnings(), ["`rest` in `deny` matches no tool: did you mean `reset`?"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn patterns_that_all_match_are_not_complained_about() {
+async fn pattern_with_a_match_is_not_warned_about() {
     for mode in [Mode::List, Mode::Search] {
         let layer = composites().tools(allow(&["get_*"]).deny(["reset", "of*"]).unwrap());
         let layer = layer.mode(mode);
         let service = layer.layer(below(&server()));
         pages(&service).await;
         answer(&service, call("search_tools", json!({ "query": "" }))).await;
-        assert_eq!(layer.complaints(), [""; 0]);
+        assert_eq!(layer.warnings(), [""; 0]);
     }
 }
 
@@ -440,7 +440,7 @@ async fn tools_named_like_the_two_disappear_and_are_complained_about_once() {
         answer(&service, call("call_tool", json!({ "name": "call_tool" }))).await;
         assert_eq!(inner.called(), [""; 0]);
         assert_eq!(
-            layer.complaints(),
+            layer.warnings(),
             [
                 "tool `search_tools` is hidden: in search mode it is a tool of the layer that has this name",
                 "tool `call_tool` is hidden: in search mode it is a tool of the layer that has this name",

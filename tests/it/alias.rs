@@ -130,9 +130,9 @@ async fn of_two_tools_under_one_name_the_alias_is_listed_and_called() {
         assert_eq!(names(&stack).await, ["real"]);
         assert_eq!(names(&stack).await, ["real"]);
         assert_eq!(called(&stack, &server, call("real", json!({}))).await, Ok("b {}".to_owned()));
-        let complaint =
+        let warning =
             "alias `real` of tool `b` of backend `github`: another tool of this name is left out";
-        assert_eq!(layer.complaints(), [complaint]);
+        assert_eq!(layer.warnings(), [warning]);
     }
     assert_eq!(logged.text().matches("is left out").count(), 2, "once for each layer");
 }
@@ -147,7 +147,7 @@ async fn a_list_that_breaks_off_says_nothing_of_an_alias() {
     };
     let broken = layer.layer(service_fn(fails));
     broken.oneshot(Request::list_tools_from(Some("1".to_owned()))).await.unwrap();
-    assert_eq!(layer.complaints(), [""; 0]);
+    assert_eq!(layer.warnings(), [""; 0]);
 }
 
 #[tokio::test]
@@ -157,11 +157,11 @@ async fn an_alias_of_nothing_is_complained_about_once_when_a_whole_list_was_seen
     let stack = layer.layer(server);
     let last = Request::list_tools_from(Some("2".to_owned()));
     stack.clone().oneshot(last).await.unwrap();
-    assert_eq!(layer.complaints(), [""; 0], "the first page was not seen");
+    assert_eq!(layer.warnings(), [""; 0], "the first page was not seen");
     for _ in 0..2 {
         listed(&stack).await;
-        let complaint = "alias `search` of tool `search_code`: there is no such tool: did you mean `search_codes`?";
-        assert_eq!(layer.complaints(), [complaint]);
+        let warning = "alias `search` of tool `search_code`: there is no such tool: did you mean `search_codes`?";
+        assert_eq!(layer.warnings(), [warning]);
     }
 }
 
@@ -330,7 +330,7 @@ async fn clients_see_the_schema_of_what_they_can_set() {
             })
         );
     }
-    assert_eq!(layer.complaints(), [""; 0]);
+    assert_eq!(layer.warnings(), [""; 0]);
 }
 
 #[tokio::test]
@@ -374,7 +374,7 @@ async fn arguments_that_do_not_go_with_the_tool_are_complained_about() {
     let tool = Tool::new("t", "", object(schema));
     listed(&layer.layer(Server::new().tool_as(tool, Answer::echo()))).await;
     assert_eq!(
-        layer.complaints(),
+        layer.warnings(),
         [
             "alias of tool `t`: argument `q` has the name of another, `query`, which is left out",
             "alias of tool `t`: the tool has no argument `tokens`: did you mean `token`?",
@@ -644,9 +644,9 @@ async fn resources_of_a_template_are_listed_under_its_alias() {
     let list = json!(reply.result().unwrap());
     let uris: Vec<_> = list["resources"].as_array().unwrap().iter().map(|r| &r["uri"]).collect();
     assert_eq!(uris, ["pub://users", "my://own", "db://users/1"]);
-    let complaint =
+    let warning =
         "alias `pub://{t}` of resource `db://{t}`: another resource of this name is left out";
-    assert!(layer.complaints().iter().any(|told| told == complaint), "{:?}", layer.complaints());
+    assert!(layer.warnings().iter().any(|told| told == warning), "{:?}", layer.warnings());
 }
 
 #[tokio::test]

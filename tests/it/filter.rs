@@ -818,7 +818,7 @@ async fn a_pattern_that_matches_nothing_is_complained_about_once() {
     let service = layer.layer(server.page_size(2));
     for (cursor, told) in [(None, 0), (Some("2"), 4), (None, 4), (Some("2"), 4)] {
         ask(&service, Request::list_tools_from(cursor.map(str::to_owned))).await;
-        assert_eq!(layer.complaints().len(), told, "{:?}", layer.complaints());
+        assert_eq!(layer.warnings().len(), told, "{:?}", layer.warnings());
     }
     let expected = [
         "`get_isue` in `expose_tools` of backend `github` matches no tool: did you mean `get_issue`?",
@@ -826,9 +826,9 @@ async fn a_pattern_that_matches_nothing_is_complained_about_once() {
         "`re:serch_.*` in `hide_tools` of backend `github` matches no tool",
         "`zzz` in `hide_tools` of backend `github` matches no tool",
     ];
-    assert_eq!(layer.complaints(), expected);
-    for complaint in expected {
-        assert_eq!(log.text().matches(complaint).count(), 1, "{complaint}");
+    assert_eq!(layer.warnings(), expected);
+    for warning in expected {
+        assert_eq!(log.text().matches(warning).count(), 1, "{warning}");
     }
 }
 
@@ -845,7 +845,7 @@ async fn every_kind_has_its_settings() {
         ask(&service, request(method, json!({}))).await;
     }
     assert_eq!(
-        layer.complaints(),
+        layer.warnings(),
         [
             "`x2` in `expose_prompts` matches no prompt",
             "`x3` in `hide_resources` matches no resource",
@@ -864,10 +864,10 @@ async fn only_a_whole_list_with_something_in_it_says_that_a_pattern_matches_noth
     for cursor in [Some("2"), Some("1"), Some("2"), None, Some("2")] {
         ask(&service, Request::list_tools_from(cursor.map(str::to_owned))).await;
     }
-    assert!(layer.complaints().is_empty(), "{:?}", layer.complaints());
+    assert!(layer.warnings().is_empty(), "{:?}", layer.warnings());
     ask(&service, Request::list_tools_from(Some("1".to_owned()))).await;
     ask(&service, Request::list_tools_from(Some("2".to_owned()))).await;
-    assert_eq!(layer.complaints(), ["`x` in `hide_tools` matches no tool"]);
+    assert_eq!(layer.warnings(), ["`x` in `hide_tools` matches no tool"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -881,7 +881,7 @@ async fn a_pattern_that_ever_matched_is_not_complained_about() {
     for cursor in [None, Some("1".to_owned())] {
         ask(&service, Request::list_tools_from(cursor)).await;
     }
-    assert!(layer.complaints().is_empty(), "{:?}", layer.complaints());
+    assert!(layer.warnings().is_empty(), "{:?}", layer.warnings());
 }
 
 #[tokio::test(start_paused = true)]
@@ -889,7 +889,7 @@ async fn the_list_that_a_call_needs_is_looked_at_too() {
     let layer = FilterLayer::new().tools(deny(["lok"])).read_only_only(true);
     let service = layer.layer(look_and_wipe());
     assert!(!is_refused(&service, "look").await);
-    assert_eq!(layer.complaints(), ["`lok` in `hide_tools` matches no tool: did you mean `look`?"]);
+    assert_eq!(layer.warnings(), ["`lok` in `hide_tools` matches no tool: did you mean `look`?"]);
 }
 
 #[tokio::test(start_paused = true)]

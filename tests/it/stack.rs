@@ -453,10 +453,10 @@ async fn patterns_below_the_filter_that_match_nothing_are_told() {
         .redact(RedactLayer::new().redaction(redaction))
         .budget(BudgetLayer::new().budget(budget).cost(Cost::new(tools("drop_*"), 2)));
     let stack = layer.layer(server());
-    assert_eq!(layer.complaints(), [""; 0]);
+    assert_eq!(layer.warnings(), [""; 0]);
     stack.oneshot(Request::list_tools()).await.unwrap();
     assert_eq!(
-        layer.complaints(),
+        layer.warnings(),
         [
             "`users_*` in `redactions.tools` matches no tool",
             "`serch_code` in `budget.limits.tools` matches no tool: did you mean `search_code`?",

@@ -107,7 +107,7 @@ async fn a_tool_that_is_not_listed_is_called_unchecked_with_one_complaint() {
         assert_eq!(refused(&stack, call("hidden", json!({ "n": "x" }))).await, None);
     }
 
-    assert_eq!(layer.complaints(), ["calls of `hidden` are not checked: it is not listed"]);
+    assert_eq!(layer.warnings(), ["calls of `hidden` are not checked: it is not listed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +122,7 @@ async fn names_that_no_tool_answers_to_are_no_complaint() {
         reply(&stack, Request::call_tool(name)).await;
     }
 
-    assert_eq!(layer.complaints(), [""; 0]);
+    assert_eq!(layer.warnings(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +136,7 @@ async fn without_a_list_calls_pass_unchecked_with_one_complaint_for_each_tool() 
         assert_eq!(refused(&stack, call("count", json!({ "n": "x" }))).await, None);
     }
 
-    assert_eq!(layer.complaints(), ["calls of `count` are not checked: tools cannot be listed"]);
+    assert_eq!(layer.warnings(), ["calls of `count` are not checked: tools cannot be listed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,10 +151,10 @@ async fn a_schema_that_cannot_be_used_is_one_complaint() {
         for _ in 0..3 {
             assert_eq!(refused(&stack, call("odd", json!({ "n": "x" }))).await, None, "{schema}");
         }
-        let complaints = layer.complaints();
-        assert_eq!(complaints.len(), 1, "{complaints:?}");
+        let warnings = layer.warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
         let beginning = "calls of `odd` are not checked: its input schema cannot be used: ";
-        assert!(complaints[0].starts_with(beginning), "{complaints:?}");
+        assert!(warnings[0].starts_with(beginning), "{warnings:?}");
     }
 }
 

@@ -117,8 +117,8 @@ struct RpcError {
 struct Expected {
     /// All mistakes of the file, as `path: message`; nothing is called then.
     mistakes: Option<Vec<String>>,
-    /// What the layer complains of once it knows the tools, each in part.
-    complaints: Option<Vec<String>>,
+    /// What the layer warns of once it knows the tools, each in part.
+    warnings: Option<Vec<String>>,
     /// The names that clients see.
     listed: Option<Vec<String>>,
     /// The composite as clients see it, as far as it is told here.
@@ -273,7 +273,7 @@ impl Exchange {
         let lists = expect.listed.is_some()
             || expect.tool.is_some()
             || expect.output_schema.is_some()
-            || expect.complaints.is_some();
+            || expect.warnings.is_some();
         if expect.calls.is_none() && !lists {
             differences.push("expects no `calls`: nothing is shown".to_owned());
         }
@@ -295,13 +295,13 @@ impl Exchange {
                 }
             }
         }
-        if let Some(expected) = &expect.complaints {
-            let told = layer.complaints();
+        if let Some(expected) = &expect.warnings {
+            let told = layer.warnings();
             let all = expected.len() == told.len()
                 && expected.iter().zip(&told).all(|(part, told)| told.contains(part));
             if !all {
                 differences.push(format!(
-                    "complaints:\n      expected {expected:?}\n      found    {told:?}"
+                    "warnings:\n      expected {expected:?}\n      found    {told:?}"
                 ));
             }
         }

@@ -3,11 +3,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What is known of why a connection ended, from whoever knows more than that it
 /// did.
 #[derive(Clone, Default)]
-pub(super) struct LastWords(Arc<Mutex<Option<String>>>);
+pub(super) struct ExitReason(Arc<Mutex<Option<String>>>);
 
 // === impl LastWords ===
 
-impl LastWords {
+impl ExitReason {
     /// Says something better than what was said.
     #[cfg(feature = "stdio")]
     pub(super) fn set(&self, words: String) {

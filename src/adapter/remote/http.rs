@@ -24,7 +24,7 @@ use rmcp::transport::{
     streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError},
 };
 
-use self::{reconnect_pause::Unhurried, send_timeout::Impatient};
+use self::{reconnect_pause::ReconnectPause, send_timeout::SendTimeout};
 use super::{RemoteBuilder, RemoteService};
 use crate::{
     adapter::{Secrets, secrets::credentials},
@@ -91,9 +91,9 @@ impl RemoteBuilder {
             .reinit_on_expired_session(false);
         self.transport(move || {
             // The client of each connection starts with its transport.
-            let transport = Unhurried::new()
+            let transport = ReconnectPause::new()
                 .map(|client| StreamableHttpClientTransport::with_client(client, config.clone()));
-            async move { transport.map(Impatient::new) }
+            async move { transport.map(SendTimeout::new) }
         })
     }
 }

@@ -126,7 +126,7 @@ use tower_service::Service;
 
 use self::{
     call::{Connection, Tokens},
-    ordered_transport::Watched,
+    ordered_transport::OrderedTransport,
     redaction::About,
     state::{Remote, State},
     supervise::{Attempt, Closes, Open, Session, supervise},
@@ -449,7 +449,8 @@ impl Attempt {
     {
         let Self { client, lifecycle, last_words, gone, doubt } = self;
         let tokens = client.tokens().clone();
-        let transport = Watched::new(transport.into_transport(), gone, doubt, last_words, tokens);
+        let transport =
+            OrderedTransport::new(transport.into_transport(), gone, doubt, last_words, tokens);
         Ok(client.serve_with_lifecycle(transport, lifecycle).await?)
     }
 }

@@ -10,7 +10,7 @@ use rmcp::{
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{call::Tokens, exit_reason::LastWords};
+use super::{call::Tokens, exit_reason::ExitReason};
 
 /// The longest URI of an updated resource, in bytes. rmcp looks for each in its cache.
 const MAX_UPDATED_URI: usize = 8 << 10;
@@ -23,7 +23,7 @@ const MAX_UPDATED_URI: usize = 8 << 10;
 /// of its own, so that a cancellation could overtake the request it cancels, and it
 /// handles each notification in a task of its own, so that an answer could overtake
 /// the last report of progress.
-pub(super) struct Watched<T> {
+pub(super) struct OrderedTransport<T> {
     transport: T,
     /// Ends when the message before is on its way.
     before: Option<oneshot::Receiver<()>>,
@@ -31,7 +31,7 @@ pub(super) struct Watched<T> {
     /// Told when the server refuses something without saying what, which rmcp
     /// cannot tell whoever waits for it.
     doubt: Arc<Notify>,
-    last_words: LastWords,
+    last_words: ExitReason,
     tokens: Arc<Tokens>,
     /// A report that waits until the token of its request is known.
     progress: Option<ProgressNotificationParam>,
@@ -39,19 +39,19 @@ pub(super) struct Watched<T> {
 
 // === impl Watched ===
 
-impl<T> Watched<T> {
+impl<T> OrderedTransport<T> {
     pub(super) const fn new(
         transport: T,
         gone: CancellationToken,
         doubt: Arc<Notify>,
-        last_words: LastWords,
+        last_words: ExitReason,
         tokens: Arc<Tokens>,
     ) -> Self {
         Self { transport, before: None, gone, doubt, last_words, tokens, progress: None }
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -159,9 +159,9 @@ mod tests {
     async fn messages_are_sent_in_order_whichever_task_runs_first() {
         let noted = Noted::default();
         let gone = CancellationToken::new();
-        let last_words = LastWords::default();
+        let last_words = ExitReason::default();
         let mut watched =
-            Watched::new(noted.clone(), gone, Arc::default(), last_words, Arc::default());
+            OrderedTransport::new(noted.clone(), gone, Arc::default(), last_words, Arc::default());
         let mut pings = (1..=4).map(|id| {
             let id = RequestId::Number(id);
             let ping = ClientJsonRpcMessage::request(PingRequest::default().into(), id);
@@ -181,10 +181,15 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_is_told_at_once() {
-        let (gone, last_words) = (CancellationToken::new(), LastWords::default());
+        let (gone, last_words) = (CancellationToken::new(), ExitReason::default());
         let noted = Noted::default();
-        let mut watched =
-            Watched::new(noted, gone.clone(), Arc::default(), last_words.clone(), Arc::default());
+        let mut watched = OrderedTransport::new(
+            noted,
+            gone.clone(),
+            Arc::default(),
+            last_words.clone(),
+            Arc::default(),
+        );
         assert!(watched.receive().await.is_none());
         assert!(gone.is_cancelled());
         assert_eq!(last_words.take().unwrap(), "the server closed it");

@@ -25,7 +25,7 @@ use tower::{BoxError, service_fn};
 use super::{
     call::{self, Connection, set_level, subscribe},
     client::Client,
-    exit_reason::LastWords,
+    exit_reason::ExitReason,
     state::{Remote, State},
 };
 use crate::{
@@ -59,7 +59,7 @@ pub(super) type Open =
 pub(super) struct Attempt {
     pub(super) client: Client,
     pub(super) lifecycle: ClientLifecycleMode,
-    pub(super) last_words: LastWords,
+    pub(super) last_words: ExitReason,
     pub(super) gone: CancellationToken,
     pub(super) doubt: Arc<Notify>,
 }
@@ -87,11 +87,11 @@ struct Trouble {
 pub(super) struct Closes(pub(super) Arc<Remote>);
 
 /// A connection that was just made.
-struct Made {
+struct NewConnection {
     session: Session,
     gone: CancellationToken,
     doubt: Arc<Notify>,
-    last_words: LastWords,
+    last_words: ExitReason,
 }
 
 /// Keeps a server connected until it is told to stop.
@@ -148,7 +148,7 @@ async fn connect(
     remote: &Arc<Remote>,
     open: &Open,
     opening: &mut Opening,
-) -> Result<Made, Trouble> {
+) -> Result<NewConnection, Trouble> {
     match begin(remote, open, *opening).await {
         Err(trouble) if trouble.misunderstood => {
             let other = opening.other();
@@ -161,8 +161,12 @@ async fn connect(
     }
 }
 
-async fn begin(remote: &Arc<Remote>, open: &Open, opening: Opening) -> Result<Made, Trouble> {
-    let (gone, last_words) = (CancellationToken::new(), LastWords::default());
+async fn begin(
+    remote: &Arc<Remote>,
+    open: &Open,
+    opening: Opening,
+) -> Result<NewConnection, Trouble> {
+    let (gone, last_words) = (CancellationToken::new(), ExitReason::default());
     let doubt = Arc::<Notify>::default();
     let opened = open(Attempt {
         client: Client::new(remote.clone()),
@@ -173,7 +177,7 @@ async fn begin(remote: &Arc<Remote>, open: &Open, opening: Opening) -> Result<Ma
     });
     let patience = remote.connect_timeout;
     let (text, misunderstood) = match timeout(patience, opened).await {
-        Ok(Ok(session)) => return Ok(Made { session, gone, doubt, last_words }),
+        Ok(Ok(session)) => return Ok(NewConnection { session, gone, doubt, last_words }),
         Ok(Err(error)) => {
             let misunderstood = error.downcast_ref().is_some_and(is_misunderstanding);
             (remote.about.tell_error(&*error), misunderstood)
@@ -197,10 +201,10 @@ fn is_misunderstanding(error: &ClientInitializeError) -> bool {
 /// when it was good, if it ever was.
 async fn stay_connected(
     remote: &Arc<Remote>,
-    made: Made,
+    made: NewConnection,
     stop: &CancellationToken,
 ) -> Option<Instant> {
-    let Made { session, gone, doubt, .. } = made;
+    let NewConnection { session, gone, doubt, .. } = made;
     let connection = Arc::new(Connection::new(remote, &session, gone.clone()));
     let end = session.cancellation_token();
     let mut ended = pin!(session.waiting());

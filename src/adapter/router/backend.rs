@@ -16,7 +16,7 @@ use crate::message::{BackendError, BackendErrorKind, Reply, Request};
 pub struct Backend {
     pub(super) name: Arc<str>,
     pub(super) prefix: Option<String>,
-    pub(super) service: Arc<dyn Answer>,
+    pub(super) service: Arc<dyn BackendService>,
     pub(super) description: Option<Description>,
 }
 
@@ -24,7 +24,7 @@ pub struct Backend {
 pub(super) type Description = Arc<dyn Fn() -> Option<ServerConfig> + Send + Sync>;
 
 /// A Tower service whose type does not matter any more.
-pub(super) trait Answer: Send + Sync {
+pub(super) trait BackendService: Send + Sync {
     /// Answers a request on a clone of the service, as soon as that is ready.
     ///
     /// A method that the backend does not know is always told in the reply.
@@ -88,7 +88,7 @@ impl fmt::Debug for Backend {
 
 // === impl Answering ===
 
-impl<S> Answer for Answering<S>
+impl<S> BackendService for Answering<S>
 where
     S: Service<Request, Response = Reply> + Clone + Send + 'static,
     S::Error: Into<BoxError>,

@@ -2,7 +2,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
     Backend, Conflicts, Router, RouterError, RouterMistake, RouterMistakeKind,
-    names::{BackendNames, Names},
+    names::{BackendNames, ExposedNames},
     shared::Shared,
 };
 use crate::{
@@ -83,7 +83,7 @@ impl RouterBuilder {
                 Conflicts::Priority | Conflicts::Manual => String::new(),
             },
         });
-        let names = Names::new(self.conflicts, self.separator.clone(), names.collect());
+        let names = ExposedNames::new(self.conflicts, self.separator.clone(), names.collect());
         let shared = Shared::new(names, self.backends, self.patience, self.changes);
         Ok(Router { shared: Arc::new(shared) })
     }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::warnings::sanitize::Shown;
+use crate::warnings::sanitize::Sanitized;
 
 /// Every mistake in the settings of a router.
 ///
@@ -25,7 +25,7 @@ pub enum RouterMistakeKind {
     /// The separator is empty, too long or has letters that no name has.
     #[error(
         "illegal separator `{}`: expected 1 to {max} visible ASCII characters",
-        Shown(separator)
+        Sanitized(separator)
     )]
     IllegalSeparator {
         /// The separator.
@@ -38,7 +38,7 @@ pub enum RouterMistakeKind {
     #[error(
         "illegal backend name `{}`: expected 1 to {max} of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and \
          the separator",
-        Shown(name)
+        Sanitized(name)
     )]
     IllegalName {
         /// The name.
@@ -47,7 +47,7 @@ pub enum RouterMistakeKind {
         max: usize,
     },
     /// Two backends have one name.
-    #[error("duplicate backend name `{}`", Shown(name))]
+    #[error("duplicate backend name `{}`", Sanitized(name))]
     DuplicateName {
         /// The name.
         name: String,
@@ -56,8 +56,8 @@ pub enum RouterMistakeKind {
     #[error(
         "illegal prefix `{}` of backend `{}`: expected at most {max} of `A-Z`, `a-z`, `0-9`, `_`, \
          `-`, `.` and the separator",
-        Shown(prefix),
-        Shown(backend)
+        Sanitized(prefix),
+        Sanitized(backend)
     )]
     IllegalPrefix {
         /// The backend.
@@ -70,9 +70,9 @@ pub enum RouterMistakeKind {
     /// Two backends have one prefix.
     #[error(
         "backends `{}` and `{}` have the same prefix `{}`",
-        Shown(&backends[0]),
-        Shown(&backends[1]),
-        Shown(prefix)
+        Sanitized(&backends[0]),
+        Sanitized(&backends[1]),
+        Sanitized(prefix)
     )]
     DuplicatePrefix {
         /// The backends.
@@ -83,7 +83,7 @@ pub enum RouterMistakeKind {
     /// A backend has a prefix where names stay as they are.
     #[error(
         "the prefix of backend `{}` has no meaning with `conflicts = \"{conflicts}\"`",
-        Shown(backend)
+        Sanitized(backend)
     )]
     MeaninglessPrefix {
         /// The backend.

@@ -4,7 +4,7 @@ use futures::future::FutureExt;
 use rmcp::model::{CacheScope, ErrorCode};
 use tower::BoxError;
 
-use super::{backend::Answer, item::Item};
+use super::{backend::BackendService, item::Item};
 use crate::{
     message::{Context, Request},
     pagination::{NoEnd, Pages},
@@ -40,7 +40,7 @@ pub(super) enum ListError {
 
 /// Lists all that a backend has of one kind.
 pub(super) async fn list_all<I: Item>(
-    service: Arc<dyn Answer>,
+    service: Arc<dyn BackendService>,
     context: Context,
 ) -> Result<Listed<I>, ListError> {
     // A panic of one backend must not take the lists of the others with it.
@@ -50,7 +50,7 @@ pub(super) async fn list_all<I: Item>(
 }
 
 async fn list_pages<I: Item>(
-    service: Arc<dyn Answer>,
+    service: Arc<dyn BackendService>,
     context: Context,
 ) -> Result<Listed<I>, ListError> {
     let mut listed =

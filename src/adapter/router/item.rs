@@ -6,7 +6,7 @@ use rmcp::model::{
 };
 use serde::Serialize;
 
-use super::{list_cache::Board, shared::Boards};
+use super::{list_cache::ListCache, shared::ListCaches};
 use crate::{
     changes::{Changes, Epoch},
     message::{ItemKind, Reply},
@@ -24,7 +24,7 @@ pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     fn reply(page: Page<Self>) -> Reply;
     fn is_offered(capabilities: &ServerCapabilities) -> bool;
     fn epoch(changes: &Changes) -> &Epoch;
-    fn board(boards: &Boards) -> &Board<Self>;
+    fn board(boards: &ListCaches) -> &ListCache<Self>;
 
     /// The beginning that all URIs of a template have in common. `None` if they have none, as
     /// of `{+uri}`, which would own every URI.
@@ -92,7 +92,7 @@ macro_rules! item {
                 changes.$epoch()
             }
 
-            fn board(boards: &Boards) -> &Board<Self> {
+            fn board(boards: &ListCaches) -> &ListCache<Self> {
                 &boards.$board
             }
 

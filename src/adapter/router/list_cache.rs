@@ -10,7 +10,7 @@ use super::{
     fetch::{ListError, Listed},
     item::Item,
     merged::{Merged, Route, are_the_same},
-    names::Names,
+    names::ExposedNames,
     warning::Problem,
 };
 use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(300);
 
 /// What is known of all backends about one kind of item.
-pub(super) struct Board<I> {
+pub(super) struct ListCache<I> {
     state: Mutex<State<I>>,
     /// When it was last looked for something unknown; held by who does it.
     pub(super) looked: tokio::sync::Mutex<Option<Instant>>,
@@ -90,7 +90,7 @@ pub(super) enum Outage {
 }
 
 /// What to do about a backend when a list is made.
-pub(super) enum Turn<I> {
+pub(super) enum CacheDecision<I> {
     /// It has nothing.
     Skip,
     Ask,
@@ -115,7 +115,7 @@ pub(super) struct Learnt<I> {
 
 // === impl Board ===
 
-impl<I: Item> Board<I> {
+impl<I: Item> ListCache<I> {
     pub(super) fn new(backends: usize) -> Self {
         let state = State {
             slots: std::iter::repeat_with(Slot::default).take(backends).collect(),
@@ -127,23 +127,23 @@ impl<I: Item> Board<I> {
 
     /// What to do about a backend that says it has such items or not, or
     /// nothing of itself.
-    pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> Turn<I> {
+    pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> CacheDecision<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
         if offered == Some(false) {
             let (asked, heard, news) =
                 (slot.asked, slot.heard, std::mem::replace(&mut slot.news, pace()));
             *slot = Slot { asked, heard, news, ..Slot::default() };
-            return Turn::Skip;
+            return CacheDecision::Skip;
         }
         if slot.lacks == Some(when) {
-            return Turn::Skip;
+            return CacheDecision::Skip;
         }
         if !slot.late {
-            return Turn::Ask;
+            return CacheDecision::Ask;
         }
         slot.used = slot.used.max(when.epoch);
-        Turn::Use { known: slot.known.clone(), asked: slot.asked }
+        CacheDecision::Use { known: slot.known.clone(), asked: slot.asked }
     }
 
     /// Gives up waiting for a backend: what is known of it, and the problem, if it
@@ -152,7 +152,7 @@ impl<I: Item> Board<I> {
     /// It is not late if it has answered somebody who asked after a change.
     pub(super) fn late(
         &self,
-        names: &Names,
+        names: &ExposedNames,
         place: usize,
         when: When,
         outage: Outage,
@@ -193,7 +193,7 @@ impl<I: Item> Board<I> {
     /// Takes note of what a backend answered.
     pub(super) fn learn(
         &self,
-        names: &Names,
+        names: &ExposedNames,
         place: usize,
         when: When,
         answer: Result<Listed<I>, ListError>,
@@ -248,7 +248,7 @@ impl<I: Item> Board<I> {
     }
 
     /// Puts together what is known; what has become a problem by it.
-    pub(super) fn update(&self, names: &Names) -> Option<Arc<Merged<I>>> {
+    pub(super) fn update(&self, names: &ExposedNames) -> Option<Arc<Merged<I>>> {
         let mut updated = None;
         loop {
             let sources = {
@@ -274,7 +274,7 @@ impl<I: Item> Board<I> {
     /// The list that is made of these, to be read page by page.
     pub(super) fn view(
         &self,
-        names: &Names,
+        names: &ExposedNames,
         sources: Vec<Option<Arc<Listed<I>>>>,
     ) -> Arc<Merged<I>> {
         let current = self.current();
@@ -311,7 +311,7 @@ impl<I: Item> Board<I> {
         slot.lacks.is_some() || slot.known.as_ref().is_some_and(|known| known.items.is_empty())
     }
 
-    pub(super) fn problems(&self, names: &Names, problems: &mut Vec<Problem>) {
+    pub(super) fn problems(&self, names: &ExposedNames, problems: &mut Vec<Problem>) {
         let state = self.state();
         for (place, slot) in state.slots.iter().enumerate() {
             problems.extend(slot.problem(names, place, I::KIND));
@@ -331,7 +331,7 @@ impl<I> Slot<I> {
     /// Takes note of an outage, and returns it as a problem if it has just begun.
     fn fail(
         &mut self,
-        names: &Names,
+        names: &ExposedNames,
         place: usize,
         kind: ItemKind,
         outage: Outage,
@@ -357,7 +357,7 @@ impl<I> Slot<I> {
         Learnt { source: self.known.clone(), fresh: self.outage.is_none(), news, problem: None }
     }
 
-    fn problem(&self, names: &Names, place: usize, kind: ItemKind) -> Option<Problem> {
+    fn problem(&self, names: &ExposedNames, place: usize, kind: ItemKind) -> Option<Problem> {
         let reason = match self.outage.as_ref()? {
             Outage::Late(waited) => format!("it did not answer within {waited:?}"),
             Outage::GivenUp => "it did not answer before the client gave up".to_owned(),

@@ -9,7 +9,7 @@ use rmcp::model::CacheScope;
 use super::{
     fetch::{Listed, least, narrowest},
     item::{Item, Page},
-    names::{Conflicts, Names},
+    names::{Conflicts, ExposedNames},
     warning::Problem,
 };
 
@@ -105,9 +105,9 @@ impl<I> Merged<I> {
 
 impl<I: Item> Merged<I> {
     /// Puts lists together; what takes part in a conflict is settled or left out.
-    pub(super) fn new(names: &Names, sources: Vec<Option<Arc<Listed<I>>>>) -> Self {
+    pub(super) fn new(names: &ExposedNames, sources: Vec<Option<Arc<Listed<I>>>>) -> Self {
         let mut merged = Self::empty(0);
-        let mut placed: Vec<Placed<I>> = Vec::new();
+        let mut placed: Vec<NamedItem<I>> = Vec::new();
         let mut owners: HashMap<Box<str>, Owner> = HashMap::new();
         for (place, listed) in sources.iter().enumerate() {
             let items = listed.iter().flat_map(|listed| &listed.items);
@@ -120,7 +120,7 @@ impl<I: Item> Merged<I> {
         merged.cache_scope = heard().map(|listed| listed.cache_scope).reduce(narrowest).flatten();
         merged.sources = sources;
         merged.items.reserve_exact(placed.len());
-        for Placed { place, item, contested } in placed {
+        for NamedItem { place, item, contested } in placed {
             if contested {
                 continue;
             }
@@ -141,17 +141,17 @@ impl<I: Item> Merged<I> {
 
     fn place(
         &mut self,
-        names: &Names,
+        names: &ExposedNames,
         place: usize,
         item: &I,
-        placed: &mut Vec<Placed<I>>,
+        placed: &mut Vec<NamedItem<I>>,
         owners: &mut HashMap<Box<str>, Owner>,
     ) {
         let (kind, named) = (I::KIND, I::KIND.is_named());
         let name = if named { names.expose(place, item.key()) } else { item.key().to_owned() };
         if named && (item.key().is_empty() || !names.is_legal(&name)) {
             let backend = names.of(place).clone();
-            self.complain(Problem::IllegalName { backend, kind, name });
+            self.warn(Problem::IllegalName { backend, kind, name });
             return;
         }
         let mut owner = match owners.entry(name.as_str().into()) {
@@ -161,7 +161,7 @@ impl<I: Item> Merged<I> {
                 if named {
                     item.set_key(name);
                 }
-                placed.push(Placed { place, item, contested: false });
+                placed.push(NamedItem { place, item, contested: false });
                 return;
             }
             Entry::Occupied(owner) => owner,
@@ -173,7 +173,7 @@ impl<I: Item> Merged<I> {
             Conflicts::Manual => false,
         };
         let (first, second) = (names.of(owner.place).clone(), names.of(place).clone());
-        self.complain(if owner.place == place {
+        self.warn(if owner.place == place {
             Problem::Twins { backend: second, kind, name }
         } else if settled {
             Problem::Shadowed { owner: first, hidden: second, kind, name }
@@ -184,7 +184,7 @@ impl<I: Item> Merged<I> {
         });
     }
 
-    fn complain(&mut self, problem: Problem) {
+    fn warn(&mut self, problem: Problem) {
         // A backend may have a hundred thousand of them.
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
@@ -218,7 +218,7 @@ impl<I: Item> Merged<I> {
 }
 
 /// An item under the name that clients see.
-struct Placed<I> {
+struct NamedItem<I> {
     place: usize,
     item: I,
     contested: bool,

@@ -22,7 +22,7 @@ pub enum Conflicts {
 
 /// Under which names clients see what backends offer.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct ExposedNames {
     pub(super) conflicts: Conflicts,
     pub(super) separator: String,
     /// In the order of the backends.
@@ -53,7 +53,7 @@ impl Conflicts {
 
 // === impl Names ===
 
-impl Names {
+impl ExposedNames {
     pub(super) fn new(
         conflicts: Conflicts,
         separator: String,

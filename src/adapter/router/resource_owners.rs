@@ -17,7 +17,7 @@ const MAX_URI: usize = 2_048;
 /// need not list the resources that it links to.
 ///
 /// Each backend has limits of its own, so that no backend evicts the resources of another.
-pub(super) struct HandedOut(Box<[Mutex<Uris>]>);
+pub(super) struct ResourceOwners(Box<[Mutex<Uris>]>);
 
 /// The latest URIs of a backend: at least half of the limits, and at most all of them.
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct Generation {
 
 // === impl HandedOut ===
 
-impl HandedOut {
+impl ResourceOwners {
     pub(super) fn new(backends: usize) -> Self {
         Self(std::iter::repeat_with(Mutex::default).take(backends).collect())
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn first_backend_that_handed_out_a_resource_owns_it() {
-        let uris = HandedOut::new(3);
+        let uris = ResourceOwners::new(3);
         uris.note(2, &numbered(0..1));
         assert_eq!(uris.owner("x:0"), Some(2));
         uris.note(1, &numbered(0..1));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn backend_evicts_only_resources_of_its_own() {
-        let uris = HandedOut::new(2);
+        let uris = ResourceOwners::new(2);
         uris.note(0, &numbered(0..1));
         uris.note(1, &numbered(0..3 * MAX_URIS));
         assert_eq!(uris.owner("x:0"), Some(0));
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn resource_that_is_handed_out_again_is_not_evicted() {
-        let uris = HandedOut::new(1);
+        let uris = ResourceOwners::new(1);
         for round in 1..10 {
             uris.note(0, &links(["x:again".into()]));
             uris.note(0, &numbered(round * MAX_URIS / 2..(round + 1) * MAX_URIS / 2 - 1));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn uris_of_a_backend_are_bounded_in_number_and_bytes() {
-        let uris = HandedOut::new(1);
+        let uris = ResourceOwners::new(1);
         let long = |n| format!("x:{n}:{}", "y".repeat(MAX_URI - 20));
         for urls in [numbered(0..3 * MAX_URIS), links((0..3 * MAX_URIS).map(long))] {
             uris.note(0, &urls);

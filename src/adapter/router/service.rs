@@ -16,8 +16,8 @@ use tower_service::Service;
 
 use super::{
     Router,
-    names::Names,
-    shared::{Shared, Way},
+    names::ExposedNames,
+    shared::{Shared, Target},
 };
 use crate::{
     message::{
@@ -81,10 +81,10 @@ impl Service<Request> for Router {
         }
         ResponseFuture(match request.subject() {
             Subject::Item(kind, name) => match shared.way(kind, name) {
-                Way::To(place) => State::Sent(Sent::new(shared, place, request)),
-                Way::Look => State::Working(look(shared, request).boxed()),
-                Way::Contested => State::Answered(Some(refuse(kind, name, true))),
-                Way::Nowhere => State::Answered(Some(refuse(kind, name, false))),
+                Target::To(place) => State::Sent(Sent::new(shared, place, request)),
+                Target::Look => State::Working(look(shared, request).boxed()),
+                Target::Contested => State::Answered(Some(refuse(kind, name, true))),
+                Target::Nowhere => State::Answered(Some(refuse(kind, name, false))),
             },
             Subject::List(kind, _) => State::Working(list(shared, kind, request).map(Ok).boxed()),
             _ if matches!(request.message(), ClientRequest::PingRequest(_)) => {
@@ -145,8 +145,8 @@ async fn look(shared: Arc<Shared>, request: Request) -> Result<Reply, BackendErr
         }
     }
     match shared.way(kind, name) {
-        Way::To(place) => Sent::new(shared, place, request).await,
-        way => Ok(refuse(kind, name, way == Way::Contested)),
+        Target::To(place) => Sent::new(shared, place, request).await,
+        way => Ok(refuse(kind, name, way == Target::Contested)),
     }
 }
 
@@ -226,7 +226,7 @@ impl Future for Sent {
 
 impl Wanted {
     /// Puts a request into the words of its backend.
-    fn translate(names: &Names, place: usize, message: &mut ClientRequest) -> Self {
+    fn translate(names: &ExposedNames, place: usize, message: &mut ClientRequest) -> Self {
         use ClientRequest as Message;
 
         let own = |name: &str| names.own(place, name).unwrap_or(name).to_owned();

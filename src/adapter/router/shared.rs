@@ -20,10 +20,10 @@ use super::{
     backend::Backend,
     fetch::{self, ListError, Listed},
     item::Item,
-    list_cache::{Board, Outage, Turn, When},
+    list_cache::{CacheDecision, ListCache, Outage, When},
     merged::{Cursor, Merged, Route},
-    names::{Conflicts, Names},
-    resource_owners::HandedOut,
+    names::{Conflicts, ExposedNames},
+    resource_owners::ResourceOwners,
     warning::Problem,
 };
 use crate::{
@@ -44,12 +44,12 @@ const MAX_TOLD: usize = 1_000;
 
 /// What all clones of a router share.
 pub(super) struct Shared {
-    pub(super) names: Names,
+    pub(super) names: ExposedNames,
     pub(super) backends: Vec<Backend>,
     pub(super) patience: Duration,
     pub(super) changes: Changes,
-    pub(super) boards: Boards,
-    pub(super) handed_out: HandedOut,
+    pub(super) boards: ListCaches,
+    pub(super) handed_out: ResourceOwners,
     /// What was logged, which is not as long as what a backend can call something.
     told: Mutex<HashSet<String>>,
     /// Those who ask slow backends and tell of them; they end with the router.
@@ -57,16 +57,16 @@ pub(super) struct Shared {
 }
 
 /// What backends list, by kind.
-pub(super) struct Boards {
-    pub(super) tools: Board<Tool>,
-    pub(super) prompts: Board<Prompt>,
-    pub(super) resources: Board<Resource>,
-    pub(super) templates: Board<ResourceTemplate>,
+pub(super) struct ListCaches {
+    pub(super) tools: ListCache<Tool>,
+    pub(super) prompts: ListCache<Prompt>,
+    pub(super) resources: ListCache<Resource>,
+    pub(super) templates: ListCache<ResourceTemplate>,
 }
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Target {
     /// To the backend at this place.
     To(usize),
     /// Nowhere, since two backends claim it.
@@ -78,7 +78,7 @@ pub(super) enum Way {
 }
 
 /// A backend that is being asked for what it has.
-struct Asking<I> {
+struct Fetch<I> {
     place: usize,
     when: When,
     context: Context,
@@ -92,12 +92,12 @@ struct Awaited<'s, I: Item> {
     shared: &'s Arc<Shared>,
     /// Without a runtime there is neither a clock nor a background.
     background: Option<(Handle, Instant)>,
-    asking: FuturesUnordered<Asking<I>>,
+    asking: FuturesUnordered<Fetch<I>>,
 }
 
 /// Notes the end of a task in the background, also of one that was aborted with
 /// the runtime it ran in.
-struct Asked<I: Item> {
+struct BackgroundRefresh<I: Item> {
     shared: Weak<Shared>,
     place: usize,
     ended: bool,
@@ -114,7 +114,7 @@ struct View<I> {
 
 impl Shared {
     pub(super) fn new(
-        names: Names,
+        names: ExposedNames,
         backends: Vec<Backend>,
         patience: Duration,
         changes: Changes,
@@ -125,13 +125,13 @@ impl Shared {
             backends,
             patience,
             changes,
-            boards: Boards {
-                tools: Board::new(count),
-                prompts: Board::new(count),
-                resources: Board::new(count),
-                templates: Board::new(count),
+            boards: ListCaches {
+                tools: ListCache::new(count),
+                prompts: ListCache::new(count),
+                resources: ListCache::new(count),
+                templates: ListCache::new(count),
             },
-            handed_out: HandedOut::new(count),
+            handed_out: ResourceOwners::new(count),
             told: Mutex::default(),
             background: Mutex::default(),
         }
@@ -194,15 +194,15 @@ impl Shared {
         for (place, source) in sources.iter_mut().enumerate() {
             let (offered, when) = self.now::<I>(place);
             match (board.turn(place, offered, when), &runtime) {
-                (Turn::Skip, _) => (),
-                (Turn::Use { known, asked }, Some(runtime)) => {
+                (CacheDecision::Skip, _) => (),
+                (CacheDecision::Use { known, asked }, Some(runtime)) => {
                     if !asked {
                         self.ask_in_background(self.ask::<I>(place, when, context), runtime);
                     }
                     *source = known;
                     complete = false;
                 }
-                (Turn::Ask | Turn::Use { .. }, _) => {
+                (CacheDecision::Ask | CacheDecision::Use { .. }, _) => {
                     awaited.asking.push(self.ask::<I>(place, when, context));
                 }
             }
@@ -236,7 +236,7 @@ impl Shared {
         (offered, When { epoch, described: offered.is_some() })
     }
 
-    fn ask<I: Item>(&self, place: usize, when: When, context: &Context) -> Asking<I> {
+    fn ask<I: Item>(&self, place: usize, when: When, context: &Context) -> Fetch<I> {
         // A list asks the client for nothing and has no progress. It may go on
         // when the request is over.
         let mut context = context.branch(self.names.of(place).clone(), None);
@@ -244,10 +244,10 @@ impl Shared {
         self.ask_as(place, when, context)
     }
 
-    fn ask_as<I: Item>(&self, place: usize, when: When, context: Context) -> Asking<I> {
+    fn ask_as<I: Item>(&self, place: usize, when: When, context: Context) -> Fetch<I> {
         let service = self.backends[place].service.clone();
         let answer = fetch::list_all(service, context.clone()).boxed();
-        Asking { place, when, context, answer }
+        Fetch { place, when, context, answer }
     }
 
     /// Takes note of an answer: what to list of the backend, and whether that is
@@ -302,7 +302,7 @@ impl Shared {
     /// Stops to wait for a backend: what is known of it.
     fn give_up<I: Item>(
         self: &Arc<Self>,
-        late: Asking<I>,
+        late: Fetch<I>,
         outage: Outage,
         runtime: &Handle,
     ) -> Option<Arc<Listed<I>>> {
@@ -314,7 +314,7 @@ impl Shared {
     }
 
     /// Waits for a backend without anybody who waits.
-    fn ask_in_background<I: Item>(self: &Arc<Self>, mut asking: Asking<I>, runtime: &Handle) {
+    fn ask_in_background<I: Item>(self: &Arc<Self>, mut asking: Fetch<I>, runtime: &Handle) {
         let place = asking.place;
         if !I::board(&self.boards).ask_in_background(place) {
             return;
@@ -322,7 +322,7 @@ impl Shared {
         // Only a weak reference, so that the router owns the task and not the
         // task the router.
         let shared = Arc::downgrade(self);
-        let asked = Asked::<I> { shared, place, ended: false, kind: PhantomData };
+        let asked = BackgroundRefresh::<I> { shared, place, ended: false, kind: PhantomData };
         let wait = async move {
             loop {
                 let answer = tokio::time::timeout(LATEST, &mut asking).await;
@@ -366,7 +366,7 @@ impl Shared {
     }
 
     /// Where a request about an item goes.
-    pub(super) fn way(&self, kind: ItemKind, name: &str) -> Way {
+    pub(super) fn way(&self, kind: ItemKind, name: &str) -> Target {
         match kind {
             ItemKind::Tool => self.way_to_name::<Tool>(name),
             ItemKind::Prompt => self.way_to_name::<Prompt>(name),
@@ -380,7 +380,7 @@ impl Shared {
     }
 
     /// Where a request about something with a name goes.
-    fn way_to_name<I: Item>(&self, name: &str) -> Way {
+    fn way_to_name<I: Item>(&self, name: &str) -> Target {
         match I::board(&self.boards).route(name) {
             Some(route) => route.into(),
             None => match (self.names.conflicts, self.backends.len()) {
@@ -389,32 +389,32 @@ impl Shared {
                     .names
                     .by_prefix(name)
                     .find(|&place| self.may_have::<I>(place))
-                    .map_or(Way::Nowhere, Way::To),
-                (_, 1) => Way::To(0),
-                _ => Way::Look,
+                    .map_or(Target::Nowhere, Target::To),
+                (_, 1) => Target::To(0),
+                _ => Target::Look,
             },
         }
     }
 
     /// Where a request about a resource goes.
-    fn way_to_resource(&self, uri: &str) -> Way {
+    fn way_to_resource(&self, uri: &str) -> Target {
         let boards = &self.boards;
         let templates = boards.templates.current();
         let listed = match boards.resources.route(uri).or_else(|| templates.route(uri)) {
             Some(Route::To(place)) => Some(place),
-            Some(Route::Contested) => return Way::Contested,
+            Some(Route::Contested) => return Target::Contested,
             None => None,
         };
         // A later backend takes no resource by listing it too, or by another template.
         let owner = listed.into_iter().chain(templates.by_template(uri)).min();
         if let Some(place) = owner.or_else(|| self.handed_out.owner(uri)) {
-            return Way::To(place);
+            return Target::To(place);
         }
         let mut owners = (0..self.backends.len()).filter(|&place| self.may_have_resources(place));
         match (owners.next(), owners.next()) {
-            (None, _) => Way::Nowhere,
-            (Some(place), None) => Way::To(place),
-            (Some(_), Some(_)) => Way::Look,
+            (None, _) => Target::Nowhere,
+            (Some(place), None) => Target::To(place),
+            (Some(_), Some(_)) => Target::Look,
         }
     }
 
@@ -446,7 +446,7 @@ impl Shared {
 
 // === impl Way ===
 
-impl From<Route> for Way {
+impl From<Route> for Target {
     fn from(route: Route) -> Self {
         match route {
             Route::To(place) => Self::To(place),
@@ -457,7 +457,7 @@ impl From<Route> for Way {
 
 // === impl Asking ===
 
-impl<I> Future for Asking<I> {
+impl<I> Future for Fetch<I> {
     type Output = (usize, When, Result<Listed<I>, ListError>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
@@ -483,14 +483,14 @@ impl<I: Item> Drop for Awaited<'_, I> {
 
 // === impl Asked ===
 
-impl<I: Item> Asked<I> {
+impl<I: Item> BackgroundRefresh<I> {
     /// The end was noted already; somebody else may be asking since.
     fn end(mut self) {
         self.ended = true;
     }
 }
 
-impl<I: Item> Drop for Asked<I> {
+impl<I: Item> Drop for BackgroundRefresh<I> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade().filter(|_| !self.ended) {
             I::board(&shared.boards).asked_in_background(self.place);

@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-use crate::{message::ItemKind, warnings::sanitize::Shown};
+use crate::{message::ItemKind, warnings::sanitize::Sanitized};
 
 /// What an operator must know about the backends of a router.
 ///
@@ -62,35 +62,35 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotListed { backend, kind, reason } => {
-                write!(f, "backend `{}` does not list its {kind}s: {reason}", Shown(backend))
+                write!(f, "backend `{}` does not list its {kind}s: {reason}", Sanitized(backend))
             }
             Self::IllegalName { backend, kind, name } => write!(
                 f,
                 "the {kind} `{}` of backend `{}` is left out: clients take names of 1 to 128 of \
                  `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and the separator",
-                Shown(name),
-                Shown(backend),
+                Sanitized(name),
+                Sanitized(backend),
             ),
             Self::Twins { backend, kind, name } => write!(
                 f,
                 "backend `{}` has two {kind}s `{}`: the first counts",
-                Shown(backend),
-                Shown(name),
+                Sanitized(backend),
+                Sanitized(name),
             ),
             Self::Shadowed { owner, hidden, kind, name } => write!(
                 f,
                 "the {kind} `{}` of backend `{}` is left out: backend `{}` comes first and has \
                  one of the same name",
-                Shown(name),
-                Shown(hidden),
-                Shown(owner),
+                Sanitized(name),
+                Sanitized(hidden),
+                Sanitized(owner),
             ),
             Self::Contested { backends: [first, second], kind, name } => write!(
                 f,
                 "the {kind} `{}` is left out: both backend `{}` and backend `{}` have it",
-                Shown(name),
-                Shown(first),
-                Shown(second),
+                Sanitized(name),
+                Sanitized(first),
+                Sanitized(second),
             ),
         }
     }

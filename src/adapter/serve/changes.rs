@@ -33,7 +33,7 @@ use super::{
 use crate::{
     changes::{Bumps, Changes, Updates, Wanted},
     message::{LogLevel, Reply, Request},
-    warnings::sanitize::{Reason, Shown},
+    warnings::sanitize::{Reason, Sanitized},
 };
 
 /// How often a connection is looked at, since nothing tells that it has ended.
@@ -63,11 +63,11 @@ pub(super) struct Connection {
     log_level: OnceLock<Arc<LogLevel>>,
     opened: Mutex<Opened>,
     /// The streams that were asked for and have not begun.
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<PendingStream>>,
 }
 
 /// A requested stream, and the changes since the request.
-pub(super) struct Asked {
+pub(super) struct PendingStream {
     watch: Watch,
     /// The resources that it is notified of.
     uris: Uris,
@@ -148,7 +148,8 @@ where
         changing: &Changing,
         context: SubscriptionContext,
     ) -> Result<(), ErrorData> {
-        let Asked { watch, uris } = self.connection.asked().pop().unwrap_or_else(|| changing.ask());
+        let PendingStream { watch, uris } =
+            self.connection.asked().pop().unwrap_or_else(|| changing.ask());
         let stream = Stream { sink: context.sink().clone(), uris };
         let claims = Claims::new(Arc::clone(&changing.subscriptions));
         let mut request = context.request_context().clone();
@@ -187,7 +188,7 @@ where
             let subscribed = self.acknowledge(message.method.as_str(), message, request.clone());
             let refused = claims.add(&uri, None, subscribed).await.err();
             if let Some(error) = &refused {
-                let (uri, error) = (Shown(&uri), Reason(error));
+                let (uri, error) = (Sanitized(&uri), Reason(error));
                 tracing::warn!(%uri, %error, "failed to subscribe to a resource");
             }
             if refused.is_none_or(|error| error.code == ErrorCode::METHOD_NOT_FOUND) {
@@ -211,9 +212,9 @@ impl Changing {
         }
     }
 
-    fn ask(&self) -> Asked {
+    fn ask(&self) -> PendingStream {
         let uris = Uris::default();
-        Asked { watch: self.watch(uris.wanted()), uris }
+        PendingStream { watch: self.watch(uris.wanted()), uris }
     }
 }
 
@@ -268,7 +269,7 @@ impl Connection {
     /// What may have changed since a stream was asked for.
     ///
     /// Of several, any will do: at worst it tells of a change twice.
-    fn asked(&self) -> MutexGuard<'_, Vec<Asked>> {
+    fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

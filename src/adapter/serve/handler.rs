@@ -255,7 +255,7 @@ where
                     _ => Err(mismatch(method)),
                 }
             }
-            Opening::Aside => self.shared.aside.initialize(params, context).await,
+            Opening::Passthrough => self.shared.aside.initialize(params, context).await,
         };
         if let (Some(watch), Ok(_)) = (watch, &result) {
             self.connection.initialized(watch);
@@ -276,7 +276,7 @@ where
                     _ => return Err(mismatch(method)),
                 }
             }
-            Opening::Aside => self.shared.aside.discover(context).await?,
+            Opening::Passthrough => self.shared.aside.discover(context).await?,
         };
         if self.changing.is_some() {
             declare(&mut result.capabilities);
@@ -290,7 +290,7 @@ where
                 let message = PingRequest::default();
                 self.acknowledge(message.method.as_str(), message, context).await
             }
-            Opening::Aside => self.shared.aside.ping(context).await,
+            Opening::Passthrough => self.shared.aside.ping(context).await,
         }
     }
 

@@ -38,7 +38,7 @@ use self::{
     describe::Described,
     failure::{caught, failure, mismatch},
     handler::{fill_result_type, is_modern},
-    passthrough::Aside,
+    passthrough::Passthrough,
     subscriptions::Subscriptions,
     tools::ListedTools,
 };
@@ -74,7 +74,7 @@ pub struct ServeService<S> {
 struct Shared<S> {
     /// Locked only to be cloned, so that the service need not be `Sync`.
     service: Mutex<S>,
-    aside: Arc<dyn Aside>,
+    aside: Arc<dyn Passthrough>,
     opening: Opening,
     tools: ListedTools,
     #[cfg(feature = "http")]
@@ -87,7 +87,7 @@ enum Opening {
     /// The service, as any other request.
     Inside,
     /// The handler aside, since the service is no whole server.
-    Aside,
+    Passthrough,
 }
 
 /// Returns the account that a request counts for, or `None` if callers have no shares.
@@ -105,7 +105,7 @@ impl<S> ServeService<S> {
     /// but with [`changes`](Self::changes).
     #[must_use]
     pub fn new(service: S, description: impl Describe) -> Self {
-        Self::over(service, Arc::new(Described(description)), Opening::Aside)
+        Self::over(service, Arc::new(Described(description)), Opening::Passthrough)
     }
 
     /// Puts a layer around a handler and serves both.
@@ -123,7 +123,7 @@ impl<S> ServeService<S> {
         Self::over(layer.layer(handler), aside, Opening::Inside)
     }
 
-    fn over(service: S, aside: Arc<dyn Aside>, opening: Opening) -> Self {
+    fn over(service: S, aside: Arc<dyn Passthrough>, opening: Opening) -> Self {
         Self {
             shared: Arc::new(Shared {
                 service: Mutex::new(service),

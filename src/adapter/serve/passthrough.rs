@@ -14,10 +14,10 @@ use rmcp::{
 };
 
 /// What reaches a handler past the layers: all of [`ServerHandler`] that is not
-/// a request, and the requests that [`Opening::Aside`] names.
+/// a request, and the requests that [`Opening::Passthrough`] names.
 ///
 /// `ServerHandler` itself cannot be a trait object.
-pub(super) trait Aside: Send + Sync {
+pub(super) trait Passthrough: Send + Sync {
     fn info(&self) -> ServerConfig;
     fn protocol_versions(&self) -> Cow<'static, [ProtocolVersion]>;
     fn negotiate(&self, params: &InitializeRequestParams) -> Result<InitializeResult, ErrorData>;
@@ -57,7 +57,7 @@ pub(super) trait Aside: Send + Sync {
 
 // === impl Aside ===
 
-impl<H: ServerHandler> Aside for H {
+impl<H: ServerHandler> Passthrough for H {
     fn info(&self) -> ServerConfig {
         self.get_info()
     }

@@ -16,7 +16,7 @@ use tokio::{runtime::Handle, sync};
 use crate::{
     changes::Wanted,
     json_size::json_bytes,
-    warnings::sanitize::{Reason, Shown},
+    warnings::sanitize::{Reason, Sanitized},
 };
 
 /// How many resources one connection may subscribe to.
@@ -160,7 +160,7 @@ impl Subscriptions {
                     for uri in last {
                         let unsubscribe = (all.unsubscribe)(Arc::clone(&uri));
                         if let Err(error) = all.give_back(&uri, unsubscribe).await {
-                            let (uri, error) = (Shown(&uri), Reason(error));
+                            let (uri, error) = (Sanitized(&uri), Reason(error));
                             tracing::debug!(%uri, %error, "failed to end a subscription");
                         }
                     }

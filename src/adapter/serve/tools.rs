@@ -17,7 +17,7 @@ use serde_json::Value;
 #[cfg(feature = "http")]
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::json_size::{Room, json_bytes};
+use crate::json_size::{BoundedCounter, json_bytes};
 
 /// How many tools are remembered. Calls of others are not checked.
 const MOST_TOOLS: usize = 10_000;
@@ -232,7 +232,7 @@ impl Listed {
         let mut annotated = None;
         if is_annotated(tool) {
             // What has no room is not read to its end.
-            if !Room::new(MAX_ANNOTATED - self.bytes).holds(tool) {
+            if !BoundedCounter::new(MAX_ANNOTATED - self.bytes).holds(tool) {
                 return;
             }
             let bytes = json_bytes(tool);

@@ -1,20 +1,20 @@
 use serde_json::Value;
 
-use super::mistakes::Place;
+use super::mistakes::DefinitionPath;
 use crate::{
     engine::plan::Arguments,
-    expr::{Expression, ExpressionError, Names, kind},
+    expr::{Expression, ExpressionError, ScopeNames, kind},
 };
 
 /// Reads what a tool is called with; `otherwise` if nothing is said.
 pub(super) fn compile(
     written: Option<&Value>,
     otherwise: Arguments,
-    names: &Names<'_>,
-    at: &mut Place<'_>,
+    names: &ScopeNames<'_>,
+    at: &mut DefinitionPath<'_>,
 ) -> Arguments {
     let Some(value) = written else { return otherwise };
-    let no_object = |at: &mut Place<'_>, found| {
+    let no_object = |at: &mut DefinitionPath<'_>, found| {
         let error =
             ExpressionError::WrongKind { what: "`arguments`", found, expected: "an object" };
         at.push(["arguments"], error.into());

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, mistakes::Place};
+use super::{Kind, mistakes::DefinitionPath};
 use crate::{
     composite::{
         form::Form,
         step::{OnError, Retry, Step},
     },
     engine::plan::Elicitation,
-    expr::{Expression, Names},
+    expr::{Expression, ScopeNames},
 };
 
 const ELICITATION: &str = "`type = \"elicitation\"`";
@@ -18,9 +18,9 @@ const ELICITATION: &str = "`type = \"elicitation\"`";
 pub(super) fn compile(
     step: &Step,
     composite: &str,
-    names: &Names<'_>,
+    names: &ScopeNames<'_>,
     remarks: &mut Vec<String>,
-    at: &mut Place<'_>,
+    at: &mut DefinitionPath<'_>,
 ) -> Elicitation {
     check_delays(step, at);
     let message = match &step.message {
@@ -60,7 +60,7 @@ pub(super) fn compile(
 }
 
 /// Tells that whoever is asked again is asked at once.
-fn check_delays(step: &Step, at: &mut Place<'_>) {
+fn check_delays(step: &Step, at: &mut DefinitionPath<'_>) {
     let Some(OnError::Retry(retry)) = step.on_error else { return };
     let usual = Retry::times(retry.count);
     let mut at = at.within(["on_error"]);

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use foldhash::HashMap;
 
-use super::{Answer, CompiledTarget, Kind, Parts, arguments, is_id, mistakes::Place};
+use super::{CompiledTarget, Kind, Parts, ResultForm, arguments, is_id, mistakes::DefinitionPath};
 use crate::{
     composite::definition::{
         CompositeTool, MAX_TARGETS, Strategy, Success, TARGET_TIMEOUT, Target,
@@ -12,13 +12,13 @@ use crate::{
     engine::plan::{
         self, Action, Arguments, CallSite, OnFailure, Plan, SpawnHint, Step, StepSet, Stop,
     },
-    expr::{Names, PathSegment},
+    expr::{PathSegment, ScopeNames},
 };
 
 pub(super) fn compile(
     definition: &mut CompositeTool,
     places: &HashMap<String, usize>,
-    at: &mut Place<'_>,
+    at: &mut DefinitionPath<'_>,
 ) -> Parts {
     let strategy = definition.strategy;
     let chooses_one = matches!(strategy, Strategy::Race | Strategy::Fallback);
@@ -36,7 +36,7 @@ pub(super) fn compile(
         "report = false",
     );
     at.not_zero("max_parallel", definition.max_parallel == Some(0));
-    let names = Names { lenient: definition.strict == Some(false), ..Names::default() };
+    let names = ScopeNames { lenient: definition.strict == Some(false), ..ScopeNames::default() };
 
     let mut targets = definition.targets.take().unwrap_or_default();
     let count = targets.len();
@@ -57,12 +57,12 @@ pub(super) fn compile(
     }
 
     let (answer, stop) = if chooses_one {
-        (Answer::Winner, Stop::FirstSuccess)
+        (ResultForm::Winner, Stop::FirstSuccess)
     } else {
         let order = definition.order.unwrap_or_default();
         let report = definition.report.unwrap_or(true);
         let labels = definition.labels.unwrap_or_default();
-        (Answer::Branches { success, order, report, labels }, Stop::Never)
+        (ResultForm::Branches { success, order, report, labels }, Stop::Never)
     };
     let concurrency = if one_by_one { 1 } else { definition.max_parallel.unwrap_or(MAX_TARGETS) };
 
@@ -79,11 +79,17 @@ pub(super) fn compile(
     }
     let name = definition.name.as_str().into();
     // None of them waits for another.
-    let plan = Plan::new(name, steps, concurrency, stop, plan::Answer::Outcomes);
+    let plan = Plan::new(name, steps, concurrency, stop, plan::RunOutput::Outcomes);
     Parts { plan: plan.unwrap_or_default(), answer, targets: compiled, remarks: Vec::new() }
 }
 
-fn step(target: Target, id: Arc<str>, site: usize, names: &Names<'_>, at: &mut Place<'_>) -> Step {
+fn step(
+    target: Target,
+    id: Arc<str>,
+    site: usize,
+    names: &ScopeNames<'_>,
+    at: &mut DefinitionPath<'_>,
+) -> Step {
     at.not_blank("tool", &target.call.tool);
     at.not_zero("timeout", target.timeout.is_some_and(|timeout| timeout.is_zero()));
     let arguments = arguments::compile(target.call.arguments.as_ref(), Arguments::Input, names, at);
@@ -110,7 +116,7 @@ fn in_targets(index: usize) -> [PathSegment; 2] {
 }
 
 /// The ids of all targets: as given, else the tool's name, made unique.
-fn ids(targets: &[Target], at: &mut Place<'_>) -> Vec<Arc<str>> {
+fn ids(targets: &[Target], at: &mut DefinitionPath<'_>) -> Vec<Arc<str>> {
     let mut taken = HashSet::new();
     for (index, target) in targets.iter().enumerate() {
         let Some(id) = &target.id else { continue };

@@ -10,7 +10,7 @@ pub(super) struct Mistakes {
 }
 
 /// The place of something in a definition, for its mistakes.
-pub(super) struct Place<'m> {
+pub(super) struct DefinitionPath<'m> {
     mistakes: &'m mut Mistakes,
     composite: String,
     path: Vec<Segment>,
@@ -20,21 +20,21 @@ pub(super) struct Place<'m> {
 
 impl Mistakes {
     /// The place of the composite with this name among the definitions.
-    pub(super) fn at(&mut self, index: usize, name: &str) -> Place<'_> {
-        Place { mistakes: self, composite: name.to_owned(), path: vec![index.into()] }
+    pub(super) fn at(&mut self, index: usize, name: &str) -> DefinitionPath<'_> {
+        DefinitionPath { mistakes: self, composite: name.to_owned(), path: vec![index.into()] }
     }
 }
 
 // === impl Place ===
 
-impl Place<'_> {
+impl DefinitionPath<'_> {
     /// A place within this one.
     pub(super) fn within<P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
-    ) -> Place<'_> {
+    ) -> DefinitionPath<'_> {
         let path = self.path.iter().cloned().chain(path.into_iter().map(Into::into)).collect();
-        Place { mistakes: self.mistakes, composite: self.composite.clone(), path }
+        DefinitionPath { mistakes: self.mistakes, composite: self.composite.clone(), path }
     }
 
     /// Adds a mistake.
@@ -43,7 +43,7 @@ impl Place<'_> {
         path: impl IntoIterator<Item = P>,
         kind: DefinitionErrorKind,
     ) {
-        let Place { composite, path, mistakes } = self.within(path);
+        let DefinitionPath { composite, path, mistakes } = self.within(path);
         mistakes.errors.push(DefinitionError::new(composite, path, kind));
     }
 

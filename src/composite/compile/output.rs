@@ -3,11 +3,11 @@
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
-use super::{Kind, mistakes::Place};
+use super::{Kind, mistakes::DefinitionPath};
 use crate::{
     composite::output::{Output, OutputProperty, OutputType},
     engine::output as engine,
-    expr::{Expression, Names, PathSegment},
+    expr::{Expression, PathSegment, ScopeNames},
     suggest::nearest,
 };
 
@@ -17,9 +17,9 @@ const MAX_DEPTH: usize = 10;
 pub(super) fn compile(
     output: &Output,
     composite: &str,
-    names: &Names<'_>,
+    names: &ScopeNames<'_>,
     remarks: &mut Vec<String>,
-    at: &mut Place<'_>,
+    at: &mut DefinitionPath<'_>,
 ) -> engine::Output {
     let mut at = at.within(["output"]);
     if output.properties.is_empty() {
@@ -74,7 +74,7 @@ fn object_schema(properties: &[(String, OutputProperty)], required: &[String]) -
 
 struct Properties<'c> {
     composite: &'c str,
-    names: &'c Names<'c>,
+    names: &'c ScopeNames<'c>,
     remarks: &'c mut Vec<String>,
     /// The names that lead to what is compiled.
     path: Vec<String>,
@@ -86,7 +86,7 @@ impl Properties<'_> {
     fn compile(
         &mut self,
         properties: &[(String, OutputProperty)],
-        at: &mut Place<'_>,
+        at: &mut DefinitionPath<'_>,
     ) -> Vec<(String, engine::Property)> {
         let mut compiled = Vec::with_capacity(properties.len());
         for (name, property) in properties {
@@ -108,7 +108,7 @@ impl Properties<'_> {
     fn property(
         &mut self,
         property: &OutputProperty,
-        at: &mut Place<'_>,
+        at: &mut DefinitionPath<'_>,
     ) -> Option<engine::Property> {
         let path = self.path.join(".");
         if property.description.as_ref().is_none_or(|text| text.trim().is_empty()) {

@@ -7,8 +7,8 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::{
-    Answer, CompiledTarget, Kind, Parts, arguments, elicitation, is_id, mistakes::Place, output,
-    uses,
+    CompiledTarget, Kind, Parts, ResultForm, arguments, elicitation, is_id,
+    mistakes::DefinitionPath, output, uses,
 };
 use crate::{
     composite::{
@@ -19,7 +19,7 @@ use crate::{
         self, Action, Arguments, CallSite, Cycle, ForEach, MAX_STEPS, OnFailure, OnRefusal, Plan,
         SpawnHint, StepSet, Stop, Switch,
     },
-    expr::{Collection, Condition, Expression, Names, PathSegment, Previous, RESERVED},
+    expr::{Collection, Condition, Expression, PathSegment, Previous, RESERVED, ScopeNames},
     suggest::nearest,
 };
 
@@ -54,7 +54,7 @@ struct Steps<'c> {
 pub(super) fn compile(
     definition: &mut CompositeTool,
     places: &HashMap<String, usize>,
-    at: &mut Place<'_>,
+    at: &mut DefinitionPath<'_>,
 ) -> Parts {
     let strategy = definition.strategy;
     let pipeline = strategy == Strategy::Pipeline;
@@ -115,7 +115,7 @@ pub(super) fn compile(
     known.check(output.as_ref(), remarks, at);
 
     let concurrency = if pipeline { 1 } else { definition.max_parallel.unwrap_or(PARALLEL) };
-    let answer = output.map_or(plan::Answer::Last, plan::Answer::Output);
+    let answer = output.map_or(plan::RunOutput::Last, plan::RunOutput::Output);
     let name = definition.name.as_str().into();
     let plan = Plan::new(name, compiled, concurrency, Stop::Never, answer);
     let plan = plan.unwrap_or_else(|Cycle(cycle)| {
@@ -125,14 +125,14 @@ pub(super) fn compile(
         Plan::default()
     });
     let report = definition.report.unwrap_or(true);
-    Parts { plan, answer: Answer::Steps { report }, targets, remarks: compiler.remarks }
+    Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
 }
 
 pub(super) fn in_steps(index: usize) -> [PathSegment; 2] {
     ["steps".into(), index.into()]
 }
 
-fn check_ids(steps: &[Step], at: &mut Place<'_>) {
+fn check_ids(steps: &[Step], at: &mut DefinitionPath<'_>) {
     let mut taken = HashSet::new();
     for (index, Step { id, .. }) in steps.iter().enumerate() {
         let mut at = at.within(in_steps(index));
@@ -148,14 +148,14 @@ fn check_ids(steps: &[Step], at: &mut Place<'_>) {
 
 impl<'c> Steps<'c> {
     /// What can be referred to in a step, or in the output.
-    fn names(&self, step: Option<usize>) -> Names<'c> {
+    fn names(&self, step: Option<usize>) -> ScopeNames<'c> {
         let before = step.unwrap_or(self.ids.len());
         let previous = match before.checked_sub(1) {
             _ if !self.pipeline => Previous::None,
             None => Previous::First,
             Some(previous) => Previous::Step(previous),
         };
-        Names {
+        ScopeNames {
             steps: self.ids,
             previous,
             before: step.filter(|_| self.pipeline),
@@ -165,7 +165,7 @@ impl<'c> Steps<'c> {
         }
     }
 
-    fn step(&mut self, index: usize, step: &Step, at: &mut Place<'_>) -> plan::Step {
+    fn step(&mut self, index: usize, step: &Step, at: &mut DefinitionPath<'_>) -> plan::Step {
         let names = self.names(Some(index));
         check_keys(step, at);
         at.not_zero("timeout", step.timeout.is_some_and(|timeout| timeout.is_zero()));
@@ -211,7 +211,7 @@ impl<'c> Steps<'c> {
         compiled
     }
 
-    fn depends_on(&self, index: usize, step: &Step, at: &mut Place<'_>) -> StepSet {
+    fn depends_on(&self, index: usize, step: &Step, at: &mut DefinitionPath<'_>) -> StepSet {
         if self.pipeline {
             at.meaningless("depends_on", step.depends_on.is_some(), "strategy = \"pipeline\"");
             return index.checked_sub(1).into_iter().collect();
@@ -233,9 +233,9 @@ impl<'c> Steps<'c> {
     fn call(
         &mut self,
         call: Option<&ToolCall>,
-        names: &Names<'_>,
+        names: &ScopeNames<'_>,
         CallPlace { optional, certain }: CallPlace,
-        at: &mut Place<'_>,
+        at: &mut DefinitionPath<'_>,
     ) -> CallSite {
         let missing = ToolCall::new("");
         let call = call.unwrap_or(&missing);
@@ -251,9 +251,9 @@ impl<'c> Steps<'c> {
     fn for_each(
         &mut self,
         step: &Step,
-        names: &Names<'_>,
+        names: &ScopeNames<'_>,
         call: CallPlace,
-        at: &mut Place<'_>,
+        at: &mut DefinitionPath<'_>,
     ) -> ForEach {
         let collection = match &step.collection {
             Some(collection) => Collection::parse(collection, names)
@@ -282,7 +282,7 @@ impl<'c> Steps<'c> {
                 self.composite, step.id, self.run_timeout,
             ));
         }
-        let names = Names { item: Some(item), ..*names };
+        let names = ScopeNames { item: Some(item), ..*names };
         let call = self.call(step.call.as_ref(), &names, CallPlace { certain: false, ..call }, at);
         let collection = collection.unwrap_or_default();
         ForEach { collection, max_parallel, max_iterations, call }
@@ -291,9 +291,9 @@ impl<'c> Steps<'c> {
     fn switch(
         &mut self,
         step: &Step,
-        names: &Names<'_>,
+        names: &ScopeNames<'_>,
         call: CallPlace,
-        at: &mut Place<'_>,
+        at: &mut DefinitionPath<'_>,
     ) -> Switch {
         let call = CallPlace { certain: false, ..call };
         match step.cases.as_deref() {
@@ -335,7 +335,7 @@ const FOR_EACH: &str = "`type = \"for_each\"`";
 const SWITCH: &str = "`type = \"switch\"`";
 
 /// Tells keys that a step of its kind needs or cannot have.
-fn check_keys(step: &Step, at: &mut Place<'_>) {
+fn check_keys(step: &Step, at: &mut DefinitionPath<'_>) {
     let with = format!("type = \"{}\"", step.kind.name());
     let is_loop = step.kind == StepKind::ForEach;
     let is_switch = step.kind == StepKind::Switch;
@@ -359,7 +359,7 @@ fn check_keys(step: &Step, at: &mut Place<'_>) {
     at.meaningless("on_cancel", !asks && step.on_cancel.is_some(), &with);
 }
 
-fn on_error(on_error: OnError, at: &mut Place<'_>) -> (Option<plan::Retry>, OnFailure) {
+fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Retry>, OnFailure) {
     let Retry { count, delay, max_delay, then } = match on_error {
         OnError::Abort => return (None, OnFailure::Abort),
         OnError::Continue => return (None, OnFailure::Continue),

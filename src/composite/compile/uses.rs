@@ -2,7 +2,7 @@
 
 use rmcp::model::JsonObject;
 
-use super::{Kind, mistakes::Place, steps::in_steps};
+use super::{Kind, mistakes::DefinitionPath, steps::in_steps};
 use crate::{
     composite::schema,
     engine::{
@@ -35,7 +35,7 @@ impl Known<'_> {
         &self,
         output: Option<&Output>,
         remarks: &mut Vec<String>,
-        at: &mut Place<'_>,
+        at: &mut DefinitionPath<'_>,
     ) {
         for (index, step) in self.steps.iter().enumerate() {
             let mut at = at.within(in_steps(index));
@@ -48,7 +48,13 @@ impl Known<'_> {
         }
     }
 
-    fn check_use(&self, used: &Use<'_>, by: By<'_>, remarks: &mut Vec<String>, at: &mut Place<'_>) {
+    fn check_use(
+        &self,
+        used: &Use<'_>,
+        by: By<'_>,
+        remarks: &mut Vec<String>,
+        at: &mut DefinitionPath<'_>,
+    ) {
         if used.optional {
             return;
         }

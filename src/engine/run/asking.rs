@@ -14,7 +14,7 @@ use crate::{
         for_each::Loop,
         outcome::{ErrorKind, Outcome, Status, StepError},
         plan::{Action, CallSite, Elicitation, OnRefusal},
-        questions::{Asked, Questions, Said},
+        questions::{PendingQuestion, Questions, Said},
     },
     expr::{Root, Use},
 };
@@ -76,12 +76,12 @@ impl<'p, C: Caller> Run<'p, C> {
             watching.wait(BranchId { step, element: 0 });
         }
         let since = milliseconds(Instant::now().saturating_duration_since(self.begun));
-        self.state.asked.push(Asked::step(step, since, question));
+        self.state.asked.push(PendingQuestion::step(step, since, question));
         Ok(())
     }
 
     /// Takes up what a person said to the question of a step.
-    fn hear(&mut self, mut asked: Asked, elicitation: &Elicitation) {
+    fn hear(&mut self, mut asked: PendingQuestion, elicitation: &Elicitation) {
         let step = asked.id.step;
         let (timeout, retry) = {
             let step = &self.plan.steps()[step];
@@ -135,7 +135,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Calls a tool again that has asked, if it was answered.
-    fn call_again(&mut self, mut asked: Asked) {
+    fn call_again(&mut self, mut asked: PendingQuestion) {
         let Some(answered) = asked.take_answers() else { return self.state.asked.push(asked) };
         let (id, now) = (asked.id, Instant::now());
         let Some(site) = self.site_of(id, asked.site) else { return };
@@ -181,7 +181,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
         let since = milliseconds(call.begun.saturating_duration_since(self.begun));
         let chosen = self.chosen(id.step, call.site);
-        self.state.asked.push(Asked::call(id, call.count, since, chosen, questions));
+        self.state.asked.push(PendingQuestion::call(id, call.count, since, chosen, questions));
     }
 
     /// Refuses a call that may change something if a later step is certain to ask a person

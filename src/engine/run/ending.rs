@@ -11,8 +11,8 @@ use crate::engine::{
     caller::Caller,
     meter::Reached,
     outcome::{ErrorKind, Outcome, Status, StepError},
-    plan::{Answer, StepSet},
-    questions::Asked,
+    plan::{RunOutput, StepSet},
+    questions::PendingQuestion,
 };
 
 // === impl Run ===
@@ -102,7 +102,7 @@ impl<C: Caller> Run<'_, C> {
         let loops = self.loops.iter().filter(|each| each.has_ended_any());
         let loops: StepSet = loops.map(|each| each.step).collect();
         let now = Instant::now();
-        let waits = |asked: &mut Asked| loops.contains(asked.id.step);
+        let waits = |asked: &mut PendingQuestion| loops.contains(asked.id.step);
         for asked in self.state.asked.extract_if(.., waits).collect::<Vec<_>>() {
             let times = Times { run: self.begun, step: self.after(asked.started_ms) };
             let outcome = times.ended(Status::Cancelled, self.why_ended(), now);
@@ -122,7 +122,7 @@ impl<C: Caller> Run<'_, C> {
             watching.end_run();
         }
         let is_complete = self.running.is_empty() && self.waiting.is_empty();
-        if is_complete && matches!(self.plan.answer, Answer::Outcomes) {
+        if is_complete && matches!(self.plan.answer, RunOutput::Outcomes) {
             return self.state.asked.clear();
         }
         let now = Instant::now();
@@ -172,7 +172,7 @@ impl<C: Caller> Run<'_, C> {
     /// What a fan-out has counts whenever it came.
     fn end_late(&mut self, now: Instant) {
         if now > self.scope.deadline
-            && !matches!(self.plan.answer, Answer::Outcomes)
+            && !matches!(self.plan.answer, RunOutput::Outcomes)
             && let Some(last) = self.last
             && let Some(outcome) = &mut self.state.outcomes[last]
         {

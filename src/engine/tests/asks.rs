@@ -288,7 +288,7 @@ async fn all_that_can_be_asked_now_is_asked_and_what_is_not_answered_is_asked_ag
             { "id": "tool", "tool": "asks", "arguments": { "x": 1 }, "depends_on": ["slow"] },
         ]),
         1,
-        Answer::Outcomes,
+        RunOutput::Outcomes,
     );
     let mut rounds = Rounds::begin(&plan, json!({})).await;
     // Also behind what took a while, and whatever runs at the same time.
@@ -320,7 +320,7 @@ async fn elements_of_a_loop_ask_and_go_on_where_they_were() {
             "max_parallel": 2,
         }]),
         1,
-        Answer::Last,
+        RunOutput::Last,
     );
     let mut rounds = Rounds::begin(&plan, json!({ "items": ["p", "q", "r"] })).await;
     let yes = json!("yes");
@@ -368,7 +368,7 @@ async fn a_person_who_ends_the_run_lets_finish_what_runs_and_gives_up_what_is_op
             { "id": "next", "tool": "echo", "arguments": {}, "depends_on": ["tool"] },
         ]),
         10,
-        Answer::Outcomes,
+        RunOutput::Outcomes,
     );
     let mut rounds = Rounds::begin(&plan, json!({})).await;
     rounds.answer(json!({ "stop": { "action": "decline" }, "tool:sure": "yes" })).await;
@@ -450,7 +450,7 @@ async fn no_branch_gets_the_answer_to_anothers_question_whatever_it_is_called() 
         { "id": "v:x", "tool": "asks", "arguments": {} },
         { "id": "v%3Ax", "tool": "asks", "arguments": {} },
     ]);
-    let plan = plan(&steps, 3, Answer::Outcomes);
+    let plan = plan(&steps, 3, RunOutput::Outcomes);
     let mut rounds = Rounds::begin(&plan, json!({})).await;
     let keys: Vec<_> = rounds.asked().into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["v%253Ax:sure", "v%3Ax:sure", "v:x:sure"]);
@@ -465,7 +465,7 @@ async fn no_branch_gets_the_answer_to_anothers_question_whatever_it_is_called() 
 fn question_alone(keys: &Value) -> Plan {
     let mut ask = json!({ "id": "ask", "message": "sure?" });
     ask.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-    plan(&json!([ask]), 1, Answer::Outcomes)
+    plan(&json!([ask]), 1, RunOutput::Outcomes)
 }
 
 /// What becomes of it if this is said.
@@ -551,7 +551,7 @@ async fn it_is_known_beforehand_which_answer_ends_a_run() {
             { "id": "tool", "tool": "asks", "arguments": {} },
         ]),
         3,
-        Answer::Outcomes,
+        RunOutput::Outcomes,
     );
     let rounds = Rounds::begin(&plan, json!({})).await;
     let answer = |action: &str| Response::Answer(json!({ "action": action }));
@@ -610,7 +610,7 @@ async fn loops_that_wait() -> (Plan, RunState) {
             { "id": "next", "depends_on": ["ask"], "arguments": {} },
         ]),
         10,
-        Answer::Outcomes,
+        RunOutput::Outcomes,
     );
     let mut state = Rounds::begin(&plan, json!({})).await.state;
     // As if each tool had failed once before it asked.
@@ -667,7 +667,7 @@ async fn the_case_that_asked_is_the_one_that_goes_on() {
     let plan = plan(
         &json!([{ "id": "switch", "cases": [case("false", "a"), case("true", "b")] }]),
         1,
-        Answer::Outcomes,
+        RunOutput::Outcomes,
     );
     let mut rounds = Rounds::begin(&plan, json!({})).await;
     rounds.answer(json!({ "switch:sure": "yes" })).await;

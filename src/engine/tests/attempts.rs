@@ -112,7 +112,7 @@ async fn waits_are_anything_up_to_the_longest() {
 async fn a_retry_that_waits_keeps_its_place() {
     let steps = json!([tried("fails", 3), { "id": "b", "depends_on": [] }]);
     let world = World::new();
-    world.run(&plan(&steps, 1, Answer::Last), json!({})).await;
+    world.run(&plan(&steps, 1, RunOutput::Last), json!({})).await;
     // And then the run has failed.
     assert_eq!(world.started(), ["a"; 4]);
 }

@@ -77,7 +77,7 @@ async fn only_what_has_others_beside_it_runs_in_a_task() {
     for (steps, concurrency, expected) in
         [(&steps, 1, 0), (&steps, 2, 2), (&two_elements, 1, 2), (&one_by_one, 1, 0)]
     {
-        let plan = plan(steps, concurrency, Answer::Outcomes);
+        let plan = plan(steps, concurrency, RunOutput::Outcomes);
         let state = RunState::new(json!({}), plan.steps().len());
         let state = run(&plan, state, &scope(600), place).await;
         let told: Vec<_> = state.outcomes.iter().flatten().map(|o| format!("{o:?}")).collect();
@@ -99,7 +99,7 @@ async fn a_call_that_took_too_long_is_dropped_before_the_next_begins() {
     let plan = plan(
         &json!([{ "id": "hangs", "timeout": 1, "continue": true }, { "id": "next" }]),
         1,
-        Answer::Outcomes,
+        RunOutput::Outcomes,
     );
     let is_dropped = Arc::new(AtomicBool::new(false));
     let caller = |call: Call| {
@@ -125,7 +125,7 @@ fn steps(count: usize) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tool_that_computes_delays_no_others_after_its_first_call() {
-    let plan = plan(&steps(8), 8, Answer::Outcomes);
+    let plan = plan(&steps(8), 8, RunOutput::Outcomes);
     let caller = async |call: Call| {
         if &*call.tool == "s0" {
             std::thread::sleep(Duration::from_millis(100));
@@ -141,7 +141,7 @@ async fn tool_that_computes_delays_no_others_after_its_first_call() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn branches_after_one_that_computes_are_spawned() {
-    let plan = plan(&steps(3), 3, Answer::Outcomes);
+    let plan = plan(&steps(3), 3, RunOutput::Outcomes);
     let caller = async |call: Call| {
         if &*call.tool == "s0" {
             std::thread::sleep(Duration::from_millis(1));
@@ -159,7 +159,7 @@ async fn branches_after_one_that_computes_are_spawned() {
 /// Whether the first poll of a tool that waits is in a task, at its first call and its second.
 async fn waits_in_tasks() -> [bool; 2] {
     let steps = json!([{ "id": "s0", "continue": true }, { "id": "s1", "continue": true }]);
-    let plan = plan(&steps, 2, Answer::Outcomes);
+    let plan = plan(&steps, 2, RunOutput::Outcomes);
     let in_task = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..2 {
         let in_task = in_task.clone();
@@ -191,7 +191,7 @@ fn tool_that_waited_begins_in_a_task_on_threads_and_in_the_run_on_one() {
 
 #[tokio::test]
 async fn branch_after_the_deadline_is_not_polled() {
-    let plan = plan(&steps(3), 3, Answer::Outcomes);
+    let plan = plan(&steps(3), 3, RunOutput::Outcomes);
     let polled = Arc::new(Mutex::new(Vec::new()));
     let caller = |call: Call| {
         let polled = polled.clone();
@@ -220,7 +220,7 @@ async fn branches_that_wait_and_others_complete_on_threads() {
 }
 
 async fn branches_of_both_kinds_complete() {
-    let plan = plan(&steps(64), 64, Answer::Outcomes);
+    let plan = plan(&steps(64), 64, RunOutput::Outcomes);
     let caller = async |call: Call| {
         if call.site % 2 == 1 {
             sleep(Duration::from_millis(1)).await;

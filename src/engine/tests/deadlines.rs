@@ -34,7 +34,7 @@ async fn the_deadline_ends_what_never_waits() {
     let steps = |count: usize, concurrency| {
         let steps: Vec<_> =
             (0..count).map(|at| json!({ "id": format!("s{at}"), "continue": true })).collect();
-        plan(&steps.into(), concurrency, Answer::Last)
+        plan(&steps.into(), concurrency, RunOutput::Last)
     };
     let elements = |count: usize| {
         let items: Vec<_> = (0..count).collect();
@@ -72,7 +72,7 @@ async fn the_deadline_also_ends_a_run_in_which_a_person_is_asked() {
     use Status::{Failed, Skipped, TimedOut};
     let plan = |others: &[Value]| {
         let question = json!({ "id": "ask", "message": "go on?" });
-        plan(&[&[question], others].concat().into(), 1, Answer::Last)
+        plan(&[&[question], others].concat().into(), 1, RunOutput::Last)
     };
     let ended = |state: RunState| (statuses(&state), state.asked.len(), state.timed_out);
 
@@ -126,7 +126,7 @@ async fn what_ends_at_the_deadline_is_in_time_and_nothing_begins_then() {
         (json!([sleeps("a", 3), { "id": "b", "depends_on": ["a"] }]), vec![Completed, Skipped]),
         (json!([elements]), vec![TimedOut]),
     ] {
-        let plan = plan(&steps, 1, Answer::Last);
+        let plan = plan(&steps, 1, RunOutput::Last);
         let state = RunState::new(json!({}), plan.steps().len());
         let state = run(&plan, state, &scope(3), World::new().caller()).await;
         assert_eq!(statuses(&state), expected, "{steps}");

@@ -7,7 +7,7 @@ fn fan_out(tools: &[&str], concurrency: usize, stop: Stop) -> Plan {
         .enumerate()
         .map(|(at, tool)| json!({ "id": format!("{tool}_{at}"), "tool": tool, "continue": true }))
         .collect();
-    let mut plan = plan(&steps.into(), concurrency, Answer::Outcomes);
+    let mut plan = plan(&steps.into(), concurrency, RunOutput::Outcomes);
     plan.stop = stop;
     plan
 }
@@ -78,7 +78,7 @@ async fn nothing_is_waited_for_after_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_may_be_as_long_as_it_likes() {
     let steps = json!([{ "id": "a", "timeout": 1e19 }, { "id": "b" }]);
-    let plan = plan(&steps, 2, Answer::Outcomes);
+    let plan = plan(&steps, 2, RunOutput::Outcomes);
     let scope = Scope::new(Limits::default(), Duration::MAX).nested(Duration::MAX);
     let state = run(&plan, RunState::new(json!({}), 2), &scope, World::new().caller()).await;
     assert_eq!(statuses(&state), [Status::Completed; 2]);

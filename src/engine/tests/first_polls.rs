@@ -41,7 +41,7 @@ fn fan_out(tools: &[&str]) -> Plan {
         let timeout = if *tool == "late" { 0.01 } else { 300.0 };
         json!({ "id": format!("s{at}"), "tool": tool, "continue": true, "timeout": timeout })
     });
-    plan(&steps.collect(), tools.len(), Answer::Outcomes)
+    plan(&steps.collect(), tools.len(), RunOutput::Outcomes)
 }
 
 fn done() -> Result<CallToolResult, StepError> {

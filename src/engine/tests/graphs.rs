@@ -38,7 +38,7 @@ async fn while_there_is_no_room_the_first_declared_of_the_ready_waits_least() {
             { "id": "last" },
         ]),
         1,
-        Answer::Last,
+        RunOutput::Last,
     );
     world.run(&plan, json!({})).await;
     assert_eq!(world.started(), ["gate", "late", "other", "last"]);
@@ -53,7 +53,7 @@ async fn no_more_steps_run_at_the_same_time_than_may() {
         .collect();
     for (concurrency, seconds) in [(1, 10), (2, 5), (3, 4), (10, 1), (99, 1)] {
         let world = World::new();
-        world.run(&plan(&json!(steps), concurrency, Answer::Last), json!({})).await;
+        world.run(&plan(&json!(steps), concurrency, RunOutput::Last), json!({})).await;
         assert_eq!(world.begun.elapsed().as_secs(), seconds, "{concurrency} at a time");
     }
 }
@@ -303,7 +303,7 @@ async fn a_run_is_taken_up_where_its_state_ends_on_another_machine() {
             } },
         ]),
         1,
-        Answer::Last,
+        RunOutput::Last,
     );
     let context = Context::default();
     let scope = scope(600);

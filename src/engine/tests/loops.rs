@@ -116,7 +116,7 @@ async fn a_loop_is_one_step_and_keeps_to_its_own_width() {
                 "max_parallel": max_parallel, "arguments": { "seconds": "$item" } },
             { "id": "last" },
         ]);
-        world.run(&plan(&steps, 1, Answer::Last), json!({})).await;
+        world.run(&plan(&steps, 1, RunOutput::Last), json!({})).await;
         assert_eq!(world.start_of("last"), Some(seconds), "{max_parallel} at a time");
     }
 }

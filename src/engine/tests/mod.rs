@@ -32,15 +32,15 @@ use super::{
     outcome::{ErrorKind, Outcome, Status, StepError},
     output::{Output, OutputType, Property, Source},
     plan::{
-        Action, Answer, Arguments, CallSite, Elicitation, ForEach, OnFailure, OnRefusal, Plan,
-        Retry, SpawnHint, Step, Stop, Switch,
+        Action, Arguments, CallSite, Elicitation, ForEach, OnFailure, OnRefusal, Plan, Retry,
+        RunOutput, SpawnHint, Step, Stop, Switch,
     },
     run::Run,
     scope::Scope,
     state::RunState,
 };
 use crate::{
-    expr::{Collection, Condition, Expression, Names},
+    expr::{Collection, Condition, Expression, ScopeNames},
     message::Context,
     schema::InputSchema,
 };
@@ -48,14 +48,18 @@ use crate::{
 /// A workflow of steps that are written as in a file, but for `continue`, which
 /// says that a step may fail, and times, which are in seconds.
 fn workflow(steps: &Value) -> Plan {
-    plan(steps, 10, Answer::Last)
+    plan(steps, 10, RunOutput::Last)
 }
 
-fn plan(steps: &Value, concurrency: usize, answer: Answer) -> Plan {
+fn plan(steps: &Value, concurrency: usize, answer: RunOutput) -> Plan {
     try_plan(steps, concurrency, answer).expect("no circle")
 }
 
-fn try_plan(steps: &Value, concurrency: usize, answer: Answer) -> Result<Plan, super::plan::Cycle> {
+fn try_plan(
+    steps: &Value,
+    concurrency: usize,
+    answer: RunOutput,
+) -> Result<Plan, super::plan::Cycle> {
     let written = steps.as_array().expect("steps are an array");
     let ids: Vec<_> = written.iter().map(|step| step["id"].as_str().expect("an id")).collect();
     let mut sites = 0;
@@ -64,12 +68,12 @@ fn try_plan(steps: &Value, concurrency: usize, answer: Answer) -> Result<Plan, s
 }
 
 fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
-    let names = Names { steps: ids, run: true, ..Names::default() };
+    let names = ScopeNames { steps: ids, run: true, ..ScopeNames::default() };
     let condition = |text: &Value| {
         Condition::parse(text.as_str().expect("a condition is a text"), &names).expect("parses")
     };
     let seconds = |value: &Value| value.as_f64().map(Duration::from_secs_f64);
-    let mut call = |call: &Value, names: &Names<'_>| {
+    let mut call = |call: &Value, names: &ScopeNames<'_>| {
         let tool = call["tool"].as_str().or(step["id"].as_str()).expect("a tool");
         let arguments = match call.get("arguments") {
             None => Arguments::Input,
@@ -81,7 +85,7 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
         CallSite { site: *sites - 1, tool: tool.into(), arguments, hint: SpawnHint::default() }
     };
     let action = if let Some(collection) = step.get("collection") {
-        let within = Names { item: Some("item"), ..names };
+        let within = ScopeNames { item: Some("item"), ..names };
         Action::ForEach(ForEach {
             collection: Collection::parse(collection, &names).expect("parses"),
             max_parallel: step["max_parallel"].as_u64().unwrap_or(10) as usize,
@@ -144,7 +148,7 @@ fn output(ids: &[&str], properties: &Value, required: &[&str]) -> Output {
 }
 
 fn parse_properties(ids: &[&str], properties: &Value) -> Vec<(String, Property)> {
-    let names = Names { steps: ids, run: true, ..Names::default() };
+    let names = ScopeNames { steps: ids, run: true, ..ScopeNames::default() };
     let properties = properties.as_object().expect("properties are an object");
     let parse = |(name, property): (&String, &Value)| {
         let kind = match property["type"].as_str().expect("a type") {

@@ -185,11 +185,11 @@ async fn an_output_is_made_of_what_the_steps_gave() {
         { "id": "loop", "collection": [1, 2], "arguments": {} },
         { "id": "skipped", "condition": "$input.no", "default_results": { "text": "none" } },
     ]);
-    let plan = plan(&steps, 10, Answer::Output(answer));
+    let plan = plan(&steps, 10, RunOutput::Output(answer));
     let state = run_new(&plan, json!({ "no": false })).await;
     assert!(state.outcomes.iter().flatten().all(|outcome| outcome.result.is_none()));
     let data: Arc<dyn crate::expr::Data> = Arc::new(state);
-    let Answer::Output(output) = &plan.answer else { panic!("an output block") };
+    let RunOutput::Output(output) = &plan.answer else { panic!("an output block") };
     let expected =
         json!({ "status": "completed", "x": 7, "count": 2, "default": "none", "name": "test" });
     assert_eq!(output.evaluate(&data), Ok(expected));

@@ -21,7 +21,7 @@ fn a_circle_of_steps_is_told_with_its_members() {
         ),
     ];
     for (steps, expected) in cases {
-        let cycle = try_plan(&steps, 10, Answer::Last).expect_err("a circle");
+        let cycle = try_plan(&steps, 10, RunOutput::Last).expect_err("a circle");
         assert_eq!(cycle.0, expected, "{steps}");
     }
 }

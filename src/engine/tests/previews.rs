@@ -23,7 +23,7 @@ fn a_step_stands_after_the_last_of_those_that_it_needs() {
     ]);
     let expected = [vec!["a", "b"], vec!["c", "d"], vec!["e"], vec!["f"]];
     assert_eq!(waves(&workflow(&steps)), expected);
-    let one_by_one = plan(&steps, 1, Answer::Last);
+    let one_by_one = plan(&steps, 1, RunOutput::Last);
     assert_eq!(waves(&one_by_one).concat(), ["a", "b", "c", "d", "e", "f"]);
     assert_eq!(waves(&one_by_one).len(), 6);
     assert_eq!(waves(&workflow(&json!([]))), [[""; 0]; 0]);

@@ -120,7 +120,7 @@ proptest! {
     fn every_step_ends_once_and_begins_after_all_that_it_needs(
         (steps, needs, concurrency) in random_plan(),
     ) {
-        let plan = plan(&steps, concurrency, Answer::Last);
+        let plan = plan(&steps, concurrency, RunOutput::Last);
         let (state, world) = block_on(async {
             let world = World::new();
             let state = RunState::new(input(), needs.len());
@@ -170,7 +170,7 @@ proptest! {
                 step["tool"] = "breaks".into();
             }
         }
-        let plan = plan(&steps, concurrency, Answer::Outcomes);
+        let plan = plan(&steps, concurrency, RunOutput::Outcomes);
         // How many calls of each step there are now, which ends with the call
         // however it ends.
         struct Guard(Arc<Mutex<HashMap<usize, usize>>>, usize);
@@ -228,7 +228,7 @@ proptest! {
             }
             step["continue"] = true.into();
         }
-        let plan = plan(&steps, concurrency, Answer::Last);
+        let plan = plan(&steps, concurrency, RunOutput::Last);
         let whole = block_on(async {
             let state = RunState::new(input(), needs.len());
             run(&plan, state, &scope(600), World::new().caller()).await

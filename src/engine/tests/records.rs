@@ -24,7 +24,7 @@ async fn read(
     result: CallToolResult,
     step: Value,
     reads: Value,
-    answer: Answer,
+    answer: RunOutput,
 ) -> (Value, RunState) {
     let mut first = json!({ "id": "a", "arguments": {} });
     for (key, value) in step.as_object().unwrap() {
@@ -48,9 +48,9 @@ async fn read(
 
 /// Whether what was in the result itself or taken out of it, it reads the same.
 async fn read_both_ways(result: CallToolResult, step: Value, reads: Value) -> Value {
-    let (taken, state) = read(result.clone(), step.clone(), reads.clone(), Answer::Last).await;
+    let (taken, state) = read(result.clone(), step.clone(), reads.clone(), RunOutput::Last).await;
     assert!(outcome(&state, 0).result.is_none());
-    let (in_place, state) = read(result.clone(), step, reads, Answer::Outcomes).await;
+    let (in_place, state) = read(result.clone(), step, reads, RunOutput::Outcomes).await;
     if state.failed.is_none() {
         assert_eq!(outcome(&state, 0).result, Some(result.into()));
     }
@@ -145,15 +145,15 @@ async fn no_more_is_kept_of_a_result_than_is_read() {
     // Beside a result that is kept, what stands in that already is not kept once more.
     let structured = CallToolResult::structured(json!({ "a": 1 }));
     let reads = json!({ "x": "$steps.a.output" });
-    let (_, state) = read(structured, json!({}), reads, Answer::Outcomes).await;
+    let (_, state) = read(structured, json!({}), reads, RunOutput::Outcomes).await;
     assert_eq!(record(&state), Value::Null);
     let reads = json!({ "x": "$steps.a.text" });
-    let (_, state) = read(rich(), json!({}), reads, Answer::Outcomes).await;
+    let (_, state) = read(rich(), json!({}), reads, RunOutput::Outcomes).await;
     assert_eq!(record(&state), text);
 
     // And of one that is not, the rest is gone.
     let properties = json!({ "x": { "type": "string", "value": "$steps.a.text" } });
-    let answer = Answer::Output(output(&["a"], &properties, &[]));
+    let answer = RunOutput::Output(output(&["a"], &properties, &[]));
     let (_, state) = read(rich(), json!({}), json!({}), answer).await;
     assert_eq!(record(&state), text);
 }
@@ -291,7 +291,7 @@ async fn the_input_is_kept_only_while_something_needs_it() {
         assert_eq!(state.input, Value::Null);
     }
     let answer = output(&["a"], &json!({ "q": { "type": "integer", "value": "$input.q" } }), &[]);
-    let plan = plan(&json!([{ "id": "a" }]), 10, Answer::Output(answer));
+    let plan = plan(&json!([{ "id": "a" }]), 10, RunOutput::Output(answer));
     let state = run_new(&plan, json!({ "q": 1 })).await;
     assert_eq!(state.input, json!({ "q": 1 }), "the answer needs it");
 }

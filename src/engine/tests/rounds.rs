@@ -350,7 +350,7 @@ proptest! {
         (written, needs, concurrency) in random_plan(true),
         whim in random_whim(),
     ) {
-        let plan = plan(&written, concurrency, Answer::Last);
+        let plan = plan(&written, concurrency, RunOutput::Last);
         block_on(async {
             let mut talk = Conversation::begin(&plan, &written, &needs, whim, true).await;
             let mut count = 0;
@@ -407,7 +407,7 @@ proptest! {
         (written, needs, concurrency) in random_plan(true),
         whim in random_whim(),
     ) {
-        let plan = plan(&written, concurrency, Answer::Last);
+        let plan = plan(&written, concurrency, RunOutput::Last);
         let rounds = block_on(async {
             Conversation::begin(&plan, &written, &needs, whim, true).await.end().await
         });
@@ -442,7 +442,7 @@ proptest! {
         (written, needs, concurrency) in random_plan(true),
         whim in random_whim(),
     ) {
-        let plan = plan(&written, concurrency, Answer::Last);
+        let plan = plan(&written, concurrency, RunOutput::Last);
         let end = |travels| block_on(async {
             Conversation::begin(&plan, &written, &needs, whim, travels).await.end().await.state
         });
@@ -457,7 +457,7 @@ proptest! {
         (written, needs, concurrency) in random_plan(false),
         whim in random_whim(),
     ) {
-        let plan = plan(&written, concurrency, Answer::Last);
+        let plan = plan(&written, concurrency, RunOutput::Last);
         let end = |leaves| block_on(async {
             let whim = Whim { leaves, ..whim };
             Conversation::begin(&plan, &written, &needs, whim, true).await.end().await.state
@@ -515,7 +515,7 @@ fn change_and_go_on(
     whim: Whim,
     changes: usize,
 ) -> Option<Fate> {
-    let plan = plan(written, *concurrency, Answer::Last);
+    let plan = plan(written, *concurrency, RunOutput::Last);
     block_on(async {
         let mut rng = whim.rng("change", 0);
         let mut talk = Conversation::begin(&plan, written, needs, whim, true).await;

@@ -20,7 +20,7 @@ fn waiting() -> Plan {
             { "id": "later", "message": "and now?", "depends_on": ["question"] },
         ]),
         10,
-        Answer::Outcomes,
+        RunOutput::Outcomes,
     )
 }
 
@@ -174,7 +174,7 @@ async fn a_call_that_asked_began_when_it_was_first_made() {
             { "id": "slow", "tool": "sleeps", "arguments": { "seconds": 5 } },
         ]),
         2,
-        Answer::Outcomes,
+        RunOutput::Outcomes,
     );
     let mut rounds = Rounds::go_on(&plan, RunState::new(json!({}), 2), true).await;
     assert_eq!(rounds.state.active(), Duration::from_secs(5));

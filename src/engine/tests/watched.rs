@@ -145,7 +145,7 @@ proptest! {
         pause in proptest::option::of(0_u64..6_000),
         max_calls in proptest::option::of(1_usize..8),
     ) {
-        let plan = plan(&steps, concurrency, Answer::Last);
+        let plan = plan(&steps, concurrency, RunOutput::Last);
         let told = Arc::new(Told::default());
         let mut observers = Observers::default();
         observers.push(told.clone());

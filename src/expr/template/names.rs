@@ -3,7 +3,7 @@
 use super::super::{
     ExpressionError, PathSegment,
     data::{Field, Root},
-    names::{Names, Previous},
+    names::{Previous, ScopeNames},
     reference,
 };
 use crate::{expr::RESERVED, suggest::nearest};
@@ -52,7 +52,7 @@ pub(super) enum Unknown {
 
 /// The names that can be used at a place of a template.
 pub(super) struct Scope<'n> {
-    names: &'n Names<'n>,
+    names: &'n ScopeNames<'n>,
     locals: Vec<String>,
     loops: usize,
 }
@@ -108,7 +108,7 @@ impl Path {
 // === impl Scope ===
 
 impl<'n> Scope<'n> {
-    pub(super) const fn new(names: &'n Names<'n>) -> Self {
+    pub(super) const fn new(names: &'n ScopeNames<'n>) -> Self {
         Self { names, locals: Vec::new(), loops: 0 }
     }
 

@@ -93,7 +93,7 @@ impl Code {
             match &self.program {
                 Program::Path => frame.look_up(&self.paths[0]),
                 Program::Compiled(compiled) => {
-                    let names = Names { frame: frame.clone(), paths: Arc::clone(&self.paths) };
+                    let names = LocalNames { frame: frame.clone(), paths: Arc::clone(&self.paths) };
                     // Nothing that minijinja does with data is known to panic, but a
                     // call must not end a server. What it leaves behind is numbers.
                     let value =
@@ -350,12 +350,12 @@ impl Turn {
 
 /// What an expression finds under the names that it was given.
 #[derive(Debug)]
-struct Names {
+struct LocalNames {
     frame: Frame,
     paths: Arc<[Path]>,
 }
 
-impl Object for Names {
+impl Object for LocalNames {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         let key = key.as_str()?;
         if key == "run" {

@@ -33,7 +33,7 @@ impl Data for Everything {
 
 const STEPS: [&str; 4] = ["a", "get-logs", "get", "late"];
 
-const NAMES: Names<'_> = Names {
+const NAMES: ScopeNames<'_> = ScopeNames {
     steps: &STEPS,
     previous: Previous::Step(0),
     before: Some(3),

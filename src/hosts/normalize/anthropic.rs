@@ -4,13 +4,13 @@ use std::slice;
 
 use serde_json::Value;
 
-use super::{call::Problem, candidate::Found, error::OutputError};
+use super::{call::Problem, candidate::Candidate, error::OutputError};
 
 const EXPECTED: OutputError = OutputError::UnknownShape {
     expected: "a message with `content`, its blocks, or one of them with a `type`",
 };
 
-pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     let blocks = blocks(output)?;
     if !blocks.is_empty() && !blocks.iter().any(|block| block["type"].is_string()) {
         return Err(EXPECTED);
@@ -37,9 +37,9 @@ fn blocks(output: &Value) -> Result<&[Value], OutputError> {
     }
 }
 
-fn call(block: &Value) -> Option<Found<'_>> {
+fn call(block: &Value) -> Option<Candidate<'_>> {
     // `server_tool_use` and `mcp_tool_use` are calls that the provider makes itself.
-    is_call(block).then(|| Found::new(block.get("id"), block.get("name"), block.get("input")))
+    is_call(block).then(|| Candidate::new(block.get("id"), block.get("name"), block.get("input")))
 }
 
 fn is_call(block: &Value) -> bool {

@@ -14,7 +14,7 @@ const MAX_NAME: usize = 256;
 
 /// What looks like a call, before it is known whether it can be made.
 #[derive(Debug)]
-pub(super) struct Found<'o> {
+pub(super) struct Candidate<'o> {
     id: Option<String>,
     name: Option<String>,
     form: Form,
@@ -32,12 +32,12 @@ enum Arguments<'o> {
 /// Makes calls of what was found, in the same order: with an id each, and none under
 /// the id of another.
 pub(super) fn calls(
-    found: Vec<Found<'_>>,
+    found: Vec<Candidate<'_>>,
     limits: &Limits,
 ) -> Vec<Result<ToolCall, MalformedCall>> {
     let mut taken: HashSet<String> = found.iter().filter_map(|found| found.id.clone()).collect();
     let mut seen = HashSet::new();
-    let call = |(place, found): (usize, Found<'_>)| {
+    let call = |(place, found): (usize, Candidate<'_>)| {
         let is_first = found.id.as_ref().is_none_or(|id| seen.insert(id.clone()));
         let id = found.id.map(CallId::new);
         let arguments = match found.arguments {
@@ -72,7 +72,7 @@ pub(super) fn calls(
 
 // === impl Found ===
 
-impl<'o> Found<'o> {
+impl<'o> Candidate<'o> {
     /// A call, of the parts that a provider gives it.
     pub(super) fn new(
         id: Option<&Value>,
@@ -92,9 +92,9 @@ impl<'o> Found<'o> {
     }
 
     /// The call with its arguments read, which need not be kept any longer.
-    pub(super) fn read(self, limits: &Limits) -> Found<'static> {
+    pub(super) fn read(self, limits: &Limits) -> Candidate<'static> {
         let arguments = Arguments::Read(self.arguments.read(limits));
-        Found { id: self.id, name: self.name, form: self.form, arguments }
+        Candidate { id: self.id, name: self.name, form: self.form, arguments }
     }
 
     /// A call that a text has.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     call::{Form, MalformedKind, Problem},
-    candidate::Found,
+    candidate::Candidate,
     error::OutputError,
 };
 
@@ -15,7 +15,7 @@ const EXPECTED: OutputError = OutputError::UnknownShape {
     expected: "a completion with `choices`, a message, or its `tool_calls`",
 };
 
-pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     match output {
         Value::Array(calls) if calls.is_empty() || calls.iter().any(is_call) => {
             Ok(calls.iter().map(call).collect())
@@ -32,7 +32,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
 }
 
 /// Only the first choice becomes a part of the conversation.
-fn in_choices(choices: &[Value]) -> Result<Vec<Found<'_>>, OutputError> {
+fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
     let mut found = Vec::new();
     for (place, choice) in choices.iter().enumerate() {
         let message = choice.get("message").filter(|message| message.is_object());
@@ -62,7 +62,7 @@ fn in_choices(choices: &[Value]) -> Result<Vec<Found<'_>>, OutputError> {
     Ok(found)
 }
 
-fn in_message(message: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+fn in_message(message: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     let calls = match message.get("tool_calls") {
         None | Some(Value::Null) => &[],
         Some(Value::Array(calls)) => calls.as_slice(),
@@ -77,7 +77,7 @@ fn in_message(message: &Value) -> Result<Vec<Found<'_>>, OutputError> {
     Ok(calls.iter().map(call).chain(legacy).collect())
 }
 
-fn call(item: &Value) -> Found<'_> {
+fn call(item: &Value) -> Candidate<'_> {
     let id = item.get("id");
     match (item["type"].as_str(), item.get("function")) {
         (None | Some("function"), Some(function)) => of_function(id, function),
@@ -88,8 +88,8 @@ fn call(item: &Value) -> Found<'_> {
     }
 }
 
-fn of_function<'o>(id: Option<&Value>, function: &'o Value) -> Found<'o> {
-    Found::new(id, function.get("name"), function.get("arguments"))
+fn of_function<'o>(id: Option<&Value>, function: &'o Value) -> Candidate<'o> {
+    Candidate::new(id, function.get("name"), function.get("arguments"))
 }
 
 fn is_message(value: &Value) -> bool {

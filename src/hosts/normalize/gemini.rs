@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     call::{MalformedKind, Problem},
-    candidate::Found,
+    candidate::Candidate,
     error::OutputError,
 };
 
@@ -14,7 +14,7 @@ const EXPECTED: OutputError = OutputError::UnknownShape {
     expected: "a response with `candidates`, a content with `parts`, or its parts",
 };
 
-pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     match output {
         Value::Array(parts) if parts.iter().any(|part| part.get("candidates").is_some()) => {
             Err(OutputError::Stream)
@@ -33,7 +33,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
 }
 
 /// Only the first candidate becomes a part of the conversation.
-fn in_candidates(candidates: &[Value]) -> Vec<Found<'_>> {
+fn in_candidates(candidates: &[Value]) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
     for (place, candidate) in candidates.iter().enumerate() {
         let parts = candidate["content"]["parts"].as_array().map_or(&[][..], Vec::as_slice);
@@ -41,7 +41,7 @@ fn in_candidates(candidates: &[Value]) -> Vec<Found<'_>> {
         match candidate["finishReason"].as_str() {
             Some("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL") => {
                 let problem = Problem::syntax("the provider could not read what the model wrote");
-                calls.push(Found::malformed(None, problem));
+                calls.push(Candidate::malformed(None, problem));
             }
             Some("MAX_TOKENS") if parts.last().is_some_and(|part| call(part).is_some()) => {
                 if let Some(last) = calls.last_mut() {
@@ -61,9 +61,9 @@ fn in_candidates(candidates: &[Value]) -> Vec<Found<'_>> {
     found
 }
 
-fn in_parts(parts: &[Value]) -> Vec<Found<'_>> {
+fn in_parts(parts: &[Value]) -> Vec<Candidate<'_>> {
     let calls = parts.iter().filter_map(call);
-    calls.map(|call| Found::new(call.get("id"), call.get("name"), call.get("args"))).collect()
+    calls.map(|call| Candidate::new(call.get("id"), call.get("name"), call.get("args"))).collect()
 }
 
 /// The call of a part, as the API writes it and as its libraries for Python do.

@@ -32,10 +32,10 @@ const HASH: usize = 4;
 /// assert_eq!(names.original("github/search"), None);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ToolNames(Arc<Names>);
+pub struct ToolNames(Arc<NameMaps>);
 
 #[derive(Debug, Default)]
-struct Names {
+struct NameMaps {
     exposed: HashMap<String, String>,
     originals: HashMap<String, String>,
 }
@@ -51,7 +51,7 @@ impl ToolNames {
             *claims.entry(plain(tool)).or_default() += 1;
         }
         let is_free = |name: &str| name.len() <= MAX_NAME && !tools.contains(name);
-        let mut names = Names::default();
+        let mut names = NameMaps::default();
         for tool in &tools {
             let plain = plain(tool);
             let exposed = if is_allowed(tool) || (is_free(&plain) && claims[&plain] == 1) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     call::{Form, Problem},
-    candidate::Found,
+    candidate::Candidate,
     error::OutputError,
 };
 
@@ -14,7 +14,7 @@ const EXPECTED: OutputError = OutputError::UnknownShape {
     expected: "a response with `output`, its items, or one of them with a `type`",
 };
 
-pub(super) fn find(output: &Value) -> Result<Vec<Found<'_>>, OutputError> {
+pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     let items = items(output)?;
     if !items.is_empty() && !items.iter().any(|item| item["type"].is_string()) {
         return Err(EXPECTED);
@@ -32,8 +32,8 @@ fn items(output: &Value) -> Result<&[Value], OutputError> {
     }
 }
 
-fn call(item: &Value) -> Option<Found<'_>> {
-    let of = |arguments| Found::new(item.get("call_id"), item.get("name"), item.get(arguments));
+fn call(item: &Value) -> Option<Candidate<'_>> {
+    let of = |arguments| Candidate::new(item.get("call_id"), item.get("name"), item.get(arguments));
     let found = match item["type"].as_str() {
         Some("function_call") => of("arguments"),
         Some("custom_tool_call") => of("").in_form(Form::Custom).spoiled(Problem::unsupported(

@@ -65,7 +65,7 @@ struct Debt<'o> {
 }
 
 /// What somebody tells the guard at the moment; what is left of it goes back.
-struct Telling<'s> {
+struct Settlement<'s> {
     shared: &'s Shared,
     futures: Vec<BoxFuture<'static, ()>>,
 }
@@ -114,7 +114,7 @@ impl BudgetStore for GuardBudgets {
         let shared = self.0.clone();
         let amount = amount.max(1);
         Reserving::Later(Box::pin(async move {
-            Telling::begin(&shared).finish().await;
+            Settlement::begin(&shared).finish().await;
             shared.pay().await?;
             let reserved = shared.guard.try_reserve(amount).await;
             if !reserved.map_err(|error| Denied::Unavailable(error.into()))? {
@@ -126,7 +126,7 @@ impl BudgetStore for GuardBudgets {
 
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            Telling::begin(&self.0).finish().await;
+            Settlement::begin(&self.0).finish().await;
             // What the guard has no more of is owed still.
             let _ = self.0.pay().await;
         })
@@ -231,7 +231,7 @@ impl Drop for Debt<'_> {
 
 // === impl Telling ===
 
-impl<'s> Telling<'s> {
+impl<'s> Settlement<'s> {
     /// Takes up all that the guard has to be told.
     fn begin(shared: &'s Shared) -> Self {
         Self { shared, futures: shared.with(mem::take) }
@@ -246,7 +246,7 @@ impl<'s> Telling<'s> {
     }
 }
 
-impl Drop for Telling<'_> {
+impl Drop for Settlement<'_> {
     fn drop(&mut self) {
         let mut left = mem::take(&mut self.futures);
         self.shared.with(|telling| telling.append(&mut left));

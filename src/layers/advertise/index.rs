@@ -52,7 +52,7 @@ struct Posting {
 }
 
 /// What a query has found.
-pub(super) struct Found {
+pub(super) struct SearchResult {
     /// The places of the best tools, best first.
     pub(super) places: Vec<usize>,
     /// How many tools there are that match.
@@ -123,7 +123,7 @@ impl Index {
     }
 
     /// Looks for tools; `exact` is the place of the one whose name is the query.
-    pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> Found {
+    pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> SearchResult {
         let query = beginning(query, MAX_QUERY);
         let wanted = wanted(query);
         let fits = self.names_that_fit(query, exact);
@@ -151,7 +151,10 @@ impl Index {
             best.truncate(limit);
         }
         best.sort_unstable_by(order);
-        Found { places: best.into_iter().map(|tool| self.tools[tool as usize]).collect(), total }
+        SearchResult {
+            places: best.into_iter().map(|tool| self.tools[tool as usize]).collect(),
+            total,
+        }
     }
 
     /// The tools whose names fit the query as a whole.

@@ -5,7 +5,7 @@ use tower_layer::Layer;
 use super::rule::{AdvertiseRule, Policy, lookout};
 use crate::{
     catalog::VaryBy, changes::Epoch, intercept::Informed, message::Context, pattern::Selection,
-    warnings::Complaints,
+    warnings::Warnings,
 };
 
 /// Middleware that [`AdvertiseLayer`] puts in front of a service.
@@ -122,8 +122,8 @@ impl AdvertiseLayer {
     /// logged once, and kept although it may be true no longer. At most 1000 are
     /// kept.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        self.policy.complaints.told()
+    pub fn warnings(&self) -> Vec<String> {
+        self.policy.warnings.told()
     }
 }
 
@@ -136,7 +136,7 @@ impl Default for AdvertiseLayer {
             composites: HashSet::new(),
             calls: Calls::default(),
             mode: Mode::default(),
-            complaints: Complaints::default(),
+            warnings: Warnings::default(),
         };
         Self { policy: Arc::new(policy), epoch: Epoch::default(), vary_by: None }
     }

@@ -13,7 +13,7 @@
 //!   shows composites and nothing else.
 //!
 //! A pattern that matches no tool of a whole list is
-//! [complained about](AdvertiseLayer::complaints), once.
+//! [warned about](AdvertiseLayer::warnings), once.
 //!
 //! # Search
 //!
@@ -29,7 +29,7 @@
 //! through `call_tool` becomes a call of the tool itself, so everything below
 //! this layer holds for it, and the tools can still be called by their own names.
 //! Tools behind the layer that are named like the two cannot be reached, and are
-//! complained about.
+//! warned about.
 //!
 //! The tools that a search finds are listed when it is first needed, and kept as
 //! any [catalog](crate::catalog). If they cannot be listed, `search_tools` is

@@ -12,8 +12,8 @@ use crate::{
     intercept::InterceptInformed,
     message::{ItemKind, Refusal, Reply, Request, Subject},
     pattern::{Selection, Unmatched},
-    pattern_watch::{Lookout, Missed, Page},
-    warnings::Complaints,
+    pattern_watch::{Missed, Page, PatternWatch},
+    warnings::Warnings,
 };
 
 /// The rule that [`AdvertiseLayer`](super::AdvertiseLayer) puts in front of a
@@ -28,17 +28,17 @@ pub(super) struct Policy {
     pub(super) composites: HashSet<String>,
     pub(super) calls: Calls,
     pub(super) mode: Mode,
-    pub(super) lookout: Arc<Lookout<Vec<Unmatched>>>,
-    pub(super) complaints: Complaints,
+    pub(super) lookout: Arc<PatternWatch<Vec<Unmatched>>>,
+    pub(super) warnings: Warnings,
 }
 
 /// What [`AdvertiseRule`] remembers of a request.
 #[derive(Debug)]
-pub struct Memo(Way);
+pub struct Memo(Forwarded);
 
 /// What a request does that is forwarded.
 #[derive(Debug)]
-enum Way {
+enum Forwarded {
     /// Nothing that concerns the rule.
     Passes,
     /// It asks for the server's capabilities.
@@ -50,10 +50,10 @@ enum Way {
 }
 
 /// Who looks for what the patterns match that say which tools are advertised.
-pub(super) fn lookout(tools: &Selection) -> Lookout<Vec<Unmatched>> {
+pub(super) fn lookout(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
     let denied = Unmatched::new("deny", tools.denied().clone());
-    Lookout::new(vec![denied, Unmatched::new("allow", allow)])
+    PatternWatch::new(vec![denied, Unmatched::new("allow", allow)])
 }
 
 // === impl Policy ===
@@ -86,7 +86,7 @@ impl Policy {
 
     fn tell(&self, missed: Option<Missed<Vec<Unmatched>>>) {
         if let Some(missed) = missed {
-            missed.tell(&self.complaints, ItemKind::Tool, None);
+            missed.tell(&self.warnings, ItemKind::Tool, None);
         }
     }
 }
@@ -109,26 +109,26 @@ impl AdvertiseRule {
                 ControlFlow::Break(ListToolsResult::default().into())
             }
             (Subject::List(ItemKind::Tool, cursor), Mode::List) => {
-                ControlFlow::Continue(Memo(Way::Lists(policy.lookout.page(cursor))))
+                ControlFlow::Continue(Memo(Forwarded::Lists(policy.lookout.page(cursor))))
             }
             (Subject::Item(ItemKind::Tool, SEARCH), Mode::Search) => {
                 ControlFlow::Break(Self::search(request, known))
             }
             (Subject::Item(ItemKind::Tool, CALL), Mode::Search) => self.call(request),
             (_, Mode::Search) if request.asks_for_capabilities() => {
-                ControlFlow::Continue(Memo(Way::Declares))
+                ControlFlow::Continue(Memo(Forwarded::Declares))
             }
             (Subject::Item(ItemKind::Tool, name), _) if !policy.admits(name) => {
                 ControlFlow::Break(Reply::unknown_tool(name.to_owned()))
             }
-            _ => ControlFlow::Continue(Memo(Way::Passes)),
+            _ => ControlFlow::Continue(Memo(Forwarded::Passes)),
         }
     }
 
     /// Makes of a call of [`CALL`] the call of another tool.
     fn call(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
         let Some(call) = request.tool_call_mut() else {
-            return ControlFlow::Continue(Memo(Way::Passes));
+            return ControlFlow::Continue(Memo(Forwarded::Passes));
         };
         let Call { name, arguments } = match Call::take(call.arguments.take()) {
             Ok(call) => call,
@@ -139,7 +139,7 @@ impl AdvertiseRule {
         }
         call.name = name.into();
         call.arguments = arguments;
-        ControlFlow::Continue(Memo(Way::Calls))
+        ControlFlow::Continue(Memo(Forwarded::Calls))
     }
 
     /// Answers a call of [`SEARCH`].
@@ -164,7 +164,7 @@ impl InterceptInformed for AdvertiseRule {
         policy.tell(policy.lookout.see_all(tools.iter().map(|tool| &*tool.name)));
         for ours in [SEARCH, CALL] {
             if tools.get(ours).is_some() && policy.advertises(ours) {
-                policy.complaints.tell(format_args!(
+                policy.warnings.tell(format_args!(
                     "tool `{ours}` is hidden: in search mode it is a tool of the layer that has this name"
                 ));
             }
@@ -194,22 +194,22 @@ impl InterceptInformed for AdvertiseRule {
         known: Option<&Arc<Known<Index>>>,
     ) -> ControlFlow<Reply, Memo> {
         if self.0.is_identity() {
-            return ControlFlow::Continue(Memo(Way::Passes));
+            return ControlFlow::Continue(Memo(Forwarded::Passes));
         }
         self.look(request, known)
     }
 
     #[inline]
     fn awaits_reply(&self, Memo(way): &Memo) -> bool {
-        !matches!(way, Way::Passes)
+        !matches!(way, Forwarded::Passes)
     }
 
     fn on_reply(&self, Memo(way): Memo, _: Option<&Arc<Known<Index>>>, reply: &mut Reply) {
         let policy = &*self.0;
         match way {
-            Way::Passes => (),
-            Way::Declares => reply.declare_tools(),
-            Way::Lists(page) => {
+            Forwarded::Passes => (),
+            Forwarded::Declares => reply.declare_tools(),
+            Forwarded::Lists(page) => {
                 if reply.refuse_other_than_list(ItemKind::Tool) {
                     return;
                 }
@@ -220,7 +220,7 @@ impl InterceptInformed for AdvertiseRule {
                 }
                 list.tools.retain(|tool| policy.advertises(&tool.name));
             }
-            Way::Calls => {
+            Forwarded::Calls => {
                 if let Some(Refusal::InvalidArguments { violations, .. }) = reply.refusal_mut() {
                     for violation in violations {
                         violation.path.insert_str(0, ARGUMENTS);

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 use super::{
     Alias, AliasErrors, PromptAlias, ResourceAlias, ToolAlias,
     check::Checking,
-    names::{Alias as Known, Meaning, Names, Originals},
+    names::{Alias as Known, AliasTable, Meaning, Originals},
     schema,
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     message::{ItemKind, ItemMut, Refusal, Reply, Request, Subject},
     pattern_watch::{Missed, Page},
     suggest::nearest,
-    warnings::Complaints,
+    warnings::Warnings,
 };
 
 /// Shows clients other names, texts and arguments than those of the server.
@@ -27,13 +27,13 @@ pub struct AliasLayer(Arc<Aliases>);
 
 #[derive(Clone, Default)]
 struct Aliases {
-    tools: Names,
-    prompts: Names,
+    tools: AliasTable,
+    prompts: AliasTable,
     /// Of resources and of templates of their URIs.
-    resources: Names,
+    resources: AliasTable,
     separator: String,
     owner: Option<String>,
-    complaints: Complaints,
+    warnings: Warnings,
 }
 
 /// What an [`AliasLayer`] remembers of a request that it has forwarded.
@@ -96,7 +96,7 @@ impl AliasLayer {
         let separator = &self.0.separator;
         let aliases = aliases.into_iter().map(|alias| checking.tool(alias, separator)).collect();
         checking.end()?;
-        self.aliases().tools = Names::new(aliases);
+        self.aliases().tools = AliasTable::new(aliases);
         Ok(self)
     }
 
@@ -113,7 +113,7 @@ impl AliasLayer {
         let mut checking = Checking::new(ItemKind::Prompt);
         let aliases = aliases.into_iter().map(|alias| checking.prompt(alias)).collect();
         checking.end()?;
-        self.aliases().prompts = Names::new(aliases);
+        self.aliases().prompts = AliasTable::new(aliases);
         Ok(self)
     }
 
@@ -131,11 +131,11 @@ impl AliasLayer {
         let mut checking = Checking::new(ItemKind::Resource);
         let aliases = aliases.into_iter().map(|alias| checking.resource(alias)).collect();
         checking.end()?;
-        self.aliases().resources = Names::of_uris(aliases);
+        self.aliases().resources = AliasTable::of_uris(aliases);
         Ok(self)
     }
 
-    /// Whose things have the aliases, for complaints, such as ``backend `github` ``.
+    /// Whose things have the aliases, for warnings, such as ``backend `github` ``.
     #[must_use]
     pub fn of(mut self, owner: impl Into<String>) -> Self {
         self.aliases().owner = Some(owner.into());
@@ -149,8 +149,8 @@ impl AliasLayer {
     /// It is found out when things are listed, logged once, and kept. At most 1000
     /// are kept.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        self.0.complaints.told()
+    pub fn warnings(&self) -> Vec<String> {
+        self.0.warnings.told()
     }
 
     /// What clients call what the server calls `original`: its alias, or the same
@@ -269,7 +269,7 @@ impl fmt::Debug for AliasLayer {
 // === impl Aliases ===
 
 impl Aliases {
-    const fn of_kind(&self, kind: ItemKind) -> &Names {
+    const fn of_kind(&self, kind: ItemKind) -> &AliasTable {
         match kind {
             ItemKind::Tool => &self.tools,
             ItemKind::Prompt => &self.prompts,
@@ -419,7 +419,7 @@ impl Aliases {
                 instead = instead.or_else(|| expanded.map(|(place, _)| names.alias(place)));
             }
             let Some(alias) = instead else { return true };
-            self.complain(kind, alias, format_args!("another {kind} of this name is left out"));
+            self.warn(kind, alias, format_args!("another {kind} of this name is left out"));
             return false;
         };
         match item {
@@ -457,28 +457,28 @@ impl Aliases {
         true
     }
 
-    /// The schema that clients see, with complaints about what does not go with it.
+    /// The schema that clients see, with warnings about what does not go with it.
     fn show_arguments(&self, alias: &Known, schema: &JsonObject) -> JsonObject {
         let rewritten = schema::rewrite(schema, &alias.arguments);
         let declared: Vec<_> = rewritten.declared.iter().map(String::as_str).collect();
-        let complain = |text: fmt::Arguments<'_>| self.complain(ItemKind::Tool, alias, text);
+        let warn = |text: fmt::Arguments<'_>| self.warn(ItemKind::Tool, alias, text);
         for argument in alias.arguments.iter() {
             let original = &argument.original;
             if !declared.is_empty() && !declared.contains(&&**original) {
                 let hint = hint(nearest(original, &declared));
-                complain(format_args!("the tool has no argument `{original}`{hint}"));
+                warn(format_args!("the tool has no argument `{original}`{hint}"));
             }
             if let Some(name) = &argument.name
                 && argument.is_renamed()
                 && rewritten.shadowed.contains(name)
             {
-                complain(format_args!(
+                warn(format_args!(
                     "argument `{original}` has the name of another, `{name}`, which is left out"
                 ));
             }
         }
         for name in &rewritten.unset {
-            complain(format_args!("argument `{name}` is required, but nobody can set it"));
+            warn(format_args!("argument `{name}` is required, but nobody can set it"));
         }
         rewritten.schema
     }
@@ -489,15 +489,15 @@ impl Aliases {
         for (place, original) in &missed.sought.0 {
             let hint = hint(nearest(original, &names));
             let alias = self.of_kind(kind).alias(*place);
-            self.complain(kind, alias, format_args!("there is no such {kind}{hint}"));
+            self.warn(kind, alias, format_args!("there is no such {kind}{hint}"));
         }
     }
 
-    fn complain(&self, kind: ItemKind, alias: &Known, text: fmt::Arguments<'_>) {
+    fn warn(&self, kind: ItemKind, alias: &Known, text: fmt::Arguments<'_>) {
         let Known { name, original, .. } = alias;
         let owner = self.owner.as_ref().map(|owner| format!(" of {owner}")).unwrap_or_default();
         let renamed = if alias.is_renamed() { format!(" `{name}`") } else { String::new() };
-        self.complaints.tell(format_args!("alias{renamed} of {kind} `{original}`{owner}: {text}"));
+        self.warnings.tell(format_args!("alias{renamed} of {kind} `{original}`{owner}: {text}"));
     }
 }
 

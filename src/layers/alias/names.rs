@@ -8,13 +8,13 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use super::{arguments::Arguments, template::Template};
 use crate::{
     message::ItemKind,
-    pattern_watch::{Lookout, Sought},
+    pattern_watch::{PatternWatch, WatchedNames},
     uri::Readings,
 };
 
 /// The aliases of one kind of things.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(super) struct AliasTable {
     aliases: Vec<Alias>,
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
@@ -24,13 +24,13 @@ pub(super) struct Names {
     readings: HashSet<String>,
     /// Who looks for the originals in lists: resources and their templates are
     /// listed apart.
-    lookouts: Arc<Lookouts>,
+    lookouts: Arc<PatternWatches>,
 }
 
 #[derive(Debug)]
-struct Lookouts {
-    plain: Lookout<Originals>,
-    templates: Lookout<Originals>,
+struct PatternWatches {
+    plain: PatternWatch<Originals>,
+    templates: PatternWatch<Originals>,
 }
 
 /// What was not seen that has an alias, by the place of that.
@@ -51,14 +51,14 @@ pub(super) struct Alias {
     pub(super) annotations: Option<ToolAnnotations>,
     pub(super) arguments: Arguments,
     /// The input schema that was last seen, and what clients see of it.
-    pub(super) schema: Shown,
+    pub(super) schema: AliasedSchema,
 }
 
 /// A schema and what was made of it, so that most listings need not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shown(Arc<Mutex<Option<SeenAndShown>>>);
+pub(super) struct AliasedSchema(Arc<Mutex<Option<SchemaPair>>>);
 
-type SeenAndShown = (Arc<JsonObject>, Arc<JsonObject>);
+type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
 /// What clients mean by a name.
 pub(super) enum Meaning<'a> {
@@ -72,7 +72,7 @@ pub(super) enum Meaning<'a> {
 
 // === impl Names ===
 
-impl Names {
+impl AliasTable {
     /// Collects aliases, no two of one original and no two of one name.
     pub(super) fn new(aliases: Vec<Alias>) -> Self {
         let places = aliases.iter().enumerate();
@@ -84,7 +84,7 @@ impl Names {
                 Some((place, Template::new(&alias.original, &alias.name)?))
             })
             .collect();
-        let lookouts = Arc::new(Lookouts::new(aliases.iter().map(|alias| &*alias.original)));
+        let lookouts = Arc::new(PatternWatches::new(aliases.iter().map(|alias| &*alias.original)));
         Self { aliases, by_original, by_name, templates, readings: HashSet::new(), lookouts }
     }
 
@@ -111,7 +111,7 @@ impl Names {
     }
 
     /// Who looks for the originals in lists of this kind.
-    pub(super) fn lookout(&self, kind: ItemKind) -> &Lookout<Originals> {
+    pub(super) fn lookout(&self, kind: ItemKind) -> &PatternWatch<Originals> {
         match kind {
             ItemKind::ResourceTemplate => &self.lookouts.templates,
             ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource => &self.lookouts.plain,
@@ -208,16 +208,16 @@ impl Names {
 
 // === impl Lookouts ===
 
-impl Lookouts {
+impl PatternWatches {
     fn new<'a>(originals: impl Iterator<Item = &'a str>) -> Self {
         let originals = originals.enumerate().map(|(place, name)| (place, name.to_owned()));
         let (templates, plain) = originals.partition(|(_, name)| name.contains('{'));
-        let [plain, templates] = [plain, templates].map(|of| Lookout::new(Originals(of)));
+        let [plain, templates] = [plain, templates].map(|of| PatternWatch::new(Originals(of)));
         Self { plain, templates }
     }
 }
 
-impl Default for Lookouts {
+impl Default for PatternWatches {
     fn default() -> Self {
         Self::new(std::iter::empty())
     }
@@ -225,7 +225,7 @@ impl Default for Lookouts {
 
 // === impl Originals ===
 
-impl Sought for Originals {
+impl WatchedNames for Originals {
     fn see(&mut self, name: &str) {
         self.0.retain(|(_, original)| original != name);
     }
@@ -245,7 +245,7 @@ impl Alias {
 
 // === impl Shown ===
 
-impl Shown {
+impl AliasedSchema {
     /// What clients see of a schema, made of it unless it was already; nobody waits
     /// for that who needs it of another.
     pub(super) fn of(

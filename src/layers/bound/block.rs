@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     cost::{Cost, MARK},
-    omissions::{Place, Reason, Told, Unit},
+    omissions::{Location, Omissions, Reason, Unit},
 };
 use crate::{
     json_size::json_bytes,
@@ -78,8 +78,8 @@ impl<'r> Block<'r> {
         &self,
         share: usize,
         repeated: impl FnOnce() -> String,
-        place: &Place<'_>,
-        told: &mut Told,
+        place: &Location<'_>,
+        told: &mut Omissions,
     ) -> ContentBlock {
         match (self.kind, text_of(self.block)) {
             (Kind::Repeats, _) => with_text(self.block, repeated(), true),
@@ -97,8 +97,8 @@ impl<'r> Block<'r> {
         &self,
         text: &str,
         share: usize,
-        place: &Place<'_>,
-        told: &mut Told,
+        place: &Location<'_>,
+        told: &mut Omissions,
     ) -> ContentBlock {
         let beside = |has_meta| json_bytes(&with_text(self.block, String::new(), has_meta));
         let (full, bare) = (beside(true), beside(false));

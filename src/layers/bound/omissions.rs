@@ -15,20 +15,20 @@ const MAX_NOTE: usize = 480;
 
 /// A place in a result, by those that it is within.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
+pub(super) struct Location<'p> {
     within: Option<&'p Self>,
-    step: Step<'p>,
+    step: Segment<'p>,
 }
 
 #[derive(Clone, Copy)]
-enum Step<'p> {
+enum Segment<'p> {
     Member(&'p str),
     Element(usize),
 }
 
 /// What was left out of a result.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Omissions {
     places: Vec<Omission>,
     count: usize,
 }
@@ -62,23 +62,23 @@ pub(super) enum Unit {
 
 // === impl Place ===
 
-impl<'p> Place<'p> {
+impl<'p> Location<'p> {
     pub(super) const fn root(member: &'p str) -> Self {
-        Self { within: None, step: Step::Member(member) }
+        Self { within: None, step: Segment::Member(member) }
     }
 
-    pub(super) const fn member<'q>(&'q self, name: &'q str) -> Place<'q>
+    pub(super) const fn member<'q>(&'q self, name: &'q str) -> Location<'q>
     where
         'p: 'q,
     {
-        Place { within: Some(self), step: Step::Member(name) }
+        Location { within: Some(self), step: Segment::Member(name) }
     }
 
-    pub(super) const fn element<'q>(&'q self, place: usize) -> Place<'q>
+    pub(super) const fn element<'q>(&'q self, place: usize) -> Location<'q>
     where
         'p: 'q,
     {
-        Place { within: Some(self), step: Step::Element(place) }
+        Location { within: Some(self), step: Segment::Element(place) }
     }
 
     /// Its JSON Pointer; that of something around it, if it would be too long.
@@ -94,12 +94,12 @@ impl<'p> Place<'p> {
             let before = pointer.len();
             pointer.push('/');
             match step {
-                Step::Element(place) => {
+                Segment::Element(place) => {
                     // Writing to a string does not fail.
                     let _ = write!(pointer, "{place}");
                 }
-                Step::Member(name) if name.len() > MAX_POINTER => pointer.push_str(name),
-                Step::Member(name) => {
+                Segment::Member(name) if name.len() > MAX_POINTER => pointer.push_str(name),
+                Segment::Member(name) => {
                     pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
                 }
             }
@@ -114,10 +114,10 @@ impl<'p> Place<'p> {
 
 // === impl Told ===
 
-impl Told {
+impl Omissions {
     pub(super) fn add(
         &mut self,
-        place: &Place<'_>,
+        place: &Location<'_>,
         reason: Reason,
         kept: usize,
         of: usize,

@@ -23,7 +23,7 @@ use crate::{
     catalog::{
         AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, list_all,
     },
-    json_size::Room,
+    json_size::BoundedCounter,
     message::{Reply, Request},
     schema::InputSchema,
 };
@@ -157,7 +157,7 @@ where
         async move {
             let mut reply = reply.await?;
             let Some(result) = reply.tool_result_mut() else { return Ok(reply) };
-            if Room::new(limit).holds(result) {
+            if BoundedCounter::new(limit).holds(result) {
                 return Ok(reply);
             }
             // Without structured content, there is nothing that must fit a schema.

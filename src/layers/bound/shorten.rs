@@ -10,7 +10,7 @@ use super::{
     cost::{Cost, MARK},
     fair_share::{Chosen, Need, Part, choose, shares},
     json_eq::repeats,
-    omissions::{Place, Reason, Told, Unit},
+    omissions::{Location, Omissions, Reason, Unit},
     schema_form::Forms,
     value::{Guide, Measured},
 };
@@ -25,7 +25,7 @@ const META: usize = 11;
 #[derive(Debug)]
 pub(super) struct Shortened {
     pub(super) result: CallToolResult,
-    pub(super) told: Told,
+    pub(super) told: Omissions,
 }
 
 /// Shortens a result to so many bytes, so that its structured content still fits the
@@ -37,7 +37,7 @@ pub(super) fn shorten(
 ) -> Shortened {
     let survey = Survey::new(result, result.structured_content.as_ref());
     let Some(structured) = survey.structured else {
-        return survey.cut(limit, None, Told::default());
+        return survey.cut(limit, None, Omissions::default());
     };
     let free = Forms::free();
     let fits = |cut: &Shortened| match (schema, &cut.result.structured_content) {
@@ -131,14 +131,14 @@ impl<'r> Survey<'r> {
         let guide = Guide { forms, cost: cost.and_texts(self.texts), branches: &self.branches };
         let measured = Measured::new(structured, guide);
         (measured.size.least <= self.room(limit))
-            .then(|| self.cut(limit, Some(&measured), Told::default()))
+            .then(|| self.cut(limit, Some(&measured), Omissions::default()))
     }
 
     /// The result without its structured content; what repeats it still does.
     fn without_structured(&self, limit: usize, reason: Reason) -> Shortened {
-        let mut told = Told::default();
+        let mut told = Omissions::default();
         if let Some(structured) = self.structured {
-            let place = Place::root("structuredContent");
+            let place = Location::root("structuredContent");
             told.add(&place, reason, 0, json_bytes(structured), Unit::Bytes);
         }
         if self.texts == 0 {
@@ -156,7 +156,12 @@ impl<'r> Survey<'r> {
         }
     }
 
-    fn cut(&self, limit: usize, structured: Option<&Measured<'_>>, mut told: Told) -> Shortened {
+    fn cut(
+        &self,
+        limit: usize,
+        structured: Option<&Measured<'_>>,
+        mut told: Omissions,
+    ) -> Shortened {
         let meta = self.result.meta.iter().flat_map(|meta| meta.iter());
         // With a colon and a comma.
         let entries: Vec<_> = meta
@@ -172,11 +177,12 @@ impl<'r> Survey<'r> {
         let shares = shares(self.room(limit), parts.collect());
 
         let mut result = self.bare();
-        let cut = structured
-            .map(|measured| measured.cut(shares[0], &Place::root("structuredContent"), &mut told));
+        let cut = structured.map(|measured| {
+            measured.cut(shares[0], &Location::root("structuredContent"), &mut told)
+        });
         result.content = self.content(shares[1], cut.as_ref(), &mut told);
         result.structured_content = cut;
-        let place = Place::root("_meta");
+        let place = Location::root("_meta");
         let entries = entries.into_iter().zip(&shares[2..]);
         let entries = entries.filter_map(|((key, value, size), share)| {
             if *share < size {
@@ -205,7 +211,12 @@ impl<'r> Survey<'r> {
         bare
     }
 
-    fn content(&self, share: usize, cut: Option<&Value>, told: &mut Told) -> Vec<ContentBlock> {
+    fn content(
+        &self,
+        share: usize,
+        cut: Option<&Value>,
+        told: &mut Omissions,
+    ) -> Vec<ContentBlock> {
         let needs = self.units.iter().map(|unit| {
             let whole: usize = unit.iter().map(|place| self.blocks[*place].whole + 1).sum();
             let first = &self.blocks[unit[0]];
@@ -232,7 +243,7 @@ impl<'r> Survey<'r> {
             }
         }
 
-        let all = Place::root("content");
+        let all = Location::root("content");
         let kept = of_block.iter().flatten().count();
         if kept < self.blocks.len() {
             told.add(&all, Reason::Size, kept, self.blocks.len(), Unit::Blocks);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::{
     cost::Cost,
     fair_share::{Chosen, Need, Part, choose, shares},
-    omissions::{Place, Reason, Told, Unit},
+    omissions::{Location, Omissions, Reason, Unit},
     schema_form::{FormId, Forms},
 };
 
@@ -85,7 +85,7 @@ impl<'g> Measured<'g> {
     }
 
     /// The value cut to what it may cost, which must be its least or more.
-    pub(super) fn cut(&self, budget: usize, place: &Place<'_>, told: &mut Told) -> Value {
+    pub(super) fn cut(&self, budget: usize, place: &Location<'_>, told: &mut Omissions) -> Value {
         self.cut_at(self.value, 0, budget, self.root, place, told)
     }
 
@@ -181,8 +181,8 @@ impl<'g> Measured<'g> {
         node: usize,
         budget: usize,
         here: Here,
-        place: &Place<'_>,
-        told: &mut Told,
+        place: &Location<'_>,
+        told: &mut Omissions,
     ) -> Value {
         match value {
             Value::Array(elements) if self.nodes[node].size.whole > budget => {
@@ -206,8 +206,8 @@ impl<'g> Measured<'g> {
         node: usize,
         budget: usize,
         here: Here,
-        place: &Place<'_>,
-        told: &mut Told,
+        place: &Location<'_>,
+        told: &mut Omissions,
     ) -> Value {
         let (brackets, mark) = (here.cost.brackets(), here.cost.mark());
         let min_items = self.guide.forms.get(here.form).min_items;
@@ -243,8 +243,8 @@ impl<'g> Measured<'g> {
         node: usize,
         budget: usize,
         here: Here,
-        place: &Place<'_>,
-        told: &mut Told,
+        place: &Location<'_>,
+        told: &mut Omissions,
     ) -> Value {
         let size = self.nodes[node].size;
         let (brackets, mark) = (here.cost.brackets(), here.cost.mark());

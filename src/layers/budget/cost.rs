@@ -37,7 +37,7 @@ struct Known {
 }
 
 /// Where in a result it says what the call has cost.
-enum Place {
+enum CostLocation {
     /// In the structured content.
     Structured(String),
     /// In the member of `_meta` that has this name.
@@ -77,7 +77,7 @@ impl Cost {
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     #[must_use]
     pub fn actual_at(self, pointer: &str) -> Self {
-        let place = Place::of(pointer);
+        let place = CostLocation::of(pointer);
         self.actual(move |result| place.amount(result))
     }
 
@@ -124,7 +124,7 @@ impl Price {
 
 // === impl Place ===
 
-impl Place {
+impl CostLocation {
     /// Where the pointer points to. What servers report is in one of two parts, of which
     /// there is a JSON value.
     fn of(pointer: &str) -> Self {
@@ -187,7 +187,7 @@ mod tests {
             ("", None),
         ];
         for (pointer, expected) in cases {
-            assert_eq!(Place::of(pointer).amount(&result), expected, "{pointer}");
+            assert_eq!(CostLocation::of(pointer).amount(&result), expected, "{pointer}");
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
             text.meta = json!({ "cost": 5 }).as_object().cloned().map(MetaObject);
         }
         let result = CallToolResult::success(vec![block]);
-        assert_eq!(Place::of("/content/0/_meta/cost").amount(&result), Some(5));
+        assert_eq!(CostLocation::of("/content/0/_meta/cost").amount(&result), Some(5));
     }
 
     #[test]

@@ -60,17 +60,17 @@ struct TooManyCallers {
     max_callers: usize,
 }
 
-type Named = (Arc<str>, Arc<Kept>);
+type Named = (Arc<str>, Arc<Usage>);
 
 /// A budget that a layer charges.
 struct Open {
     budget: Budget,
-    kept: Arc<Kept>,
+    kept: Arc<Usage>,
     max_callers: usize,
 }
 
 /// What is used of a budget.
-struct Kept {
+struct Usage {
     /// Of all, or of those callers who are not known.
     shared: Shared,
     callers: [Mutex<Callers>; SHARDS],
@@ -143,7 +143,7 @@ impl MemoryBudgets {
     }
 
     /// What is kept of a budget.
-    fn kept(&self, budget: &Budget) -> Arc<Kept> {
+    fn kept(&self, budget: &Budget) -> Arc<Usage> {
         let name = budget.shared_name();
         let is_it = |(other, _): &Named| Arc::ptr_eq(other, name) || other == name;
         let budgets = self.budgets.read().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +196,7 @@ impl OpenBudget for Open {
 
 // === impl Kept ===
 
-impl Kept {
+impl Usage {
     fn reserve(
         &self,
         budget: &Budget,
@@ -257,7 +257,7 @@ impl Kept {
     }
 }
 
-impl Default for Kept {
+impl Default for Usage {
     fn default() -> Self {
         Self {
             shared: Shared::default(),

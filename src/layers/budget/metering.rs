@@ -71,7 +71,7 @@ enum Reserved {
 }
 
 /// What a store was asked, and has not answered yet.
-pub(super) type Asked = BoxFuture<'static, Result<Permit, Denied>>;
+pub(super) type StoreReply = BoxFuture<'static, Result<Permit, Denied>>;
 
 // === impl Charged ===
 
@@ -135,7 +135,7 @@ impl Charging {
         &mut self,
         charged: Option<&Charged>,
         request: &Request,
-    ) -> Result<Option<Asked>, Refusal> {
+    ) -> Result<Option<StoreReply>, Refusal> {
         let Some(Charged { rules, budgets, .. }) = charged else { return Ok(None) };
         let (tool, context) = (called(request), request.context());
         let Self { next, caller, charges } = self;

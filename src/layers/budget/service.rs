@@ -8,7 +8,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::metering::{Asked, Charged, Charges, Charging};
+use super::metering::{Charged, Charges, Charging, StoreReply};
 use crate::message::{Refusal, Reply, Request, is_unsent};
 
 /// Middleware that [`BudgetLayer`](super::BudgetLayer) puts in front of a service.
@@ -48,17 +48,17 @@ pin_project! {
 /// A call that waits for a store.
 struct Waiting<S> {
     charged: Option<Arc<Charged>>,
-    asked: Asked,
+    asked: StoreReply,
     charging: Charging,
     ready: S,
     request: Request,
 }
 
 /// How far a call has come.
-enum Step {
+enum CallPhase {
     /// All is reserved.
     Charged(Charges),
-    Asking(Charging, Asked),
+    Asking(Charging, StoreReply),
 }
 
 // === impl Budgeted ===
@@ -120,12 +120,12 @@ where
             request.context_mut().begin_run();
         }
         let step = Charging::begin(charged, &request)
-            .and_then(|charging| Step::next(charging, charged, &request));
+            .and_then(|charging| CallPhase::next(charging, charged, &request));
         match step {
-            Ok(Step::Charged(charges)) => {
+            Ok(CallPhase::Charged(charges)) => {
                 State::Forwarded { reply: self.inner.call(request), charges }
             }
-            Ok(Step::Asking(charging, asked)) => {
+            Ok(CallPhase::Asking(charging, asked)) => {
                 let (charged, ready) = (self.charged.clone(), self.take_ready());
                 let waiting = Box::new(Waiting { charged, asked, charging, ready, request });
                 State::Asking { waiting: Some(waiting) }
@@ -147,7 +147,7 @@ impl<S: fmt::Debug> fmt::Debug for Budgeted<S> {
 
 // === impl Step ===
 
-impl Step {
+impl CallPhase {
     fn next(
         mut charging: Charging,
         charged: Option<&Charged>,
@@ -201,12 +201,12 @@ where
                         *asking.take().expect("it is there");
                     let step = charging
                         .answered(charged.as_deref(), reserved, &request)
-                        .and_then(|()| Step::next(charging, charged.as_deref(), &request));
+                        .and_then(|()| CallPhase::next(charging, charged.as_deref(), &request));
                     match step {
-                        Ok(Step::Charged(charges)) => {
+                        Ok(CallPhase::Charged(charges)) => {
                             State::Forwarded { reply: ready.call(request), charges }
                         }
-                        Ok(Step::Asking(charging, asked)) => {
+                        Ok(CallPhase::Asking(charging, asked)) => {
                             let waiting = Waiting { charged, asked, charging, ready, request };
                             State::Asking { waiting: Some(Box::new(waiting)) }
                         }

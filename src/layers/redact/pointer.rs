@@ -7,10 +7,10 @@ pub(super) const MARK: &str = "[redacted]";
 
 /// A JSON Pointer, in which a step may be any.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pointer(Vec<Step>);
+struct Pointer(Vec<Segment>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum Segment {
     /// The member of this name, or the element at this place.
     Named(String),
     /// Any one member or element.
@@ -36,7 +36,7 @@ pub(super) struct Pointers(Vec<Pointer>);
 ///
 /// Of each that still can point there or below it: which one, and its next step.
 #[derive(Clone, Debug)]
-struct Way(Vec<(usize, usize)>);
+struct Positions(Vec<(usize, usize)>);
 
 // === impl Pointers ===
 
@@ -66,7 +66,7 @@ impl Pointers {
         }
     }
 
-    fn redact_from(&self, value: &mut Value, way: &Way) {
+    fn redact_from(&self, value: &mut Value, way: &Positions) {
         if self.is_there(way) {
             *value = MARK.into();
             return;
@@ -90,7 +90,7 @@ impl Pointers {
     }
 
     /// Whether there is something in it that is pointed to; if not, it must go.
-    fn keep_from(&self, value: &mut Value, way: &Way) -> bool {
+    fn keep_from(&self, value: &mut Value, way: &Positions) -> bool {
         if self.is_there(way) {
             return true;
         }
@@ -118,21 +118,21 @@ impl Pointers {
         }
     }
 
-    fn begin(&self) -> Way {
-        let mut way = Way(Vec::with_capacity(self.0.len()));
+    fn begin(&self) -> Positions {
+        let mut way = Positions(Vec::with_capacity(self.0.len()));
         for pointer in 0..self.0.len() {
             self.reach(&mut way, pointer, 0);
         }
         way
     }
 
-    fn step(&self, way: &Way, name: &str) -> Way {
-        let mut next = Way(Vec::new());
+    fn step(&self, way: &Positions, name: &str) -> Positions {
+        let mut next = Positions(Vec::new());
         for &(pointer, step) in &way.0 {
             match &self.0[pointer].0[step..] {
-                [Step::Deep, ..] => self.reach(&mut next, pointer, step),
-                [Step::Any, ..] => self.reach(&mut next, pointer, step + 1),
-                [Step::Named(named), ..] if named == name => {
+                [Segment::Deep, ..] => self.reach(&mut next, pointer, step),
+                [Segment::Any, ..] => self.reach(&mut next, pointer, step + 1),
+                [Segment::Named(named), ..] if named == name => {
                     self.reach(&mut next, pointer, step + 1);
                 }
                 _ => (),
@@ -142,21 +142,21 @@ impl Pointers {
     }
 
     /// Adds that a pointer has come so far; further, if it may skip what is next.
-    fn reach(&self, way: &mut Way, pointer: usize, step: usize) {
+    fn reach(&self, way: &mut Positions, pointer: usize, step: usize) {
         let mut step = step;
         loop {
             if !way.0.contains(&(pointer, step)) {
                 way.0.push((pointer, step));
             }
             match self.0[pointer].0.get(step) {
-                Some(Step::Deep) => step += 1,
+                Some(Segment::Deep) => step += 1,
                 _ => return,
             }
         }
     }
 
     /// Whether something points to where the way has led.
-    fn is_there(&self, way: &Way) -> bool {
+    fn is_there(&self, way: &Positions) -> bool {
         way.0.iter().any(|(pointer, step)| *step == self.0[*pointer].0.len())
     }
 }
@@ -188,9 +188,9 @@ impl Pointer {
             }
         }
         let steps = steps.split('/').map(|step| match step {
-            "*" => Step::Any,
-            "**" => Step::Deep,
-            named => Step::Named(named.replace("~1", "/").replace("~0", "~")),
+            "*" => Segment::Any,
+            "**" => Segment::Deep,
+            named => Segment::Named(named.replace("~1", "/").replace("~0", "~")),
         });
         Ok(Self(steps.collect()))
     }

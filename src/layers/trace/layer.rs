@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::{Propagate, Trace, names::Names};
+use super::{Propagate, Trace, names::KnownNames};
 use crate::message::Tracing;
 
 /// Gives each request a span, and tells others of it.
@@ -75,6 +75,6 @@ impl<S> Layer<S> for TraceLayer {
         let Tracing { propagate, contents, metrics } = &self.tracing;
         let is_default = propagate.is_none() && !contents && !metrics;
         let tracing = (!is_default).then(|| Arc::new(self.tracing.clone()));
-        Trace::new(inner, tracing, Names::of_tools(&self.tools))
+        Trace::new(inner, tracing, KnownNames::of_tools(&self.tools))
     }
 }

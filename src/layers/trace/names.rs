@@ -19,7 +19,7 @@ const MAX_NAME: usize = 128;
 /// A client may call anything, and who stores spans and metrics keeps a row for each name:
 /// so only those count that were listed, or that have answered.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct KnownNames {
     tools: Known,
     prompts: Known,
 }
@@ -28,7 +28,7 @@ type Known = RwLock<HashSet<Arc<str>>>;
 
 // === impl Names ===
 
-impl Names {
+impl KnownNames {
     pub(super) fn of_tools(tools: &[Arc<str>]) -> Self {
         Self { tools: RwLock::new(tools.iter().cloned().collect()), prompts: Known::default() }
     }
@@ -84,11 +84,11 @@ fn contains(known: &Known, name: &str) -> bool {
 mod tests {
     use rmcp::model::{JsonObject, ListToolsResult, Tool};
 
-    use super::{ItemKind, MAX_NAMES, Names};
+    use super::{ItemKind, KnownNames, MAX_NAMES};
 
     #[test]
     fn names_are_known_that_were_listed() {
-        let names = Names::of_tools(&["look".into()]);
+        let names = KnownNames::of_tools(&["look".into()]);
         let tool = Tool::new("search", "Searches", JsonObject::new());
         names.learn_listed(&ListToolsResult::with_all_items(vec![tool]).into());
         assert!(names.knows(ItemKind::Tool, "look") && names.knows(ItemKind::Tool, "search"));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn there_is_an_end_to_the_names_that_are_known() {
-        let names = Names::default();
+        let names = KnownNames::default();
         for name in 0..2 * MAX_NAMES {
             names.learn(ItemKind::Tool, &name.to_string());
         }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_none_is_not_known() {
-        let names = Names::default();
+        let names = KnownNames::default();
         for name in ["", "a\nb", &"a".repeat(129)] {
             names.learn(ItemKind::Tool, name);
             assert!(!names.knows(ItemKind::Tool, name));

@@ -11,7 +11,7 @@ use tower_service::Service;
 use tracing::Span;
 
 use super::{
-    names::{Names, is_fit},
+    names::{KnownNames, is_fit},
     span,
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 pub struct Trace<S> {
     inner: S,
     tracing: Option<Arc<Tracing>>,
-    names: Arc<Names>,
+    names: Arc<KnownNames>,
 }
 
 pin_project! {
@@ -34,18 +34,18 @@ pin_project! {
     pub struct ResponseFuture<F> {
         #[pin]
         reply: F,
-        watched: Option<Box<Watched>>,
+        watched: Option<Box<ObservedRequest>>,
     }
 }
 
 /// A request that somebody watches. Dropped before it was answered, it is cancelled.
-struct Watched {
+struct ObservedRequest {
     span: Span,
     begun: Instant,
     method: &'static str,
     /// What the request is about, if that has a name.
     target: Option<(ItemKind, String)>,
-    names: Arc<Names>,
+    names: Arc<KnownNames>,
     contents: bool,
     metrics: bool,
     has_ended: bool,
@@ -54,7 +54,7 @@ struct Watched {
 // === impl Trace ===
 
 impl<S> Trace<S> {
-    pub(super) fn new(inner: S, tracing: Option<Arc<Tracing>>, names: Names) -> Self {
+    pub(super) fn new(inner: S, tracing: Option<Arc<Tracing>>, names: KnownNames) -> Self {
         Self { inner, tracing, names: Arc::new(names) }
     }
 
@@ -87,7 +87,7 @@ where
             drop(span);
             return ResponseFuture { reply: self.inner.call(request), watched: None };
         }
-        let watched = Box::new(Watched::new(span, &request, self.names.clone()));
+        let watched = Box::new(ObservedRequest::new(span, &request, self.names.clone()));
         let reply = watched.span.in_scope(|| self.inner.call(request));
         ResponseFuture { reply, watched: Some(watched) }
     }
@@ -123,8 +123,8 @@ impl<F> fmt::Debug for ResponseFuture<F> {
 
 // === impl Watched ===
 
-impl Watched {
-    fn new(span: Span, request: &Request, names: Arc<Names>) -> Self {
+impl ObservedRequest {
+    fn new(span: Span, request: &Request, names: Arc<KnownNames>) -> Self {
         let (method, target) = span::operation(request);
         Self {
             span,
@@ -169,7 +169,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for ObservedRequest {
     fn drop(&mut self) {
         if !self.has_ended {
             self.end(&if std::thread::panicking() { End::PANICKED } else { End::CANCELLED });

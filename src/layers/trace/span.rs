@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 use tracing::{Span, field::Empty};
 
-use super::names::{Names, is_fit};
+use super::names::{KnownNames, is_fit};
 use crate::{
     message::{Context, ItemKind, Reply, Request, Subject, known_method},
     spans::{End, MAX_CONTENT, json, name, record_result},
@@ -17,7 +17,7 @@ const MAX_ID: usize = 128;
 /// The span, with all fields that it may ever have.
 ///
 /// Nothing of it is looked at but for a subscriber that wants the span.
-pub(super) fn server(request: &Request, names: &Names) -> Span {
+pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
     let context = request.context();
     tracing::info_span!(
         target: "mcp_composite::trace",
@@ -69,7 +69,7 @@ pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &
 }
 
 /// What the span of a request is called before it is answered.
-fn known_name(request: &Request, names: &Names) -> Cow<'static, str> {
+fn known_name(request: &Request, names: &KnownNames) -> Cow<'static, str> {
     let (method, target) = operation(request);
     name(method, target.filter(|(kind, name)| names.knows(*kind, name)))
 }

@@ -2,9 +2,9 @@ use std::fmt;
 
 use super::{Patterns, REGEX, glob::SPECIAL};
 use crate::{
-    pattern_watch::{Missed, Sought},
+    pattern_watch::{Missed, WatchedNames},
     suggest::nearest,
-    warnings::Complaints,
+    warnings::Warnings,
 };
 
 /// How many characters in front of its first `*` say what a glob may mean.
@@ -29,27 +29,21 @@ impl Unmatched {
 
     /// Tells what has matched nothing. `kind` says what the patterns are for, `of`
     /// whose they are, and `names` what one of them may have meant.
-    fn tell(
-        &self,
-        complaints: &Complaints,
-        kind: impl fmt::Display,
-        of: Option<&str>,
-        names: &[&str],
-    ) {
+    fn tell(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
         let setting = self.setting;
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
         for (pattern, matched) in self.patterns.iter().zip(&self.matched) {
             if !matched {
                 let hint = meant(pattern, names).map(|near| format!(": did you mean `{near}`?"));
                 let hint = hint.unwrap_or_default();
-                complaints
+                warnings
                     .tell(format_args!("`{pattern}` in `{setting}`{of} matches no {kind}{hint}"));
             }
         }
     }
 }
 
-impl Sought for Vec<Unmatched> {
+impl WatchedNames for Vec<Unmatched> {
     fn see(&mut self, name: &str) {
         for unmatched in self {
             for place in unmatched.patterns.which(name) {
@@ -70,13 +64,13 @@ impl Missed<Vec<Unmatched>> {
     /// whose settings they are.
     pub(crate) fn tell(
         &self,
-        complaints: &Complaints,
+        warnings: &Warnings,
         kind: impl fmt::Display + Copy,
         of: Option<&str>,
     ) {
         let names = self.names();
         for unmatched in &self.sought {
-            unmatched.tell(complaints, kind, of, &names);
+            unmatched.tell(warnings, kind, of, &names);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 #[derive(Debug)]
 struct Names(Vec<&'static str>);
 
-impl Sought for Names {
+impl WatchedNames for Names {
     fn see(&mut self, name: &str) {
         self.0.retain(|sought| *sought != name);
     }
@@ -14,15 +14,15 @@ impl Sought for Names {
     }
 }
 
-fn lookout<const N: usize>(names: [&'static str; N]) -> Lookout<Names> {
-    Lookout::new(Names(names.into()))
+fn lookout<const N: usize>(names: [&'static str; N]) -> PatternWatch<Names> {
+    PatternWatch::new(Names(names.into()))
 }
 
 /// Asks for a page and gets it: a cursor, what comes after it, and its names.
 type Turn<'t> = (Option<&'t str>, Option<&'t str>, &'t [&'t str]);
 
 /// What is missed after each turn.
-fn turns(lookout: &Lookout<Names>, turns: &[Turn<'_>]) -> Vec<Option<Vec<&'static str>>> {
+fn turns(lookout: &PatternWatch<Names>, turns: &[Turn<'_>]) -> Vec<Option<Vec<&'static str>>> {
     let turn = |(cursor, next, names): &Turn<'_>| {
         let page = lookout.page(*cursor)?;
         let names = names.iter().map(|name| (*name).to_owned());

@@ -3,29 +3,29 @@ use serde_json::json;
 
 use super::*;
 
-const UNKNOWN: Sketch = Sketch::Unknown { optional: false };
-const OPTIONAL: Sketch = Sketch::Unknown { optional: true };
+const UNKNOWN: PartialValue = PartialValue::Unknown { optional: false };
+const OPTIONAL: PartialValue = PartialValue::Unknown { optional: true };
 
-fn known(value: Value) -> Sketch {
-    Sketch::Known(value)
+fn known(value: Value) -> PartialValue {
+    PartialValue::Known(value)
 }
 
-fn object<const N: usize>(members: [(&str, Sketch); N]) -> Sketch {
-    Sketch::Object(members.map(|(name, member)| (name.to_owned(), member)).into())
+fn object<const N: usize>(members: [(&str, PartialValue); N]) -> PartialValue {
+    PartialValue::Object(members.map(|(name, member)| (name.to_owned(), member)).into())
 }
 
-fn array<const N: usize>(elements: [Sketch; N]) -> Sketch {
-    Sketch::Array(elements.into())
+fn array<const N: usize>(elements: [PartialValue; N]) -> PartialValue {
+    PartialValue::Array(elements.into())
 }
 
 /// What is told, with JSON Pointers.
-fn told(schema: &Value, arguments: &Sketch) -> Vec<(String, String)> {
+fn told(schema: &Value, arguments: &PartialValue) -> Vec<(String, String)> {
     let schema = schema.as_object().unwrap();
     misfits(schema, arguments).into_iter().map(|told| (pointer(&told.path), told.message)).collect()
 }
 
 #[track_caller]
-fn assert_told(schema: &Value, arguments: &Sketch, expected: &[(&str, &str)]) {
+fn assert_told(schema: &Value, arguments: &PartialValue, expected: &[(&str, &str)]) {
     let told = told(schema, arguments);
     let told: Vec<_> = told.iter().map(|(path, message)| (&**path, &**message)).collect();
     assert_eq!(told, expected, "{arguments:?} for {schema}");
@@ -153,7 +153,7 @@ fn a_known_value_that_does_not_fit_is_told() {
         let mut members =
             vec![(name.to_owned(), known(value.clone())), ("query".to_owned(), UNKNOWN)];
         members.dedup_by(|one, other| one.0 == other.0);
-        assert_told(&search(), &Sketch::Object(members), &[(path, message)]);
+        assert_told(&search(), &PartialValue::Object(members), &[(path, message)]);
     }
     let tags = array([OPTIONAL, known(json!("abcd"))]);
     let message = "the value is longer than 3 characters";
@@ -216,7 +216,7 @@ fn as_many_are_told_as_are_read() {
     let members: Vec<_> = (0..1_000).map(|n| (n.to_string(), UNKNOWN)).collect();
     let required: Vec<_> = (0..1_000).map(|n| format!("r{n}")).collect();
     let schema = json!({ "properties": { "a": {} }, "required": required });
-    assert_eq!(told(&schema, &Sketch::Object(members)).len(), MAX_VIOLATIONS);
+    assert_eq!(told(&schema, &PartialValue::Object(members)).len(), MAX_VIOLATIONS);
     let circle = json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/a" } } });
     assert_told(&circle, &object([("a", UNKNOWN)]), &[]);
 }
@@ -282,17 +282,19 @@ fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
 }
 
 /// Blanks what the coins say.
-fn blanked(value: Value, coins: &mut impl Iterator<Item = u8>) -> Sketch {
+fn blanked(value: Value, coins: &mut impl Iterator<Item = u8>) -> PartialValue {
     match (coins.next().unwrap_or_default(), value) {
         (0, _) => UNKNOWN,
         (1, _) => OPTIONAL,
         (2, value) => known(value),
-        (_, Value::Array(elements)) => {
-            Sketch::Array(elements.into_iter().map(|element| blanked(element, coins)).collect())
-        }
+        (_, Value::Array(elements)) => PartialValue::Array(
+            elements.into_iter().map(|element| blanked(element, coins)).collect(),
+        ),
         (_, Value::Object(members)) => {
             let members = members.into_iter();
-            Sketch::Object(members.map(|(name, member)| (name, blanked(member, coins))).collect())
+            PartialValue::Object(
+                members.map(|(name, member)| (name, blanked(member, coins))).collect(),
+            )
         }
         (_, value) => known(value),
     }

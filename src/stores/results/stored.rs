@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{PutError, ResultStore, TakeError};
-use crate::expiring_store::{Share, Shelf, WhenFull};
+use crate::expiring_store::{ExpiringStore, Share, WhenFull};
 
 /// How long a result is kept, unless it is said otherwise.
 const TTL: Duration = Duration::from_secs(10 * 60);
@@ -25,7 +25,7 @@ const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
-pub struct StoredResults(Shelf);
+pub struct StoredResults(ExpiringStore);
 
 // === impl StoredResults ===
 
@@ -34,7 +34,13 @@ impl StoredResults {
     #[must_use]
     pub fn new() -> Self {
         let share = Share::Part(1);
-        Self(Shelf::new(TTL, MAX_RESULT_BYTES, MAX_TOTAL_BYTES, share, WhenFull::DropOldest))
+        Self(ExpiringStore::new(
+            TTL,
+            MAX_RESULT_BYTES,
+            MAX_TOTAL_BYTES,
+            share,
+            WhenFull::DropOldest,
+        ))
     }
 
     /// Sets how long a result is kept; 10 minutes by default.

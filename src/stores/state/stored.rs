@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{PutError, StateStore, TakeError, signed::TTL};
-use crate::expiring_store::{Share, Shelf, WhenFull};
+use crate::expiring_store::{ExpiringStore, Share, WhenFull};
 
 /// How large a state may be, unless it is said otherwise.
 const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
@@ -25,7 +25,7 @@ const CALLER_SHARES: usize = 4;
 /// The states of one caller take at most the caller's [share](Self::max_caller_bytes), so that
 /// others can still suspend runs.
 #[derive(Debug)]
-pub struct StoredState(Shelf);
+pub struct StoredState(ExpiringStore);
 
 // === impl StoredState ===
 
@@ -35,7 +35,7 @@ impl StoredState {
     #[must_use]
     pub fn new() -> Self {
         let share = Share::Part(CALLER_SHARES);
-        Self(Shelf::new(TTL, MAX_STATE_BYTES, MAX_TOTAL_BYTES, share, WhenFull::Refuse))
+        Self(ExpiringStore::new(TTL, MAX_STATE_BYTES, MAX_TOTAL_BYTES, share, WhenFull::Refuse))
     }
 
     /// Sets how long a state may wait for a person; an hour by default.

@@ -32,14 +32,14 @@ const MAX_REDIRECTS: usize = 10;
 /// once after an error: a server that ends its streams could demand thousands of
 /// connections. The pause is part of each stream, so that no stream waits for another.
 #[derive(Clone)]
-pub(super) struct Unhurried(reqwest::Client);
+pub(super) struct ReconnectPause(reqwest::Client);
 
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Error = StreamableHttpError<reqwest::Error>;
 
 // === impl Unhurried ===
 
-impl Unhurried {
+impl ReconnectPause {
     pub(super) fn new() -> Result<Self, reqwest::Error> {
         // rmcp does not read answers to their end, so a connection serves one request only.
         let client = reqwest::Client::builder().pool_max_idle_per_host(0);
@@ -47,7 +47,7 @@ impl Unhurried {
     }
 }
 
-impl StreamableHttpClient for Unhurried {
+impl StreamableHttpClient for ReconnectPause {
     type Error = reqwest::Error;
 
     async fn post_message(

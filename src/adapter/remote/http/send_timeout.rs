@@ -24,7 +24,7 @@ const MIN_ANSWER_BYTES: usize = 16 << 10;
 /// rmcp posts one message after another, each with a request of its own, and keeps the rest.
 /// A cancellation is dropped when it is too late to help. If a server asks faster than it
 /// reads answers, further answers are dropped.
-pub(super) struct Impatient<T> {
+pub(super) struct SendTimeout<T> {
     transport: T,
     answers: Arc<ByteBudget>,
 }
@@ -39,13 +39,13 @@ enum Kind {
 
 // === impl Impatient ===
 
-impl<T> Impatient<T> {
+impl<T> SendTimeout<T> {
     pub(super) fn new(transport: T) -> Self {
         Self { transport, answers: Arc::new(ByteBudget::new(MAX_ANSWER_BYTES)) }
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Impatient<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for SendTimeout<T> {
     type Error = T::Error;
 
     fn send(
@@ -145,7 +145,7 @@ mod tests {
     async fn answers_that_a_server_does_not_read_are_bounded_in_bytes() {
         let small = MAX_ANSWER_BYTES / MIN_ANSWER_BYTES;
         for (bytes, count) in [(0, small), (4 << 20, 3), (2 * MAX_ANSWER_BYTES, 1)] {
-            let mut transport = Impatient::new(Deaf);
+            let mut transport = SendTimeout::new(Deaf);
             let mut on_their_way = Vec::new();
             for id in 0..count {
                 let mut sent = Box::pin(transport.send(answer(id, bytes)));

@@ -27,7 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::Remote;
-use crate::adapter::{LineTransport, remote::exit_reason::LastWords};
+use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
 
 /// How long a child has to end by itself, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
@@ -61,8 +61,8 @@ pub(super) struct Process {
     child: Mutex<Child>,
     /// Reads the standard error until it ends.
     errors: Mutex<JoinSet<()>>,
-    last_line: LastWords,
-    last_words: LastWords,
+    last_line: ExitReason,
+    last_words: ExitReason,
     /// Whether it has closed its output by itself.
     has_left: AtomicBool,
     /// When a child that has exited is given up, even if its output goes on. Set once: rmcp
@@ -82,14 +82,14 @@ impl ChildTransport {
     pub(super) fn new(
         mut child: Box<dyn ChildWrapper>,
         remote: &Arc<Remote>,
-        last_words: LastWords,
+        last_words: ExitReason,
     ) -> io::Result<Self> {
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin().take(), child.stdout().take(), child.stderr().take())
         else {
             return Err(io::Error::other("the child has no pipes"));
         };
-        let last_line = LastWords::default();
+        let last_line = ExitReason::default();
         let mut errors = JoinSet::new();
         errors.spawn(read_errors(stderr, remote.clone(), last_line.clone()));
         let peer = format!("backend `{}`", remote.about.name);
@@ -288,7 +288,7 @@ async fn heard<F: Future>(sent: F, deaf: CancellationToken) -> F::Output {
 }
 
 /// Logs what a child says on its standard error, and remembers the last line.
-async fn read_errors(stderr: impl AsyncRead + Unpin, remote: Arc<Remote>, last_line: LastWords) {
+async fn read_errors(stderr: impl AsyncRead + Unpin, remote: Arc<Remote>, last_line: ExitReason) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -312,7 +312,7 @@ async fn read_errors(stderr: impl AsyncRead + Unpin, remote: Arc<Remote>, last_l
     log(&line, &remote, &last_line);
 }
 
-fn log(line: &[u8], remote: &Remote, last_line: &LastWords) {
+fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     let line = String::from_utf8_lossy(line);
     let line = line.trim_end();
     if !line.is_empty() {
@@ -349,7 +349,7 @@ mod tests {
     fn endless_line_of_standard_error_takes_bounded_memory() {
         let about = About { name: "far".into(), secrets: Secrets::default() };
         let remote = Remote::new(about, GRACE, Arc::default(), true, Changes::default());
-        let (remote, last) = (Arc::new(remote), LastWords::default());
+        let (remote, last) = (Arc::new(remote), ExitReason::default());
         let endless = repeat(b'x').take(16 << 20);
         let read = allocation_counter::measure(|| {
             futures::executor::block_on(read_errors(endless, remote.clone(), last.clone()));

@@ -16,7 +16,7 @@ static RUN: LazyLock<Arc<dyn Data>> = LazyLock::new(|| {
     Arc::new(Run(serde_json::from_str(json).unwrap()))
 });
 
-const RUN_NAMES: Names<'_> = Names {
+const RUN_NAMES: ScopeNames<'_> = ScopeNames {
     steps: &["search", "get-logs"],
     previous: Previous::Step(1),
     before: Some(2),

@@ -130,7 +130,7 @@ fn a_mistake_is_told_where_it_is_and_by_what_stands_there() {
 
 #[test]
 fn names_that_mean_nothing_here_are_unknown() {
-    let names = Names::default();
+    let names = ScopeNames::default();
     for (written, name) in [
         ("{{ steps.a.output }}", "steps"),
         ("{{ steps.a }}", "steps"),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Block, Markers};
 use crate::normalize::{
-    arguments::no_json, call::Problem, candidate::Found, error::OutputError, limits::Limits,
+    arguments::no_json, call::Problem, candidate::Candidate, error::OutputError, limits::Limits,
 };
 
 pub(in crate::hosts::normalize) const START: &str = "<tool_call>";
@@ -15,10 +15,10 @@ const MARKERS: Markers =
 pub(in crate::hosts::normalize) fn find(
     text: &str,
     limits: &Limits,
-) -> Result<Vec<Found<'static>>, OutputError> {
+) -> Result<Vec<Candidate<'static>>, OutputError> {
     let found = |block| match block {
         Block::Closed(json) => call(json, limits),
-        Block::Open => Found::malformed(
+        Block::Open => Candidate::malformed(
             None,
             Problem::incomplete(format!("there is no `{}` after it", MARKERS.end)),
         ),
@@ -27,10 +27,10 @@ pub(in crate::hosts::normalize) fn find(
     Ok(blocks.into_iter().take(limits.found_in_text()).map(found).collect())
 }
 
-fn call(json: &str, limits: &Limits) -> Found<'static> {
+fn call(json: &str, limits: &Limits) -> Candidate<'static> {
     match serde_json::from_str(json) {
         Ok(call) => of_value(&call, limits),
-        Err(error) => Found::malformed(None, unreadable(&error)),
+        Err(error) => Candidate::malformed(None, unreadable(&error)),
     }
 }
 
@@ -41,8 +41,8 @@ pub(super) fn unreadable(error: &serde_json::Error) -> Problem {
 }
 
 /// A call that is an object with a name and arguments.
-pub(super) fn of_value(call: &Value, limits: &Limits) -> Found<'static> {
-    let found = Found::new(call.get("id"), call.get("name"), call.get("arguments"));
+pub(super) fn of_value(call: &Value, limits: &Limits) -> Candidate<'static> {
+    let found = Candidate::new(call.get("id"), call.get("name"), call.get("arguments"));
     if call.is_object() {
         return found.read(limits);
     }

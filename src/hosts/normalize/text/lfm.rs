@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Block, Markers, hermes, literal::Reader};
 use crate::normalize::{
     call::{MalformedKind, Problem},
-    candidate::Found,
+    candidate::Candidate,
     error::OutputError,
     limits::Limits,
 };
@@ -20,13 +20,13 @@ const MARKERS: Markers =
 pub(in crate::hosts::normalize) fn find(
     text: &str,
     limits: &Limits,
-) -> Result<Vec<Found<'static>>, OutputError> {
+) -> Result<Vec<Candidate<'static>>, OutputError> {
     let mut found = Vec::new();
     for block in MARKERS.blocks(text, limits)? {
         match block {
             Block::Closed(body) if is_json(body) => in_json(body, &mut found, limits),
             Block::Closed(body) => in_python(body.trim(), &mut found, limits),
-            Block::Open => found.push(Found::malformed(
+            Block::Open => found.push(Candidate::malformed(
                 None,
                 Problem::incomplete(format!("there is no `{}` after it", MARKERS.end)),
             )),
@@ -44,7 +44,7 @@ fn is_json(body: &str) -> bool {
     body.strip_prefix('[').map_or(body, str::trim_start).starts_with('{')
 }
 
-fn in_json(body: &str, found: &mut Vec<Found<'static>>, limits: &Limits) {
+fn in_json(body: &str, found: &mut Vec<Candidate<'static>>, limits: &Limits) {
     match serde_json::from_str(body) {
         Ok(Value::Array(calls)) => {
             let calls = calls.iter().take(limits.found_in_text());
@@ -54,7 +54,7 @@ fn in_json(body: &str, found: &mut Vec<Found<'static>>, limits: &Limits) {
         Err(error) => {
             let calls = first_of_json(body, limits);
             found.extend(calls.iter().map(|call| hermes::of_value(call, limits)));
-            found.push(Found::malformed(None, hermes::unreadable(&error)));
+            found.push(Candidate::malformed(None, hermes::unreadable(&error)));
         }
     }
 }
@@ -74,10 +74,10 @@ fn first_of_json(body: &str, limits: &Limits) -> Vec<Value> {
     calls
 }
 
-fn in_python(body: &str, found: &mut Vec<Found<'static>>, limits: &Limits) {
+fn in_python(body: &str, found: &mut Vec<Candidate<'static>>, limits: &Limits) {
     let (items, problem) = items(body, limits.found_in_text());
     found.extend(items.into_iter().map(|item| call(item, limits)));
-    found.extend(problem.map(|problem| Found::malformed(None, problem)));
+    found.extend(problem.map(|problem| Candidate::malformed(None, problem)));
 }
 
 /// The calls of a list, each as it is written; the brackets around it may be missing.
@@ -139,17 +139,17 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
 }
 
 /// One call with named arguments, and nothing else.
-fn call(item: &str, limits: &Limits) -> Found<'static> {
+fn call(item: &str, limits: &Limits) -> Candidate<'static> {
     let name_end = item.find(|character| !is_of_name(character)).unwrap_or(item.len());
     let (name, rest) = item.split_at(name_end);
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     let Some(rest) = rest.trim_start().strip_prefix('(').filter(|_| begins_well) else {
         let message = format!("expected `name(argument=value)`, found {}", told(item));
-        return Found::malformed(None, Problem::syntax(message));
+        return Candidate::malformed(None, Problem::syntax(message));
     };
     match arguments(rest, limits) {
-        Ok(arguments) => Found::named(name.to_owned(), arguments),
-        Err(problem) => Found::malformed(Some(name.to_owned()), problem),
+        Ok(arguments) => Candidate::named(name.to_owned(), arguments),
+        Err(problem) => Candidate::malformed(Some(name.to_owned()), problem),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     references::{References, is_embedded},
-    scopes::Speaking,
+    scopes::Scopes,
 };
 use crate::{
     alias::arguments::{Arguments, Fate},
@@ -100,7 +100,7 @@ pub(super) struct Definitions<'a> {
     arguments: &'a Arguments,
     pub(super) references: References<'a>,
     /// Empty if there is nothing that clients must not see.
-    speaking: Speaking,
+    speaking: Scopes,
     /// Names and values that clients must not see.
     secrets: Vec<&'a str>,
     /// Whether nothing counts beside a `$ref`, as it was up to draft 7.
@@ -137,8 +137,8 @@ impl<'a> Definitions<'a> {
         let mut references = References::new(root);
         let secrets: Vec<_> = arguments.secrets().collect();
         let speaking = match secrets.is_empty() {
-            true => Speaking::default(),
-            false => Speaking::new(root, &mut references, arguments),
+            true => Scopes::default(),
+            false => Scopes::new(root, &mut references, arguments),
         };
         let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
         Self {

@@ -7,7 +7,7 @@ use crate::alias::arguments::{Arguments, Fate};
 
 /// Which schemas speak of the tool's arguments, wherever else they are referred to.
 #[derive(Default)]
-pub(super) struct Speaking {
+pub(super) struct Scopes {
     /// Those of all arguments, by where they are.
     of_all: HashSet<*const Value>,
     /// Those of one that clients do not see.
@@ -16,7 +16,7 @@ pub(super) struct Speaking {
 
 // === impl Speaking ===
 
-impl Speaking {
+impl Scopes {
     /// Follows whatever applies in place, each schema once.
     pub(super) fn new<'a>(
         root: &'a Value,
