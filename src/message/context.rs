@@ -50,8 +50,8 @@ pub struct Context {
 
 /// The parts of a [`Context`] that all branches of a run share.
 pub(crate) struct BranchParts {
-    meta: Shared<RequestMetaObject>,
-    extensions: Shared<Extensions>,
+    meta: Option<Arc<RequestMetaObject>>,
+    extensions: Option<Arc<Extensions>>,
 }
 
 // === impl Context ===
@@ -217,16 +217,8 @@ impl Context {
         {
             meta.insert(CLIENT_CAPABILITIES.to_owned(), client.capabilities().clone().into());
         }
-        let meta = match meta.is_empty() {
-            true => Shared::default(),
-            false => Shared::Shared(Arc::new(meta.into())),
-        };
-        let extensions = match &self.extensions {
-            Shared::Owned(extensions) if !extensions.is_empty() => {
-                Shared::Shared(Arc::new(extensions.clone()))
-            }
-            extensions => extensions.clone(),
-        };
+        let meta = (!meta.is_empty()).then(|| Arc::new(meta.into()));
+        let extensions = (!self.extensions.is_empty()).then(|| self.extensions.to_shared());
         BranchParts { meta, extensions }
     }
 
@@ -241,8 +233,8 @@ impl Context {
         Self {
             id: self.id(),
             branch: Some(branch),
-            meta: parts.meta.clone(),
-            extensions: parts.extensions.clone(),
+            meta: Shared::of(parts.meta.as_ref()),
+            extensions: Shared::of(parts.extensions.as_ref()),
             cancellation: self.cancellation.clone(),
             peer: None,
             progress,

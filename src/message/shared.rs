@@ -15,7 +15,22 @@ pub(crate) enum Shared<T> {
 
 // === impl Shared ===
 
+impl<T: Clone + Default> Shared<T> {
+    /// Shares a value, or creates the default one.
+    pub(super) fn of(value: Option<&Arc<T>>) -> Self {
+        value.map_or_else(Self::default, |value| Self::Shared(value.clone()))
+    }
+}
+
 impl<T: Clone> Shared<T> {
+    /// Returns the value to share it, cloned unless it is shared.
+    pub(super) fn to_shared(&self) -> Arc<T> {
+        match self {
+            Self::Owned(value) => Arc::new(value.clone()),
+            Self::Shared(value) => value.clone(),
+        }
+    }
+
     pub(crate) fn into_owned(self) -> T {
         match self {
             Self::Owned(value) => value,
