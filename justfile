@@ -3,7 +3,7 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: fmt-check lint test doc package features examples instructions deny shared foreign conformance soak
+check: fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance soak
 
 # Check formatting.
 fmt-check:
@@ -28,6 +28,10 @@ doc:
 # Check what the package holds, and that it builds alone.
 package:
     .ci/package
+
+# Check that the public interface is that of `.ci/public-api.txt`; `--update` writes it.
+public-api *ARGUMENTS:
+    .ci/public-api {{ARGUMENTS}}
 
 # Check licences, versions and sources of what is built in.
 deny:
