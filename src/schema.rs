@@ -347,14 +347,14 @@ fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violatio
         }
         Kind::PropertyNames { error } => {
             let name = error.instance().as_str().unwrap_or_default();
-            vec![at(member(path, name), &told(error, "its name"))]
+            vec![at(member(path, name), &error_message(error, "its name"))]
         }
-        _ => vec![at(path.to_owned(), &told(error, "the value"))],
+        _ => vec![at(path.to_owned(), &error_message(error, "the value"))],
     }
 }
 
 /// What is wrong with a value, without it and without names of arguments.
-fn told(error: &ValidationError<'_>, what: &str) -> String {
+fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     use ValidationErrorKind as Kind;
 
     let is_name = what != "the value";

@@ -50,7 +50,7 @@ struct Nowhere {
     refused: mpsc::UnboundedReceiver<RxJsonRpcMessage<RoleServer>>,
 }
 
-// === impl AbsentClients ===
+// === impl StubClients ===
 
 impl StubClients {
     /// An absent client that all calls share, or nothing outside a Tokio runtime.
@@ -71,7 +71,7 @@ impl StubClients {
     }
 }
 
-// === impl AbsentClient ===
+// === impl StubClient ===
 
 impl StubClient {
     /// Makes an absent client, or nothing outside a Tokio runtime.

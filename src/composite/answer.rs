@@ -122,7 +122,7 @@ impl Templates {
     }
 }
 
-// === impl Made ===
+// === impl Cached ===
 
 impl Cached {
     fn new(steps: &[Step]) -> Self {
@@ -193,7 +193,7 @@ pub(super) fn answer(
     if let (Some(limit), ResultForm::Branches { .. } | ResultForm::Winner) =
         (&limit, compiled.answer)
     {
-        result.content.push(ContentBlock::text(limit.told()));
+        result.content.push(ContentBlock::text(limit.message()));
     }
     check(compiled, advertised, &mut result);
     let reports = !matches!(compiled.answer, ResultForm::Branches { report: false, .. });
@@ -307,7 +307,7 @@ fn output_of_steps(
         return Err(failure);
     }
     if let Some(limit) = limit {
-        let told = limit.told();
+        let told = limit.message();
         if state.last_completed().is_none() {
             return Err(format!("{told}; no step has completed"));
         }
@@ -340,7 +340,7 @@ fn output_of_steps(
         return Err(format!("no step completed: {failures}"));
     }
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
-    let ended = ended.or_else(|| limit.map(LimitEnd::told));
+    let ended = ended.or_else(|| limit.map(LimitEnd::message));
     let mut result = if let plan::RunOutput::Output(output) = &compiled.plan.answer {
         let output = state.lend(|data| output.evaluate(data));
         made(output.map_err(|failure| match &ended {
@@ -500,8 +500,8 @@ impl LimitEnd {
     }
 
     /// It in words.
-    fn told(&self) -> String {
-        let mut text = format!("the run ended early: {}", self.reached.told(&self.run));
+    fn message(&self) -> String {
+        let mut text = format!("the run ended early: {}", self.reached.message(&self.run));
         for (what, names) in [("refused", &self.refused), ("skipped", &self.skipped)] {
             if names.is_empty() {
                 continue;

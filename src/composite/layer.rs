@@ -145,7 +145,7 @@ impl CompositeLayer {
     /// tools may be there by now. At most 1000 are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.warnings.told()
+        self.warnings.list()
     }
 
     /// What is no mistake in the definitions, but hardly what was meant, in words for
@@ -163,7 +163,7 @@ impl CompositeLayer {
     pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();
         let definitions = composites.flat_map(|composite| composite.remarks.iter().cloned());
-        definitions.chain(self.remarks.told()).collect()
+        definitions.chain(self.remarks.list()).collect()
     }
 
     /// A composite, with all composites that it calls, as a picture; see

@@ -69,7 +69,7 @@ impl Checks {
         let Some(found) = plan.find_unchecked(composite.asking, may_change) else { return };
         let id = |step: usize| &*plan.steps()[step].id;
         let (step, output, question) = (id(found.step), id(found.output), id(found.question));
-        self.remarks.tell(format_args!(
+        self.remarks.warn(format_args!(
             "composite `{}`: step `{step}` may change something, and the output of `{output}` is \
              kept for later until `{question}` is answered; if the state is then larger than \
              {room} bytes, the run fails after `{step}`: set `store = \"memory\"` or a larger \

@@ -54,7 +54,7 @@ impl fmt::Display for Preview {
 
 fn print(step: &StepPreview, lines: &mut Lines<'_, '_>) -> fmt::Result {
     if let Some(condition) = &step.condition {
-        lines.line(&format!("if {}", told(condition)))?;
+        lines.line(&format!("if {}", condition_text(condition)))?;
     }
     if let Some(each) = &step.for_each {
         let items = each.items.as_ref().map(|items| format!(", which are {}", items.len()));
@@ -78,7 +78,7 @@ fn print(step: &StepPreview, lines: &mut Lines<'_, '_>) -> fmt::Result {
     }
     for call in &step.calls {
         if let Some(when) = &call.when {
-            lines.line(&format!("when {}:", told(when)))?;
+            lines.line(&format!("when {}:", condition_text(when)))?;
         } else if step.calls.len() > 1 {
             lines.line("else:")?;
         }
@@ -92,7 +92,7 @@ fn print(step: &StepPreview, lines: &mut Lines<'_, '_>) -> fmt::Result {
 }
 
 /// A condition and what is known of it.
-fn told(condition: &ConditionPreview) -> String {
+fn condition_text(condition: &ConditionPreview) -> String {
     let ConditionPreview { written, holds, error } = condition;
     match (holds, error) {
         (_, Some(error)) => format!("{written} (which would fail: {error})"),

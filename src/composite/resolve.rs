@@ -125,11 +125,11 @@ impl Resolution {
         let name = &compiled.name;
         if lacks_required || known < compiled.needed() || (known == 0 && !missing.is_empty()) {
             warnings
-                .tell(format_args!("composite `{name}` is not listed: no {}", missing.join(", ")));
+                .warn(format_args!("composite `{name}` is not listed: no {}", missing.join(", ")));
             return Self::Missing;
         }
         if !missing.is_empty() {
-            warnings.tell(format_args!("composite `{name}` goes without {}", missing.join(", ")));
+            warnings.warn(format_args!("composite `{name}` goes without {}", missing.join(", ")));
         }
 
         for step in compiled.plan.steps() {
@@ -138,7 +138,7 @@ impl Resolution {
                 let place = [place(&step.action, call), vec!["arguments".into()]].concat();
                 let misfits = tool.map(|tool| misfits_of(call, tool));
                 for Misfit { path, message } in misfits.into_iter().flatten() {
-                    warnings.tell(format_args!(
+                    warnings.warn(format_args!(
                         "composite `{name}`, `{}`, `{}`: {message}",
                         step.id,
                         DisplayPath(&[&*place, &path].concat()),
@@ -152,7 +152,7 @@ impl Resolution {
         let (annotations, claims) = schema::merge_annotations(&compiled.annotations, &derived);
         if !claims.is_empty() {
             let claims = claims.join(", ");
-            warnings.tell(format_args!(
+            warnings.warn(format_args!(
                 "composite `{name}` claims more safety than its targets have: {claims} ignored"
             ));
         }

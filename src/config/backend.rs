@@ -191,7 +191,7 @@ impl HttpConfig {
 impl fmt::Debug for HttpConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpConfig")
-            .field("url", &format_args!("{:?}", url::shown(&self.url.written)))
+            .field("url", &format_args!("{:?}", url::displayed(&self.url.written)))
             .field("headers", &keys(&self.headers))
             .finish()
     }

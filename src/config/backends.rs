@@ -16,7 +16,7 @@ use super::{
     read::Reader,
     router::RouterConfig,
     secret_spans::is_word,
-    source::shown,
+    source::sanitized,
     validate::{self, ValidateTable},
     variables::{Environment, Text},
 };
@@ -207,7 +207,7 @@ impl Builder<'_, '_, '_> {
             Some(name) => {
                 let message = format!(
                     "illegal backend name {:?}: expected 1 to {MAX_PREFIX} of `A-Z`, `a-z`, `0-9`, `_` and `-`",
-                    shown(name)
+                    sanitized(name)
                 );
                 self.report(["name"], message);
             }
@@ -232,7 +232,7 @@ impl Builder<'_, '_, '_> {
             Some(prefix) => {
                 let message = format!(
                     "illegal prefix {:?}: expected at most {MAX_PREFIX} of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and the separator `{separator}`",
-                    shown(prefix)
+                    sanitized(prefix)
                 );
                 self.report(["prefix"], message);
                 String::new()

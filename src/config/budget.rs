@@ -10,7 +10,7 @@ use super::{
     filter::selection,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
-    source::shown,
+    source::sanitized,
 };
 use crate::{
     budget::{Budget, BudgetLayer, BudgetStore, Cost, MemoryBudgets, Per, Refill, Unit},
@@ -213,7 +213,7 @@ pub(super) fn build(
         if let Some(name) = &limit.name
             && !names.insert(name.clone())
         {
-            let message = format!("duplicate name {:?}", shown(name));
+            let message = format!("duplicate name {:?}", sanitized(name));
             reader.report(&[&path[..], &["name".into()]].concat(), message);
             continue;
         }
@@ -343,7 +343,7 @@ impl CostTable {
         {
             let message = format!(
                 "no JSON Pointer {:?}: expected such as `/_meta/usage/total_tokens`",
-                shown(pointer)
+                sanitized(pointer)
             );
             reader.report(&at("actual"), message);
         }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[cfg(feature = "http")]
 use sha2::{Digest, Sha256};
 
-use super::{header, read::Reader, source::shown};
+use super::{header, read::Reader, source::sanitized};
 #[cfg(any(feature = "stdio", feature = "http"))]
 use crate::adapter::account;
 #[cfg(feature = "http")]
@@ -39,7 +39,10 @@ pub(super) struct CallerConfig {
 pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerConfig {
     let header = table.header.filter(|name| {
         let mistake = if !header::is_name(name) {
-            format!("illegal name of a header {:?}: expected letters, digits and `-`", shown(name))
+            format!(
+                "illegal name of a header {:?}: expected letters, digits and `-`",
+                sanitized(name)
+            )
         } else if cfg!(not(feature = "http")) {
             "`header` needs a build with the feature `http`".to_owned()
         } else {

@@ -6,7 +6,7 @@ use super::{
     hints,
     read::{Node, address},
     secret_spans::is_word,
-    source::shown,
+    source::sanitized,
 };
 use crate::{composite::Segment, suggest::nearest};
 
@@ -73,7 +73,7 @@ impl de::Error for Failure {
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
         let expected = words(expected);
         Self::new(match unexpected {
-            Unexpected::Str(text) => format!("expected {expected}, found {:?}", shown(text)),
+            Unexpected::Str(text) => format!("expected {expected}, found {:?}", sanitized(text)),
             Unexpected::Signed(number) => format!("expected {expected}, found {number}"),
             Unexpected::Unsigned(number) => format!("expected {expected}, found {number}"),
             other => format!("expected {expected}, found {other}"),

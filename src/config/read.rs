@@ -94,7 +94,9 @@ impl<'a, 't> Reader<'a, 't> {
                 // The first of the two is kept and everything else is in its place.
                 DUPLICATE => match self.source.slice(&span).trim_matches(['"', '\'']) {
                     key if is_word(key) && readable => format!("duplicate key `{key}`"),
-                    key if is_word(key) => format!("duplicate key `{}`", self.source.shown(&span)),
+                    key if is_word(key) => {
+                        format!("duplicate key `{}`", self.source.sanitized(&span))
+                    }
                     _ => {
                         self.masks.push(span.clone());
                         DUPLICATE.to_owned()

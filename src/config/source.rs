@@ -128,12 +128,12 @@ impl<'t> Source<'t> {
     }
 
     /// Some bytes of the text, unless they are not shown.
-    pub(super) fn shown(&self, span: &Range<usize>) -> Cow<'t, str> {
+    pub(super) fn sanitized(&self, span: &Range<usize>) -> Cow<'t, str> {
         let first = self.masks.partition_point(|mask| mask.end <= span.start);
         if self.masks.get(first).is_some_and(|mask| mask.start < span.end) {
             return Cow::Borrowed(MASK);
         }
-        shown(self.slice(span))
+        sanitized(self.slice(span))
     }
 
     /// Some bytes of the text, which may be secret.
@@ -143,7 +143,7 @@ impl<'t> Source<'t> {
 }
 
 /// Text that comes from the file, short and harmless enough for a message.
-pub(super) fn shown(text: &str) -> Cow<'_, str> {
+pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     let cut = first(text, BEFORE);
     if cut.len() == text.len() && !text.contains(is_unprintable) {
         return Cow::Borrowed(text);
@@ -281,7 +281,7 @@ mod tests {
 
         let source = Source::new(text).masked(std::iter::once(4..12).collect());
         assert_eq!(
-            [source.shown(&(0..1)), source.shown(&(3..5)), source.shown(&(12..13))],
+            [source.sanitized(&(0..1)), source.sanitized(&(3..5)), source.sanitized(&(12..13))],
             ["a", "***", ","]
         );
     }
@@ -289,6 +289,6 @@ mod tests {
     #[test]
     fn nothing_is_shown_that_a_terminal_would_obey() {
         assert_eq!(place("\u{1b}[31m\u{202e}@").excerpt, "\u{fffd}[31m\u{fffd}@");
-        assert_eq!(shown("\u{7}"), "\u{fffd}");
+        assert_eq!(sanitized("\u{7}"), "\u{fffd}");
     }
 }

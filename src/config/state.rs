@@ -9,7 +9,7 @@ use super::{
     duration::Duration,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
-    source::shown,
+    source::sanitized,
     variables::{Environment, Text},
 };
 use crate::{
@@ -161,7 +161,7 @@ fn keys(
                 report("id", format!("illegal id: expected 1 to {MAX_ID} bytes"));
             }
             Some(id) if ids.insert(id.clone(), place).is_some() => {
-                report("id", format!("duplicate id {:?}", shown(id)));
+                report("id", format!("duplicate id {:?}", sanitized(id)));
             }
             Some(_) => (),
         }

@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::shown};
+use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::sanitized};
 use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, suggest::nearest};
 
 /// How many backends a message names.
@@ -61,7 +61,7 @@ impl<'f> Targets<'f> {
             return Meaning::Named;
         }
         let Some(exposed) = self.alias.original_of(ItemKind::Tool, written) else {
-            return Meaning::Renamed(self.shown(written));
+            return Meaning::Renamed(self.client_name(written));
         };
         // Another name that clients see than that of a backend's tool.
         if exposed != written || self.backends.is_empty() {
@@ -91,7 +91,7 @@ impl<'f> Targets<'f> {
                 if self.router.conflicts() != Conflicts::Prefix && self.backends.len() > 1 {
                     return Meaning::Bare(tool);
                 }
-                match self.shown(&exposed_name(backend, tool)) {
+                match self.client_name(&exposed_name(backend, tool)) {
                     Some(name) => Meaning::Tool(name),
                     None => Meaning::Renamed(None),
                 }
@@ -101,7 +101,7 @@ impl<'f> Targets<'f> {
                 if self.router.conflicts() == Conflicts::Prefix
                     && own_alias(backend).original_of(ItemKind::Tool, own).is_none() =>
             {
-                Meaning::Renamed(self.shown(&exposed_name(backend, own)))
+                Meaning::Renamed(self.client_name(&exposed_name(backend, own)))
             }
             (_, Some(_)) => Meaning::Named,
             (_, None) => Meaning::Unknown,
@@ -109,15 +109,17 @@ impl<'f> Targets<'f> {
     }
 
     /// What clients call what the router calls so, if they can ask for it.
-    fn shown(&self, exposed: &str) -> Option<String> {
+    fn client_name(&self, exposed: &str) -> Option<String> {
         self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
     }
 
     /// What is wrong with a target that clients know by another name.
     pub(super) fn renamed(&self, written: &str, name: Option<&str>) -> String {
-        let written = shown(written);
+        let written = sanitized(written);
         match name {
-            Some(name) => format!("`{written}` has an alias: expected its name `{}`", shown(name)),
+            Some(name) => {
+                format!("`{written}` has an alias: expected its name `{}`", sanitized(name))
+            }
             None => format!("`{written}` cannot be called: its name is the alias of another tool"),
         }
     }
@@ -133,9 +135,9 @@ impl<'f> Targets<'f> {
         format!(
             "`{}` names a backend, but names have no prefix with `conflicts = \"{}\"`: expected \
              `{}`, {owner} that has it",
-            shown(written),
+            sanitized(written),
             conflicts.as_str(),
-            shown(tool),
+            sanitized(tool),
         )
     }
 
@@ -149,7 +151,7 @@ impl<'f> Targets<'f> {
         }
         format!(
             "unknown tool `{}`: {}expected a composite of this file or a tool of a backend, {}",
-            shown(written),
+            sanitized(written),
             hint.unwrap_or_default(),
             one_of(&spelled),
         )
@@ -169,7 +171,7 @@ impl<'f> Targets<'f> {
                 if let Some(backend) = nearest(&written[..at], &backends)
                     && !tool.is_empty()
                 {
-                    return Some(shown(&format!("{backend}/{tool}")).into_owned());
+                    return Some(sanitized(&format!("{backend}/{tool}")).into_owned());
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::{
     failure::{Failure, one_of},
     hints,
     read::{Node, Reader},
-    source::shown,
+    source::sanitized,
 };
 use crate::composite::Segment;
 
@@ -59,7 +59,9 @@ impl<'a, 't> Value<'_, 'a, 't> {
             DeValue::Integer(integer) => visit_integer(integer, visitor),
             DeValue::Float(float) => match float.as_str().parse() {
                 Ok(float) => visitor.visit_f64(float),
-                Err(_) => Err(Failure::new(format!("`{}` is no number", shown(float.as_str())))),
+                Err(_) => {
+                    Err(Failure::new(format!("`{}` is no number", sanitized(float.as_str()))))
+                }
             },
             DeValue::Boolean(boolean) => visitor.visit_bool(*boolean),
             DeValue::Datetime(_) => {
@@ -121,7 +123,7 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
                 Err(Failure::new(format!("dates are not JSON: quote it, as in `\"{date}\"`")))
             }
             DeValue::Float(float) if !float.as_str().parse().is_ok_and(f64::is_finite) => {
-                let float = shown(float.as_str());
+                let float = sanitized(float.as_str());
                 Err(Failure::new(format!("`{float}` is not JSON: expected a finite number")))
             }
             _ => self.visit(visitor),
@@ -130,7 +132,7 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
 
     fn deserialize_seq<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
         if self.node.get_ref().is_table()
-            && let header = self.reader.source.shown(&self.node.span())
+            && let header = self.reader.source.sanitized(&self.node.span())
             && header.starts_with('[')
         {
             return Err(Failure::new(format!(

@@ -73,7 +73,7 @@ fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
 
 impl Reached {
     /// That it was reached, in the words of the run of this name.
-    pub(crate) fn told(&self, to: &str) -> String {
+    pub(crate) fn message(&self, to: &str) -> String {
         let Self { setting, limit, of } = self;
         let setting = setting.name();
         if **of == *to {
@@ -85,7 +85,7 @@ impl Reached {
 
     /// Why something is refused because of it, in the words of the run of this name.
     pub(crate) fn refusal(&self, to: &str) -> StepError {
-        StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.told(to)) }
+        StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.message(to)) }
     }
 }
 

@@ -93,7 +93,7 @@ enum Phase {
     Over,
 }
 
-// === impl Watching ===
+// === impl Observation ===
 
 impl<'p> Observation<'p> {
     /// What is told of a run, if anybody wants to know: of a new one, or of one that goes
@@ -129,7 +129,7 @@ impl<'p> Observation<'p> {
     }
 
     /// A branch that waits for a person has begun before the run was put away.
-    pub(super) fn take_up(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
+    pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.phase = Phase::Before { was_put_away: true };
         let (step, element) = self.element(id);
         self.push(self.place(step, element), started_ms, attempts);
@@ -354,7 +354,7 @@ impl Drop for Observation<'_> {
     }
 }
 
-// === impl Told ===
+// === impl ObservedRun ===
 
 impl ObservedRun {
     /// The run is given up, with all of its branches.
@@ -455,7 +455,7 @@ impl fmt::Debug for Suspended {
     }
 }
 
-// === impl Place ===
+// === impl BranchPlace ===
 
 impl BranchPlace {
     fn branch(&self) -> Branch<'_> {

@@ -251,7 +251,7 @@ impl OutputType {
     }
 }
 
-// === impl Place ===
+// === impl PropertyPath ===
 
 impl fmt::Display for PropertyPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

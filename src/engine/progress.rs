@@ -23,7 +23,7 @@ struct Beat {
     due: Instant,
 }
 
-// === impl Telling ===
+// === impl RunProgress ===
 
 impl RunProgress {
     /// The progress of a run in which these steps have finished.

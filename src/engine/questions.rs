@@ -264,7 +264,7 @@ impl Elicitation {
     }
 }
 
-// === impl Asked ===
+// === impl PendingQuestion ===
 
 impl PendingQuestion {
     /// A step that asks.

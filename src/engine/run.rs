@@ -278,7 +278,7 @@ impl<'p, C: Caller> Run<'p, C> {
                 continue;
             }
             match poll_fn(|cx| self.poll_next(timer.as_mut(), cx)).await {
-                Next::Finished(id, end) => self.take_up(id, end),
+                Next::Finished(id, end) => self.handle_returned(id, end),
                 Next::Due(due) if due == self.scope.deadline => break,
                 Next::Due(due) => self.act(due),
             }

@@ -411,8 +411,8 @@ mod tests {
             [const { Ok(()) }; 3]
         );
         let reached = outer.reached_by_call().unwrap();
-        assert_eq!(reached.told("outer"), "`max_calls`, which is 3, was reached");
-        assert_eq!(reached.told("inner"), "`max_calls` of `outer`, which is 3, was reached");
+        assert_eq!(reached.message("outer"), "`max_calls`, which is 3, was reached");
+        assert_eq!(reached.message("inner"), "`max_calls` of `outer`, which is 3, was reached");
     }
 
     #[test]

@@ -198,7 +198,7 @@ impl RunState {
             watching.take_up_loop(each.step, each.started_ms, each.attempts);
         }
         for asked in &self.asked {
-            watching.take_up(asked.id, asked.started_ms, asked.attempts);
+            watching.resume_branch(asked.id, asked.started_ms, asked.attempts);
         }
         Some(watching)
     }

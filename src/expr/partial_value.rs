@@ -12,7 +12,7 @@ pub(crate) enum PartialValue {
     Object(Vec<(String, Self)>),
 }
 
-// === impl Sketch ===
+// === impl PartialValue ===
 
 impl PartialValue {
     /// Whether nothing of it is unknown.

@@ -275,7 +275,7 @@ impl FilterLayer {
     /// kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.warnings.told()
+        self.warnings.list()
     }
 
     /// Whether a resource of this URI is not let through.

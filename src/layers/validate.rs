@@ -212,7 +212,7 @@ impl ValidateLayer {
     /// Each is logged once. At most 1000 are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.warnings.told()
+        self.warnings.list()
     }
 }
 
@@ -243,7 +243,7 @@ impl fmt::Debug for ValidateLayer {
 
 impl ValidateRule {
     /// Checks a call, if its tool is known.
-    fn look(
+    fn check_call(
         &self,
         call: &mut CallToolRequestParams,
         known: Option<&Arc<Known<Schemas>>>,
@@ -271,7 +271,7 @@ impl ValidateRule {
         let is_given = given.is_some();
         let arguments = Value::Object(given.unwrap_or_default());
         let checked = schema.check(&call.name, &arguments, |unusable| {
-            self.0.warnings.tell(format_args!(
+            self.0.warnings.warn(format_args!(
                 "calls of `{}` are not checked: its input schema cannot be used: {unusable}",
                 shorten(&call.name)
             ));
@@ -316,7 +316,7 @@ impl InterceptInformed for ValidateRule {
             return ControlFlow::Break(refusal.into());
         }
         match request.tool_call_mut() {
-            Some(call) if self.0.mode != SchemaMode::Off => self.look(call, known),
+            Some(call) if self.0.mode != SchemaMode::Off => self.check_call(call, known),
             _ => ControlFlow::Continue(None),
         }
     }
@@ -336,7 +336,7 @@ impl InterceptInformed for ValidateRule {
             && answered()
         {
             let Unchecked { tool, why } = *unchecked;
-            self.0.warnings.tell(format_args!("calls of `{tool}` are not checked: {why}"));
+            self.0.warnings.warn(format_args!("calls of `{tool}` are not checked: {why}"));
         }
     }
 }

@@ -63,7 +63,7 @@ struct Search<S> {
     cursors: HashMap<String, bool>,
 }
 
-// === impl Lookout ===
+// === impl PatternWatch ===
 
 impl<S: WatchedNames> PatternWatch<S> {
     pub(crate) fn new(sought: S) -> Self {

@@ -50,7 +50,7 @@ pub(super) enum Times {
     Many,
 }
 
-// === impl Kept ===
+// === impl RedisExpiringStore ===
 
 impl RedisExpiringStore {
     /// Keeps a value for an owner, and counts it against the share of a caller if there is one.

@@ -34,7 +34,7 @@ pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usiz
     if !coercion.shapes.fits_rule(schema, arguments, 0) {
         let mut rules = Vec::new();
         coercion.shapes.collect(schema, &mut rules);
-        coercion.look(rules, arguments, 0);
+        coercion.visit(rules, arguments, 0);
     }
     *left -= (visits - coercion.shapes.left()) * STEPS_PER_VISIT;
     let is_changed = !coercion.edits.is_empty();
@@ -80,7 +80,7 @@ fn apply(edits: Vec<Edit>, value: &mut Value) {
 
 impl<'s> Coercion<'s> {
     /// Looks at a value to which all these rules apply.
-    fn look(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
+    fn visit(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         if !self.shapes.may_go_on(depth) || self.fits_all(&rules, value, depth) {
             return Fit::Already;
         }
@@ -125,7 +125,7 @@ impl<'s> Coercion<'s> {
         let before = self.edits.len();
         let mut rules = Vec::new();
         self.shapes.collect(branch, &mut rules);
-        let fit = self.look(rules, value, depth + 1);
+        let fit = self.visit(rules, value, depth + 1);
         self.edits.truncate(before);
         fit > Fit::Never
     }
@@ -180,7 +180,7 @@ impl<'s> Coercion<'s> {
             }
         }
         self.path.push(segment());
-        let fit = self.look(inner, part, depth + 1);
+        let fit = self.visit(inner, part, depth + 1);
         self.path.pop();
         fit
     }
@@ -240,7 +240,7 @@ impl<'s> Coercion<'s> {
         }
         let path = std::mem::take(&mut self.path);
         let edits = std::mem::take(&mut self.edits);
-        let fit = self.look(rules.to_vec(), value, depth);
+        let fit = self.visit(rules.to_vec(), value, depth);
         apply(std::mem::replace(&mut self.edits, edits), value);
         self.path = path;
         fit

@@ -68,7 +68,7 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
         told: Vec::new(),
         left: MAX_PARTS,
     };
-    survey.look(schema, arguments);
+    survey.visit(schema, arguments);
     survey.validate(arguments);
     survey.told.truncate(MAX_VIOLATIONS);
     survey.told
@@ -90,7 +90,7 @@ struct Survey<'s> {
 // === impl Survey ===
 
 impl<'s> Survey<'s> {
-    fn look(&mut self, schema: &'s JsonObject, arguments: &PartialValue) {
+    fn visit(&mut self, schema: &'s JsonObject, arguments: &PartialValue) {
         if self.left == 0 || self.path.len() > MAX_LEVELS {
             return;
         }
@@ -106,7 +106,7 @@ impl<'s> Survey<'s> {
                 if self.expects(schema, "array", "is an array")
                     && let Some(items) = self.items(schema)
                 {
-                    self.each_element(elements, |survey, element| survey.look(items, element));
+                    self.each_element(elements, |survey, element| survey.visit(items, element));
                 }
             }
             PartialValue::Object(members) => {
@@ -114,7 +114,7 @@ impl<'s> Survey<'s> {
                     let names: Vec<_> = members.iter().map(|(name, _)| name.as_str()).collect();
                     self.compare_names(schema, &names);
                     let members = members.iter().map(|(name, member)| (name, member));
-                    self.each_member(schema, members, Self::look);
+                    self.each_member(schema, members, Self::visit);
                 }
             }
         }
@@ -257,12 +257,12 @@ impl<'s> Survey<'s> {
             let above = place.match_indices('/').map(|(end, _)| &place[..end]);
             if above.chain([place]).any(|place| self.known.contains(place)) {
                 self.path = segments(place, &value);
-                self.tell_error(&error, &value);
+                self.report_error(&error, &value);
             }
         }
     }
 
-    fn tell_error(&mut self, error: &ValidationError<'_>, arguments: &Value) {
+    fn report_error(&mut self, error: &ValidationError<'_>, arguments: &Value) {
         use ValidationErrorKind as Kind;
 
         match error.kind() {

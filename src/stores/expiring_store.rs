@@ -121,7 +121,7 @@ pub(crate) fn caller_key(caller: Option<&str>) -> Vec<u8> {
     }
 }
 
-// === impl Shelf ===
+// === impl ExpiringStore ===
 
 impl ExpiringStore {
     pub(crate) fn new(
@@ -223,7 +223,7 @@ impl ExpiringStore {
 
 impl Missing {
     /// In words for a log.
-    pub(crate) const fn told(self) -> &'static str {
+    pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::NoHandle => "it is no handle",
             Self::Unknown => "it is unknown: it was taken, has expired, or never was",
@@ -232,7 +232,7 @@ impl Missing {
     }
 }
 
-// === impl Kept ===
+// === impl Entries ===
 
 impl Entries {
     /// It stays if it belongs to somebody else.

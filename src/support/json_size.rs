@@ -26,12 +26,12 @@ pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
 /// Only tests count them: how long something takes is no matter of chance there.
 #[cfg(not(test))]
 #[inline]
-pub(crate) const fn look_at(_bytes: usize) {}
+pub(crate) const fn record_inspected(_bytes: usize) {}
 
 #[cfg(test)]
-pub(crate) use looks::look_at;
+pub(crate) use looks::record_inspected;
 
-// === impl Room ===
+// === impl BoundedCounter ===
 
 impl BoundedCounter {
     pub(crate) const fn new(bytes: usize) -> Self {
@@ -57,7 +57,7 @@ impl BoundedCounter {
 
 impl io::Write for BoundedCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        look_at(bytes.len());
+        record_inspected(bytes.len());
         self.take(bytes.len()).ok_or(io::ErrorKind::WriteZero)?;
         Ok(bytes.len())
     }
@@ -88,7 +88,7 @@ pub(crate) mod looks {
         static BYTES: Cell<usize> = const { Cell::new(0) };
     }
 
-    pub(crate) fn look_at(bytes: usize) {
+    pub(crate) fn record_inspected(bytes: usize) {
         BYTES.set(BYTES.get() + bytes);
     }
 

@@ -101,7 +101,7 @@ fn may_be_token(part: &str) -> bool {
 ///
 /// Of one that has variables in it, this is called as it is written.
 #[cfg(feature = "config")]
-pub(crate) fn shown(written: &str) -> String {
+pub(crate) fn displayed(written: &str) -> String {
     let Some((scheme, rest)) = written.split_once("://") else {
         return "…".to_owned();
     };
@@ -232,7 +232,7 @@ mod tests {
             ("${URL}", "…"),
             ("host?key=1", "…"),
         ] {
-            assert_eq!(shown(written), seen, "{written}");
+            assert_eq!(displayed(written), seen, "{written}");
         }
     }
 }

@@ -17,12 +17,12 @@ const MAX_COMPLAINTS: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
-// === impl Complaints ===
+// === impl Warnings ===
 
 impl Warnings {
     /// Logs a warning, unless it was; without what a terminal would obey in it, since
     /// there may be names in it that clients and servers chose.
-    pub(crate) fn tell(&self, warning: fmt::Arguments<'_>) {
+    pub(crate) fn warn(&self, warning: fmt::Arguments<'_>) {
         let warning = Sentence(warning).to_string();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() < MAX_COMPLAINTS && !told.contains(&warning) {
@@ -32,7 +32,7 @@ impl Warnings {
     }
 
     /// All that was said so far.
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub(crate) fn list(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn warning_does_not_control_a_terminal() {
         let warnings = Warnings::default();
-        warnings.tell(format_args!("tool `{}`: \"it's\" größe \\", "a\u{1b}[2J\r\n\u{202e}b"));
+        warnings.warn(format_args!("tool `{}`: \"it's\" größe \\", "a\u{1b}[2J\r\n\u{202e}b"));
         let told = "tool `a\\u{1b}[2J\\r\\n\\u{202e}b`: \"it's\" größe \\";
-        assert_eq!(warnings.told(), [told]);
+        assert_eq!(warnings.list(), [told]);
     }
 }

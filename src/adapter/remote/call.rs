@@ -321,7 +321,7 @@ impl Connection {
             | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
             | ErrorCode::PARSE_ERROR
             | ErrorCode::INVALID_REQUEST => {
-                let error = self.about.tell(&error.message);
+                let error = self.about.redact_text(&error.message);
                 tracing::warn!(backend = &*self.about.name, error, "a backend refused a request");
                 self.error("refused the request")
             }
@@ -358,7 +358,7 @@ impl Connection {
         if kind == BackendErrorKind::NotConnected {
             self.has_failed.store(true, Ordering::Relaxed);
         }
-        let reason = self.about.tell_error(error);
+        let reason = self.about.redact_chain(error);
         BackendError::new(self.about.name.clone(), kind).with_source(reason)
     }
 }

@@ -101,7 +101,7 @@ impl ClientHandler for Client {
         params: LoggingMessageNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        let data = self.remote.about.tell(&params.data.to_string());
+        let data = self.remote.about.redact_text(&params.data.to_string());
         tracing::debug!(backend = &*self.remote.about.name, level = ?params.level, data, "a backend logs");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Default)]
 pub(super) struct ExitReason(Arc<Mutex<Option<String>>>);
 
-// === impl LastWords ===
+// === impl ExitReason ===
 
 impl ExitReason {
     /// Says something better than what was said.

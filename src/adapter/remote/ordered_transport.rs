@@ -37,7 +37,7 @@ pub(super) struct OrderedTransport<T> {
     progress: Option<ProgressNotificationParam>,
 }
 
-// === impl Watched ===
+// === impl OrderedTransport ===
 
 impl<T> OrderedTransport<T> {
     pub(super) const fn new(

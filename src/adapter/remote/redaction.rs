@@ -32,7 +32,7 @@ pub(super) struct About {
 impl About {
     /// A text from or about the server as it may be logged: without secrets,
     /// control characters and end.
-    pub(super) fn tell(&self, text: &str) -> String {
+    pub(super) fn redact_text(&self, text: &str) -> String {
         let text = self.secrets.redact(text);
         let mut characters = text.chars();
         let mut told: String = characters
@@ -47,7 +47,7 @@ impl About {
     }
 
     /// An error with all that led to it.
-    pub(super) fn tell_error(&self, error: &(dyn Error + 'static)) -> String {
+    pub(super) fn redact_chain(&self, error: &(dyn Error + 'static)) -> String {
         let mut told = String::new();
         for cause in causes(error) {
             let text = cause.to_string();
@@ -60,7 +60,7 @@ impl About {
             }
             told.push_str(&text);
         }
-        self.tell(&told)
+        self.redact_text(&told)
     }
 
     /// Takes the secrets out of what a server answers instead of a result.

@@ -112,7 +112,10 @@ pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToke
                 }
                 last_words.or("the server does not answer any more");
                 let end = last_words.take().unwrap_or_default();
-                remote.trouble(format!("the connection was lost: {}", remote.about.tell(&end)));
+                remote.trouble(format!(
+                    "the connection was lost: {}",
+                    remote.about.redact_text(&end)
+                ));
                 if good_since.is_some_and(|since| since.elapsed() >= GOOD_AFTER) {
                     waits = self::waits(FIRST_WAIT, LONGEST_WAIT);
                     continue;
@@ -180,12 +183,12 @@ async fn begin(
         Ok(Ok(session)) => return Ok(NewConnection { session, gone, doubt, last_words }),
         Ok(Err(error)) => {
             let misunderstood = error.downcast_ref().is_some_and(is_misunderstanding);
-            (remote.about.tell_error(&*error), misunderstood)
+            (remote.about.redact_chain(&*error), misunderstood)
         }
         Err(_) => (format!("it did not answer within {patience:?}"), true),
     };
     let text = match last_words.take() {
-        Some(words) => format!("{text}; {}", remote.about.tell(&words)),
+        Some(words) => format!("{text}; {}", remote.about.redact_text(&words)),
         None => text,
     };
     Err(Trouble { text, misunderstood })
@@ -273,8 +276,8 @@ async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     let server = info.as_ref().and_then(|info| info.server_info.as_ref());
     tracing::info!(
         backend = &*remote.about.name,
-        server =
-            server.map(|server| remote.about.tell(&format!("{} {}", server.name, server.version))),
+        server = server
+            .map(|server| remote.about.redact_text(&format!("{} {}", server.name, server.version))),
         protocol = info.as_ref().map(|info| info.protocol_version.as_str()),
         "connected a backend"
     );
@@ -298,7 +301,7 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     match catalog::list_all(service, Context::default()).await {
         Ok(tools) => remote.has_changed(&tools),
         Err(error) => {
-            let error = remote.about.tell_error(&error);
+            let error = remote.about.redact_chain(&error);
             let backend = &*remote.about.name;
             tracing::warn!(backend, error, "the tools of a backend are not known");
             true
@@ -414,7 +417,7 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
                 return future::pending().await;
             }
             Ok(Err(error)) => {
-                let (backend, error) = (&*remote.about.name, remote.about.tell_error(&error));
+                let (backend, error) = (&*remote.about.name, remote.about.redact_chain(&error));
                 tracing::debug!(backend, error, "a backend cannot be listened to");
             }
             Err(_) => tracing::debug!("a backend does not say whether it can be listened to"),

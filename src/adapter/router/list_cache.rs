@@ -113,7 +113,7 @@ pub(super) struct Learnt<I> {
     pub(super) problem: Option<Problem>,
 }
 
-// === impl Board ===
+// === impl ListCache ===
 
 impl<I: Item> ListCache<I> {
     pub(super) fn new(backends: usize) -> Self {

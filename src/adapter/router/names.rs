@@ -51,7 +51,7 @@ impl Conflicts {
     }
 }
 
-// === impl Names ===
+// === impl ExposedNames ===
 
 impl ExposedNames {
     pub(super) fn new(

@@ -32,7 +32,7 @@ struct Generation {
     bytes: usize,
 }
 
-// === impl HandedOut ===
+// === impl ResourceOwners ===
 
 impl ResourceOwners {
     pub(super) fn new(backends: usize) -> Self {

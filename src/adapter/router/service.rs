@@ -82,7 +82,7 @@ impl Service<Request> for Router {
         ResponseFuture(match request.subject() {
             Subject::Item(kind, name) => match shared.way(kind, name) {
                 Target::To(place) => State::Sent(Sent::new(shared, place, request)),
-                Target::Look => State::Working(look(shared, request).boxed()),
+                Target::Look => State::Working(find_and_send(shared, request).boxed()),
                 Target::Contested => State::Answered(Some(refuse(kind, name, true))),
                 Target::Nowhere => State::Answered(Some(refuse(kind, name, false))),
             },
@@ -133,13 +133,13 @@ async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
 }
 
 /// Finds out whose it is, and sends the request there.
-async fn look(shared: Arc<Shared>, request: Request) -> Result<Reply, BackendError> {
+async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, BackendError> {
     let Subject::Item(kind, name) = request.subject() else {
         return Ok(Reply::method_not_found(request.method().to_owned()));
     };
     match kind {
-        ItemKind::Tool => shared.look::<Tool>(request.context()).await,
-        ItemKind::Prompt => shared.look::<Prompt>(request.context()).await,
+        ItemKind::Tool => shared.list_again::<Tool>(request.context()).await,
+        ItemKind::Prompt => shared.list_again::<Prompt>(request.context()).await,
         ItemKind::Resource | ItemKind::ResourceTemplate => {
             shared.look_for_resources(request.context()).await;
         }

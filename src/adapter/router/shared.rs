@@ -352,7 +352,7 @@ impl Shared {
     /// Lists what there is, since something is asked for that is not known.
     ///
     /// Who comes while somebody does it waits for that.
-    pub(super) async fn look<I: Item>(self: &Arc<Self>, context: &Context) {
+    pub(super) async fn list_again<I: Item>(self: &Arc<Self>, context: &Context) {
         let mut looked = I::board(&self.boards).looked.lock().await;
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER) {
             self.list::<I>(context).await;
@@ -362,7 +362,11 @@ impl Shared {
 
     /// Lists which resources there are.
     pub(super) async fn look_for_resources(self: &Arc<Self>, context: &Context) {
-        future::join(self.look::<Resource>(context), self.look::<ResourceTemplate>(context)).await;
+        future::join(
+            self.list_again::<Resource>(context),
+            self.list_again::<ResourceTemplate>(context),
+        )
+        .await;
     }
 
     /// Where a request about an item goes.
@@ -444,7 +448,7 @@ impl Shared {
     }
 }
 
-// === impl Way ===
+// === impl Target ===
 
 impl From<Route> for Target {
     fn from(route: Route) -> Self {
@@ -455,7 +459,7 @@ impl From<Route> for Target {
     }
 }
 
-// === impl Asking ===
+// === impl Fetch ===
 
 impl<I> Future for Fetch<I> {
     type Output = (usize, When, Result<Listed<I>, ListError>);
@@ -481,7 +485,7 @@ impl<I: Item> Drop for Awaited<'_, I> {
     }
 }
 
-// === impl Asked ===
+// === impl BackgroundRefresh ===
 
 impl<I: Item> BackgroundRefresh<I> {
     /// The end was noted already; somebody else may be asking since.

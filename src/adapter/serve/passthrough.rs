@@ -55,7 +55,7 @@ pub(super) trait Passthrough: Send + Sync {
     ) -> BoxFuture<'_, ()>;
 }
 
-// === impl Aside ===
+// === impl Passthrough ===
 
 impl<H: ServerHandler> Passthrough for H {
     fn info(&self) -> ServerConfig {

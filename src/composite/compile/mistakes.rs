@@ -25,7 +25,7 @@ impl Mistakes {
     }
 }
 
-// === impl Place ===
+// === impl DefinitionPath ===
 
 impl DefinitionPath<'_> {
     /// A place within this one.

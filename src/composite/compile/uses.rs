@@ -83,7 +83,7 @@ impl Known<'_> {
                 remarks.push(format!(
                     "composite `{}`: {} needs `{}`, but {why}: end it in `?`, or let a condition look at the `action`",
                     self.composite,
-                    by.told(),
+                    by.message(),
                     used.text,
                 ));
             }
@@ -169,7 +169,7 @@ impl By<'_> {
         }
     }
 
-    fn told(self) -> String {
+    fn message(self) -> String {
         match self {
             Self::Step(step) => format!("step `{}`", step.id),
             Self::Output => "the output".to_owned(),

@@ -80,12 +80,12 @@ fn places_are_those_of_the_file() {
 
     let (path, span) = reader.locate(&["list".into(), 1.into(), "text".into()]);
     assert_eq!(DisplayPath(&path).to_string(), "list[3].text");
-    assert_eq!(source.shown(&span), "\"a\"");
+    assert_eq!(source.sanitized(&span), "\"a\"");
 
     // What is not there is at the place of what it would stand in.
     let (path, span) = reader.locate(&["list".into(), 0.into(), "text".into(), 5.into()]);
     assert_eq!(DisplayPath(&path).to_string(), "list[1].text[5]");
-    assert_eq!(source.shown(&span), "{}");
+    assert_eq!(source.sanitized(&span), "{}");
 }
 
 #[test]

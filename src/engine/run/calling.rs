@@ -214,7 +214,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Takes up what a branch came back with.
-    pub(super) fn take_up(&mut self, id: BranchId, end: Result<Ended, Lost>) {
+    pub(super) fn handle_returned(&mut self, id: BranchId, end: Result<Ended, Lost>) {
         self.note_limit();
         let outcome = match end {
             Ok(Ended::Outcome(outcome)) => outcome,

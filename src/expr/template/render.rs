@@ -346,7 +346,7 @@ impl Turn {
     }
 }
 
-// === impl Names ===
+// === impl LocalNames ===
 
 /// What an expression finds under the names that it was given.
 #[derive(Debug)]

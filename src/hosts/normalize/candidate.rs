@@ -70,7 +70,7 @@ pub(super) fn calls(
     found.into_iter().enumerate().map(call).collect()
 }
 
-// === impl Found ===
+// === impl Candidate ===
 
 impl<'o> Candidate<'o> {
     /// A call, of the parts that a provider gives it.

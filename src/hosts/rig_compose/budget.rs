@@ -229,7 +229,7 @@ impl Drop for Debt<'_> {
     }
 }
 
-// === impl Telling ===
+// === impl Settlement ===
 
 impl<'s> Settlement<'s> {
     /// Takes up all that the guard has to be told.

@@ -53,11 +53,11 @@ where
             REQUEST.sync_scope(context.clone(), || invoke(tool.clone(), Value::Object(arguments)));
         async move { Ok(reply(tool, REQUEST.scope(context, answer).await)) }
     });
-    Function::answered_by(told(schema), service)
+    Function::answered_by(to_tool(schema), service)
 }
 
 /// How a tool is listed.
-fn told(schema: ToolSchema) -> Tool {
+fn to_tool(schema: ToolSchema) -> Tool {
     let ToolSchema { name, description, args_schema, result_schema } = schema;
     let any_object = || JsonObject::from_iter([("type".to_owned(), "object".into())]);
     let arguments = of_object(args_schema).unwrap_or_else(any_object);

@@ -79,13 +79,13 @@ where
     let listed = catalog::list_all(service.clone(), context.clone()).await?;
     let tool = |tool: &Tool| -> Arc<dyn RigTool> {
         let (service, context) = (service.clone(), context.clone());
-        Arc::new(OurTool { schema: told(tool), service, context })
+        Arc::new(OurTool { schema: to_schema(tool), service, context })
     };
     Ok(listed.iter().map(tool).collect())
 }
 
 /// How a tool of ours is told to them.
-fn told(tool: &Tool) -> ToolSchema {
+fn to_schema(tool: &Tool) -> ToolSchema {
     let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
     let output = tool.output_schema.as_deref().cloned().unwrap_or_default();
     ToolSchema {

@@ -123,7 +123,7 @@ impl AdvertiseLayer {
     /// kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.policy.warnings.told()
+        self.policy.warnings.list()
     }
 }
 

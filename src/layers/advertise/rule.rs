@@ -95,7 +95,7 @@ impl Policy {
 
 impl AdvertiseRule {
     /// Looks at a request, if there is anything to look for.
-    fn look(
+    fn inspect(
         &self,
         request: &mut Request,
         known: Option<&Arc<Known<Index>>>,
@@ -164,7 +164,7 @@ impl InterceptInformed for AdvertiseRule {
         policy.tell(policy.lookout.see_all(tools.iter().map(|tool| &*tool.name)));
         for ours in [SEARCH, CALL] {
             if tools.get(ours).is_some() && policy.advertises(ours) {
-                policy.warnings.tell(format_args!(
+                policy.warnings.warn(format_args!(
                     "tool `{ours}` is hidden: in search mode it is a tool of the layer that has this name"
                 ));
             }
@@ -196,7 +196,7 @@ impl InterceptInformed for AdvertiseRule {
         if self.0.is_identity() {
             return ControlFlow::Continue(Memo(Forwarded::Passes));
         }
-        self.look(request, known)
+        self.inspect(request, known)
     }
 
     #[inline]

@@ -185,13 +185,13 @@ impl<'a> Search<'a> {
         let exact = tools.place(self.query.trim());
         let found = known.derived().search(self.query, exact, self.limit);
         let tools = tools.iter().as_slice();
-        let told: Vec<Value> = found.places.iter().map(|&place| told(&tools[place])).collect();
+        let told: Vec<Value> = found.places.iter().map(|&place| summary(&tools[place])).collect();
         CallToolResult::structured(json!({ "tools": told, "total": found.total }))
     }
 }
 
 /// What is told of a tool that was found.
-fn told(tool: &Tool) -> Value {
+fn summary(tool: &Tool) -> Value {
     let mut told = Map::new();
     told.insert("name".to_owned(), tool.name.as_ref().into());
     if let Some(title) = &tool.title {

@@ -150,7 +150,7 @@ impl AliasLayer {
     /// are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.0.warnings.told()
+        self.0.warnings.list()
     }
 
     /// What clients call what the server calls `original`: its alias, or the same
@@ -321,7 +321,7 @@ impl Aliases {
                 let Some((_, original)) = names.expanded(name) else {
                     // As with names, what has another URI is not there under its own, in
                     // whatever spelling.
-                    if names.shown_of(name).is_some() || names.may_be_read_as_renamed(name) {
+                    if names.client_uri(name).is_some() || names.may_be_read_as_renamed(name) {
                         return unknown();
                     }
                     return ControlFlow::Continue(Remembered::Little);
@@ -362,7 +362,7 @@ impl Aliases {
                     uri.clone_from(&expanded.asked);
                 }
                 _ => {
-                    if let Some(shown) = self.resources.shown_of(uri) {
+                    if let Some(shown) = self.resources.client_uri(uri) {
                         *uri = shown;
                     }
                 }
@@ -385,7 +385,7 @@ impl Aliases {
         let Some(name) = refusal.name_mut() else { return };
         if !kind.is_named()
             && !matches!(asked, Remembered::Expanded(expanded) if *name == expanded.original)
-            && let Some(shown) = self.resources.shown_of(name)
+            && let Some(shown) = self.resources.client_uri(name)
         {
             *name = shown.into();
             return;
@@ -411,7 +411,7 @@ impl Aliases {
         let Some((_, alias)) = names.of_original(item.name()) else {
             let mut instead = names.instead_of(item.name());
             if let ItemMut::Resource(resource) = &mut item {
-                if let Some(shown) = names.shown_of(&resource.uri) {
+                if let Some(shown) = names.client_uri(&resource.uri) {
                     resource.uri = shown;
                     return true;
                 }
@@ -497,7 +497,7 @@ impl Aliases {
         let Known { name, original, .. } = alias;
         let owner = self.owner.as_ref().map(|owner| format!(" of {owner}")).unwrap_or_default();
         let renamed = if alias.is_renamed() { format!(" `{name}`") } else { String::new() };
-        self.warnings.tell(format_args!("alias{renamed} of {kind} `{original}`{owner}: {text}"));
+        self.warnings.warn(format_args!("alias{renamed} of {kind} `{original}`{owner}: {text}"));
     }
 }
 

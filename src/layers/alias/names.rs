@@ -70,7 +70,7 @@ pub(super) enum Meaning<'a> {
     Same,
 }
 
-// === impl Names ===
+// === impl AliasTable ===
 
 impl AliasTable {
     /// Collects aliases, no two of one original and no two of one name.
@@ -160,7 +160,7 @@ impl AliasTable {
     /// Whether a server may read a URI as one of its own that clients know by another
     /// one; what it is as it is written is known.
     pub(super) fn may_be_read_as_renamed(&self, uri: &str) -> bool {
-        self.may_be_read_as(uri, |reading| self.shown_of(reading).is_some())
+        self.may_be_read_as(uri, |reading| self.client_uri(reading).is_some())
     }
 
     /// The same for the URI of a server that one of a template stands for, which may be
@@ -185,16 +185,16 @@ impl AliasTable {
 
     /// The clients' URI for one of the server's; `None` if it is the same, or means
     /// something else to them.
-    pub(super) fn shown_of(&self, original: &str) -> Option<String> {
+    pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         match self.of_original(original) {
             Some((_, alias)) => alias.is_renamed().then(|| alias.name.clone()),
-            None => self.templates.iter().find_map(|(_, template)| template.shown_of(original)),
+            None => self.templates.iter().find_map(|(_, template)| template.client_uri(original)),
         }
     }
 
     /// All URIs that clients may know a resource by.
     pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
-        let shown = self.templates.iter().filter_map(|(_, template)| template.shown_of(original));
+        let shown = self.templates.iter().filter_map(|(_, template)| template.client_uri(original));
         let expanded: Vec<Arc<str>> = shown.map(Into::into).collect();
         let is_same = || expanded.is_empty() && self.expanded(original).is_none();
         let known = match self.name_of(original) {
@@ -206,7 +206,7 @@ impl AliasTable {
     }
 }
 
-// === impl Lookouts ===
+// === impl PatternWatches ===
 
 impl PatternWatches {
     fn new<'a>(originals: impl Iterator<Item = &'a str>) -> Self {
@@ -243,7 +243,7 @@ impl Alias {
     }
 }
 
-// === impl Shown ===
+// === impl AliasedSchema ===
 
 impl AliasedSchema {
     /// What clients see of a schema, made of it unless it was already; nobody waits

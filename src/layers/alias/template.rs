@@ -35,7 +35,7 @@ impl Template {
     }
 
     /// The clients' URI, if the server's is one of the template.
-    pub(super) fn shown_of(&self, original: &str) -> Option<String> {
+    pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         self.swap(original, &self.original, &self.shown)
     }
 

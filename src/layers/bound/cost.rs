@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use crate::json_size::{json_bytes, look_at};
+use crate::json_size::{json_bytes, record_inspected};
 
 /// What stands where something was cut off.
 pub(super) const MARK: &str = "…";
@@ -64,7 +64,7 @@ impl Cost {
 
     /// A text with its quotes.
     pub(super) fn text(self, text: &str) -> usize {
-        look_at(text.len());
+        record_inspected(text.len());
         let prices = self.prices();
         // Counted in ways that compilers make fast: most texts need few escapes.
         let bytes = text.as_bytes();
@@ -90,7 +90,7 @@ impl Cost {
             },
             Value::String(_) | Value::Array(_) | Value::Object(_) => 0,
         };
-        look_at(bytes);
+        record_inspected(bytes);
         bytes * self.prices().plain
     }
 
@@ -108,12 +108,12 @@ impl Cost {
             match left.checked_sub(cost) {
                 Some(rest) => left = rest,
                 None => {
-                    look_at(at);
+                    record_inspected(at);
                     return &text[..at];
                 }
             }
         }
-        look_at(text.len());
+        record_inspected(text.len());
         text
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
-use crate::json_size::look_at;
+use crate::json_size::record_inspected;
 
 /// Whether a text is the JSON of this array or object, in whatever order its members
 /// stand.
@@ -19,7 +19,7 @@ pub(super) fn repeats(text: &str, value: &Value) -> bool {
     if !may_be {
         return false;
     }
-    look_at(text.len());
+    record_inspected(text.len());
     let mut json = serde_json::Deserializer::from_str(text);
     Same(value).deserialize(&mut json).is_ok() && json.end().is_ok()
 }

@@ -60,7 +60,7 @@ pub(super) enum Unit {
     Blocks,
 }
 
-// === impl Place ===
+// === impl Location ===
 
 impl<'p> Location<'p> {
     pub(super) const fn root(member: &'p str) -> Self {
@@ -112,7 +112,7 @@ impl<'p> Location<'p> {
     }
 }
 
-// === impl Told ===
+// === impl Omissions ===
 
 impl Omissions {
     pub(super) fn add(

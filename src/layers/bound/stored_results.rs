@@ -42,7 +42,11 @@ pub(super) async fn keep(
                 .with_size(bytes as u64),
         ),
         Err(error) => {
-            tracing::warn!(bytes, why = told(&error), "a result that was shortened is not kept");
+            tracing::warn!(
+                bytes,
+                why = put_error_message(&error),
+                "a result that was shortened is not kept"
+            );
             None
         }
     }
@@ -85,7 +89,7 @@ pub(super) fn declare_in(reply: &mut Reply) {
 }
 
 /// Why a result is not kept, in the words of its settings.
-fn told(error: &PutError) -> String {
+fn put_error_message(error: &PutError) -> String {
     match error {
         PutError::TooLarge { max, .. } => format!("it has more than {max} bytes"),
         PutError::Full { max, .. } => format!("there is no room for it in {max} bytes"),

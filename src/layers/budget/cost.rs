@@ -122,7 +122,7 @@ impl Price {
     }
 }
 
-// === impl Place ===
+// === impl CostLocation ===
 
 impl CostLocation {
     /// Where the pointer points to. What servers report is in one of two parts, of which

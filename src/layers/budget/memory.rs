@@ -194,7 +194,7 @@ impl OpenBudget for Open {
     }
 }
 
-// === impl Kept ===
+// === impl Usage ===
 
 impl Usage {
     fn reserve(

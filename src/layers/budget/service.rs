@@ -145,7 +145,7 @@ impl<S: fmt::Debug> fmt::Debug for Budgeted<S> {
     }
 }
 
-// === impl Step ===
+// === impl CallPhase ===
 
 impl CallPhase {
     fn next(

@@ -26,7 +26,7 @@ pub(super) struct KnownNames {
 
 type Known = RwLock<HashSet<Arc<str>>>;
 
-// === impl Names ===
+// === impl KnownNames ===
 
 impl KnownNames {
     pub(super) fn of_tools(tools: &[Arc<str>]) -> Self {

@@ -121,7 +121,7 @@ impl<F> fmt::Debug for ResponseFuture<F> {
     }
 }
 
-// === impl Watched ===
+// === impl ObservedRequest ===
 
 impl ObservedRequest {
     fn new(span: Span, request: &Request, names: Arc<KnownNames>) -> Self {

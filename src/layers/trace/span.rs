@@ -32,7 +32,7 @@ pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
         mcp.resource.uri = resource(request),
         network.transport = is_http(context).then_some("tcp"),
         network.protocol.name = is_http(context).then_some("http"),
-        jsonrpc.request.id = told(context.id_within(MAX_ID)).as_deref(),
+        jsonrpc.request.id = short_text(context.id_within(MAX_ID)).as_deref(),
         gen_ai.operation.name = request.tool_call().map(|_| "execute_tool"),
         gen_ai.tool.name = named(request, ItemKind::Tool),
         gen_ai.prompt.name = named(request, ItemKind::Prompt),
@@ -98,18 +98,20 @@ fn resource(request: &Request) -> Option<&str> {
 /// What the client speaks, as it says now or said when it introduced itself.
 fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     match context.meta().get("io.modelcontextprotocol/protocolVersion") {
-        Some(Value::String(version)) => told(Some(version)).map(|version| version.as_str().into()),
+        Some(Value::String(version)) => {
+            short_text(Some(version)).map(|version| version.as_str().into())
+        }
         Some(_) => None,
         None => {
             let info = context.peer()?.peer_info()?;
-            let version = told(Some(info.protocol_version.as_str()))?;
+            let version = short_text(Some(info.protocol_version.as_str()))?;
             Some(Cow::Owned(version.to_owned()))
         }
     }
 }
 
 /// What a client says, unless that is no short text.
-fn told<T: AsRef<str>>(text: Option<T>) -> Option<T> {
+fn short_text<T: AsRef<str>>(text: Option<T>) -> Option<T> {
     text.filter(|text| text.as_ref().len() <= MAX_ID && is_fit(text.as_ref()))
 }
 
@@ -126,7 +128,7 @@ const fn is_http(_: &Context) -> bool {
 #[cfg(feature = "http")]
 fn session_id(context: &Context) -> Option<&str> {
     let parts = context.extensions().get::<http::request::Parts>()?;
-    told(parts.headers.get("mcp-session-id")?.to_str().ok())
+    short_text(parts.headers.get("mcp-session-id")?.to_str().ok())
 }
 
 #[cfg(not(feature = "http"))]

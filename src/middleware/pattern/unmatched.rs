@@ -37,7 +37,7 @@ impl Unmatched {
                 let hint = meant(pattern, names).map(|near| format!(": did you mean `{near}`?"));
                 let hint = hint.unwrap_or_default();
                 warnings
-                    .tell(format_args!("`{pattern}` in `{setting}`{of} matches no {kind}{hint}"));
+                    .warn(format_args!("`{pattern}` in `{setting}`{of} matches no {kind}{hint}"));
             }
         }
     }

@@ -106,6 +106,6 @@ impl From<Refused> for PutError {
 
 impl From<Missing> for TakeError {
     fn from(missing: Missing) -> Self {
-        Self::Invalid(missing.told().into())
+        Self::Invalid(missing.description().into())
     }
 }

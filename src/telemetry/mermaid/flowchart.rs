@@ -140,11 +140,11 @@ impl Flowchart {
         };
         match node.shape {
             Shape::Input => (Vec::new(), None),
-            Shape::Answer => (record.runs.told().into_iter().collect(), record.runs.worst()),
+            Shape::Answer => (record.runs.summary().into_iter().collect(), record.runs.worst()),
             Shape::Step | Shape::Nested | Shape::Loop | Shape::Switch | Shape::Question => {
                 let Some(branch) = record.branches.get(id) else { return (Vec::new(), None) };
-                let elements = branch.elements.told().map(|told| format!("elements: {told}"));
-                let told = branch.own.told().into_iter().chain(elements).collect();
+                let elements = branch.elements.summary().map(|told| format!("elements: {told}"));
+                let told = branch.own.summary().into_iter().chain(elements).collect();
                 (told, branch.own.worst().or_else(|| branch.elements.worst()))
             }
         }

@@ -118,7 +118,7 @@ impl Tally {
     }
 
     /// In words, such as `failed (tool) in 1.2s, 3 attempts`.
-    pub(super) fn told(&self) -> Option<String> {
+    pub(super) fn summary(&self) -> Option<String> {
         let worst = self.worst()?;
         let all: u64 = self.counts.iter().sum();
         let mut told = if all == 1 {

@@ -40,7 +40,7 @@ impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
 
 /// Writes a text as one line.
 fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let shown = shown(text);
+    let shown = printable(text);
     let mut before = None;
     let mut chars = shown.chars().peekable();
     while let Some(c) = chars.next() {
@@ -70,7 +70,7 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// As much of a text as is shown: without what is no text, white space as single
 /// spaces, and not too long.
-fn shown(text: &str) -> String {
+fn printable(text: &str) -> String {
     // What is longer has no place whatever it is, so the rest of it is not looked at.
     let start: String = text.chars().take(4 * MAX_CHARS).collect();
     let is_blank = |c: char| c.is_whitespace() || c.is_control();

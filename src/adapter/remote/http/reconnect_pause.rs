@@ -37,7 +37,7 @@ pub(super) struct ReconnectPause(reqwest::Client);
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Error = StreamableHttpError<reqwest::Error>;
 
-// === impl Unhurried ===
+// === impl ReconnectPause ===
 
 impl ReconnectPause {
     pub(super) fn new() -> Result<Self, reqwest::Error> {

@@ -37,7 +37,7 @@ enum Kind {
     Other,
 }
 
-// === impl Impatient ===
+// === impl SendTimeout ===
 
 impl<T> SendTimeout<T> {
     pub(super) fn new(transport: T) -> Self {

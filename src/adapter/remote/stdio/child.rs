@@ -121,7 +121,7 @@ impl Process {
     pub(super) async fn hear_last_words(&self) {
         let exited = async { self.child.lock().await.exit().await };
         let mut words = match timeout(LEGACY, exited).await {
-            Ok(Ok(status)) => told(status),
+            Ok(Ok(status)) => exit_message(status),
             _ => "it closed its output".to_owned(),
         };
         let _ = timeout(LEGACY, self.errors.lock().await.join_next()).await;
@@ -316,7 +316,7 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     let line = String::from_utf8_lossy(line);
     let line = line.trim_end();
     if !line.is_empty() {
-        let line = remote.about.tell(line);
+        let line = remote.about.redact_text(line);
         // Older servers have much to say about the question whether they are newer.
         tracing::debug!(backend = &*remote.about.name, line, "a backend says");
         last_line.set(line);
@@ -324,7 +324,7 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
 }
 
 /// How a process ended, in words.
-fn told(status: ExitStatus) -> String {
+fn exit_message(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return format!("it was ended by signal {signal}");

@@ -127,7 +127,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
     }
     let end = end.unwrap_or(list.len());
     if let Some(after) = list.get(end + 1..).filter(|after| !after.trim().is_empty()) {
-        let message = format!("expected nothing after the list, found {}", told(after.trim()));
+        let message = format!("expected nothing after the list, found {}", excerpt(after.trim()));
         return (Vec::new(), Some(Problem::syntax(message)));
     }
     // After the last comma there may be nothing.
@@ -144,7 +144,7 @@ fn call(item: &str, limits: &Limits) -> Candidate<'static> {
     let (name, rest) = item.split_at(name_end);
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     let Some(rest) = rest.trim_start().strip_prefix('(').filter(|_| begins_well) else {
-        let message = format!("expected `name(argument=value)`, found {}", told(item));
+        let message = format!("expected `name(argument=value)`, found {}", excerpt(item));
         return Candidate::malformed(None, Problem::syntax(message));
     };
     match arguments(rest, limits) {
@@ -203,7 +203,7 @@ fn missing_bracket(bracket: u8) -> Problem {
 }
 
 /// The beginning of what a model wrote.
-pub(super) fn told(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     const TOLD: usize = 20;
 
     let beginning: String = text.chars().take(TOLD).collect();

@@ -3,7 +3,7 @@
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-use super::lfm::told;
+use super::lfm::excerpt;
 use crate::normalize::{
     call::{MalformedKind, Problem},
     limits::Limits,
@@ -44,7 +44,7 @@ impl<'t> Reader<'t> {
 
     /// What is wrong if this does not come next.
     pub(super) fn expected(&self, expected: &str) -> Problem {
-        let found = told(self.rest.trim_start());
+        let found = excerpt(self.rest.trim_start());
         Problem::new(MalformedKind::Arguments, format!("expected {expected}, found {found}"))
     }
 
@@ -136,7 +136,7 @@ impl<'t> Reader<'t> {
         }
         if let Some(Open::Dict(members, next)) = open.last_mut() {
             if members.contains_key(&key) {
-                let message = format!("the key {} is there twice", told(&key));
+                let message = format!("the key {} is there twice", excerpt(&key));
                 return Err(Problem::new(MalformedKind::Arguments, message));
             }
             *next = key;
@@ -159,7 +159,7 @@ impl<'t> Reader<'t> {
             _ => match number(word) {
                 Some(Some(number)) => Value::Number(number),
                 Some(None) => {
-                    let message = format!("the number {} cannot be kept exactly", told(word));
+                    let message = format!("the number {} cannot be kept exactly", excerpt(word));
                     return Err(Problem::new(MalformedKind::Arguments, message));
                 }
                 None => {
@@ -281,6 +281,6 @@ fn hexadecimal(escaped: &str, digits: usize) -> Option<(u32, &str)> {
 }
 
 fn bad_escape(escaped: &str) -> Problem {
-    let message = format!("no text has an escape like {}", told(&format!("\\{escaped}")));
+    let message = format!("no text has an escape like {}", excerpt(&format!("\\{escaped}")));
     Problem::new(MalformedKind::Arguments, message)
 }

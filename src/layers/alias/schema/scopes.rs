@@ -14,7 +14,7 @@ pub(super) struct Scopes {
     of_unseen: HashSet<*const Value>,
 }
 
-// === impl Speaking ===
+// === impl Scopes ===
 
 impl Scopes {
     /// Follows whatever applies in place, each schema once.
