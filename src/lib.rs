@@ -1,9 +1,8 @@
-//! Tower middleware over [`rmcp`] that makes MCP tools out of MCP tools.
+//! Tower middleware over [`rmcp`] that composes MCP tools into new MCP tools.
 //!
-//! A server offers tools one by one, and a model that needs five of them makes
-//! five round trips. A *composite* is a tool made of other tools: the client
-//! sees one tool, calls it once, and gets one answer in which each part says
-//! whose it is and how it ended.
+//! A server offers tools one by one, and a model that needs five of them makes five round trips. A
+//! *composite* is a tool made of other tools: the client sees one tool, calls it once, and gets one
+//! answer in which each part names its tool and its outcome.
 //!
 //! ```
 //! use mcp_composite::{adapter::ServeService, composite::{CompositeLayer, CompositeTool}};
@@ -39,28 +38,28 @@
 //! # }
 //! ```
 //!
-//! The [`guide`] says how to do what; [its table](guide) is the place to begin.
+//! The [`guide`] describes how to use the crate; start with [its table](guide).
 //!
 //! # The ideas
 //!
-//! - **One service type.** A [`Request`](message::Request) is an MCP message with the
-//!   context it came in; a [`Reply`](message::Reply) is a result, a JSON-RPC error or a
+//! - **One service type.** A [`Request`](message::Request) is an MCP message with its
+//!   context; a [`Reply`](message::Reply) is a result, a JSON-RPC error or a
 //!   typed refusal. Everything here is a Tower service from one to the other, so stock
-//!   Tower layers fit above and below, and nothing needs a client.
-//! - **Rules.** A layer's look at a request on its way in and its reply on the way out;
-//!   [`intercept`] runs them, and yours. What a rule must know of the tools behind it is
-//!   in a [`catalog`].
+//!   Tower layers fit above and below, and no client is needed.
+//! - **Rules.** A layer inspects a request on its way in and its reply on the way out;
+//!   [`intercept`] runs such rules, including your own. A [`catalog`] holds what a rule
+//!   must know of the tools behind it.
 //! - **Composites.** A [`CompositeLayer`](composite::CompositeLayer) adds them to
 //!   `tools/list`, and runs them on `tools/call`: the same call to many tools, or steps
-//!   that use what others gave, through [`expr`]essions, and may ask the person behind the
+//!   that use the outputs of others, through [`expr`]essions, and may ask the user of the
 //!   client. A run owns its branches: dropping the call stops them all.
-//! - **One order.** A [`stack`] has all layers, each where it must stand so that no rule
-//!   can be gone around. Targets of composites pass what is below as direct calls do.
-//! - **Servers anywhere.** The [`adapter`]s make a Tower service of an rmcp server, here or
-//!   [elsewhere](adapter::remote), one service of [several](adapter::router), and an rmcp
+//! - **One order.** A [`stack`] has all layers, each in the position where no rule can be
+//!   bypassed. Calls of composites' targets pass the layers below as direct calls do.
+//! - **Servers anywhere.** The [`adapter`]s make a Tower service of an rmcp server, local
+//!   or [remote](adapter::remote), one service of [several](adapter::router), and an rmcp
 //!   server of a Tower service.
-//! - **One file.** [`config`] reads all of it from TOML, tells every mistake at its line,
-//!   and puts a changed file in the place of the old one while clients are served.
+//! - **One file.** [`config`] reads all of it from TOML, reports all errors with their
+//!   lines, and reloads a changed file while clients are served.
 //!
 //! | | modules |
 //! |---|---|
@@ -68,10 +67,10 @@
 //! | what they may send and use | [`limit`], [`validate`], [`budget`] |
 //! | what they get | [`bound`], [`results`], [`redact`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
-//! | what runs do, and where they wait | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`state`], [`redis`] |
-//! | what changes | [`changes`], [`reload`] |
-//! | for the program that asks a model | [`normalize`] |
-//! | for your tests | [`testing`] |
+//! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`state`], [`redis`] |
+//! | changes at run time | [`changes`], [`reload`] |
+//! | hosts that call a model | [`normalize`] |
+//! | tests | [`testing`] |
 //!
 //! # Features
 //!
@@ -80,18 +79,17 @@
 //! - `stdio`: servers that are child processes.
 //! - `http`: servers over streamable HTTP; `tls`: and over `https`.
 //! - `normalize`: calls in the output of models, for hosts.
-//! - `redis`: budgets, waiting runs and kept results that replicas share.
-//! - `rig-compose`: tools of the crate [`rig-compose`](rig_compose) as targets, and ours as
-//!   its tools.
-//! - `metrics`: counters and histograms, through the facade of that name.
+//! - `redis`: budgets, suspended runs and stored results that replicas share.
+//! - `rig-compose`: tools of the crate [`rig-compose`](rig_compose) as targets, and tools
+//!   of this crate as its tools.
+//! - `metrics`: counters and histograms, through the `metrics` facade.
 //! - `opentelemetry`: one trace from the client to the servers, with OpenTelemetry's ids.
 //! - `testing`: scripted servers and faults, for your tests.
 //!
 //! # Runtime
 //!
-//! Calling a composite needs Tokio with its time enabled, and so do remote servers,
-//! from the beginning. Everything else that passes a layer needs no runtime, or one
-//! with its time enabled.
+//! Calling a composite needs Tokio with its time enabled, and so do remote servers, from the start.
+//! Other requests that pass a layer need either no runtime or one with its time enabled.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,4 +1,4 @@
-//! Arguments against the input schema of a tool.
+//! Validation of arguments against the input schema of a tool.
 
 pub(crate) mod coerce;
 pub(crate) mod fit;
@@ -27,33 +27,31 @@ use crate::{
     message::{MAX_LEVELS, Refusal, Violation, is_deeper, size},
 };
 
-/// How many steps one check may take in all: each time that the arguments are validated,
-/// and to coerce them in between. The time of a step is some ten nanoseconds.
+/// The maximum number of steps of one check: of all validations and the coercion between them. A
+/// step takes some ten nanoseconds.
 const MAX_STEPS: usize = 1_500_000;
-/// How many steps it may take if all violations are looked for: a validator keeps
-/// each that it finds.
+/// The maximum number of steps if all violations are collected: a validator stores each violation.
 const MAX_STEPS_TOLD: usize = 64_000;
-/// Bytes of arguments that may be copied to look for all violations: a validator copies the
-/// value of each that it finds in an alternative.
+/// The maximum number of argument bytes that may be copied to collect all violations: a validator
+/// copies the value of each violation within an alternative.
 const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
-/// How many violations are told.
+/// The maximum number of reported violations.
 const MAX_VIOLATIONS: usize = 64;
-/// How many bytes a schema may have.
+/// The maximum size of a schema in bytes.
 const MAX_SCHEMA_BYTES: usize = 1024 * 1024;
-/// How many bytes each regular expression of a schema may remember of what it searches.
+/// The cache size in bytes of the searches of each regular expression of a schema.
 const REGEX_CACHE_BYTES: usize = 128 * 1024;
-/// How many characters of a schema are repeated in a message.
+/// The maximum number of characters of a schema that a message repeats.
 const MAX_TOLD: usize = 200;
 
-/// The input schema of a tool, compiled when something is first checked: most
-/// tools of a list are not called.
+/// The input schema of a tool, compiled at the first check: most listed tools are never called.
 #[derive(Debug)]
 pub(crate) struct InputSchema {
     schema: Arc<JsonObject>,
     compiled: OnceLock<Result<Compiled, Unchecked>>,
 }
 
-/// A schema that can be used.
+/// A compiled schema.
 #[derive(Debug)]
 struct Compiled {
     validator: Validator,
@@ -62,7 +60,7 @@ struct Compiled {
     has_alternatives: bool,
 }
 
-/// What a validator finds.
+/// The result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Valid,
@@ -74,37 +72,37 @@ enum Verdict {
     TooLong,
 }
 
-/// What is not checked with a schema that cannot be used.
+/// The checks that are skipped for an unusable schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unchecked {
-    /// Whether arguments are not coerced either.
+    /// Whether coercion is skipped too.
     untouched: bool,
 }
 
-/// Why a schema cannot be used.
+/// The reason why a schema is unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
-    /// Where in the schema, as a JSON Pointer.
+    /// The place in the schema, as a JSON Pointer.
     path: String,
     reason: String,
-    /// Whether it is one, but to check anything with it would take too long.
+    /// Whether the schema is valid, but any check with it would take too long.
     too_long: bool,
 }
 
-/// The beginning of a text.
+/// A text truncated to a number of characters.
 struct Shortened {
     text: String,
-    /// The number of characters that it may still get.
+    /// The number of characters that may still be added.
     left: usize,
 }
 
-/// Returns why a schema is not valid or cannot be used.
+/// Returns an error if a schema is invalid or unusable.
 pub(crate) fn reject(schema: &JsonObject) -> Result<(), Unusable> {
     compile(schema).map(drop)
 }
 
-/// Compiles a schema, without touching network or files, and with the regular
-/// expressions that need linear time.
+/// Compiles a schema, without access to network or files, and with regular expressions that run in
+/// linear time.
 fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
     if !BoundedCounter::new(MAX_SCHEMA_BYTES).holds(schema) {
         let reason = format!("it is larger than {MAX_SCHEMA_BYTES} bytes");
@@ -115,17 +113,17 @@ fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
         let reason = "it is nested too deep".to_owned();
         return Err(Unusable { path: String::new(), reason, too_long: true });
     }
-    // To compile it can also take too long.
+    // Checked first, since compiling it can take too long as well.
     let steps = Steps::read(schema)?;
     let regex =
         PatternOptions::regex().size_limit(MAX_REGEX_BYTES).dfa_size_limit(REGEX_CACHE_BYTES);
     let validator = jsonschema::options()
-        // Whatever features others turn on.
+        // Regardless of the features that other crates enable.
         .offline()
         .with_pattern_options(regex)
-        // The validator's own can take time that grows with the square of the elements.
+        // The built-in keyword can take time quadratic in the number of elements.
         .with_keyword("uniqueItems", UniqueItems::keyword)
-        // It would compile what a client has written.
+        // The built-in format would compile expressions that a client has sent.
         .with_format("regex", |_| true)
         .build(schema)
         .map_err(|error| Unusable {
@@ -147,19 +145,18 @@ impl InputSchema {
         &self.schema
     }
 
-    /// Checks arguments; what does not compile checks nothing, and is told the
-    /// first time.
+    /// Checks arguments. An unusable schema accepts everything, and is reported the first time.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that tells every place where the arguments do not fit.
+    /// Returns a refusal that lists all violations of the schema.
     pub(crate) fn check(
         &self,
         tool: &str,
         arguments: &Value,
         tell: impl FnOnce(Unusable),
     ) -> Result<(), Refusal> {
-        // A validator goes as deep as the arguments do.
+        // A validator recurses as deep as the arguments.
         if is_deeper(arguments, MAX_LEVELS) {
             return Err(Refusal::too_deep(MAX_LEVELS));
         }
@@ -169,7 +166,7 @@ impl InputSchema {
         }
     }
 
-    /// Whether a value is found to fit; what does not compile lets everything.
+    /// Returns `true` if a value is valid. An unusable schema accepts everything.
     pub(crate) fn allows(&self, value: &Value) -> bool {
         !is_deeper(value, MAX_LEVELS)
             && self.compiled(drop).map_or(true, |compiled| {
@@ -177,12 +174,12 @@ impl InputSchema {
             })
     }
 
-    /// Coerces evaluated arguments and checks them; with a schema that does not
-    /// compile, they are coerced only, and not even that if it would take too long.
+    /// Coerces evaluated arguments and checks them. With an unusable schema, they are only coerced,
+    /// and not even that if it would take too long.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that tells every place where the arguments do not fit.
+    /// Returns a refusal that lists all violations of the schema.
     pub(crate) fn fit(
         &self,
         tool: &str,
@@ -200,7 +197,7 @@ impl InputSchema {
                 return Ok(());
             }
         };
-        // One budget for everything that is done with the arguments.
+        // One step budget for all operations on the arguments.
         let mut left = MAX_STEPS;
         match compiled.verdict(arguments, &mut left) {
             // Valid arguments are not coerced, except for floats: to JSON Schema `5.0` is an
@@ -239,7 +236,7 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Validates arguments if the steps of that are left, and takes them.
+    /// Validates arguments if enough steps are left, and subtracts the steps.
     fn verdict(&self, arguments: &Value, left: &mut usize) -> Verdict {
         let Some(steps) = self.steps.count(arguments, *left) else { return Verdict::TooLong };
         *left -= steps;
@@ -257,7 +254,8 @@ impl Compiled {
         }
     }
 
-    /// Returns where invalid arguments do not fit, if it took few steps to validate them.
+    /// Returns the violations of invalid arguments, or a single one if collecting them is too
+    /// expensive.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         let copies = || steps.saturating_mul(size::of_value(arguments)) > MAX_COPIED_BYTES;
         if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
@@ -269,7 +267,7 @@ impl Compiled {
             .flat_map(|error| violations_of(&error, arguments))
             .take(MAX_VIOLATIONS)
             .collect();
-        // Who refuses says something, whatever the validator has found.
+        // A refusal needs at least one violation, even if the validator reports none.
         match violations.is_empty() {
             true => vec![whole("the value is not valid".to_owned())],
             false => violations,
@@ -300,12 +298,12 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// A refusal of arguments.
+/// Creates the refusal of invalid arguments.
 fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
     Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
 }
 
-/// A violation by the arguments as a whole.
+/// Creates a violation of the arguments as a whole.
 const fn whole(message: String) -> Violation {
     Violation { path: String::new(), message }
 }
@@ -317,11 +315,10 @@ fn too_long() -> Violation {
     ))
 }
 
-/// An error as violations: one for each argument that it is about.
+/// Converts an error to violations: one for each argument that it is about.
 ///
-/// Names of arguments stand in paths only, so that a layer above can put them
-/// into the words of its client. Values that were sent stay out of answers and
-/// logs.
+/// Names of arguments appear in paths only, so that a layer above can translate them for its
+/// client. Argument values do not appear in answers and logs.
 fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violation> {
     use ValidationErrorKind as Kind;
 
@@ -353,13 +350,13 @@ fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violatio
     }
 }
 
-/// What is wrong with a value, without it and without names of arguments.
+/// Describes a violation without the value and without names of arguments.
 fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     use ValidationErrorKind as Kind;
 
     let is_name = what != "the value";
     match error.kind() {
-        // The names that there may be are names.
+        // The allowed names are names of arguments.
         Kind::Enum { .. } | Kind::Constant { .. } if is_name => {
             format!("{what} is not one of those allowed")
         }
@@ -373,7 +370,7 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
         }
         Kind::FalseSchema => format!("{what} is not allowed"),
         Kind::Custom { message, .. } => format!("{what} {message}"),
-        // The text would be the schema.
+        // The validator's message would contain the schema.
         Kind::Not { .. } => format!("{what} fits a schema that it must not fit"),
         Kind::BacktrackLimitExceeded { .. }
         | Kind::RegexEngineFailure { .. }
@@ -387,14 +384,14 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     }
 }
 
-/// Whether the schema at this path is `false` for all members of an object.
+/// Returns `true` if the schema at this path is `false` for all members of an object.
 fn allows_no_members(path: &str) -> bool {
     let keyword =
         |name| path.strip_suffix(name).is_some_and(|above| !above.ends_with("/properties"));
     keyword("/additionalProperties") || keyword("/propertyNames")
 }
 
-/// Whether any number in a value is a float that could be an integer.
+/// Returns `true` if a value contains a float that could be an integer.
 fn has_whole_float(value: &Value) -> bool {
     match value {
         Value::Number(number) => is_whole_float(number),
@@ -404,20 +401,20 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// Whether a value of a schema names no arguments.
+/// Returns `true` if a value of a schema contains no names of arguments.
 const fn is_plain(value: &Value) -> bool {
     !matches!(value, Value::Array(_) | Value::Object(_))
 }
 
-/// The JSON Pointer of a member.
+/// Returns the JSON Pointer of a member.
 fn member(path: &str, name: &str) -> String {
     format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The beginning of a message: it can repeat a text or a list of the schema.
+/// Truncates a message, which can repeat a text or a list of the schema.
 fn shortened(message: &impl fmt::Display) -> String {
     let mut shortened = Shortened { text: String::new(), left: MAX_TOLD };
-    // What is left out is not even formatted.
+    // The rest is not even formatted.
     if write!(shortened, "{message}").is_err() {
         shortened.text.push('…');
     }

@@ -1,8 +1,8 @@
 //! All layers in their fixed order.
 //!
-//! A [`StackLayer`] puts all layers of this crate around a service, and a
-//! [`BackendLayer`] those that make sense for one of several backends. Layers
-//! that were not set change nothing, and cost next to nothing.
+//! A [`StackLayer`] puts all layers of this crate around a service, and a [`BackendLayer`] those
+//! that apply to one of several backends. Layers that are not set change nothing, and cost next to
+//! nothing.
 #![doc = include_str!("guide/order.md")]
 //!
 //! # Examples
@@ -79,13 +79,13 @@ use crate::{
     validate::{Validate, ValidateLayer},
 };
 
-/// The order above a router, or a single server. It is told nowhere else.
+/// The order above a router, or a single server. It is defined only here.
 type Layers<S> = Trace<Limit<Advertise<Bound<Composite<BackendLayers<Redact<Budgeted<S>>>>>>>>;
 
 /// The order below a router.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 
-/// Puts all layers around a service, in their fixed order.
+/// A layer that puts all layers around a service, in their fixed order.
 ///
 /// See the [module docs](self) for the order and for an example.
 #[derive(Clone, Default)]
@@ -97,13 +97,13 @@ pub struct StackLayer {
     composite: CompositeLayer,
     redact: RedactLayer,
     budget: BudgetLayer,
-    /// Who watches runs, besides those that the composite layer knows.
+    /// Observers of runs, in addition to those of the composite layer.
     observers: Observers,
-    /// With what all layers are told, its own and those above.
+    /// Its common settings apply to all layers, its own and those above.
     backend: BackendLayer,
 }
 
-/// Puts around one of several backends the layers that speak of its own names.
+/// A layer that puts around one of several backends the layers that use the backend's own names.
 ///
 /// See the [module docs](self) for their order.
 #[derive(Clone, Default)]
@@ -114,127 +114,124 @@ pub struct BackendLayer {
     common: Common,
 }
 
-/// What all layers are told that know tools.
+/// The common settings of all layers that cache tools.
 #[derive(Clone, Default)]
 struct Common {
     changes: Option<Changes>,
     vary_by: Option<VaryBy>,
 }
 
-/// A service with all layers around it, put there by a [`StackLayer`].
+/// A service with all layers of a [`StackLayer`] around it.
 ///
-/// It is ready when the service is.
+/// Ready when the service is.
 #[derive(Clone, Debug)]
 pub struct Stack<S>(Layers<S>);
 
-/// A backend with its own layers around it, put there by a [`BackendLayer`].
+/// A backend with the layers of a [`BackendLayer`] around it.
 ///
-/// It is ready when the backend is.
+/// Ready when the backend is.
 #[derive(Clone, Debug)]
 pub struct BackendStack<S>(BackendLayers<S>);
 
 // === impl StackLayer ===
 
 impl StackLayer {
-    /// Changes nothing, until layers are set.
+    /// Creates a layer that changes nothing until layers are set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what others are told of spans, and what spans have.
+    /// Sets the tracing of requests.
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
         self.trace = trace;
         self
     }
 
-    /// Sets how large a request may be.
+    /// Sets the limits on the size and depth of requests.
     #[must_use]
     pub fn limit(mut self, limit: LimitLayer) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets which tools clients are shown. It need not be told which of them are
-    /// composites.
+    /// Sets which tools clients see. The names of composites are added automatically.
     #[must_use]
     pub fn advertise(mut self, advertise: AdvertiseLayer) -> Self {
         self.advertise = advertise;
         self
     }
 
-    /// Sets which tools are made of others.
+    /// Sets the composite tools.
     #[must_use]
     pub fn composite(mut self, composite: CompositeLayer) -> Self {
         self.composite = composite;
         self
     }
 
-    /// Lets somebody [watch](crate::observe) the runs of composites, besides those that
-    /// watch them already.
+    /// Adds an [observer](crate::observe) of the runs of composites.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// Sets how large results may be.
+    /// Sets the maximum size of results.
     #[must_use]
     pub fn bound(mut self, bound: BoundLayer) -> Self {
         self.bound = bound;
         self
     }
 
-    /// Sets what of results nobody sees.
+    /// Sets which parts of results are redacted.
     #[must_use]
     pub fn redact(mut self, redact: RedactLayer) -> Self {
         self.redact = redact;
         self
     }
 
-    /// Sets what calls may use together.
+    /// Sets the budgets that calls share.
     #[must_use]
     pub fn budget(mut self, budget: BudgetLayer) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Sets what tools, prompts and resources are called.
+    /// Sets the aliases of tools, prompts and resources.
     #[must_use]
     pub fn alias(mut self, alias: AliasLayer) -> Self {
         self.backend = self.backend.alias(alias);
         self
     }
 
-    /// Sets what may be used at all.
+    /// Sets which tools, prompts and resources are allowed.
     #[must_use]
     pub fn filter(mut self, filter: FilterLayer) -> Self {
         self.backend = self.backend.filter(filter);
         self
     }
 
-    /// Sets what arguments must be like.
+    /// Sets the validation of arguments.
     #[must_use]
     pub fn validate(mut self, validate: ValidateLayer) -> Self {
         self.backend = self.backend.validate(validate);
         self
     }
 
-    /// Makes what the layers know of tools outdated whenever these changes tell
-    /// that tools have changed.
+    /// Invalidates the cached tools of the layers when `changes` reports that tools have changed.
     ///
-    /// Without them each layer keeps the epoch that it was given.
+    /// Without it, each layer keeps the epoch that it was given.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.backend = self.backend.changes(changes);
         self
     }
 
-    /// Keeps what the layers know of tools apart by a key of the request's
-    /// context, for servers that show different tools to different callers.
+    /// Caches tools separately by a key of the request's context, for servers that show different
+    /// tools to different callers.
     ///
-    /// Without it each layer keeps the key that it was given.
+    /// Without it, each layer keeps the key that it was given.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -244,26 +241,25 @@ impl StackLayer {
         self
     }
 
-    /// What tools, prompts and resources are called.
+    /// Returns the aliases of tools, prompts and resources.
     #[must_use]
     pub const fn aliases(&self) -> &AliasLayer {
         self.backend.aliases()
     }
 
-    /// All URIs by which clients may know a resource of the service.
+    /// Returns all URIs by which clients may know a resource of the service.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.backend.uris_of(uri)
     }
 
-    /// Adds to what a server says that it can do what the layers can; see
-    /// [`BoundLayer::declare`].
+    /// Adds the capabilities of the layers to those of a server; see [`BoundLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         self.bound.declare(capabilities);
     }
 
-    /// What was in the way of the layers with what there was, in words for whoever
-    /// runs the server, from the top to the bottom.
+    /// Returns the conflicts between the layers and the current tool lists, from the top layer to
+    /// the bottom.
     ///
     /// See the method of the same name of each layer.
     #[must_use]
@@ -293,7 +289,7 @@ impl<S> Layer<S> for StackLayer {
         let advertise = advertise.composites(composite.names());
         let trace = self.trace.clone().tools(composite.names());
         let inner = self.redact.layer(self.budget.layer(inner));
-        // They know tools by the same names, and do not list any.
+        // Both use the same tool names, and do not list tools themselves.
         let mentioned = self.redact.patterns().chain(self.budget.patterns());
         let backend = self.backend.clone().mentioned(mentioned);
         let inner = composite.layer(backend.layer(inner).0);
@@ -304,60 +300,59 @@ impl<S> Layer<S> for StackLayer {
 // === impl BackendLayer ===
 
 impl BackendLayer {
-    /// Changes nothing, until layers are set.
+    /// Creates a layer that changes nothing until layers are set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what tools, prompts and resources are called.
+    /// Sets the aliases of tools, prompts and resources.
     #[must_use]
     pub fn alias(mut self, alias: AliasLayer) -> Self {
         self.alias = alias;
         self
     }
 
-    /// Sets what may be used at all.
+    /// Sets which tools, prompts and resources are allowed.
     #[must_use]
     pub fn filter(mut self, filter: FilterLayer) -> Self {
         self.filter = filter;
         self
     }
 
-    /// Sets what arguments must be like.
+    /// Sets the validation of arguments.
     #[must_use]
     pub fn validate(mut self, validate: ValidateLayer) -> Self {
         self.validate = validate;
         self
     }
 
-    /// What tools, prompts and resources are called.
+    /// Returns the aliases of tools, prompts and resources.
     #[must_use]
     pub const fn aliases(&self) -> &AliasLayer {
         &self.alias
     }
 
-    /// All URIs by which whoever is above may know a resource of the backend: none if it
-    /// is hidden.
+    /// Returns all URIs by which layers above may know a resource of the backend, or none if it is
+    /// hidden.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         if self.filter.hides_resource(uri) { Vec::new() } else { self.alias.uris_of(uri) }
     }
 
-    /// Makes what the layers know of tools outdated whenever these changes tell
-    /// that tools have changed.
+    /// Invalidates the cached tools of the layers when `changes` reports that tools have changed.
     ///
-    /// Without them each layer keeps the epoch that it was given.
+    /// Without it, each layer keeps the epoch that it was given.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.common.changes = Some(changes.clone());
         self
     }
 
-    /// Keeps what the layers know of tools apart by a key of the request's
-    /// context, for servers that show different tools to different callers.
+    /// Caches tools separately by a key of the request's context, for servers that show different
+    /// tools to different callers.
     ///
-    /// Without it each layer keeps the key that it was given.
+    /// Without it, each layer keeps the key that it was given.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -367,13 +362,14 @@ impl BackendLayer {
         self
     }
 
-    /// Looks as well for what patterns of layers below match.
+    /// Also reports patterns of layers below that match nothing.
     fn mentioned(mut self, patterns: impl IntoIterator<Item = (&'static str, Patterns)>) -> Self {
         self.filter = self.filter.mentioned(patterns);
         self
     }
 
-    /// What was in the way of the layers, from the top to the bottom.
+    /// Returns the conflicts between the layers and the current tool lists, from the top layer to
+    /// the bottom.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         [self.alias.warnings(), self.filter.warnings(), self.validate.warnings()].concat()
@@ -398,7 +394,7 @@ impl<S> Layer<S> for BackendLayer {
     }
 }
 
-/// A closure that several layers have.
+/// Returns a closure that shares the key.
 fn shared(key: &VaryBy) -> impl Fn(&RequestContext) -> Option<String> + Send + Sync + 'static {
     let key = key.clone();
     move |context| key(context)
@@ -441,8 +437,7 @@ where
         + Send
         + 'static,
 {
-    /// Lists tools now for all layers that must know them, so that no request
-    /// waits for that.
+    /// Lists tools in advance for all layers that need them, so that no request waits for it.
     ///
     /// # Errors
     ///
@@ -466,12 +461,12 @@ where
         + Send
         + 'static,
 {
-    /// What a composite would do with these arguments; see
+    /// Returns the calls that a composite would make with these arguments; see
     /// [`Composite::preview`](crate::composite::Composite::preview).
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that a call would be answered with.
+    /// Returns the JSON-RPC error of an actual call.
     pub async fn preview(
         &self,
         composite: &str,

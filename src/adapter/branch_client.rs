@@ -1,4 +1,4 @@
-//! The client of a branch: what is asked there is put to the client of its request.
+//! The client of a branch of a composite, which relays to the client of the composite's request.
 
 use std::{
     convert::Infallible,
@@ -24,15 +24,14 @@ use crate::message::{
     client::{LiveClient, unanswered},
 };
 
-/// A connection of one branch to a client that can be asked while its request
-/// goes on.
+/// A connection of one branch to a client that can be asked during its request.
 ///
-/// It ends when this value is dropped, and what was asked over it and is not
-/// answered is withdrawn. So each branch has its own: of a peer that several share,
-/// rmcp does not say whose question is not waited for any more.
+/// When this value is dropped, the connection ends and its open questions are withdrawn. Each
+/// branch has its own connection because rmcp does not say which user of a shared peer has given up
+/// a question.
 pub(super) struct BranchClient {
     connection: RunningService<RoleServer, Nobody>,
-    /// Under which the branch tells its progress, if anybody wants to know.
+    /// The progress token of the branch; `None` if progress is not requested.
     token: Option<ProgressToken>,
 }
 
@@ -42,17 +41,17 @@ struct Nobody;
 struct Relay {
     client: LiveClient,
     progress: Option<(ProgressToken, Progress)>,
-    /// What is asked at the moment; there is seldom more than one.
+    /// The open questions; seldom more than one.
     asking: Vec<(RequestId, BoxFuture<'static, Result<ClientResult, ErrorData>>)>,
 }
 
 // === impl BranchClient ===
 
 impl BranchClient {
-    /// Makes a connection to a client, or nothing outside a Tokio runtime.
+    /// Creates a connection to a client, or returns `None` outside a Tokio runtime.
     pub(super) fn new(client: LiveClient, progress: Option<Progress>) -> Option<Self> {
         Handle::try_current().ok()?;
-        // Handlers look there for what they may ask.
+        // Handlers read the client's capabilities from it.
         let info = client.info();
         let progress = progress.map(|progress| (new_token(), progress));
         let token = progress.as_ref().map(|(token, _)| token.clone());
@@ -60,12 +59,12 @@ impl BranchClient {
         Some(Self { connection: serve_directly(Nobody, relay, info), token })
     }
 
-    /// Under which the branch tells its progress, if anybody wants to know.
+    /// Returns the progress token of the branch, or `None` if progress is not requested.
     pub(super) const fn token(&self) -> Option<&ProgressToken> {
         self.token.as_ref()
     }
 
-    /// What a handler gets as the peer of its request.
+    /// Returns the peer for a handler's request.
     pub(super) fn peer(&self) -> Peer<RoleServer> {
         self.connection.peer().clone()
     }
@@ -106,7 +105,7 @@ impl Relay {
                     progress.report(told.progress, told.total, told.message);
                 }
             }
-            // What else a branch notifies is discarded.
+            // Other notifications of a branch are discarded.
             _ => (),
         }
     }
@@ -122,14 +121,13 @@ impl Transport<RoleServer> for Relay {
         match message {
             JsonRpcMessage::Request(request) => self.ask(request.id, request.request),
             JsonRpcMessage::Notification(notification) => self.notify(notification.notification),
-            // Nothing is ever asked from this end.
+            // This end never sends requests.
             _ => (),
         }
         future::ready(Ok(()))
     }
 
-    /// rmcp calls it anew after everything that it sends, so it need not be woken by
-    /// what is asked meanwhile.
+    /// rmcp calls this again after every message that it sends, so new questions need not wake it.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         poll_fn(|cx| {
             for (place, (_, answer)) in self.asking.iter_mut().enumerate() {

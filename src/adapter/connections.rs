@@ -1,4 +1,4 @@
-//! Limits on the connections of clients over HTTP, and on what they send.
+//! Limits the connections of clients over HTTP and the size of their messages.
 
 use std::{
     collections::HashMap,
@@ -22,18 +22,18 @@ use super::{
     value_count::{MAX_VALUES, ValueCount},
 };
 
-/// How many sessions, and how many open requests, all clients may have together.
+/// The maximum number of sessions, and of open requests, of all clients together.
 const MAX_CONNECTIONS: usize = 4096;
-/// How many of each one caller may have.
+/// The maximum number of sessions, and of open requests, of one caller.
 const MAX_CONNECTIONS_PER_CALLER: usize = 256;
 
 tokio::task_local! {
-    /// The request for which rmcp makes a server.
+    /// The request for which rmcp creates a server.
     static ADMISSION: Arc<Admission>;
 }
 
-/// Limits how many sessions and requests clients of rmcp's `StreamableHttpService` have
-/// open, in all and per caller, and how many JSON values a request has.
+/// Limits the open sessions and requests of the clients of rmcp's `StreamableHttpService`, in all
+/// and per caller, and the number of JSON values in a request.
 ///
 /// A request is open until its response has been sent, which for an event stream is its
 /// end. A request beyond a limit is answered with the status 429 and does not reach the
@@ -99,18 +99,18 @@ pin_project! {
         #[pin]
         inner: Option<B>,
         refusal: Option<Bytes>,
-        // Given back when the body is dropped.
+        // Released when the body is dropped.
         permit: Option<Permit>,
     }
 }
 
-/// Returns the account of a request's caller, or `None` if callers have no shares.
+/// Returns the account of a request's caller, or `None` if callers have no limit of their own.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
-/// A request on its way through the service.
+/// A request that is passing through the service.
 struct Admission {
     caller: Option<Arc<str>>,
-    /// Why it was refused after it had reached the service.
+    /// Why the request was refused after it had reached the service.
     refused: OnceLock<Refusal>,
 }
 
@@ -123,7 +123,7 @@ struct Open {
     by_caller: HashMap<Arc<str>, usize>,
 }
 
-/// One of the open sessions or requests.
+/// An open session or request.
 struct Permit {
     counts: Arc<Counts>,
     caller: Option<Arc<str>>,
@@ -140,8 +140,8 @@ enum Refusal {
 // === impl ConnectionLimit ===
 
 impl ConnectionLimit {
-    /// Limits sessions and open requests to 4096 of each in all, and 256 of each per
-    /// caller where callers are known.
+    /// Limits sessions and open requests to 4096 of each in all, and to 256 of each per caller if
+    /// callers are recognized.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -153,7 +153,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Sets how many sessions, and how many open requests, there may be.
+    /// Sets the maximum number of sessions, and of open requests.
     ///
     /// Defaults to 4096.
     #[must_use]
@@ -162,7 +162,7 @@ impl ConnectionLimit {
         self
     }
 
-    /// Sets how many sessions, and how many open requests, each caller may have.
+    /// Sets the maximum number of sessions, and of open requests, per caller.
     ///
     /// Defaults to 256. Applies only with [`caller`](Self::caller).
     #[must_use]
@@ -293,8 +293,8 @@ where
         let response = ADMISSION.sync_scope(admission.clone(), || self.inner.call(request));
         Box::pin(async move {
             let response = ADMISSION.scope(admission.clone(), response).await?;
-            // It answers so if it gets no server, or cannot read the body. It also makes servers
-            // to look tools up, and answers without them.
+            // The service responds so if it gets no server or cannot read the body. It also creates
+            // servers to look up tools, and ignores a failure of that.
             let has_failed = response.status() == StatusCode::INTERNAL_SERVER_ERROR;
             if let Some(refusal) = admission.refused.get().filter(|_| has_failed) {
                 return Ok(refusal.clone().into_response());

@@ -1,21 +1,19 @@
-//! Call any rmcp [`ServerHandler`] as a Tower service.
+//! Calls any rmcp [`ServerHandler`] as a Tower service.
 //!
-//! Requests go straight to the handler's methods. What rmcp does besides, at
-//! the edge to a client (protocol versions, capabilities, what an older client
-//! may see), is not done here but where the stack is
-//! [served](super::ServeService), once.
+//! Requests go straight to the handler's methods. The work of rmcp at the edge to a client
+//! (protocol versions, capabilities, what an older client may see) happens once, where the stack
+//! is [served](super::ServeService).
 //!
-//! No client is needed. A handler that is called in code, or as one branch of a
-//! composite, gets a peer with nobody behind it: what it notifies or logs is
-//! discarded, and what it asks fails at once. Only its progress goes on, to where
-//! the request's [`Context`](crate::message::Context::progress) wants it: the handler
-//! finds a progress token in its `_meta`, as from a client. As a branch of a composite
-//! that was called by a client older than 2026-07-28 it may ask for what that client
-//! declares: the question is put to the client, and withdrawn if the branch ends.
-//! A newer client is asked by answering `InputRequired`, and only so.
+//! No client is needed. A handler that is called in code, or as a branch of a composite, gets a
+//! stub peer: its notifications and log messages are discarded, and its requests to the client fail
+//! at once. Only its progress is forwarded to the request's
+//! [`Context`](crate::message::Context::progress): the handler finds a progress token in its
+//! `_meta`, as from a client. If the composite was called by a client older than 2026-07-28, the
+//! handler may send requests that this client declares: they are relayed to the client, and
+//! withdrawn when the branch ends. A newer client is asked only by answering `InputRequired`.
 //!
-//! `subscriptions/listen` does not answer but streams, which a Tower service
-//! cannot, so it is method not found here.
+//! `subscriptions/listen` is a stream, which a Tower service cannot return, so it is method not
+//! found here.
 //!
 //! # Examples
 //!
@@ -87,10 +85,9 @@ struct Shared<H> {
     absent_clients: StubClients,
 }
 
-/// The reply of a handler that is on its way.
+/// The response future of [`HandlerService`].
 ///
-/// To drop it is to drop the handler's work, and cancels the token that the
-/// handler was given.
+/// Dropping it drops the handler's work and cancels the token that the handler was given.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture {
     reply: BoxFuture<'static, Reply>,
@@ -99,13 +96,13 @@ pub struct ResponseFuture {
 // === impl HandlerService ===
 
 impl<H: ServerHandler> HandlerService<H> {
-    /// Makes a handler callable.
+    /// Creates a service from a handler.
     #[must_use]
     pub fn new(handler: H) -> Self {
         Arc::new(handler).into()
     }
 
-    /// The handler that is called.
+    /// Returns the wrapped handler.
     #[must_use]
     pub fn handler(&self) -> &Arc<H> {
         &self.shared.handler
@@ -153,7 +150,7 @@ impl<H: ServerHandler> Shared<H> {
     async fn answer(&self, request: Request) -> Result<ServerResult, ErrorData> {
         let (message, context) = request.into_parts();
         let id = context.id();
-        // Who has a connection is asked over that.
+        // A client with a connection is asked over that connection.
         let branch_client = match context.peer() {
             Some(_) => None,
             None => {
@@ -166,7 +163,7 @@ impl<H: ServerHandler> Shared<H> {
 
         // Held until the handler has answered, since its peer ends with it.
         let absent_client;
-        // Held until then, so that it is nobody's token afterwards.
+        // Held until the handler has answered, so that its token is not reused before.
         let route;
         let peer = match (peer, &branch_client) {
             (Some(peer), _) => peer,
@@ -195,7 +192,7 @@ impl<H: ServerHandler> Shared<H> {
         context.ct = cancellation.clone();
         context.meta = meta;
         context.extensions = extensions.into_owned();
-        // What the handler started elsewhere learns that this call is over.
+        // Cancels what the handler has started elsewhere when this call is over.
         let _guard = cancellation.drop_guard();
 
         dispatch(&*self.handler, message, context).await
@@ -203,19 +200,18 @@ impl<H: ServerHandler> Shared<H> {
 
     async fn absent_client(&self, message: &ClientRequest) -> Option<Arc<StubClient>> {
         match message {
-            // A handler notes on its peer who initialized it. On a shared one,
-            // all later calls would seem to come from that client.
+            // A handler notes on its peer which client has initialized it. On a shared peer, all
+            // later calls would seem to come from that client.
             ClientRequest::InitializeRequest(_) => StubClient::new().await.map(Arc::new),
             _ => self.absent_clients.shared().await,
         }
     }
 }
 
-/// Calls the method of the handler that the message is for.
+/// Calls the handler's method for a message.
 ///
-/// Not through rmcp's `Service::handle_request`: that one serves the edge. In
-/// the middle of a stack it would, for one, refuse a tool that asks for input
-/// before a layer could put the question to an older client.
+/// rmcp's `Service::handle_request` is not used because it is meant for the edge. For example, it
+/// would reject a tool's request for input before a layer could relay it to an older client.
 #[expect(deprecated, reason = "handlers for older clients implement the deprecated methods")]
 async fn dispatch<H: ServerHandler>(
     handler: &H,
@@ -287,7 +283,7 @@ async fn dispatch<H: ServerHandler>(
         Message::CustomRequest(request) => {
             handler.on_custom_request(request, context).await.map(Answer::CustomResult)
         }
-        // `subscriptions/listen`, and what rmcp may learn later.
+        // `subscriptions/listen`, and methods of later versions of rmcp.
         unknown => {
             Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, unknown.method().to_owned(), None))
         }

@@ -1,59 +1,52 @@
-//! To and from rmcp: a server as a Tower service, a Tower service as a server.
+//! Adapters between rmcp handlers and Tower services, in both directions.
 //!
-//! [`HandlerService`] makes a [`ServerHandler`] callable: requests go in,
-//! replies come out, and no connection is needed. [`ServeService`] is the way
-//! back: it is a `ServerHandler` itself and runs over every transport that rmcp
-//! has. Between the two stands any stack of Tower layers.
+//! [`HandlerService`] turns a [`ServerHandler`] into a Tower service: requests go in, replies come
+//! out, and no connection is needed. [`ServeService`] is the reverse: it implements `ServerHandler`
+//! and runs over every transport of rmcp. Any stack of Tower layers can stand between the two.
 //!
-//! [`ServeService::wrap`] does both at once. All requests of the client travel
-//! through the layers to the handler. Everything else reaches the same handler
-//! directly: notifications, `subscriptions/listen` with what it streams, and
-//! what rmcp asks of a server without waiting (its description, its protocol
-//! versions, the schema of one tool). What the handler itself sends to the
-//! client goes past the layers, too. Around layers that do nothing, a client
-//! cannot tell a wrapped handler from a bare one, but for the following:
+//! [`ServeService::wrap`] does both at once. All client requests pass through the layers to the
+//! handler. Everything else reaches the same handler directly: notifications,
+//! `subscriptions/listen` with its stream, and what rmcp queries synchronously (the server's
+//! description, its protocol versions, the schema of one tool). Messages from the handler to the
+//! client bypass the layers, too. With layers that do nothing, a wrapped handler behaves like a
+//! bare one, except for the following:
 //!
-//! - A request that the client cancels, or whose client is gone, is dropped with
-//!   all the work in it. rmcp would only cancel the handler's token and let the
-//!   handler run on. (It notices some seconds late that a client is gone.)
+//! - A request that the client cancels, or whose client has disconnected, is dropped with all its
+//!   work. rmcp would only cancel the handler's token and let the handler run on. (rmcp notices a
+//!   disconnected client some seconds late.)
 //! - A panic is answered with an internal error. rmcp would never answer.
-//! - A client of 2026-07-28 or later gets the `resultType` that its version of
-//!   the protocol requires, and learns that `logging/setLevel` no longer
-//!   exists.
-//! - An older client that declares that it can be asked *is* asked what a handler
-//!   wants to know that answers with `InputRequired`, and the handler is called
-//!   again with the answers, ten times at most. rmcp would refuse that answer.
-//! - rmcp compares the `Mcp-Param-*` headers of a call over HTTP with its arguments if it
-//!   knows the tool. A call of a tool that no client has listed yet first lists the tools,
-//!   as its client would, and is then compared in the same way. That needs the feature
-//!   `http`; without it, such a call is not checked. Neither is the call of a tool that its
-//!   client is not shown, nor any call while tools cannot be listed. When the tools have
-//!   changed, a call of a tool that had no such headers before does not wait: it is not
-//!   checked until the tools were listed again, in the background.
+//! - A client of 2026-07-28 or later gets the `resultType` that its protocol version requires, and
+//!   `logging/setLevel` is method not found for it.
+//! - If a handler answers with `InputRequired`, an older client that declares the capability is
+//!   asked for the input. The handler is then called again with the answers, ten times at most.
+//!   rmcp would reject the handler's answer.
+//! - rmcp compares the `Mcp-Param-*` headers of a call over HTTP with its arguments if it knows the
+//!   tool. A call of a tool that no client has listed yet first lists the tools, as its client
+//!   would, and is then checked in the same way. This needs the feature `http`; without it, such a
+//!   call is not checked. Calls of tools that are hidden from the client are not checked either,
+//!   nor any call while tools cannot be listed. After the tools have changed, a call of a tool that
+//!   had no such headers before is not checked until a background listing has finished.
 //!
-//! A [`Router`] makes one service of several: it shows what all its backends
-//! have in one list each, under names that tell them apart, and sends every call
-//! to the backend it is for. A backend that is slow, broken or gone takes
-//! nothing from the others. See [`router`] for the rules. A
-//! [`RemoteService`](remote) is such a backend: it keeps a server connected that
-//! is a child process or somewhere else.
+//! A [`Router`] combines several services into one: it merges the lists of its backends, under
+//! distinct names, and sends every call to the backend that owns the name. A slow, failing or
+//! disconnected backend does not affect the others. See [`router`] for the rules. A
+//! [`RemoteService`](remote) is such a backend: it keeps a server connected, over HTTP or as a
+//! child process.
 //!
 //! # Changes
 //!
-//! Where the tools, prompts or resources behind a stack come and go, somebody
-//! knows and tells [`Changes`](crate::changes::Changes). With
-//! [`ServeService::changes`], so are clients: those of 2025-11-25 and older
-//! unasked, newer ones on the streams of `subscriptions/listen` that they ask
-//! for. `listChanged` is declared in all that the server says of itself, also
-//! where a wrapped handler says it. A client of streamable HTTP without a session
-//! that is older than 2026-07-28 cannot be told of anything.
+//! If the tools, prompts or resources of a stack can change, the source of the change notifies
+//! [`Changes`](crate::changes::Changes). With [`ServeService::changes`], clients are notified as
+//! well: those of 2025-11-25 and older without a request, newer ones on their
+//! `subscriptions/listen` streams. `listChanged` is then declared in every description of the
+//! server, including that of a wrapped handler. A client of streamable HTTP without a session that
+//! is older than 2026-07-28 cannot be notified.
 //!
 //! # Many connections
 //!
-//! rmcp runs one `ServeService` for each connection, session or request, so
-//! transports such as streamable HTTP want a function that makes them. Make one
-//! `server` and give `move || Ok(server.clone())`: what must be shared is, and a
-//! clone costs next to nothing.
+//! rmcp runs one `ServeService` for each connection, session or request, so transports such as
+//! streamable HTTP take a factory function. Create one `server` and pass
+//! `move || Ok(server.clone())`: clones share the common state and are cheap.
 //!
 //! # Clients that are not trusted
 //!
@@ -62,10 +55,10 @@
 //!
 //! # Failures
 //!
-//! A service that fails (`S::Error`) is told to the client as a JSON-RPC error
-//! `-32603`: "the request timed out" for `tower::timeout`, "the server is
-//! overloaded" for `tower::load_shed`, and "internal error" for all others,
-//! whose text may hold what a client must not know. Those are logged.
+//! If the service fails (`S::Error`), the client receives the JSON-RPC error `-32603`: "the request
+//! timed out" for `tower::timeout`, "the server is overloaded" for `tower::load_shed`, and
+//! "internal error" for all other errors. Those are logged instead, since their text may hold what
+//! a client must not see.
 //!
 //! # Examples
 //!
@@ -147,7 +140,7 @@ pub use self::{
 #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
 pub(crate) use self::serve::account;
 
-/// Whether a protocol version is 2026-07-28 or later.
+/// Returns `true` if a protocol version is 2026-07-28 or later.
 fn is_modern(version: &ProtocolVersion) -> bool {
     // ISO dates compare as text.
     version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()

@@ -1,4 +1,4 @@
-//! To whom progress goes that is told under tokens of ours.
+//! Routes progress notifications by token to the requests they belong to.
 
 use std::{
     collections::HashMap,
@@ -12,11 +12,11 @@ use rmcp::model::{NumberOrString, ProgressNotificationParam, ProgressToken};
 
 use crate::message::Progress;
 
-/// The requests over one connection that somebody wants to know the progress of.
+/// The requests over one connection whose progress is reported, by token.
 #[derive(Default)]
 pub(super) struct Routes(Mutex<HashMap<ProgressToken, Progress>>);
 
-/// The way of one request, which is gone when this value is dropped.
+/// The registration of one request, which is removed when this value is dropped.
 pub(super) struct Route {
     routes: Arc<Routes>,
     token: ProgressToken,
@@ -25,13 +25,13 @@ pub(super) struct Route {
 // === impl Routes ===
 
 impl Routes {
-    /// Lets go to `progress` what is told under this token from now on.
+    /// Registers `progress` as the receiver of notifications with this token.
     pub(super) fn open(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> Route {
         self.by_token().insert(token.clone(), progress);
         Route { routes: self.clone(), token }
     }
 
-    /// Passes on what was told; what was told under another token is discarded.
+    /// Forwards a notification to the receiver of its token, or discards it if there is none.
     pub(super) fn report(&self, told: ProgressNotificationParam) {
         let progress = self.by_token().get(&told.progress_token).cloned();
         if let Some(progress) = progress {
@@ -45,7 +45,7 @@ impl Routes {
     }
 
     fn by_token(&self) -> MutexGuard<'_, HashMap<ProgressToken, Progress>> {
-        // Nothing panics while it is held, and if it did, the map would be whole.
+        // The lock is never held across a panic, and the map would be consistent if it were.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +64,7 @@ impl Drop for Route {
     }
 }
 
-/// A token that nobody else in this process gets from here.
+/// Returns a progress token that is unique in this process.
 pub(super) fn new_token() -> ProgressToken {
     static NEXT: AtomicI64 = AtomicI64::new(1);
     ProgressToken(NumberOrString::Number(NEXT.fetch_add(1, Ordering::Relaxed)))

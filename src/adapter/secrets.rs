@@ -1,27 +1,24 @@
-//! What must not be said.
+//! Redacts secrets in texts.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, fmt::Write, ops::Range, sync::Arc};
 
-/// How many characters a secret has, at least; a shorter text is part of too
-/// many others.
+/// The minimum number of characters of a secret; shorter texts occur in too many others.
 const MIN_CHARACTERS: usize = 4;
 
-/// What stands in the place of a secret.
+/// The replacement of a secret.
 const MASK: &str = "***";
 
-/// Texts that must not be told, and takes them out of others.
+/// A set of secrets to redact from texts.
 ///
-/// It is what a failure of a server, or a line that it logs, is put through
-/// before anybody sees it. A clone shares the texts. Which ones a backend of a
-/// file has is told by `BackendConfig::secrets`.
+/// The errors and log lines of a server are redacted before they are logged or returned. Clones
+/// share the secrets. `BackendConfig::secrets` returns those of a configured backend.
 ///
 /// # Limits
 ///
-/// A secret is found as it is, percent-encoded, in standard base64 (as the user
-/// and password of HTTP's `Basic`) and as a string of JSON; each line of a
-/// secret of several lines is one of its own. It is not found in parts, in
-/// other letter case or in any other encoding. A secret of less than four
-/// characters is not looked for.
+/// A secret is found as it is, percent-encoded, in standard base64 (as the user and password of
+/// HTTP's `Basic`) and as a JSON string. Each line of a multi-line secret is a secret of its own.
+/// Parts, other letter case and other encodings are not found. Secrets of less than four characters
+/// are ignored.
 ///
 /// # Examples
 ///
@@ -34,14 +31,14 @@ const MASK: &str = "***";
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
-    /// The longest first.
+    /// Sorted by descending length.
     texts: Arc<[String]>,
 }
 
 // === impl Secrets ===
 
 impl Secrets {
-    /// Secrets with these values.
+    /// Creates a set of secrets from these values.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut texts = BTreeSet::new();
         for value in values {
@@ -54,7 +51,7 @@ impl Secrets {
         Self::of(texts)
     }
 
-    /// These secrets and those.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::of(self.texts.iter().chain(&*other.texts).cloned().collect())
@@ -66,9 +63,9 @@ impl Secrets {
         Self { texts: texts.into() }
     }
 
-    /// The text with `***` in the place of every secret.
+    /// Returns the text with every secret replaced by `***`.
     ///
-    /// Secrets that overlap, or stand in each other, are gone as a whole.
+    /// Overlapping and nested secrets are replaced as a whole.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let places = self.places(text);
@@ -86,7 +83,7 @@ impl Secrets {
         Cow::Owned(redacted)
     }
 
-    /// Where secrets stand in a text, in order and apart from each other.
+    /// Returns the disjoint ranges of secrets in a text, in order.
     fn places(&self, text: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for secret in self.texts.iter() {
@@ -123,14 +120,13 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// What is secret of the value of a header besides the whole: what follows the scheme of
-/// an `Authorization`.
+/// Returns the secret part of a header value such as `Authorization`: what follows the scheme.
 #[cfg(any(feature = "config", feature = "http"))]
 pub(crate) fn credentials(value: &str) -> Option<&str> {
     value.trim().split_once(' ').map(|(_, credentials)| credentials.trim())
 }
 
-/// Adds a secret in all its forms.
+/// Adds a secret in all its encodings.
 fn add(secret: &str, texts: &mut BTreeSet<String>) {
     if secret.chars().nth(MIN_CHARACTERS - 1).is_none() {
         return;
@@ -146,7 +142,7 @@ fn add(secret: &str, texts: &mut BTreeSet<String>) {
     texts.extend(forms);
 }
 
-/// The text as a component of a URL.
+/// Percent-encodes a text as a URL component.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -160,7 +156,7 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// The bytes in base64, without what pads it.
+/// Encodes bytes as base64 without padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut encoded = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,4 +1,4 @@
-//! The client of a request that came without one, such as a branch of a composite.
+//! The stub client of a request without a client, such as a branch of a composite.
 
 use std::{
     convert::Infallible,
@@ -21,19 +21,19 @@ use tokio::{
 use super::progress_routes::{Route, Routes, new_token};
 use crate::message::{Progress, client::unanswered};
 
-/// Where handlers get a peer from if the request has none.
+/// A cache of the stub client for requests without a client.
 ///
-/// rmcp makes a peer only together with a task that runs its connection, so it
-/// is made when it is first needed and kept.
+/// rmcp creates a peer only together with a task that runs its connection, so the client is created
+/// on first use and kept.
 #[derive(Default)]
 pub(super) struct StubClients {
     latest: Mutex<Option<Arc<StubClient>>>,
 }
 
-/// A connection that takes every notification and refuses every request.
+/// A connection that accepts every notification and rejects every request.
 ///
-/// Progress goes to whoever listens for it, and all other notifications nowhere.
-/// It ends when this value is dropped, so hold it as long as the peer is used.
+/// Progress goes to its registered [`Route`]; all other notifications are discarded. The connection
+/// ends when this value is dropped, so hold it as long as the peer is used.
 pub(super) struct StubClient {
     connection: RunningService<RoleServer, Nobody>,
     routes: Arc<Routes>,
@@ -42,8 +42,8 @@ pub(super) struct StubClient {
 
 struct Nobody;
 
-/// The other end of the connection: what is sent there is gone but for progress,
-/// and what is asked there comes back as an error at once.
+/// The other end of the connection: discards messages except progress, and answers requests with an
+/// error.
 struct Nowhere {
     routes: Arc<Routes>,
     refuse: mpsc::UnboundedSender<RxJsonRpcMessage<RoleServer>>,
@@ -53,18 +53,18 @@ struct Nowhere {
 // === impl StubClients ===
 
 impl StubClients {
-    /// An absent client that all calls share, or nothing outside a Tokio runtime.
+    /// Returns a stub client that all calls share, or `None` outside a Tokio runtime.
     pub(super) async fn shared(&self) -> Option<Arc<StubClient>> {
         let runtime = Handle::try_current().ok()?.id();
-        // The guard must be gone before anything is awaited.
+        // The guard must be dropped before the next await.
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(client) = latest
             && client.serves(runtime)
         {
             return Some(client);
         }
-        // Another call may do the same at this moment. Then one of the two
-        // clients lives only as long as the calls that hold it.
+        // Another call may do the same concurrently. Then one of the two clients lives only as long
+        // as the calls that hold it.
         let client = Arc::new(StubClient::new().await?);
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&client));
         Some(client)
@@ -74,13 +74,12 @@ impl StubClients {
 // === impl StubClient ===
 
 impl StubClient {
-    /// Makes an absent client, or nothing outside a Tokio runtime.
+    /// Creates a stub client, or returns `None` outside a Tokio runtime.
     pub(super) async fn new() -> Option<Self> {
         let runtime = Handle::try_current().ok()?.id();
         let (refuse, refused) = mpsc::unbounded_channel();
-        // rmcp keeps the current span open as long as the connection lives, and
-        // that would be the span of whichever call came first. A task of its
-        // own has none.
+        // rmcp keeps the current span open as long as the connection lives, which would be the span
+        // of the first call. A separate task has no span.
         let routes = Arc::<Routes>::default();
         let nowhere = Nowhere { routes: routes.clone(), refuse, refused };
         let mut tasks = JoinSet::new();
@@ -89,21 +88,20 @@ impl StubClient {
         Some(Self { connection, routes, runtime })
     }
 
-    /// What a handler gets as the peer of its request.
+    /// Returns the peer for a handler's request.
     pub(super) fn peer(&self) -> Peer<RoleServer> {
         self.connection.peer().clone()
     }
 
-    /// Lets a call tell its progress, as long as this is held, under the token of it.
+    /// Forwards the progress of a call, under the token of the returned route, until it is dropped.
     pub(super) fn listen(&self, progress: Progress) -> Route {
         self.routes.open(new_token(), progress)
     }
 
-    /// Whether a call in this runtime can use the connection.
+    /// Returns `true` if a call in this runtime can use the connection.
     ///
-    /// The connection's task runs in the runtime that made it. A peer of another
-    /// one is closed if that runtime is gone, and hangs if nobody drives it at
-    /// the moment.
+    /// The connection's task runs in the runtime that created it. A peer of another runtime is
+    /// closed if that runtime has ended, and hangs while that runtime is not driven.
     fn serves(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.connection.peer().is_transport_closed()
     }
@@ -127,12 +125,13 @@ impl Transport<RoleServer> for Nowhere {
                 let error = unanswered(
                     "there is no client to ask, or none that can be asked in the middle of a call",
                 );
-                // The receiver is ours and as alive as we are.
+                // This value owns the receiver, so sending cannot fail.
                 let _ = self.refuse.send(JsonRpcMessage::error(error, Some(request.id)));
             }
             JsonRpcMessage::Notification(told) => {
                 if let ServerNotification::ProgressNotification(told) = told.notification {
-                    // Here and not in the future, which runs beside those of others.
+                    // Reported here because the returned future runs concurrently with those of
+                    // other messages.
                     self.routes.report(told.params);
                 }
             }

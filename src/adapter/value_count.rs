@@ -1,10 +1,10 @@
 //! Counts the values of a JSON text before it is parsed.
 
-/// How many values a message may have.
+/// The maximum number of values in a message.
 ///
-/// Parsed, a value takes some 50 bytes and as many nanoseconds, and several times that where
-/// rmcp tries one type after another: a message of 4 MiB with a million empty arrays would
-/// take hundreds of MiB, and keep a worker thread of the runtime busy for half a second.
+/// A parsed value takes some 50 bytes and as many nanoseconds, and several times that when rmcp
+/// tries one type after another: a message of 4 MiB with a million empty arrays would take hundreds
+/// of MiB, and keep a worker thread of the runtime busy for half a second.
 pub(crate) const MAX_VALUES: usize = 1 << 18;
 
 /// Counts values in a JSON text that arrives in pieces.

@@ -1,4 +1,4 @@
-//! How the outcomes of a run become one result.
+//! Converts the outcomes of a run to one result.
 
 use std::{
     fmt::Write,
@@ -42,25 +42,24 @@ use crate::{
 /// there is one, `error` and the branch's own `_meta` as `meta`.
 pub const TRACE: &str = "mcp-composite/trace";
 
-/// Under which key of a result's `_meta` stands which limit has ended the run, if one
-/// has.
+/// The key of a result's `_meta` for the limit that ended the run, if any.
 ///
-/// It is an object: `setting`, such as `max_calls`; `limit`; `of`, if it is a limit of a
-/// composite that this one was called by; `skipped`, the names of the branches, steps and
-/// elements of loops (`step[3]`) that did not begin, and `refused`, of those that failed
-/// because of it.
+/// The value is an object: `setting`, such as `max_calls`; `limit`; `of`, if the limit belongs to a
+/// composite that called this one; `skipped`, the names of the branches, steps and loop elements
+/// (`step[3]`) that did not begin; and `refused`, the names of those that failed because of the
+/// limit.
 pub const LIMIT: &str = "mcp-composite/limit";
 
-/// The key of a result's `_meta` under which a pipeline or workflow that has failed reports
-/// its steps, if it advertises an output schema; else the report is the `steps` of the
+/// The key of a result's `_meta` for the step report of a failed pipeline or workflow that
+/// advertises an output schema. Without an output schema, the report is the `steps` member of the
 /// structured content.
 ///
-/// It is an object with a member for each step: `status`, and where there is one, `output`
-/// and `error`. `truncated` is `true` if the output is too large: then `output` is the
-/// beginning of its text, or a loop without parts of its elements.
+/// The value is an object with a member for each step: `status`, and if present, `output` and
+/// `error`. `truncated` is `true` if the output is too large: then `output` is the beginning of its
+/// text, or a loop without parts of its elements.
 pub const STEPS: &str = step_output::STEPS;
 
-/// How many of what a limit has kept from running is named in words.
+/// Maximum number of names in a text about refused or skipped calls.
 const MAX_NAMED: usize = 10;
 
 /// The detail in which a failed pipeline or workflow reports its completed steps.
@@ -74,8 +73,8 @@ enum Report {
     Structured,
 }
 
-/// How deep the structured report of a failed run may be nested, so that the composites
-/// around it can pass it on within [`MAX_LEVELS`].
+/// Maximum nesting depth of the structured report of a failed run, so that the composites around it
+/// can pass it on within [`MAX_LEVELS`].
 const MAX_REPORT_LEVELS: usize = 80;
 
 /// The output schema that a composite advertises, as far as its results depend on it.
@@ -89,28 +88,27 @@ pub(super) enum OutputSchema {
     OfTools(Arc<InputSchema>),
 }
 
-/// The parts that are the same in each answer of a composite, made at its first answer.
+/// The parts that are equal in all results of a composite, created with the first result.
 ///
-/// To clone a map takes less than to fill it, which allocates each key and finds its place.
+/// Cloning a map is faster than filling it, which allocates and places each key.
 #[derive(Debug, Default)]
 pub(super) struct Templates(OnceLock<Box<Cached>>);
 
 #[derive(Debug)]
 struct Cached {
-    /// One for each step that calls one tool.
+    /// An entry for each step; `Some` for steps that call a single tool.
     steps: Vec<Option<Template>>,
-    /// The member `branches` of a report in which all branches have completed with the
-    /// output null.
+    /// The `branches` of a report in which all branches have completed with the output null.
     branches: Map<String, Value>,
-    /// The step of each of its members, in their order.
+    /// For each member of `branches`, the index of its step.
     order: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Template {
-    /// The `_meta` of content that has none, with the branch and its tool.
+    /// The `_meta` of content without `_meta`, with the branch and its tool.
     attribution: MetaObject,
-    /// The entry of the trace for a branch that has completed.
+    /// The trace entry of a completed branch.
     trace: Map<String, Value>,
 }
 
@@ -151,7 +149,7 @@ impl Template {
     }
 }
 
-/// Makes the result of a finished run of a composite that was called in this context.
+/// Builds the result of a finished run of a composite that was called in this context.
 pub(super) fn answer(
     compiled: &Compiled,
     mut state: Box<RunState>,
@@ -162,7 +160,7 @@ pub(super) fn answer(
     let mut limit = LimitEnd::of(compiled, &state);
     let is_traced = compiled.trace == Trace::Always
         || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
-    // Before the results are moved, since it has their `_meta`.
+    // Before the results are moved, because the trace includes their `_meta`.
     let mut traced = is_traced.then(|| trace(compiled, &state));
     let mut result = match compiled.answer {
         ResultForm::Branches { success, order, report, labels } => {
@@ -183,7 +181,7 @@ pub(super) fn answer(
         }
         ResultForm::Winner => match winner(&mut state) {
             Some(winner) => {
-                // It is all that there was to be.
+                // A race or fallback with a winner is complete.
                 limit = None;
                 winner
             }
@@ -210,7 +208,7 @@ pub(super) fn answer(
     result
 }
 
-/// Whether a finished run has succeeded.
+/// Returns `true` if a finished run has succeeded.
 fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let succeeded =
         |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| outcome.is_success());
@@ -226,9 +224,9 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     }
 }
 
-/// Whether a run that a limit has ended has succeeded as far as it went.
+/// Returns `true` if a run that was ended by a limit has succeeded so far.
 ///
-/// What failed without the limit fails the run as ever.
+/// Failures for other reasons count as usual.
 fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let outcomes = || state.outcomes.iter().flatten();
     let failed = |outcome: &Outcome| outcome.has_failed() && !outcome.is_refused();
@@ -242,7 +240,7 @@ fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> boo
         && !has_failed
 }
 
-/// Takes the result of the branch that succeeded first.
+/// Takes the result of the first branch that succeeded.
 fn winner(state: &mut RunState) -> Option<CallToolResult> {
     let outcomes = &mut state.outcomes;
     let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success());
@@ -250,7 +248,7 @@ fn winner(state: &mut RunState) -> Option<CallToolResult> {
     outcomes[step].as_mut()?.result.take().map(ToolResult::into_inner)
 }
 
-/// The result of all branches together.
+/// Builds the result of all branches.
 fn branches(
     compiled: &Compiled,
     state: &mut RunState,
@@ -282,7 +280,7 @@ fn branches(
     result
 }
 
-/// The result of a pipeline or workflow.
+/// Builds the result of a pipeline or workflow.
 fn steps(
     compiled: &Compiled,
     report: Report,
@@ -296,7 +294,7 @@ fn steps(
     }
 }
 
-/// The result of a pipeline or workflow, or why it has failed.
+/// Returns the result of a pipeline or workflow, or the reason of its failure.
 fn output_of_steps(
     compiled: &Compiled,
     state: &mut RunState,
@@ -315,9 +313,8 @@ fn output_of_steps(
             return Err(told);
         }
     }
-    // What is made of what steps gave is looked at once more: a text that is read can be
-    // deeper than any answer, and composites within composites could make as much as
-    // they like of it.
+    // Outputs are checked and counted again: parsed texts can be nested deeper than any result, and
+    // nested composites could otherwise build outputs without limit.
     let made = |output: Value| {
         if is_deeper(&output, MAX_LEVELS) {
             return Err(format!("the output is nested deeper than {MAX_LEVELS} levels"));
@@ -352,7 +349,7 @@ fn output_of_steps(
         let Some(last) = last else {
             return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
         };
-        // Loops and answers of persons are no results of tools.
+        // Loops and elicitations have no tool result.
         match last.result.take() {
             Some(result) => result.into_inner(),
             None => made(last.take_output().unwrap_or_default())?,
@@ -362,8 +359,8 @@ fn output_of_steps(
     Ok(result)
 }
 
-/// The result of a failed pipeline or workflow: why it failed, then the outputs of the
-/// steps that have completed.
+/// Builds the result of a failed pipeline or workflow: the reason, then the outputs of the
+/// completed steps.
 fn failed(
     compiled: &Compiled,
     report: Report,
@@ -412,7 +409,7 @@ fn failed(
     result
 }
 
-/// That a step has completed and with which output, or how far a loop has come.
+/// Describes a completed step and its output, or the progress of a loop.
 fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>) -> String {
     let mut text = format!("step `{}` ", step.id);
     if let Some(tool) = tool(step, outcome) {
@@ -435,8 +432,8 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
     text
 }
 
-/// Checks the structured content of a result against the output schema, unless the schema
-/// is generated: a result that does not fit is an error, and keeps its content.
+/// Checks the structured content of a result against the output schema, unless the schema is
+/// generated. A result that does not fit becomes an error and keeps its content.
 fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolResult) {
     let (schema, name) = match (&compiled.output_schema, advertised) {
         (Some(declared), _) => (declared, "`output_schema`"),
@@ -447,7 +444,7 @@ fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolRe
     let why = match &result.structured_content {
         None if is_error => return,
         None => "it has no structured content".to_owned(),
-        // An output block makes what its schema describes.
+        // The output of an output block always fits its schema.
         Some(_) if matches!(compiled.plan.answer, plan::RunOutput::Output(_)) => return,
         Some(content) => match schema.check(&compiled.name, content, |unusable| {
             let (tool, error) = (&compiled.name, Reason(unusable));
@@ -465,10 +462,10 @@ fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolRe
     }
 }
 
-/// How a limit has ended a run.
+/// The end of a run by a limit.
 struct LimitEnd {
     reached: Reached,
-    /// The run that was ended.
+    /// The name of the run that was ended.
     run: Arc<str>,
     skipped: Vec<String>,
     refused: Vec<String>,
@@ -477,7 +474,7 @@ struct LimitEnd {
 // === impl LimitEnd ===
 
 impl LimitEnd {
-    /// How a limit has ended this run, if one has.
+    /// Returns the limit that ended this run, if any.
     fn of(compiled: &Compiled, state: &RunState) -> Option<Self> {
         let reached = state.reached.clone()?;
         let steps = compiled.plan.steps();
@@ -499,7 +496,7 @@ impl LimitEnd {
         })
     }
 
-    /// It in words.
+    /// Describes the limit and the affected steps.
     fn message(&self) -> String {
         let mut text = format!("the run ended early: {}", self.reached.message(&self.run));
         for (what, names) in [("refused", &self.refused), ("skipped", &self.skipped)] {
@@ -532,7 +529,7 @@ impl LimitEnd {
     }
 }
 
-/// That a person has ended the run.
+/// Describes the end of a run by a user who did not accept.
 fn ended_text(step: &Step) -> String {
     format!(
         "the run ended at step `{}`, which was not accepted: what had not begun was skipped",
@@ -540,7 +537,7 @@ fn ended_text(step: &Step) -> String {
     )
 }
 
-/// Why a run of steps has failed, if it has.
+/// Returns the reason why a run of steps has failed, if it has.
 fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     let plan = &compiled.plan;
     let outcome = |step: usize| state.outcomes[step].as_ref();
@@ -558,7 +555,7 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     if late.is_empty() { Some(told) } else { Some(format!("{told}, in {}", late.join(", "))) }
 }
 
-/// The steps that failed, with their causes, if any has.
+/// Returns the failed steps with their causes, if any.
 fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
     let mut failures: Vec<_> = outcomes
@@ -573,8 +570,8 @@ fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
     (!failures.is_empty()).then(|| failures.join("; "))
 }
 
-/// Moves the content of one branch to `content`, below its label; for one that did not
-/// complete, adds why.
+/// Moves the content of one branch to `content`, below its label. Adds the reason if the branch did
+/// not complete.
 fn add_content(
     content: &mut Vec<ContentBlock>,
     step: &Step,
@@ -593,10 +590,10 @@ fn add_content(
     let Some(result) = &mut outcome.result else { return };
     let blocks = &mut result.content;
     if !completed {
-        // The texts of a tool that failed are in the error above.
+        // The text of a failed tool is already in the error above.
         blocks.retain(|block| block.as_text().is_none());
     }
-    // A composite labels its branches itself; a server only claims to.
+    // Only labels of nested composites are trusted; a server could forge them.
     let is_composite = matches!(route, Route::Composite(_));
     let has_labels = completed && labels == Labels::Text;
     if has_labels && blocks.first().is_some_and(|first| !(is_composite && is_label(first))) {
@@ -605,7 +602,7 @@ fn add_content(
         mark(&mut label);
         content.push(label);
     }
-    // Changed where they are, since they are large.
+    // Edited in place because blocks are large.
     for block in blocks.iter_mut() {
         let is_label = is_composite && is_label(block);
         if let ContentBlock::Text(text) = block
@@ -622,7 +619,7 @@ fn add_content(
     content.append(blocks);
 }
 
-/// The text that names a branch, and its tool if the branch is not named after it.
+/// Returns the label of a branch, which names its tool if the branch is not named after it.
 fn label(branch: &str, tool: &str) -> ContentBlock {
     ContentBlock::text(match tool == branch {
         true => format!("{branch}:"),
@@ -638,7 +635,7 @@ fn mark(block: &mut ContentBlock) {
     }
 }
 
-/// The tool that a step has called, or would have.
+/// Returns the tool that a step has called or would have called.
 fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
     if let Action::Call(call) = &step.action {
         return Some(&call.tool);
@@ -678,7 +675,7 @@ fn attribute(block: &mut ContentBlock, template: Option<&Template>, branch: &str
         ContentBlock::Audio(audio) => &mut audio.meta,
         ContentBlock::Resource(resource) => &mut resource.meta,
         ContentBlock::ResourceLink(link) => &mut link.meta,
-        // A kind of content that is not known here is passed on as it is.
+        // Unknown kinds of content are passed on unchanged.
         _ => return,
     };
     match (meta, template) {
@@ -694,16 +691,16 @@ fn write_branch(meta: &mut MetaObject, branch: &str, tool: &str) {
     meta.insert(BRANCH.to_owned(), Value::from(branch));
     meta.remove(LABEL);
     if tool == branch {
-        // It may be that of a nested branch, or what a server pretends.
+        // It may be set by a nested branch or forged by a server.
         meta.remove(TOOL);
     } else {
         meta.insert(TOOL.to_owned(), Value::from(tool));
     }
 }
 
-/// The structured report: what became of each branch, and what it gave.
+/// Builds the structured report: the status and output of each branch.
 ///
-/// It takes the branches' structured content with it.
+/// Moves the branches' structured content into it.
 fn report_of(templates: &Cached, state: &mut RunState) -> Value {
     let mut branches = templates.branches.clone();
     let mut is_complete = true;
@@ -733,7 +730,7 @@ fn report_of(templates: &Cached, state: &mut RunState) -> Value {
     report.into()
 }
 
-/// The part of a structured report for one branch or step.
+/// Returns the report of one branch or step.
 fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<String, Value> {
     let mut report = Map::with_capacity(2);
     report.insert("status".to_owned(), outcome.status.name().into());
@@ -746,19 +743,19 @@ fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<String, Value
     report
 }
 
-/// The output of a branch: its structured content, or its text where it has none.
+/// Takes the output of a branch: its structured content, or else its text.
 fn output(result: &mut CallToolResult) -> Option<Value> {
     if let Some(structured) = result.structured_content.take() {
         return Some(structured);
     }
     if result.is_error == Some(true) {
-        // Its text is the error's message.
+        // The text is already the message of the error.
         return None;
     }
     output_text(result).map(Value::from)
 }
 
-/// What was run, when, and how it ended; no arguments and no outputs.
+/// Builds the trace: steps, times and outcomes, without arguments and outputs.
 fn trace(compiled: &Compiled, state: &RunState) -> Value {
     let templates = Templates::of(compiled);
     let steps = compiled.plan.steps().iter().zip(&state.outcomes).zip(&templates.steps);
@@ -787,7 +784,7 @@ fn trace(compiled: &Compiled, state: &RunState) -> Value {
         .collect()
 }
 
-/// The part of a trace for a step that was called once and took no time.
+/// Returns the trace entry of a step that was called once and took no time.
 fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
     let mut entry = Map::with_capacity(4);
     entry.insert("step".to_owned(), Value::from(&*step.id));

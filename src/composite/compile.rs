@@ -1,3 +1,5 @@
+//! Compiles the composite definitions of a layer to plans.
+
 mod arguments;
 mod elicitation;
 mod fan_out;
@@ -34,7 +36,7 @@ use crate::{
     schema::InputSchema,
 };
 
-/// How long an id may be.
+/// Maximum length of an id.
 const MAX_ID: usize = 64;
 
 /// All composites of a layer, checked against each other.
@@ -42,15 +44,15 @@ const MAX_ID: usize = 64;
 pub(super) struct Program {
     pub(super) composites: Vec<Compiled>,
     places: HashMap<String, usize>,
-    /// The composites, each after those that it calls.
+    /// The composites, ordered so that each follows those that it calls.
     pub(super) callees_first: Vec<usize>,
-    /// What the composites were made of, to tell them apart.
+    /// The definitions, for fingerprints and flowcharts.
     definitions: Vec<CompositeTool>,
-    /// Made when they are needed: they would take as long as all the rest.
+    /// Computed on first use, because they take as long as the rest of the compilation.
     fingerprints: Vec<OnceLock<Fingerprint>>,
 }
 
-/// A composite that can run.
+/// A compiled composite.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) name: Arc<str>,
@@ -63,33 +65,32 @@ pub(super) struct Compiled {
     pub(super) timeout: Duration,
     pub(super) limits: RunLimits,
     pub(super) on_limit: OnLimit,
-    /// Whether a limit may end a run, also one of a composite that calls it.
+    /// Whether a limit may end a run, including a limit of a composite that calls it.
     is_limited: bool,
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
     pub(super) trace: Trace,
-    /// Beside each place of the plan where a tool is called, what the plan does
-    /// not know of it.
+    /// For each call site of the plan, the properties of the target that the plan does not know.
     pub(super) targets: Vec<CompiledTarget>,
-    /// The steps that ask a person whenever they begin, also by a composite that they
-    /// call, and without which a run fails.
+    /// The steps that always ask a person when they begin, directly or in a composite that they
+    /// call, and that a run needs to succeed.
     pub(super) asking: StepSet,
-    /// What is no mistake, but hardly what was meant.
+    /// Remarks on parts that are valid but probably not intended.
     pub(super) remarks: Vec<String>,
     pub(super) templates: Templates,
 }
 
-/// A target, beyond the call.
+/// The properties of a target besides its call.
 #[derive(Debug)]
 pub(super) struct CompiledTarget {
     pub(super) route: Route,
-    /// Whether the composite succeeds, and exists, without it.
+    /// Whether the composite can run and succeed without it.
     pub(super) optional: bool,
     /// Whether it is called in each run that succeeds.
     pub(super) certain: bool,
 }
 
-/// What the strategies make of a definition.
+/// The parts of a composite that depend on its strategy.
 struct Parts {
     plan: Plan,
     answer: ResultForm,
@@ -97,7 +98,7 @@ struct Parts {
     remarks: Vec<String>,
 }
 
-/// Where a target's name leads; decided once, when the layer is built.
+/// The route of a target's name, decided when the layer is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// To the service behind the layer.
@@ -106,19 +107,19 @@ pub(super) enum Route {
     Composite(usize),
 }
 
-/// How the outcomes of a run become one result.
+/// The conversion of the outcomes of a run to one result.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ResultForm {
-    /// All branches, and a judgement over them.
+    /// All branches, with a success rule.
     Branches { success: Success, order: Order, report: bool, labels: Labels },
     /// The branch that succeeded, unchanged.
     Winner,
-    /// The answer of the plan. A run that fails reports its completed steps, with their
-    /// outputs if `report` is set.
+    /// The answer of the plan. A run that fails reports its completed steps, with their outputs if
+    /// `report` is set.
     Steps { report: bool },
 }
 
-/// How far the search for cycles has come with a composite.
+/// The progress of the search for cycles at a composite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     Pending,
@@ -129,9 +130,9 @@ enum Visit {
 // === impl Program ===
 
 impl Program {
-    /// Checks all definitions, alone and against each other.
+    /// Compiles and checks all definitions.
     ///
-    /// Their names may have the `separator` in them, if there is one.
+    /// Their names may contain the `separator`, if any.
     pub(super) fn compile(
         definitions: Vec<CompositeTool>,
         separator: Option<&str>,
@@ -173,7 +174,7 @@ impl Program {
         if !mistakes.errors.is_empty() {
             mistakes.errors.sort_by_key(|error| match error.path().first() {
                 Some(Segment::Index(index)) => Some(*index),
-                // What is wrong with all of them comes first.
+                // Errors that concern no single composite come first.
                 _ => None,
             });
             return Err(DefinitionErrors::new(mistakes.errors));
@@ -184,13 +185,13 @@ impl Program {
         Ok(Self { composites: compiled, places, callees_first, definitions, fingerprints })
     }
 
-    /// What tells a composite, with all that it calls, from what it was before.
+    /// Returns a fingerprint of a composite and all composites that it calls.
     pub(super) fn fingerprint(&self, composite: usize) -> Fingerprint {
         *self.fingerprints[composite].get_or_init(|| {
             let own = fingerprint(&self.definitions[composite]);
             let own = Fingerprinter::default().and_fingerprint(&own);
             let targets = self.composites[composite].targets.iter().enumerate();
-            // Where a name leads is a matter of all definitions, so it counts too.
+            // The route of a name depends on all definitions, so it counts too.
             let whole = targets.fold(own, |whole, (place, target)| match target.route {
                 Route::Inner => whole,
                 Route::Composite(callee) => {
@@ -201,12 +202,12 @@ impl Program {
         })
     }
 
-    /// What a composite was made of.
+    /// Returns the definition of a composite.
     pub(super) fn definition(&self, composite: usize) -> &CompositeTool {
         &self.definitions[composite]
     }
 
-    /// The composite of this name.
+    /// Finds a composite by name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
     }
@@ -216,7 +217,8 @@ impl Program {
     }
 }
 
-/// Puts composites after those that they call, and tells those that cannot be.
+/// Orders composites so that each follows those that it calls; reports cycles and excessive
+/// nesting.
 fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     let mut visits = vec![Visit::Pending; composites.len()];
     let mut order = Vec::with_capacity(composites.len());
@@ -226,7 +228,7 @@ fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     order
 }
 
-/// Notes which steps call composites that have to ask.
+/// Records the steps that call composites that always ask.
 fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     for &at in callees_first {
         let composite = &composites[at];
@@ -242,7 +244,7 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
             Action::ForEach(_) | Action::Switch(_) | Action::Elicit(_) => false,
         };
         let steps = plan.steps().iter().enumerate();
-        // Of a fan-out, each step has the one call of a target.
+        // In a fan-out, each step is the call of one target.
         let is_needed = |at: usize, step: &Step| match answer {
             ResultForm::Steps { .. } => !step.may_fail(),
             ResultForm::Branches { .. } | ResultForm::Winner => composite.requires(at),
@@ -253,10 +255,10 @@ fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     }
 }
 
-/// Notes which plans a limit may end: of composites that have some, and of all that
-/// those call.
+/// Marks the plans that a limit may end: those of composites with limits and of all composites that
+/// they call.
 fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
-    // Each before those that it calls.
+    // Callers before callees.
     for &at in callees_first.iter().rev() {
         if composites[at].is_limited {
             for callee in callees(&composites[at]).collect::<Vec<_>>() {
@@ -267,7 +269,7 @@ fn note_limits(composites: &mut [Compiled], callees_first: &[usize]) {
     }
 }
 
-/// Visits a composite and all that it calls; returns how deep they are nested.
+/// Visits a composite and all composites that it calls; returns the nesting depth.
 fn visit(
     composite: usize,
     composites: &[Compiled],
@@ -288,7 +290,7 @@ fn visit(
                 .push::<&str>([], Kind::Cycle { composites: names(&cycle) });
             return 0;
         }
-        // Deep enough to tell that it is too deep; the rest is visited from elsewhere.
+        // Deep enough to report that it is too deep. The rest is visited from other composites.
         Visit::Pending if path.len() > 4 * MAX_DEPTH => return 0,
         Visit::Pending => visits[composite] = Visit::Open,
     }
@@ -298,7 +300,7 @@ fn visit(
         depth = depth.max(1 + visit(callee, composites, path, visits, order, mistakes));
     }
     path.pop();
-    // Told once, for the first composite that is one too deep.
+    // Reported once, for the first composite that is one level too deep.
     if depth == MAX_DEPTH + 1 {
         let chain: Vec<_> =
             iter::successors(Some(composite), |&at| deepest_callee(at, composites, visits))
@@ -312,7 +314,7 @@ fn visit(
     depth
 }
 
-/// The composites that a composite calls.
+/// Returns the composites that a composite calls.
 fn callees(composite: &Compiled) -> impl Iterator<Item = usize> {
     composite.targets.iter().filter_map(|target| match target.route {
         Route::Composite(callee) => Some(callee),
@@ -320,7 +322,7 @@ fn callees(composite: &Compiled) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Of the composites that a composite calls, the one that goes deepest.
+/// Returns the most deeply nested of the composites that a composite calls.
 fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -> Option<usize> {
     callees(&composites[composite]).max_by_key(|&callee| match visits[callee] {
         Visit::Done { depth } => depth,
@@ -331,7 +333,7 @@ fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -
 // === impl Compiled ===
 
 impl Compiled {
-    /// Compiles a definition; what it returns is only of use without mistakes.
+    /// Compiles a definition. The result must not be used if there are errors.
     fn new(
         mut definition: CompositeTool,
         places: &HashMap<String, usize>,
@@ -388,8 +390,8 @@ impl Compiled {
         }
     }
 
-    /// How many targets there must be, at least, for a run to succeed; with
-    /// fewer the composite does not exist.
+    /// Returns the minimum number of targets that must exist for a run to succeed. With fewer, the
+    /// composite is not listed.
     pub(super) fn needed(&self) -> usize {
         match self.answer {
             ResultForm::Winner | ResultForm::Branches { success: Success::Any, .. } => 1,
@@ -400,18 +402,18 @@ impl Compiled {
         }
     }
 
-    /// Whether each run that succeeds asks a person.
+    /// Returns `true` if each run that succeeds asks a person.
     fn is_certain_to_ask(&self) -> bool {
         let steps = self.plan.steps();
         { self.asking }.any(|step| steps[step].condition.is_none())
     }
 
-    /// Whether a limit may leave the result of another step than the last.
+    /// Returns `true` if a limit may end a run with the result of a step other than the last.
     pub(super) fn may_be_partial(&self) -> bool {
         self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }
 
-    /// Whether a particular target must succeed.
+    /// Returns `true` if this target must succeed.
     pub(super) fn requires(&self, target: usize) -> bool {
         match self.answer {
             ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {
@@ -423,7 +425,7 @@ impl Compiled {
 }
 
 impl CompiledTarget {
-    /// A target of `composite`, at a place where it calls the tool.
+    /// Creates a target of `composite` at one of its call sites.
     fn new(
         call: &ToolCall,
         composite: &str,
@@ -432,8 +434,8 @@ impl CompiledTarget {
         certain: bool,
     ) -> Self {
         let route = match places.get(&call.tool) {
-            // A composite of its own name means the tool behind it, so that a
-            // tool can be wrapped under its own name.
+            // A composite that calls its own name calls the tool behind it, so that it can wrap a
+            // tool under the same name.
             Some(&callee) if call.tool != composite && !call.behind => Route::Composite(callee),
             _ => Route::Inner,
         };

@@ -1,3 +1,5 @@
+//! The definition of a composite tool.
+
 use std::time::Duration;
 
 use rmcp::model::{JsonObject, ToolAnnotations};
@@ -6,19 +8,19 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use super::Segment;
 use super::{Output, Step, ToolCall};
 
-/// How many tools a fan-out may call.
+/// Maximum number of targets of a fan-out.
 pub(crate) const MAX_TARGETS: usize = 64;
-/// How deep composites may be nested, the outermost included.
+/// Maximum nesting depth of composites, including the outermost.
 pub(crate) const MAX_DEPTH: usize = 8;
-/// How long a whole run may take, unless its definition says otherwise.
+/// Default timeout of a run.
 pub(crate) const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// How long one target may take, unless it says otherwise.
+/// Default timeout of a target.
 pub(crate) const TARGET_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The description of one composite tool.
+/// The definition of a composite tool.
 ///
-/// A description is only data: what is wrong with it is told, all at once, when
-/// it is built into a [`CompositeLayer`](super::CompositeLayer).
+/// A definition is only data. All errors in it are reported at once when it is built into a
+/// [`CompositeLayer`](super::CompositeLayer).
 ///
 /// # Examples
 ///
@@ -78,26 +80,26 @@ pub struct Target {
     pub(crate) optional: Option<bool>,
 }
 
-/// In which way a composite calls tools.
+/// The strategy by which a composite calls tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {
     /// All at once.
     #[default]
     Parallel,
-    /// One after another, all of them, whatever becomes of each.
+    /// One after another, all of them, even if some fail.
     Sequential,
     /// All at once; the first success is the answer, the others are cancelled.
     Race,
     /// One after another, until one succeeds; it is the answer.
     Fallback,
-    /// Steps one after another, each of which can use what those before gave.
+    /// Steps one after another; each can refer to the outputs of earlier steps.
     Pipeline,
-    /// Steps as soon as what they need has finished.
+    /// Each step as soon as the steps that it needs have finished.
     Workflow,
 }
 
-/// When a parallel or sequential fan-out has succeeded.
+/// The success rule of a parallel or sequential fan-out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Success {
@@ -106,68 +108,67 @@ pub enum Success {
     All,
     /// At least one target succeeded.
     Any,
-    /// At least so many targets succeeded, optional ones included.
+    /// At least this many targets succeeded, including optional ones.
     Quorum(usize),
 }
 
-/// What a run gives that a limit has ended.
+/// The result of a run that was ended by a limit.
 ///
 /// See [what a run may use](crate::composite#what-a-run-may-use).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnLimit {
-    /// What there is by then, and which limit it was. It is an error only if nothing
+    /// Returns the partial result and the limit that was reached. It is an error only if nothing
     /// has completed.
     #[default]
     Partial,
-    /// An error that names the limit, with the branches or completed steps of any other
-    /// failure.
+    /// Returns an error that names the limit, with the same report of branches or completed steps
+    /// as other failures.
     Fail,
 }
 
-/// In which order the content of the branches stands in the result.
+/// The order of the content of the branches in the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
-    /// As the targets are declared, so that the same outcomes give the same result.
+    /// The order in which the targets are declared; the same outcomes give the same result.
     #[default]
     Declared,
-    /// As they finished.
+    /// The order in which they finished.
     Completion,
 }
 
-/// Where the content of a fan-out names its branches.
+/// The place where the content of a fan-out names its branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Labels {
-    /// In a text before the content of each branch that completed, and in the `_meta` of
-    /// each block.
+    /// In a text before the content of each completed branch, and in the `_meta` of each block.
     #[default]
     Text,
     /// Only in the `_meta` of each block, which models do not see.
     Meta,
 }
 
-/// When the result of a composite has the trace of its run in `_meta`, under
+/// The condition under which the result of a composite has the trace of its run in `_meta`, under
 /// [`TRACE`](super::TRACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trace {
-    /// If the request has `true` in its own `_meta` under the same key, or the run fails and
+    /// If the request has `true` in its own `_meta` under the same key, or if the run fails and
     /// [reports](CompositeTool::report).
     #[default]
     OnRequest,
-    /// With each result.
+    /// In each result.
     Always,
 }
 
 // === impl CompositeTool ===
 
 impl CompositeTool {
-    /// Describes a tool that calls each of `targets`.
+    /// Defines a tool that calls each of `targets`.
     ///
-    /// By default all are called at once, each with the arguments that the
-    /// composite is called with, and all must succeed.
+    /// By default all targets are called at once, each with the arguments of the composite, and all
+    /// must succeed.
     pub fn fan_out<T: Into<Target>>(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -177,10 +178,10 @@ impl CompositeTool {
         Self { targets: Some(targets), ..Self::of(Strategy::default(), name, description) }
     }
 
-    /// Describes a tool that runs steps one after another.
+    /// Defines a tool that runs steps one after another.
     ///
-    /// Each can refer to what those before it gave, and to the one just before it
-    /// as `$prev`. The result is that of the last, or the [`output`](Self::output).
+    /// Each step can refer to the outputs of earlier steps, and to the output of the previous step
+    /// as `$prev`. The result is that of the last step, or the [`output`](Self::output).
     pub fn pipeline(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -190,10 +191,10 @@ impl CompositeTool {
         Self { steps: Some(steps), ..Self::of(Strategy::Pipeline, name, description) }
     }
 
-    /// Describes a tool that runs each step as soon as those have finished that it
-    /// refers to and [depends on](Step::depends_on).
+    /// Defines a tool that runs each step as soon as the steps that it refers to and [depends
+    /// on](Step::depends_on) have finished.
     ///
-    /// The result is that of the last step, in this order, that completed, or the
+    /// The result is that of the last declared step that completed, or the
     /// [`output`](Self::output).
     pub fn workflow(
         name: impl Into<String>,
@@ -235,7 +236,7 @@ impl CompositeTool {
         }
     }
 
-    /// All tools that it calls, and where they stand in the definition.
+    /// Returns all tools that it calls, with their paths in the definition.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
         let mut calls = Vec::new();
@@ -251,20 +252,20 @@ impl CompositeTool {
         calls
     }
 
-    /// The name that clients see.
+    /// Returns the name of the tool.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Sets the title that people see.
+    /// Sets the title that clients display.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Sets the input schema; by default it is derived from the targets.
+    /// Sets the input schema. By default it is derived from the targets.
     #[must_use]
     pub fn input_schema(mut self, schema: JsonObject) -> Self {
         self.input_schema = Some(schema);
@@ -283,94 +284,92 @@ impl CompositeTool {
         self
     }
 
-    /// Sets annotations; what they leave open is derived from the targets.
+    /// Sets annotations. Those that are not set are derived from the targets.
     ///
-    /// An annotation that claims more safety than the targets have is ignored,
-    /// with a warning in the log.
+    /// An annotation that claims more safety than the targets have is ignored, and a warning is
+    /// logged.
     #[must_use]
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = Some(annotations);
         self
     }
 
-    /// Bounds a whole run; 30 minutes by default.
+    /// Sets the timeout of a run. Defaults to 30 minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Bounds how many tools a run calls; none but the [`Limits`](super::Limits) of all
-    /// runs by default.
+    /// Sets the maximum number of tool calls of a run. By default only the
+    /// [`Limits`](super::Limits) of all runs apply.
     ///
-    /// Each attempt counts, each element of a loop, and whatever composites within call.
-    /// See [what a run may use](crate::composite#what-a-run-may-use).
+    /// Each attempt, each element of a loop and each call within a nested composite counts. See
+    /// [what a run may use](crate::composite#what-a-run-may-use).
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.max_calls = Some(calls);
         self
     }
 
-    /// Bounds how large the answers of the tools of a run may be together, in bytes of
-    /// their texts, data and values; none but the [`Limits`](super::Limits) of all runs
-    /// by default.
+    /// Sets the maximum total size of the tool results of a run, in bytes of their texts, data and
+    /// values. By default only the [`Limits`](super::Limits) of all runs apply.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = Some(bytes);
         self
     }
 
-    /// Bounds what the calls of a run may cost together, as a
-    /// [`BudgetLayer`](crate::budget::BudgetLayer) below counts it; nothing does by
-    /// default. Where nothing counts costs, nothing costs anything.
+    /// Sets the maximum total cost of the calls of a run, as counted by a
+    /// [`BudgetLayer`](crate::budget::BudgetLayer) below. Unlimited by default. Without such a
+    /// layer, calls have no cost.
     #[must_use]
     pub const fn max_cost(mut self, cost: u64) -> Self {
         self.max_cost = Some(cost);
         self
     }
 
-    /// Sets what a run gives that one of these has ended, or one of a composite that it
-    /// is a part of; what there is by default.
+    /// Sets the result of a run that was ended by one of these limits, or by a limit of a composite
+    /// that called it. Defaults to the partial result.
     #[must_use]
     pub const fn on_limit(mut self, on_limit: OnLimit) -> Self {
         self.on_limit = Some(on_limit);
         self
     }
 
-    /// Sets in which way the targets are called.
+    /// Sets the strategy by which the targets are called.
     #[must_use]
     pub const fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// Sets when a run has succeeded; all that are not optional by default.
+    /// Sets the success rule. By default all targets that are not optional must succeed.
     #[must_use]
     pub const fn success(mut self, success: Success) -> Self {
         self.success = Some(success);
         self
     }
 
-    /// Sets the order of the content; as declared by default.
+    /// Sets the order of the content. Defaults to [`Order::Declared`].
     #[must_use]
     pub const fn order(mut self, order: Order) -> Self {
         self.order = Some(order);
         self
     }
 
-    /// Sets whether the result reports the branches or steps; by default it does.
+    /// Sets whether the result reports the branches or steps. Defaults to `true`.
     ///
-    /// The report of a fan-out is its structured content. The report of a pipeline or workflow that has failed is the outputs of the
-    /// steps that have completed, up to 64 KiB together; without it, a failure only names
-    /// these steps.
+    /// The report of a fan-out is its structured content. The report of a failed pipeline or
+    /// workflow is the outputs of the completed steps, up to 64 KiB together; without it, a failure
+    /// only names these steps.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = Some(report);
         self
     }
 
-    /// Sets where the content of a fan-out names its branches. Defaults to
-    /// [`Labels::Text`].
+    /// Sets where the content of a fan-out names its branches. Defaults to [`Labels::Text`].
     #[must_use]
     pub const fn labels(mut self, labels: Labels) -> Self {
         self.labels = Some(labels);
@@ -409,26 +408,26 @@ impl CompositeTool {
         self
     }
 
-    /// Bounds how many targets or steps run at the same time; by default all
-    /// targets do, and 10 steps of a workflow.
+    /// Sets the maximum number of targets or steps that run at the same time. Defaults to all
+    /// targets, and to 10 steps of a workflow.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = Some(max_parallel);
         self
     }
 
-    /// Sets what a pipeline or workflow gives, instead of the result of a step.
+    /// Sets the output of a pipeline or workflow, which replaces the result of the last step.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = Some(output);
         self
     }
 
-    /// Whether a string that begins with `$` must be a reference, and what it
-    /// refers to must be there; both must, by default.
+    /// Sets whether a string that begins with `$` must be a reference and its value must exist.
+    /// Defaults to `true`.
     ///
-    /// If not, an unknown reference is a text, and what is missing is left out, as
-    /// if each reference ended in `?`. Templates stay as they are.
+    /// If `false`, an unknown reference is a literal string and a missing value is omitted, as if
+    /// each reference ended in `?`. Templates are not affected.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = Some(strict);
@@ -439,44 +438,44 @@ impl CompositeTool {
 // === impl Target ===
 
 impl Target {
-    /// Calls `tool` with the arguments of the composite.
+    /// Creates a target that calls `tool` with the arguments of the composite.
     ///
-    /// A composite of the layer goes before a tool behind it of the same name.
+    /// A composite of the layer takes precedence over a tool behind it with the same name.
     pub fn new(tool: impl Into<String>) -> Self {
         Self { call: ToolCall::new(tool), id: None, timeout: None, optional: None }
     }
 
-    /// Like [`new`](Self::new), but `tool` is one behind the layer even if a
-    /// composite wraps it under its own name.
+    /// Like [`new`](Self::new), but `tool` is a tool behind the layer even if a composite wraps it
+    /// under the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self { call: ToolCall::behind(tool), ..Self::new("") }
     }
 
-    /// Sets the name of the branch; the tool's name by default.
+    /// Sets the name of the branch. Defaults to the name of the tool.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// Sets the arguments, an object in which strings such as `$input.query`
-    /// refer to the arguments of the composite.
+    /// Sets the arguments, an object in which strings such as `$input.query` refer to the arguments
+    /// of the composite.
     ///
-    /// See [`expr`](crate::expr) for what can be referred to.
+    /// See [`expr`](crate::expr) for the values that can be referenced.
     #[must_use]
     pub fn arguments(mut self, arguments: serde_json::Value) -> Self {
         self.call = self.call.arguments(arguments);
         self
     }
 
-    /// Bounds the call; 60 seconds by default.
+    /// Sets the timeout of the call. Defaults to 60 seconds.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Whether the composite succeeds without it; it does not by default.
+    /// Sets whether the composite can succeed without this target. Defaults to `false`.
     #[must_use]
     pub const fn optional(mut self, optional: bool) -> Self {
         self.optional = Some(optional);
@@ -499,7 +498,7 @@ impl From<String> for Target {
 // === impl OnLimit ===
 
 impl OnLimit {
-    /// What it is called in a file.
+    /// Returns the name in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -512,7 +511,7 @@ impl OnLimit {
 // === impl Labels ===
 
 impl Labels {
-    /// Its name in a file.
+    /// Returns the name in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -525,7 +524,7 @@ impl Labels {
 // === impl Trace ===
 
 impl Trace {
-    /// Its name in a file.
+    /// Returns the name in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -538,12 +537,12 @@ impl Trace {
 // === impl Strategy ===
 
 impl Strategy {
-    /// Whether it runs steps and not targets.
+    /// Returns `true` if the strategy runs steps instead of targets.
     pub(crate) const fn has_steps(self) -> bool {
         matches!(self, Self::Pipeline | Self::Workflow)
     }
 
-    /// The strategy's name in a file.
+    /// Returns the name in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,16 +1,18 @@
+//! Errors in composite definitions.
+
 use std::{fmt, time::Duration};
 
 use super::form::FormError;
 pub use crate::expr::PathSegment as Segment;
 use crate::{expr::ExpressionError, names::is_plain};
 
-/// Every mistake in a set of composite definitions.
+/// All errors in a set of composite definitions.
 ///
-/// Prints one mistake a line.
+/// `Display` prints one error per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionErrors(Vec<DefinitionError>);
 
-/// One mistake in a composite definition.
+/// An error in a composite definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionError {
     composite: String,
@@ -18,14 +20,14 @@ pub struct DefinitionError {
     kind: DefinitionErrorKind,
 }
 
-/// What is wrong in a composite definition.
+/// The kind of a [`DefinitionError`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionErrorKind {
-    /// A text that must say something is blank.
+    /// A required text is blank.
     #[error("`{key}` is blank")]
     Blank {
-        /// Which text.
+        /// The key of the text.
         key: &'static str,
     },
     /// The name breaks the protocol's rule for tool names.
@@ -36,94 +38,95 @@ pub enum DefinitionErrorKind {
     IllegalName {
         /// The name.
         name: String,
-        /// What may stand in names besides what the protocol allows; or empty.
+        /// The separator that names may contain besides the characters the protocol allows; may be
+        /// empty.
         separator: String,
     },
-    /// The separator is empty, too long, or has characters that none may have.
+    /// The separator is empty, too long, or contains characters that are never allowed.
     #[error(
         "illegal separator {separator:?}: expected 1 to {max} visible ASCII characters, such as `/`"
     )]
     IllegalSeparator {
         /// The separator.
         separator: String,
-        /// How long it may be.
+        /// The maximum length.
         max: usize,
     },
-    /// Two composites have one name.
+    /// Two composites have the same name.
     #[error("duplicate composite name `{name}`")]
     DuplicateName {
         /// The name.
         name: String,
     },
-    /// A composite calls nothing.
+    /// A composite has no targets.
     #[error("no targets: expected at least one tool to call")]
     NoTargets,
-    /// A composite calls too much.
+    /// A composite has too many targets.
     #[error("{count} targets: expected at most {max}")]
     TooManyTargets {
-        /// How many there are.
+        /// The number of targets.
         count: usize,
-        /// How many there may be.
+        /// The maximum number of targets.
         max: usize,
     },
-    /// A pipeline or workflow does nothing.
+    /// A pipeline or workflow has no steps.
     #[error("no steps: expected at least one")]
     NoSteps,
-    /// A pipeline or workflow does too much.
+    /// A pipeline or workflow has too many steps.
     #[error("{count} steps: expected at most {max}")]
     TooManySteps {
-        /// How many there are.
+        /// The number of steps.
         count: usize,
-        /// How many there may be.
+        /// The maximum number of steps.
         max: usize,
     },
-    /// Steps of which nothing says how they are run.
+    /// The definition has `steps` but no strategy that runs steps.
     #[error("`steps` need `strategy = \"pipeline\"` or `strategy = \"workflow\"`")]
     NoStrategy,
-    /// A key that must be there.
+    /// A required key is missing.
     #[error("missing key `{key}`: {in_} needs it")]
     Missing {
         /// The key.
         key: &'static str,
-        /// What needs it.
+        /// The construct that requires the key.
         in_: &'static str,
     },
-    /// A switch without a tool to choose.
+    /// A switch has no cases.
     #[error("no cases: expected at least one")]
     NoCases,
-    /// A number that is too small or too large.
+    /// A number is out of bounds.
     #[error("`{key}` is {value}: expected 1 to {max}")]
     OutOfBounds {
         /// The key.
         key: &'static str,
         /// The number.
         value: usize,
-        /// How large it may be.
+        /// The maximum.
         max: usize,
     },
-    /// A retry that waits longer at first than it ever may.
+    /// The first delay of a retry exceeds the maximum delay.
     #[error("`delay` is {delay:?}: expected at most the `max_delay` of {max_delay:?}")]
     DelayTooLong {
-        /// How long it waits at first.
+        /// The upper bound of the first delay.
         delay: Duration,
-        /// How long it may wait.
+        /// The upper bound of every delay.
         max_delay: Duration,
     },
-    /// A step that depends on one that there is not.
+    /// A step depends on an unknown step.
     #[error("unknown step `{step}`{}", DidYouMean(near.as_deref()))]
     UnknownStep {
         /// The step.
         step: String,
-        /// What was probably meant.
+        /// The closest known step, as a suggestion.
         near: Option<String>,
     },
-    /// Steps that wait for each other in a circle.
+    /// Steps depend on each other in a cycle.
     #[error("a cycle of steps: {}", Chain(steps))]
     StepCycle {
         /// The steps, the first again at the end.
         steps: Vec<String>,
     },
-    /// A name that an element of a loop cannot have.
+    /// The item variable of a loop has an illegal name.
     #[error(
         "illegal item_var {name:?}: expected letters, digits and `_`, no digit first, and no word with a meaning of its own"
     )]
@@ -131,53 +134,53 @@ pub enum DefinitionErrorKind {
         /// The name.
         name: String,
     },
-    /// A reference to what a step may not have.
+    /// A reference to the output of a step that may be skipped or fail and lacks a default for it.
     #[error("{}", NoDefault { step, by: by.as_deref(), reference, lacks: lacks.as_deref() })]
     NoDefault {
         /// The step that can be skipped or fail.
         step: String,
-        /// The step that refers to it; the output, if there is none.
+        /// The step that contains the reference; `None` for the output.
         by: Option<String>,
-        /// The reference, as it is written.
+        /// The reference as written.
         reference: String,
-        /// What its default results lack, if it has some.
+        /// The part that the default results lack; `None` if there are no default results.
         lacks: Option<String>,
     },
-    /// A reference to an input that the composite does not have.
+    /// A reference to an unknown input property.
     #[error("the input has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownInput {
-        /// The input.
+        /// The property.
         name: String,
-        /// What was probably meant.
+        /// The closest known input property, as a suggestion.
         near: Option<String>,
     },
-    /// An output without members.
+    /// An output has no properties.
     #[error("no properties: expected at least one")]
     NoProperties,
-    /// Two members of an output have one name.
+    /// Two properties of an output have the same name.
     #[error("duplicate property `{name}`")]
     DuplicateProperty {
         /// The name.
         name: String,
     },
-    /// A member is required that the output does not have.
+    /// A required property is not a property of the output.
     #[error("unknown property `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownProperty {
         /// The name.
         name: String,
-        /// What was probably meant.
+        /// The closest known property, as a suggestion.
         near: Option<String>,
     },
-    /// Members of members, too many.
+    /// The properties of an output are nested too deep.
     #[error("properties nested too deep: expected at most {max} levels")]
     PropertiesTooDeep {
-        /// How many levels there may be.
+        /// The maximum number of levels.
         max: usize,
     },
-    /// A member of which it is not clear what it is made of.
+    /// A property has neither or both of `value` and `properties`.
     #[error("expected either `value` or `properties`")]
     ValueOrProperties,
-    /// A default that does not have the type of its member.
+    /// The default of a property does not have its type.
     #[error("the default is not of type {kind}")]
     DefaultType {
         /// The type.
@@ -189,7 +192,7 @@ pub enum DefinitionErrorKind {
         /// The id.
         id: String,
     },
-    /// Two targets have one id.
+    /// Two targets have the same id.
     #[error("duplicate id `{id}`")]
     DuplicateId {
         /// The id.
@@ -198,78 +201,78 @@ pub enum DefinitionErrorKind {
     /// A quorum that no run can meet, or that every run meets.
     #[error("a quorum of {quorum} of {targets} targets: expected 1 to {targets}")]
     Quorum {
-        /// How many successes are asked for.
+        /// The required number of successes.
         quorum: usize,
-        /// How many targets there are.
+        /// The number of targets.
         targets: usize,
     },
-    /// A key that would do nothing.
+    /// A key has no effect here.
     #[error("`{key}` has no meaning with `{with}`")]
     Meaningless {
         /// The key.
         key: &'static str,
-        /// What it does not go with.
+        /// The setting that the key cannot be combined with.
         with: String,
     },
-    /// A number or duration that must be more than zero.
+    /// A number or duration is zero.
     #[error("`{key}` is zero: expected more, or leave the key out")]
     Zero {
         /// The key.
         key: &'static str,
     },
-    /// Default results of a step that always has its own.
+    /// Default results of a step that always has an output of its own.
     #[error(
         "`default_results` are never used: the step cannot be skipped, and if it fails, so does the run"
     )]
     UnusedDefault,
-    /// A schema that cannot describe a tool.
+    /// A schema that cannot describe the input or output of a tool.
     #[error("`{key}` cannot be used: {reason}")]
     Schema {
-        /// Which schema.
+        /// The key of the schema.
         key: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A reference or template that does not parse, or that refers to nothing.
+    /// A reference or template that does not parse, or that refers to an unknown value.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
-    /// A form that nobody can be asked to fill in.
+    /// A form that clients cannot display.
     #[error(transparent)]
     Form(#[from] FormError),
-    /// A reference to what a step that asks does not give.
+    /// A reference to a tool result field of an elicitation step.
     #[error("step `{step}` asks a person and has no `{field}`: its answer is `{near}`")]
     NoToolResult {
-        /// The step that asks.
+        /// The elicitation step.
         step: String,
-        /// What is referred to.
+        /// The referenced field.
         field: &'static str,
-        /// Where its answer is.
+        /// The reference that yields the answer.
         near: String,
     },
-    /// A reference to what the answer of a person does not have.
+    /// A reference to a property that the answer to an elicitation does not have.
     #[error("the answer to step `{step}` has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownAnswer {
-        /// The step that asks.
+        /// The elicitation step.
         step: String,
-        /// What is referred to.
+        /// The referenced property.
         name: String,
-        /// What was probably meant.
+        /// The closest known property, as a suggestion.
         near: Option<String>,
     },
-    /// Composites that call each other in a circle.
+    /// Composites call each other in a cycle.
     #[error("a cycle of composites: {}", Chain(composites))]
     Cycle {
         /// The composites, the first again at the end.
         composites: Vec<String>,
     },
-    /// Composites within composites, too many.
+    /// Composites are nested too deep.
     #[error("composites nested {depth} deep, expected at most {max}: {}", Chain(composites))]
     TooDeep {
         /// The composites, from the outermost.
         composites: Vec<String>,
-        /// How deep they are nested.
+        /// The nesting depth.
         depth: usize,
-        /// How deep they may be.
+        /// The maximum nesting depth.
         max: usize,
     },
 }
@@ -277,10 +280,10 @@ pub enum DefinitionErrorKind {
 /// Prints names as a chain of calls.
 struct Chain<'a>(&'a [String]);
 
-/// Prints what was probably meant.
+/// Prints a suggestion.
 pub(super) struct DidYouMean<'a>(pub(super) Option<&'a str>);
 
-/// Prints that what is referred to may not be there.
+/// Prints that a referenced output may be missing.
 struct NoDefault<'a> {
     step: &'a str,
     by: Option<&'a str>,
@@ -288,7 +291,7 @@ struct NoDefault<'a> {
     lacks: Option<&'a str>,
 }
 
-/// Prints what tool names are made of.
+/// Prints the characters that are allowed in tool names.
 struct Characters<'a> {
     separator: &'a str,
 }
@@ -300,7 +303,7 @@ impl DefinitionErrors {
         Self(errors)
     }
 
-    /// Iterates over the mistakes, in the order of the definitions.
+    /// Iterates over the errors, in the order of the definitions.
     pub fn iter(&self) -> std::slice::Iter<'_, DefinitionError> {
         self.0.iter()
     }
@@ -349,22 +352,20 @@ impl DefinitionError {
         Self { composite, path, kind }
     }
 
-    /// The name of the composite, as it was given; empty if what is wrong is in
-    /// none of them.
+    /// Returns the name of the composite as given; empty if the error is not in a composite.
     #[must_use]
     pub fn composite(&self) -> &str {
         &self.composite
     }
 
-    /// Where the mistake is: the composite's place among the definitions, then
-    /// the keys, as in the TOML form of the long `targets`. Empty if it is in
-    /// none of them.
+    /// Returns the path to the error: the position of the composite among the definitions, then the
+    /// keys, as in the TOML form of the long `targets`. Empty if the error is not in a composite.
     #[must_use]
     pub fn path(&self) -> &[Segment] {
         &self.path
     }
 
-    /// What is wrong.
+    /// Returns the kind of the error.
     #[must_use]
     pub const fn kind(&self) -> &DefinitionErrorKind {
         &self.kind
@@ -377,7 +378,7 @@ impl fmt::Display for DefinitionError {
             return self.kind.fmt(f);
         }
         write!(f, "composite `{}`", self.composite)?;
-        // The first segment is the place of the composite, which its name tells better.
+        // The first segment is the position of the composite; its name is printed instead.
         match self.path.get(1..).unwrap_or_default() {
             [] => (),
             path => write!(f, " at `{}`", DisplayPath(path))?,
@@ -386,7 +387,7 @@ impl fmt::Display for DefinitionError {
     }
 }
 
-// What is wrong is part of what it prints, and so no source of it.
+// `Display` includes the kind, so the kind is not a `source`.
 impl std::error::Error for DefinitionError {}
 
 /// Prints a path as TOML would write it: `targets[0].arguments."odd key"`.
@@ -411,10 +412,10 @@ impl fmt::Display for DisplayPath<'_> {
     }
 }
 
-/// How much of a key is printed.
+/// Maximum printed length of a key.
 const MAX_KEY: usize = 64;
 
-/// Whether a key needs no quotes in TOML.
+/// Returns `true` if TOML needs no quotes around the key.
 fn is_bare(key: &str) -> bool {
     (1..=MAX_KEY).contains(&key.len())
         && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))

@@ -1,8 +1,7 @@
-//! What tells definitions apart by what a run of them does.
+//! Fingerprints of definitions, which change when the behavior of a run changes.
 //!
-//! A run that waits for a person is gone on with only by the definition that began
-//! it. Each type is taken apart without `..`, so that a field that is new does not
-//! compile until somebody has said whether it counts.
+//! A suspended run can be resumed only by the definition that started it. Each type is destructured
+//! without `..`, so that a new field does not compile until it is decided whether it counts.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::{
 };
 use crate::{engine::plan::OnRefusal, fingerprint::Fingerprint};
 
-/// The fingerprint of a definition, without the composites that it calls.
+/// Returns the fingerprint of a definition, without the composites that it calls.
 pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
     Fingerprint::of(&tool(composite))
 }
@@ -23,8 +22,7 @@ pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
 fn tool(composite: &CompositeTool) -> Value {
     let CompositeTool {
         name,
-        // What clients are told of it changes nothing of what it does, so that a text
-        // can be put right while people think.
+        // Descriptions do not affect a run, so texts can be corrected while runs are suspended.
         description: _,
         title: _,
         annotations: _,
@@ -75,7 +73,8 @@ fn tool(composite: &CompositeTool) -> Value {
         "output": output.as_ref().map(self::output),
         "strict": strict,
     });
-    // Absent and not null, so that runs continue that have waited since before these keys.
+    // Absent rather than null, so that runs that were suspended before these keys existed can
+    // continue.
     for (key, given) in [
         ("max_calls", max_calls.map(Value::from)),
         ("max_result_bytes", max_result_bytes.map(Value::from)),
@@ -188,7 +187,7 @@ fn output(output: &Output) -> Value {
     json!({ "properties": members(properties), "required": required })
 }
 
-/// In their order, since objects are made in it.
+/// As an array, because the order of properties matters.
 fn members(properties: &[(String, OutputProperty)]) -> Value {
     properties.iter().map(|(name, property)| json!([name, self::property(property)])).collect()
 }
@@ -196,7 +195,7 @@ fn members(properties: &[(String, OutputProperty)]) -> Value {
 fn property(property: &OutputProperty) -> Value {
     let OutputProperty {
         kind,
-        // As that of the composite.
+        // Ignored like the description of the composite.
         description: _,
         value,
         properties,
@@ -214,7 +213,7 @@ fn all<T>(values: Option<&[T]>, of: impl Fn(&T) -> Value) -> Value {
     values.map(|values| values.iter().map(of).collect()).unwrap_or_default()
 }
 
-/// A value that may be null, which is not the same as none.
+/// Encodes an optional value; null differs from `None`.
 fn given(value: Option<&Value>) -> Value {
     value.map(|value| json!([value])).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Composites as flowcharts.
+//! Converts composites to flowcharts.
 
 use super::{
     compile::{Compiled, CompiledTarget, Program, ResultForm, Route},
@@ -10,23 +10,23 @@ use crate::{
     mermaid::{Call, Callee, Edge, Flowchart, Graph, Node, Shape},
 };
 
-/// A composite that a layer does not have.
+/// The error for an unknown composite.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown composite `{name}`{}", DidYouMean(near.as_deref()))]
 pub struct UnknownComposite {
     name: String,
-    /// What was probably meant.
+    /// The closest known name, as a suggestion.
     near: Option<String>,
 }
 
-/// A composite and the place of each composite in the chart, as it is found.
+/// The composites of a chart, in the order in which they are found.
 struct Drawn<'p> {
     program: &'p Program,
-    /// Each is drawn once: drawn wherever they are called, they could be too many.
+    /// Each composite is drawn once. Drawing it at each call could make the chart too large.
     composites: Vec<usize>,
 }
 
-/// A composite with all that it calls.
+/// Returns the flowchart of a composite and all composites that it calls.
 pub(super) fn flowchart(program: &Program, composite: usize) -> Flowchart {
     let mut drawn = Drawn { program, composites: vec![composite] };
     let mut graphs = Vec::new();
@@ -126,8 +126,8 @@ impl Drawn<'_> {
         Node { is_conditional, calls, ..Node::new(shape, lines) }
     }
 
-    /// What is called, if that is not what the step is called; a composite is called by
-    /// an arrow.
+    /// Returns the name of the tool if it differs from that of the step. A call of a composite is
+    /// added to `calls` as an arrow.
     fn tool(
         &mut self,
         compiled: &Compiled,
@@ -154,7 +154,7 @@ impl Drawn<'_> {
     }
 }
 
-/// In which way a composite calls tools.
+/// Describes how a composite calls tools.
 fn manner(definition: &CompositeTool) -> String {
     let strategy = definition.strategy.name();
     match definition.max_parallel {
@@ -163,7 +163,7 @@ fn manner(definition: &CompositeTool) -> String {
     }
 }
 
-/// What a composite answers.
+/// Describes the result of a composite.
 fn answer(compiled: &Compiled) -> String {
     match (&compiled.answer, &compiled.plan.answer) {
         (ResultForm::Winner, _) => "of the first that succeeds".to_owned(),
@@ -187,7 +187,7 @@ fn answer(compiled: &Compiled) -> String {
     }
 }
 
-/// What follows on what, from the input through the steps to the answer.
+/// Returns the edges from the input through the steps to the answer.
 fn edges(strategy: Strategy, plan: &Plan) -> Vec<Edge> {
     let count = plan.steps().len();
     let (input, answer) = (0, count + 1);
@@ -218,11 +218,11 @@ fn edges(strategy: Strategy, plan: &Plan) -> Vec<Edge> {
     edges
 }
 
-/// What each step waits for, without what those wait for anyway.
+/// Returns the direct dependencies of each step, without those that are implied by others.
 fn direct_needs(plan: &Plan) -> Vec<StepSet> {
     let count = plan.steps().len();
     let mut all: Vec<Option<StepSet>> = vec![None; count];
-    // No plan has a circle, so that each round finds a step all of whose needs are known.
+    // Plans have no cycles, so each round finds a step whose dependencies are all known.
     while all.iter().any(Option::is_none) {
         for step in 0..count {
             let needs = plan.needs(step);

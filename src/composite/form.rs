@@ -1,4 +1,4 @@
-//! The form that a person is asked to fill in: what MCP takes of JSON Schema there.
+//! The form of an elicitation: the subset of JSON Schema that MCP allows there.
 
 mod check;
 
@@ -14,56 +14,56 @@ use crate::{
     schema::InputSchema,
 };
 
-/// How large its schema may be, as JSON.
+/// Maximum size of the schema as JSON, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// What clients can check of a text besides its length.
+/// The string formats that clients can check.
 const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
-/// A form that clients can show.
+/// A form that clients can display.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// Its schema, with what its texts refer to.
+    /// The schema, with the references and templates in its texts.
     pub(super) expression: Expression,
-    /// What answers must fit: the schema without such texts.
+    /// The schema that answers must match, without evaluated texts.
     pub(super) schema: InputSchema,
 }
 
-/// What is wrong in the form of a question.
+/// An error in the form of an elicitation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {
-    /// A value is of another kind than it must be.
+    /// A value has the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// What it is the value of.
+        /// The position of the value.
         what: String,
-        /// What it is.
+        /// The actual type or value.
         found: String,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// A keyword that forms do not have there.
+    /// An unknown keyword.
     #[error("unknown keyword `{keyword}` of {of}{}", Instead { near: near.as_deref(), expected })]
     UnknownKeyword {
         /// The keyword.
         keyword: String,
-        /// Where it stands.
+        /// The kind of schema that contains the keyword.
         of: &'static str,
-        /// What was probably meant.
+        /// The closest known keyword, as a suggestion.
         near: Option<String>,
-        /// What can stand there.
+        /// The keywords that are allowed there.
         expected: Vec<&'static str>,
     },
-    /// A keyword that must be there.
+    /// A required keyword is missing.
     #[error("missing `{keyword}`: {of} needs it")]
     MissingKeyword {
         /// The keyword.
         keyword: &'static str,
-        /// What needs it.
+        /// The kind of schema that requires it.
         of: &'static str,
     },
-    /// A type that no answer can have.
+    /// An unsupported property type.
     #[error(
         "unknown type `{found}` of a property{}: a form is flat, expected `string`, `number`, `integer`, `boolean`, or `array` for several choices",
         DidYouMean(near.as_deref())
@@ -71,35 +71,35 @@ pub enum FormError {
     Type {
         /// The type.
         found: String,
-        /// What was probably meant.
+        /// The closest supported type, as a suggestion.
         near: Option<String>,
     },
-    /// A format that clients do not know.
+    /// An unsupported format.
     #[error("unknown format `{found}`{}", Instead { near: near.as_deref(), expected: &FORMATS })]
     Format {
         /// The format.
         found: String,
-        /// What was probably meant.
+        /// The closest supported format, as a suggestion.
         near: Option<String>,
     },
-    /// A choice without anything to choose.
+    /// A choice has no options.
     #[error("no choices: expected at least one")]
     NoChoices,
-    /// Two choices are the same.
+    /// Two options of a choice are equal.
     #[error("duplicate choice `{choice}`")]
     DuplicateChoice {
-        /// The choice.
+        /// The option.
         choice: String,
     },
-    /// Choices and their names do not match.
+    /// The number of options and the number of their names differ.
     #[error("{names} names of {choices} choices: expected one for each")]
     EnumNames {
-        /// How many names there are.
+        /// The number of names.
         names: usize,
-        /// How many choices there are.
+        /// The number of options.
         choices: usize,
     },
-    /// Bounds that nothing is within.
+    /// The lower bound exceeds the upper bound.
     #[error("`{low}` is more than `{high}`")]
     Bounds {
         /// The lower bound.
@@ -107,43 +107,42 @@ pub enum FormError {
         /// The upper bound.
         high: &'static str,
     },
-    /// A default that would not be a valid answer.
+    /// The default is not a valid answer.
     #[error("the default does not fit: {reason}")]
     Default {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A reference or template in what a client must know before.
+    /// A reference or template in a part of the schema that must be constant.
     #[error(
         "only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`"
     )]
     Evaluated,
-    /// More properties than somebody would fill in.
+    /// The form has too many properties.
     #[error("{count} properties: expected at most {max}")]
     TooManyProperties {
-        /// How many there are.
+        /// The number of properties.
         count: usize,
-        /// How many there may be.
+        /// The maximum number of properties.
         max: usize,
     },
-    /// A schema that is too large.
+    /// The schema is too large.
     #[error("{bytes} bytes of JSON: expected at most {max}")]
     TooLarge {
-        /// How large it is.
+        /// The size in bytes.
         bytes: usize,
-        /// How large it may be.
+        /// The maximum size in bytes.
         max: usize,
     },
-    /// A schema that clients cannot be sent.
+    /// The schema cannot be sent to clients.
     #[error("it cannot be sent to clients: {reason}")]
     Unusable {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What properties are called that ask for secrets: words of a name, each between
-/// two `_`.
+/// Words in property names that suggest a secret, each between two `_`.
 const SECRETS: [&str; 18] = [
     "_password_",
     "_passwd_",
@@ -168,11 +167,11 @@ const SECRETS: [&str; 18] = [
 // === impl Form ===
 
 impl Form {
-    /// Reads the schema of a form, whose texts may refer to what has a name.
+    /// Parses the schema of a form. Its texts may refer to `names`.
     ///
     /// # Errors
     ///
-    /// Returns every mistake, and where in the schema it is.
+    /// Returns all errors, each with its path in the schema.
     pub(super) fn parse(
         schema: &Value,
         names: &ScopeNames<'_>,
@@ -219,7 +218,7 @@ impl Form {
         Ok(Self { expression, schema })
     }
 
-    /// The names of its properties that seem to ask for secrets.
+    /// Returns the names of the properties that seem to ask for secrets.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let properties = self.schema.schema().get("properties").and_then(Value::as_object);
         let names = properties.into_iter().flatten().map(|(name, _)| name.as_str());
@@ -227,7 +226,7 @@ impl Form {
     }
 }
 
-/// Without properties: a question to which there is only yes and no.
+/// A form without properties: a question that is only accepted or declined.
 impl Default for Form {
     fn default() -> Self {
         Self {
@@ -237,14 +236,14 @@ impl Default for Form {
     }
 }
 
-/// Whether what stands there is only shown.
+/// Returns `true` if the value at this path is only displayed.
 fn is_text(place: &[Segment]) -> bool {
     const TEXTS: [&str; 2] = ["title", "description"];
     let names: Vec<_> = place
         .iter()
         .map(|segment| match segment {
             Segment::Key(key) => key.as_str(),
-            // No key of a place where an element can be.
+            // Not a key of any path that can contain an index.
             Segment::Index(_) => "[]",
         })
         .collect();
@@ -257,10 +256,10 @@ fn is_text(place: &[Segment]) -> bool {
     }
 }
 
-/// The schema without these texts, which are not known before a run.
+/// Returns the schema without these texts, which are not known before a run.
 fn without(mut schema: Value, texts: &[Vec<Segment>]) -> JsonObject {
     for place in texts {
-        // Names of choices go together.
+        // Names of options are removed together.
         let keys = place.iter().rposition(|segment| matches!(segment, Segment::Key(_)));
         let Some((Segment::Key(key), way)) = keys.and_then(|end| place[..=end].split_last()) else {
             continue;
@@ -295,7 +294,7 @@ fn is_secret(name: &str) -> bool {
 
 fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> FormError {
     let found = match found {
-        // They have the kind, perhaps, but are none of those that fit.
+        // The type may be right and the value wrong, so print the value.
         Value::Number(number) => number.to_string(),
         Value::String(text) => format!("{text:?}"),
         other => kind(Some(other)).to_owned(),
@@ -303,7 +302,7 @@ fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> FormError {
     FormError::WrongKind { what: what.to_owned(), found, expected }
 }
 
-/// Prints what should stand there.
+/// Prints a suggestion, or the keywords that are allowed.
 struct Instead<'a> {
     near: Option<&'a str>,
     expected: &'a [&'a str],

@@ -1,3 +1,5 @@
+//! Checks the arguments of a composite and adds defaults.
+
 use std::sync::Arc;
 
 use rmcp::model::JsonObject;
@@ -9,30 +11,30 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// How many schemas within schemas are followed to find defaults.
+/// Maximum nesting depth of schemas that is searched for defaults.
 const MAX_SCHEMA_DEPTH: usize = 32;
-/// How many places of schemas and values are visited to put in defaults: a
-/// schema that refers to itself can have more than there are atoms.
+/// Maximum number of places in schemas and values that are visited to add defaults. A recursive
+/// schema can have an enormous number of places.
 const MAX_DEFAULT_VISITS: usize = 10_000;
-/// How many bytes of a default are copied in the time of a visit.
+/// Bytes of a default that count as one visit when copied.
 const BYTES_PER_VISIT: usize = 64;
 
-/// An input schema, with the defaults that it puts in.
+/// An input schema and its defaults.
 #[derive(Debug)]
 pub(super) struct Input {
     schema: InputSchema,
     has_defaults: bool,
 }
 
-/// Arguments that fit the schema, its defaults put in.
+/// Arguments that fit the schema, including its defaults.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) arguments: Value,
-    /// The arguments without the defaults, if defaults were added and it was asked for.
+    /// The arguments without the defaults, if defaults were added and the caller asked for them.
     pub(super) given: Option<Box<JsonObject>>,
 }
 
-/// Tells why a schema cannot describe the input or output of a tool.
+/// Returns an error if a schema cannot describe the input or output of a tool.
 pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
     match schema.get("type") {
         None => (),
@@ -42,7 +44,7 @@ pub(super) fn reject_schema(schema: &JsonObject) -> Result<(), String> {
     schema::reject(schema).map_err(|unusable| format!("it is no valid JSON Schema: {unusable}"))
 }
 
-/// The protocol wants the root of a tool's schema to say that it is an object.
+/// Adds `"type": "object"`, which the protocol requires at the root of a tool's schema.
 pub(super) fn with_object_type(mut schema: JsonObject) -> JsonObject {
     schema.entry("type").or_insert_with(|| "object".into());
     schema
@@ -61,7 +63,7 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// Returns a refusal that tells every place where the arguments do not fit.
+    /// Returns a refusal that lists every place where the arguments do not fit.
     pub(super) fn check(
         &self,
         tool: &str,
@@ -83,8 +85,8 @@ impl Input {
         self.schema.schema()
     }
 
-    /// Adds the default of each argument that is missing, also within objects and arrays;
-    /// returns whether it has added any.
+    /// Adds the default of each missing argument, also within objects and arrays. Returns `true` if
+    /// it has added any.
     pub(super) fn add_defaults(&self, tool: &str, arguments: &mut Value) -> bool {
         if !self.has_defaults {
             return false;
@@ -126,12 +128,12 @@ fn mentions_default(schema: &Value, depth: usize) -> bool {
     }
 }
 
-/// Puts the defaults of a schema into a value.
+/// Adds the defaults of a schema to a value.
 struct Defaults<'s> {
     root: &'s JsonObject,
-    /// How many places may still be visited.
+    /// The remaining number of visits.
     left: usize,
-    /// Whether any default was missing.
+    /// Whether any default was added.
     has_added: bool,
 }
 
@@ -167,13 +169,13 @@ impl Defaults<'_> {
         for (key, property) in properties {
             let Value::Object(property) = property else { continue };
             if !members.contains_key(key) {
-                // What stands beside a reference counts more than what it refers to.
+                // A default beside a reference takes precedence over that of the referenced schema.
                 let default = property.get("default");
                 let Some(default) = default.or_else(|| resolve(self.root, property).get("default"))
                 else {
                     continue;
                 };
-                // A schema can ask for a large default in each element of an array.
+                // A schema can have a large default in each element of an array.
                 self.left = self.left.saturating_sub(visits(default));
                 if self.left == 0 {
                     return;
@@ -188,7 +190,7 @@ impl Defaults<'_> {
     }
 }
 
-/// The places that are visited in the time of copying a value.
+/// Returns the number of visits that copying a value counts as.
 fn visits(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() / BYTES_PER_VISIT,

@@ -1,3 +1,5 @@
+//! The layer that adds composite tools to a service.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
@@ -23,13 +25,13 @@ use crate::{
 
 /// Adds composite tools to the service it wraps.
 ///
-/// See the [module docs](crate::composite) for what that means and for an
-/// example. Without composites it changes nothing.
+/// See the [module docs](crate::composite) for a description and an example. Without composites it
+/// changes nothing.
 ///
 /// # Panics
 ///
-/// A call of a composite panics on a Tokio runtime whose time is not enabled.
-/// Without any runtime it is answered with an internal error.
+/// A call of a composite panics on a Tokio runtime without time enabled. Without any runtime it
+/// returns an internal error.
 #[derive(Clone)]
 pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
@@ -44,36 +46,34 @@ pub struct CompositeLayer {
     pub(crate) observers: Observers,
 }
 
-/// Says who calls.
+/// A function that returns the caller of a request.
 pub(crate) type Caller = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 // === impl CompositeLayer ===
 
 impl CompositeLayer {
-    /// Checks composites, alone and against each other, and makes a layer of them.
+    /// Compiles composites to a layer.
     ///
-    /// Whether the tools they call exist is not checked here, since tools come
-    /// and go: a composite whose tools are missing is not listed, and the log
-    /// names them.
+    /// It does not check that the tools of the composites exist, because tools come and go. A
+    /// composite whose tools are missing is not listed, and a log message names them.
     ///
     /// # Errors
     ///
-    /// Returns every mistake in the definitions: an illegal, blank or duplicate
-    /// name, no targets or too many, a reference that does not parse, a quorum
-    /// that cannot be met, a key that would do nothing, a schema that is none,
-    /// composites that call each other in a circle or are nested too deep.
+    /// Returns all errors in the definitions: an illegal, blank or duplicate name, no targets or
+    /// too many, a reference that does not parse, a quorum that cannot be met, a key that has no
+    /// effect, an invalid schema, composites that call each other in a cycle or are nested too
+    /// deep.
     pub fn new(
         composites: impl IntoIterator<Item = CompositeTool>,
     ) -> Result<Self, DefinitionErrors> {
         Self::build(composites, None)
     }
 
-    /// Like [`new`](Self::new), but the names of composites may also have the
-    /// characters of `separator` in them, for a router that puts a `/` between
-    /// the name of a server and that of its tool.
+    /// Like [`new`](Self::new), but the names of composites may also contain the characters of
+    /// `separator`, for a router that puts a `/` between the name of a server and that of its tool.
     ///
-    /// With one that tools' names cannot have otherwise, no part of a name is
-    /// empty: `all/` and `all//search` are illegal.
+    /// If the separator contains a character that tool names cannot have otherwise, no part of a
+    /// name may be empty: `all/` and `all//search` are illegal.
     ///
     /// ```
     /// use mcp_composite::composite::{CompositeLayer, CompositeTool};
@@ -85,8 +85,8 @@ impl CompositeLayer {
     ///
     /// # Errors
     ///
-    /// Returns every mistake as [`new`](Self::new) does, and a separator that is
-    /// not 1 to 8 visible ASCII characters.
+    /// Returns all errors as [`new`](Self::new) does, and rejects a separator that is not 1 to 8
+    /// visible ASCII characters.
     pub fn with_separator(
         composites: impl IntoIterator<Item = CompositeTool>,
         separator: &str,
@@ -102,63 +102,58 @@ impl CompositeLayer {
         Ok(Self { program: Arc::new(program), ..Self::default() })
     }
 
-    /// The names of the composites, in their order.
+    /// Returns the names of the composites, in order of definition.
     #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.program.composites.iter().map(|composite| &*composite.name)
     }
 
-    /// Sets what one call of a composite may use.
+    /// Sets the limits of one call of a composite.
     #[must_use]
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets how long nothing moves before a client that wants to know of progress is
-    /// told that its call still goes on; 15 seconds by default, and never if it is
-    /// zero.
+    /// Sets the interval after which a client with a progress token receives a heartbeat if nothing
+    /// has changed. Defaults to 15 seconds; zero disables heartbeats.
     ///
-    /// Clients that wait longer for an answer as long as they are told something
-    /// stay with a call that takes its time.
+    /// Clients that reset their timeout on progress then keep waiting for a long call.
     #[must_use]
     pub const fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = every;
         self
     }
 
-    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    /// Invalidates the known lists of tools whenever `epoch` is bumped.
     ///
-    /// Without it, a change of the tools behind the layer is noticed within a
-    /// minute, or when a composite is called that could not run before.
+    /// Without an epoch, a change of the tools behind the layer is noticed within a minute, or when
+    /// a composite is called that could not run before.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
         self.epoch = epoch;
         self
     }
 
-    /// What was in the way of composites with the tools that there were, in words
-    /// for whoever runs the server: tools that are missing, and annotations that
-    /// claim more safety than the tools have.
+    /// Returns the warnings about composites and the current tools: missing tools, and annotations
+    /// that claim more safety than the tools have.
     ///
-    /// It is found out when tools are listed, logged once, and kept although the
-    /// tools may be there by now. At most 1000 are kept.
+    /// Warnings are found when tools are listed. Each is logged once and kept even if the tools
+    /// appear later. At most 1000 are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
     }
 
-    /// What is no mistake in the definitions, but hardly what was meant, in words for
-    /// whoever writes them: a loop that may take longer than its run, members of
-    /// outputs without a description, questions for secrets, references to answers that
-    /// there may not be.
+    /// Returns remarks on definitions that are valid but probably not intended: a loop that may
+    /// take longer than its run, output properties without a description, questions for secrets,
+    /// references to answers that may not exist.
     ///
-    /// Once tools have been listed, also states that may turn out too large: a step that is
-    /// not read-only precedes a question, the output of that step, or of one that does not
-    /// finish before it, is kept until the answer, and the [store](Self::state) keeps less
-    /// than the tools may return together (`max_result_bytes`). Such a run fails after a
-    /// step that changed something; a run whose state is too large before that step is
-    /// refused without it.
+    /// Once tools have been listed, it also includes states that may become too large: a step that
+    /// is not read-only precedes a question, the output of that step, or of one that does not
+    /// finish before it, is kept until the answer, and the [store](Self::state) accepts less than
+    /// the tools may return together (`max_result_bytes`). Such a run fails after a step that
+    /// changed something; a run whose state is too large before that step is rejected before it.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();
@@ -166,12 +161,12 @@ impl CompositeLayer {
         definitions.chain(self.remarks.list()).collect()
     }
 
-    /// A composite, with all composites that it calls, as a picture; see
+    /// Returns the flowchart of a composite and all composites that it calls; see
     /// [`mermaid`](crate::mermaid).
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no composite of this name. It tells the nearest.
+    /// Returns an error with the closest known name if no composite has this name.
     pub fn flowchart(&self, composite: &str) -> Result<Flowchart, UnknownComposite> {
         let Some(at) = self.program.find(composite) else {
             let near = nearest(composite, &self.names().collect::<Vec<_>>());
@@ -180,12 +175,11 @@ impl CompositeLayer {
         Ok(flowchart::flowchart(&self.program, at))
     }
 
-    /// Keeps what the layer knows of tools apart by a key of the request's
-    /// context, for servers that show different tools to different callers.
+    /// Caches lists of tools per key of the request's context, for servers that list different
+    /// tools for different callers.
     ///
-    /// Tools are then listed in the context of the first caller of each key;
-    /// without a key they are listed without any. The catalogs of the last
-    /// 1000 keys are kept.
+    /// Tools are then listed in the context of the first caller of each key; requests without a key
+    /// share a list that is requested without context. The lists of the last 1000 keys are kept.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -195,23 +189,23 @@ impl CompositeLayer {
         self
     }
 
-    /// Sets where runs are kept that wait for a person. By default their clients keep
-    /// them, [signed](SignedState::ephemeral) with a key that only this process has.
+    /// Sets the store of suspended runs. Defaults to sending them to their clients,
+    /// [signed](SignedState::ephemeral) with a key of this process.
     ///
-    /// An `Arc` of a store is a store too, for layers that share one.
+    /// An `Arc` of a store is a store too, so that layers can share one.
     #[must_use]
     pub fn state(mut self, store: impl StateStore + 'static) -> Self {
         self.state = Arc::new(store);
         self
     }
 
-    /// Sets who calls, by the request's context: a run that waits for a person is gone
-    /// on with only by the caller that began it.
+    /// Sets the function that returns the caller of a request. Only the caller that started a run
+    /// can resume it after a question.
     ///
-    /// It also names the caller whose share of the [store](Self::state) a suspended run counts
-    /// against.
+    /// A suspended run also counts toward its caller's share of the [store](Self::state).
     ///
-    /// By default everybody is the same caller, and so are all of whom it is not known.
+    /// By default all requests have the same caller, as do all requests for which the function
+    /// returns `None`.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -221,11 +215,9 @@ impl CompositeLayer {
         self
     }
 
-    /// Lets somebody [watch](crate::observe) the runs, besides those that watch them
-    /// already.
+    /// Adds an [observer](crate::observe) of the runs.
     ///
-    /// An `Arc` of an observer is an observer too, for those that are asked later what
-    /// they have seen.
+    /// An `Arc` of an observer is an observer too, so that the caller can keep a handle to it.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
@@ -235,14 +227,14 @@ impl CompositeLayer {
 
 #[cfg(all(test, feature = "config", feature = "redis"))]
 impl CompositeLayer {
-    /// What the definitions came to, with all that they leave open.
+    /// Returns the compiled definitions, for `Debug` output.
     pub(crate) fn compiled(&self) -> impl fmt::Debug {
         &self.program.composites
     }
 }
 
 impl Default for CompositeLayer {
-    /// No composites: nothing changes.
+    /// A layer without composites, which changes nothing.
     fn default() -> Self {
         Self {
             program: Arc::default(),

@@ -1,3 +1,5 @@
+//! Adds composites to the list of tools and to the capabilities of the server.
+
 use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
@@ -16,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
-    /// Shared, since each call of a composite has it.
+    /// Shared because each call of a composite holds it.
     pub(super) checks: Arc<Checks>,
 }
 
@@ -25,7 +27,7 @@ pub(super) struct Listing {
 pub(super) struct Checks {
     pub(super) warnings: Warnings,
     pub(super) remarks: Warnings,
-    /// The size of a state that the store keeps at most, if that is known.
+    /// The maximum size of a state in the store, if known.
     pub(super) state_room: Option<usize>,
     pub(super) limits: Limits,
 }
@@ -57,8 +59,8 @@ impl Concern {
 // === impl Checks ===
 
 impl Checks {
-    /// Remarks a composite whose state may turn out too large at a question only after a
-    /// step that may change something.
+    /// Adds a remark for a composite whose state may turn out too large for the store at a
+    /// question, after a step that may have changed something.
     fn remark_state(&self, composite: &Compiled, available: &Available) {
         let max = self.limits.result_bytes(composite.limits);
         let Some(room) = self.state_room.filter(|&room| room < max) else { return };
@@ -131,10 +133,10 @@ impl InterceptInformed for Listing {
             return;
         }
         let Some(list) = reply.tools_mut() else { return };
-        // The name is the composite's, also while it cannot run: a tool must not
-        // appear under it and vanish again.
+        // The composite owns its name even while it cannot run: a tool must not appear under it and
+        // vanish again.
         list.tools.retain(|tool| self.program.find(&tool.name).is_none());
-        // Only the first page needs to know tools, and has the composites at its end.
+        // Only the first page needs the tools; the composites are appended to it.
         let Some(known) = known else { return };
         let composites = 0..self.program.composites.len();
         list.tools.reserve_exact(composites.len());

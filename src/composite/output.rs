@@ -1,12 +1,13 @@
+//! The output block of a pipeline or workflow.
+
 use serde_json::Value;
 
 pub use crate::engine::output::OutputType;
 
-/// What a pipeline or workflow gives: an object whose members are put together
-/// from what its steps gave.
+/// The output of a pipeline or workflow: an object built from the outputs of its steps.
 ///
-/// It becomes the structured content of the result, as JSON its text, and what
-/// the tool's output schema describes.
+/// It becomes the structured content of the result and, as JSON, its text. The tool's output schema
+/// describes it.
 ///
 /// # Examples
 ///
@@ -33,7 +34,7 @@ pub struct Output {
     pub(crate) required: Vec<String>,
 }
 
-/// One member of an [`Output`].
+/// A property of an [`Output`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputProperty {
     pub(crate) kind: Option<OutputType>,
@@ -46,20 +47,20 @@ pub struct OutputProperty {
 // === impl Output ===
 
 impl Output {
-    /// An output without members.
+    /// Creates an output without properties.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a member.
+    /// Adds a property.
     #[must_use]
     pub fn property(mut self, name: impl Into<String>, property: OutputProperty) -> Self {
         self.properties.push((name.into(), property));
         self
     }
 
-    /// Sets which members must be there and not null, else the run fails.
+    /// Sets the properties that must be present and not null; otherwise the run fails.
     #[must_use]
     pub fn required<I: Into<String>>(mut self, names: impl IntoIterator<Item = I>) -> Self {
         self.required = names.into_iter().map(Into::into).collect();
@@ -70,10 +71,10 @@ impl Output {
 // === impl OutputProperty ===
 
 impl OutputProperty {
-    /// A member with this value: any JSON in which strings can be
-    /// [references and templates](crate::expr), to the steps and to the input.
+    /// Creates a property with this value: any JSON in which strings can be [references and
+    /// templates](crate::expr) to the steps and to the input.
     ///
-    /// A string is turned into the type if it is one as text, such as `"42"`.
+    /// A string is converted to the type if it represents one, such as `"42"`.
     pub fn new(kind: OutputType, value: impl Into<Value>) -> Self {
         Self {
             kind: Some(kind),
@@ -84,7 +85,7 @@ impl OutputProperty {
         }
     }
 
-    /// A member that is an object of members.
+    /// Creates a property that is an object of properties.
     pub fn object<N: Into<String>>(properties: impl IntoIterator<Item = (N, Self)>) -> Self {
         let properties = properties.into_iter().map(|(name, property)| (name.into(), property));
         Self {
@@ -96,15 +97,15 @@ impl OutputProperty {
         }
     }
 
-    /// Sets what clients are told of it.
+    /// Sets the description that clients see.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Sets the value for when there is no other of the type; without one, the run
-    /// fails then.
+    /// Sets the default for when the value is missing or does not have the type. Without a default,
+    /// the run then fails.
     #[must_use]
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);

@@ -1,3 +1,5 @@
+//! A composite that calls its tools through a function, without a service.
+
 use std::{fmt, future::Future, sync::Arc};
 
 use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, JsonObject};
@@ -27,11 +29,11 @@ use crate::{
     observe::{Observer, Observers},
 };
 
-/// A composite by itself, which calls its tools through a function.
+/// A composite that calls its tools through a function.
 ///
-/// A [`CompositeLayer`](super::CompositeLayer) calls those of the service behind
-/// it; this calls whatever the function does. The arguments of tools are not fitted
-/// to their schemas, since none are known.
+/// A [`CompositeLayer`](super::CompositeLayer) calls the tools of the service behind it; a plan
+/// calls a function instead. Arguments are not fitted to the schemas of the tools, because these
+/// are not known.
 ///
 /// # Examples
 ///
@@ -77,11 +79,11 @@ pub struct Plan {
 // === impl Plan ===
 
 impl Plan {
-    /// Checks a definition and makes a plan of it.
+    /// Checks a definition and compiles it to a plan.
     ///
     /// # Errors
     ///
-    /// Returns every mistake in the definition.
+    /// Returns all errors in the definition.
     pub fn new(composite: CompositeTool) -> Result<Self, DefinitionErrors> {
         let program = Program::compile(vec![composite], None)?;
         let schema = resolve::input_schema(&program.composites[0], &[]);
@@ -93,34 +95,33 @@ impl Plan {
         })
     }
 
-    /// Sets what one run may use.
+    /// Sets the limits of one run.
     #[must_use]
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Lets somebody watch the runs, besides those that watch them already.
+    /// Adds an observer of the runs.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// Runs it: calls `call` for each call of a tool, and makes one result of what
-    /// that gives.
+    /// Runs the plan: calls `call` for each tool call and combines the outcomes into one result.
     ///
-    /// Each call gets a part of the context. Dropping the future drops those of all
-    /// calls. A step that asks a person fails: there is nobody to ask.
+    /// Each call gets a part of the context. Dropping the future drops all calls. A step that asks
+    /// a person fails, because there is no client to ask.
     ///
     /// # Errors
     ///
-    /// Returns an error if the arguments do not fit the input schema. What goes
-    /// wrong in a run is a result with `isError`.
+    /// Returns an error if the arguments do not fit the input schema. A failed run is a result with
+    /// `isError`.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime with its time enabled.
+    /// Panics outside a Tokio runtime with time enabled.
     pub async fn run<F, R>(
         &self,
         arguments: JsonObject,
@@ -154,7 +155,7 @@ impl Plan {
         let run = if has_ended { run } else { run.wait_until_end().await };
         let (state, watching) = run.into_parts();
         let reached = state.limit();
-        // The output schemas of its tools are not known.
+        // The output schemas of the tools are not known.
         let advertised =
             if compiled.output_schema.is_some() { OutputSchema::Own } else { OutputSchema::None };
         let result = answer(compiled, state, context, &scope, &advertised);
@@ -164,8 +165,8 @@ impl Plan {
         Ok(result)
     }
 
-    /// What a run would do with these arguments, as far as that is known before
-    /// anything is called.
+    /// Returns the calls that a run would make with these arguments, as far as they are known
+    /// before anything is called.
     ///
     /// # Errors
     ///
@@ -178,13 +179,13 @@ impl Plan {
         Ok(Preview { composite, waves })
     }
 
-    /// It as a picture; see [`mermaid`](crate::mermaid).
+    /// Returns the flowchart of the plan; see [`mermaid`](crate::mermaid).
     #[must_use]
     pub fn flowchart(&self) -> Flowchart {
         flowchart::flowchart(&self.program, 0)
     }
 
-    /// What it is called with, defaults put in.
+    /// Adds defaults to the arguments and checks them.
     fn checked(&self, arguments: JsonObject) -> Result<Value, ErrorData> {
         let tool = &self.program.composites[0].name;
         let checked = self.input.check(tool, Some(arguments), false);

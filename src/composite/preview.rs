@@ -1,3 +1,5 @@
+//! A preview of the calls of a composite.
+
 use std::fmt;
 
 use serde::Serialize;
@@ -7,28 +9,28 @@ pub use crate::engine::preview::{
     CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, Wave,
 };
 
-/// What a composite would do with an input, as far as that is known before
-/// anything is called.
+/// The calls that a composite would make with an input, as far as they are known before anything is
+/// called.
 ///
-/// As a text it has a number for each wave of steps that may start at the same
-/// time, and the calls and questions of each step. In those, what is not known stands as it
-/// is written. It can also be serialised.
+/// `Display` prints a number for each wave of steps that may start at the same time, and the calls
+/// and questions of each step. Values that are not known yet are printed as written. It can also be
+/// serialized.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Preview {
-    /// The composite.
+    /// The name of the composite.
     pub composite: String,
-    /// Its steps or targets, in waves.
+    /// The steps or targets, in waves.
     ///
-    /// A step stands one wave after the last of those that it waits for. In a run
-    /// it starts when those have finished, whatever else is in their wave.
+    /// A step is in the wave after the last step that it waits for. In a run it starts when those
+    /// steps have finished, independently of the rest of their wave.
     pub waves: Vec<Wave>,
 }
 
-/// Prints lines, each after the same margin.
+/// Prints lines with the same left margin.
 struct Lines<'a, 'f> {
     f: &'a mut fmt::Formatter<'f>,
-    /// What stands before the next line, once.
+    /// A label printed before the next line, once.
     label: String,
     margin: usize,
 }
@@ -91,7 +93,7 @@ fn print(step: &StepPreview, lines: &mut Lines<'_, '_>) -> fmt::Result {
     Ok(())
 }
 
-/// A condition and what is known of it.
+/// Prints a condition and its value, if known.
 fn condition_text(condition: &ConditionPreview) -> String {
     let ConditionPreview { written, holds, error } = condition;
     match (holds, error) {

@@ -1,3 +1,5 @@
+//! Resolves composites against the tools behind the layer.
+
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
@@ -25,51 +27,51 @@ use crate::{
     warnings::Warnings,
 };
 
-/// What becomes of a program's composites with the tools that there are.
+/// The composites of a program, resolved against the current tools.
 #[derive(Debug)]
 pub(super) struct Resolved {
     /// In the order of the program.
     pub(super) composites: Vec<Resolution>,
 }
 
-/// What becomes of one composite.
+/// The resolution of one composite.
 #[derive(Debug)]
 pub(super) enum Resolution {
-    /// It can run.
+    /// The composite can run.
     Available(Box<Available>),
-    /// Tools that it cannot do without are not known.
+    /// Required tools are missing.
     Missing,
 }
 
-/// A composite that can run with the tools that there are.
+/// A composite that can run with the current tools.
 #[derive(Debug)]
 pub(super) struct Available {
-    /// It, as a tool.
+    /// The composite as a tool.
     pub(super) tool: Tool,
     input: Input,
-    /// Whether targets get the input as it was given, without the defaults of others.
+    /// Whether targets get the input as given, without the defaults of other targets.
     passes_given: bool,
     /// The output schema that it advertises.
     pub(super) output: OutputSchema,
-    /// How each of its targets is called.
+    /// The targets, in order of their call sites.
     pub(super) targets: Vec<ResolvedTarget>,
 }
 
-/// A target with the tools that there are.
+/// A target, resolved against the current tools.
 #[derive(Debug)]
 pub(super) struct ResolvedTarget {
-    /// Its tool, by the name that the composite calls it by.
+    /// The tool's name in the definition.
     name: Arc<str>,
-    /// The input schema of its tool, if there is such a tool.
+    /// The input schema of the tool; `None` if the tool does not exist.
     schema: Option<Input>,
-    /// Whether the tool refuses what its schema does not name.
+    /// Whether the schema rejects arguments that it does not name.
     closed: bool,
     arguments: ArgumentSource,
-    /// Whether the tool says that it changes nothing.
+    /// Whether the tool is annotated as read-only.
     read_only: bool,
 }
 
-/// Where the arguments of a target come from.
+/// The source of the arguments of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArgumentSource {
     /// The expressions of the definition.
@@ -92,7 +94,7 @@ impl Resolved {
         Self { composites }
     }
 
-    /// The composite, if it can run.
+    /// Returns the composite if it can run.
     pub(super) fn available(&self, composite: usize) -> Option<&Available> {
         self.composites[composite].available()
     }
@@ -159,7 +161,7 @@ impl Resolution {
         let input_schema = input_schema(compiled, &found);
         let targets: Vec<_> =
             calls().map(|(call, tool)| ResolvedTarget::new(call, *tool, &input_schema)).collect();
-        // The defaults of a declared schema are those of the composite itself.
+        // The defaults of a declared schema belong to the composite itself.
         let passes_given = compiled.input_schema.is_none()
             && targets.iter().any(|target| target.arguments == ArgumentSource::Input);
         let of_tools = schema_of_tools(compiled, &found);
@@ -186,8 +188,8 @@ impl Resolution {
     }
 }
 
-/// The input schema of a composite: as given, or derived from the tools that were
-/// found for its targets.
+/// Returns the input schema of a composite: the declared schema, or one derived from the tools of
+/// its targets.
 pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<JsonObject> {
     if let Some(schema) = &compiled.input_schema {
         return schema.clone();
@@ -205,7 +207,7 @@ pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<
     Arc::new(schema::derive_input(&sources, needs(&compiled.plan)))
 }
 
-/// What of the arguments of a call surely does not fit the tool.
+/// Returns the arguments of a call that certainly do not fit the tool.
 fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     match &call.arguments {
         Arguments::Input => Vec::new(),
@@ -213,7 +215,7 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     }
 }
 
-/// Where a call stands in the definition of its step.
+/// Returns the path of a call in the definition of its step.
 fn place(action: &Action, call: &CallSite) -> Vec<Segment> {
     match action {
         Action::Call(_) | Action::ForEach(_) | Action::Elicit(_) => Vec::new(),
@@ -227,7 +229,7 @@ fn place(action: &Action, call: &CallSite) -> Vec<Segment> {
     }
 }
 
-/// What a plan needs of the input besides the arguments of its targets.
+/// Returns the input properties that a plan needs besides the arguments of its targets.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
     fn add<'p>(needs: &mut Vec<Need<'p>>, uses: Vec<Use<'p>>, certain: bool) {
         needs.extend(uses.into_iter().map(|used| Need { used, certain, schema: None }));
@@ -266,8 +268,8 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
     needs
 }
 
-/// The output schema of the tools whose results a composite passes on, if it declares none
-/// and each of its results is one of theirs.
+/// Returns the output schema of the tools whose results a composite passes on, if the composite
+/// declares none and each of its results comes from these tools.
 fn schema_of_tools<'t>(
     compiled: &Compiled,
     found: &[Option<&'t Tool>],
@@ -289,7 +291,7 @@ fn schema_of_tools<'t>(
     }
 }
 
-/// The last step of a pipeline or workflow, if no run that succeeds ends with another.
+/// Returns the last step of a pipeline or workflow, if every successful run ends with it.
 fn certain_last(compiled: &Compiled) -> Option<&Step> {
     let is_certain = |last: &&Step| {
         !last.may_be_skipped() && !compiled.plan.may_end_early() && !compiled.may_be_partial()
@@ -328,7 +330,7 @@ fn tool(
 // === impl Available ===
 
 impl Available {
-    /// Checks what the composite is called with; see [`Input::check`].
+    /// Adds defaults to the arguments and checks them; see [`Input::check`].
     pub(super) fn check(
         &self,
         tool: &str,
@@ -341,7 +343,7 @@ impl Available {
 // === impl ResolvedTarget ===
 
 impl ResolvedTarget {
-    /// A target of a composite with this input schema.
+    /// Creates a target of a composite with this input schema.
     fn new(call: &CallSite, tool: Option<&Tool>, input_schema: &JsonObject) -> Self {
         let schema = tool.map(|tool| tool.input_schema.clone());
         let closed = schema.as_deref().is_some_and(schema::is_closed);
@@ -362,7 +364,7 @@ impl ResolvedTarget {
         self.read_only
     }
 
-    /// Whether there is such a tool.
+    /// Returns `true` if the tool exists.
     pub(super) const fn exists(&self) -> bool {
         self.schema.is_some()
     }
@@ -375,7 +377,7 @@ impl ResolvedTarget {
     ///
     /// # Errors
     ///
-    /// Returns where they do not fit.
+    /// Returns an error that lists every place where the arguments do not fit.
     pub(super) fn prepare(
         &self,
         mut arguments: JsonObject,
@@ -403,7 +405,7 @@ impl ResolvedTarget {
         match (fits, arguments) {
             (Ok(()), Value::Object(arguments)) => Ok(arguments),
             (Ok(()), _) => Ok(JsonObject::new()),
-            // As if the tool had refused them.
+            // Reported as if the tool had rejected them.
             (Err(refusal), _) => Err(StepError::protocol(refusal.to_error())),
         }
     }

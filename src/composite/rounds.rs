@@ -1,4 +1,4 @@
-//! A call of a composite by a client: as many rounds of questions as it takes.
+//! A client's call of a composite, with as many rounds of questions as necessary.
 
 use std::{collections::BTreeMap, fmt, pin::pin, sync::Arc, time::Duration};
 
@@ -36,54 +36,52 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// How long a person may take over a question that says nothing of that, once it is its
-/// turn.
+/// Default time to answer a question, once it is its turn.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// The part of the state that the preserved outputs may take while a run is suspended: one
-/// of this many.
+/// The preserved outputs of a suspended run may take the state size divided by this number.
 const PRESERVED_SHARE: usize = 4;
-/// The size of the preserved outputs of a suspended run if the limit of the store is unknown.
+/// Maximum size of the preserved outputs if the limit of the store is unknown.
 const MAX_PRESERVED: usize = 4 * 1024;
 
-/// How many questions are named that are waited for.
+/// Maximum number of pending questions that a message names.
 const MAX_NAMED: usize = 3;
 
-/// What holds for all composites of a layer.
+/// Settings for all composites of a layer.
 pub(super) struct Settings {
     pub(super) limits: Limits,
     pub(super) heartbeat: Duration,
-    /// Where runs wait for a person, and whose they are.
+    /// The store of suspended runs.
     pub(super) store: Arc<dyn StateStore>,
     pub(super) caller: Option<Caller>,
-    /// Who watches runs.
+    /// The observers of runs.
     pub(super) observers: Observers,
 }
 
-/// A run that waits for a person.
+/// A run that waits for answers.
 #[derive(Debug, Serialize, Deserialize)]
 struct SuspendedRun {
-    /// How often it has asked.
+    /// The number of rounds of questions so far.
     round: usize,
-    /// How many questions that were.
+    /// The number of questions so far.
     #[serde(default)]
     asked: usize,
     used: Used,
     run: Box<RunState>,
 }
 
-/// A composite that is called.
+/// A call of a composite.
 struct Called<'c> {
     at: usize,
     compiled: &'c Compiled,
     fingerprint: Fingerprint,
-    /// The arguments as they came.
+    /// The arguments as received.
     arguments: Option<JsonObject>,
     context: &'c Context,
     settings: &'c Settings,
 }
 
-/// Answers a call of a composite that started at this time.
+/// Answers a call of a composite that started at `started`.
 pub(super) fn answer<S>(
     runner: Runner<S>,
     composite: usize,
@@ -99,15 +97,15 @@ where
 {
     request.context_mut().note_live_client();
     let program = runner.program.clone();
-    // A block after all that comes before, and not `async fn`: that would keep room for
-    // what it is given twice.
+    // The block comes after everything else instead of in an `async fn`, which would reserve space
+    // for its arguments twice.
     async move {
         let Some(call) = request.tool_call_mut() else { return Reply::malformed("tools/call") };
         let arguments = call.arguments.take();
         let has_state = call.request_state.is_some();
         let compiled = &program.composites[composite];
         if !has_state && request.context().abilities().is_nothing() {
-            // Nobody can be asked, so there is one round, and nothing to keep for others.
+            // The client cannot be asked, so there is one round and no state to keep.
             let used = Used::default();
             let scope = Scope::resumed(settings.limits, compiled.timeout, used, started);
             let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
@@ -122,7 +120,7 @@ where
         let fingerprint = program.fingerprint(composite);
         let context = request.context();
         let called = Called { at: composite, compiled, fingerprint, arguments, context, settings };
-        // In a box of its own, since it is rare and large.
+        // Boxed because it is rare and large.
         Box::pin(called.answer(runner, answers.unwrap_or_default(), state)).await
     }
 }
@@ -144,7 +142,7 @@ impl Called<'_> {
     {
         let plan = &self.compiled.plan;
         let (mut round, mut asked, mut used, mut run) = match state {
-            // Answers alone are to questions that nobody asked.
+            // Answers without a state belong to no question.
             None => (0, 0, Used::default(), None),
             Some(text) => match self.take(&text).await {
                 Ok(SuspendedRun { round, asked, used, mut run }) => {
@@ -183,13 +181,13 @@ impl Called<'_> {
             round += 1;
             used = scope.used();
             let client = self.context.live_client();
-            // One that is asked while it waits counts for itself, and for all of its request.
+            // A live client counts its questions itself, per request.
             let more = if client.is_some() { 0 } else { asks.question_count() };
             asked = asked.saturating_add(more);
             let within = self.settings.limits.check_rounds(round);
             let within = within.and_then(|()| check_asked(asked));
             let why = match (within, client) {
-                // Who may ask nothing more does not come here.
+                // A run that is closed to questions does not ask.
                 _ if closed.is_some() => return failed("nobody can be asked".to_owned()),
                 (Err(limit), _) => limit,
                 (Ok(()), Some(client)) => {
@@ -212,15 +210,15 @@ impl Called<'_> {
                     }
                 }
             };
-            // It ends with what it has, as if nobody had answered.
+            // The run ends with its partial result, as if the questions had been refused.
             asks.refuse(&why);
             closed = Some(why.into());
             run = Some(asks);
         }
     }
 
-    /// Asks a client all at once, and waits for its answers as long as the run needs
-    /// them, with a sign of life now and then.
+    /// Asks a client all open questions at once and waits for the answers while the run needs them.
+    /// Sends heartbeats meanwhile.
     async fn ask(&self, client: &LiveClient, run: &RunState) -> Responses {
         let plan = &self.compiled.plan;
         let questions = run.questions(plan);
@@ -240,35 +238,35 @@ impl Called<'_> {
         }
     }
 
-    /// Puts a run away, and asks what it wants to know.
+    /// Suspends a run and returns its questions.
     ///
     /// # Errors
     ///
-    /// Returns why it cannot wait, in words that are fit for a client.
+    /// Returns the reason why it cannot be suspended, as a text that may be sent to clients.
     async fn put(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let mut preserved = Vec::new();
         kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
         let put = self.put_trimmed(kept).await;
         if put.is_err() {
-            // The run goes on here, to its end.
+            // The run continues here, to its end.
             let mut preserved = preserved.into_iter();
             kept.run.each_preserved(&mut |outputs| *outputs = preserved.next().unwrap_or_default());
         }
         put
     }
 
-    /// The same with as much of the preserved outputs as the store has room for.
+    /// Like `put`, with the preserved outputs trimmed to the size that the store accepts.
     async fn put_trimmed(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let room = self.settings.store.max_bytes();
         let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
         kept.run.trim_preserved(&mut { share });
-        // All of it is JSON with texts for keys.
+        // Serialization cannot fail: all map keys are strings.
         let mut bytes = serde_json::to_vec(kept).unwrap_or_default();
         if room.is_some_and(|room| bytes.len() > room) {
             kept.run.trim_preserved(&mut 0);
             bytes = serde_json::to_vec(kept).unwrap_or_default();
         }
-        // Results that are nested deep can be written and not be read.
+        // Deeply nested results can be serialized but not parsed.
         if serde_json::from_slice::<SuspendedRun>(&bytes).is_err() {
             return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
         }
@@ -296,12 +294,12 @@ impl Called<'_> {
         }
     }
 
-    /// Takes back a run that was put away, if the text is one of this call.
+    /// Resumes a suspended run, if `text` is a state of this call.
     async fn take(&self, text: &str) -> Result<SuspendedRun, Reply> {
         let composite = &*self.compiled.name;
         let invalid = |reason: &dyn fmt::Display| {
             tracing::info!(composite, reason = %Reason(reason), "a `requestState` is refused");
-            // The same for all, so that nobody learns anything by trying.
+            // The same error for every reason, so that clients cannot probe for valid states.
             Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
         };
         let (store, binding) = (&self.settings.store, self.binding());
@@ -326,14 +324,13 @@ impl Called<'_> {
         }
     }
 
-    /// The key of the caller's share of the store; `None` if callers have no shares.
+    /// Returns the key of the caller's share of the store; `None` if callers have no shares.
     fn caller_key(&self) -> Option<Vec<u8>> {
         let caller = self.settings.caller.as_ref()?;
         Some(caller_key(caller(self.context).as_deref()))
     }
 
-    /// What a run that is put away is bound to: this call of this composite as it
-    /// is defined, by whom.
+    /// The binding of a suspended run: the composite, its definition, the arguments and the caller.
     fn binding(&self) -> Fingerprint {
         let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
         let arguments = Value::Object(self.arguments.clone().unwrap_or_default());
@@ -345,12 +342,12 @@ impl Called<'_> {
     }
 }
 
-/// Tells that a client which keeps the run is asked more than it may be.
+/// Returns an error if a client that stores its run has been asked too many questions.
 fn check_asked(asked: usize) -> Result<(), String> {
     if asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
 }
 
-/// What a client is waited for, with the first of the keys, which can be a tool's.
+/// Describes the open questions by the first of their keys, which may come from a tool.
 fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     let more = keys.len().saturating_sub(MAX_NAMED);
     let told: Vec<_> =
@@ -359,8 +356,8 @@ fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     format!("waiting for an answer to {}{more}", told.join(", "))
 }
 
-/// Asks a client all at once, or as many as it can be asked at a time. What is still open
-/// when an answer is the end is withdrawn.
+/// Asks a client all questions at once, or as many as allowed at a time. When an answer ends the
+/// run, the remaining questions are withdrawn.
 async fn ask(
     client: &LiveClient,
     questions: BTreeMap<String, Question>,
@@ -371,7 +368,8 @@ async fn ask(
         let is_form = matches!(question.request, InputRequest::Elicitation(_));
         let asked = async {
             let turn = client.turn(&question.request).await.map_err(Response::Refused)?;
-            // Only then, or who waits for others would be late for them.
+            // The time starts only now; otherwise questions that wait for their turn would time
+            // out.
             let answer = turn.ask(question.request);
             Ok(timeout(left.unwrap_or(ANSWER_TIMEOUT), answer).await)
         };
@@ -386,7 +384,7 @@ async fn ask(
                 Response::Refused("the client could not be asked".to_owned())
             }
             Ok(Err(_)) if left.is_some() => Response::Late,
-            // What a tool asks is given up as a person would.
+            // An unanswered question of a tool is reported as dismissed by the user.
             Ok(Err(_)) if is_form => Response::Answer(json!({ "action": "cancel" })),
             Ok(Err(_)) => Response::Refused("the client has not answered".to_owned()),
             Err(response) => response,
@@ -413,7 +411,7 @@ impl From<Ended> for Reply {
     fn from(ended: Ended) -> Self {
         match ended {
             Ended::Result { result, .. } => result.into(),
-            // Of a run that nobody waits for.
+            // A nested question without a client that waits for the run.
             Ended::Asks(_) => failed("nobody can be asked".to_owned()),
         }
     }

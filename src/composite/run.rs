@@ -1,4 +1,4 @@
-//! One run of a composite, from its arguments to its result or its questions.
+//! A run of a composite, from its arguments to its result or its questions.
 
 use std::{
     pin::Pin,
@@ -41,12 +41,11 @@ use crate::{
 pub(super) struct Runner<S> {
     pub(super) program: Arc<Program>,
     pub(super) known: Arc<Known<Resolved>>,
-    /// Boxed, since it may be large, and the future of a run keeps room for it more than
-    /// once.
+    /// Boxed because it may be large and the future of a run reserves space for it more than once.
     pub(super) inner: Box<S>,
 }
 
-/// Calls the targets of one composite: what the engine sees of the world.
+/// Calls the targets of one composite, for the engine.
 struct Targets<S>
 where
     S: Service<Request>,
@@ -55,18 +54,18 @@ where
     composite: usize,
     /// The arguments without the defaults of the derived schema, if it has added any.
     given: Option<Box<JsonObject>>,
-    /// What targets may ask for.
+    /// The kinds of questions that targets may ask.
     abilities: Abilities,
     /// The last call that ended at its first poll; the next one uses its allocation and its
     /// clone of the service.
     spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
-/// How a run ends.
+/// The end of a run.
 pub(super) enum Ended {
-    /// With an answer, perhaps one that a limit has cut short.
+    /// A result, which may be partial because of a limit.
     Result { result: CallToolResult, reached: bool },
-    /// It goes on when it is answered.
+    /// Questions; the run continues when they are answered.
     Asks(Box<RunState>),
 }
 
@@ -79,12 +78,10 @@ where
         + Send
         + 'static,
 {
-    /// Runs a composite with these arguments, from the beginning or from where it
-    /// stood when it asked.
+    /// Runs a composite with these arguments, from the beginning or from a suspended state.
     ///
-    /// All that can be done before there is something to wait for is done here, and not
-    /// in the future, which would have to keep room for what that takes. `program` is
-    /// that of the runner.
+    /// Work that does not wait is done here instead of in the future, which would reserve space for
+    /// it. `program` is that of the runner.
     pub(super) fn run<'r>(
         self,
         program: &'r Program,
@@ -124,7 +121,7 @@ where
         }
     }
 
-    /// The state to go on from, and what calls the targets.
+    /// Returns the state to continue from, and the caller of the targets.
     fn prepare(
         self,
         compiled: &Compiled,
@@ -162,7 +159,7 @@ impl<S: Service<Request>> Targets<S> {
         available.map(|available| available.output.clone()).unwrap_or_default()
     }
 
-    /// Where the tool of a site is.
+    /// Returns the route of a call site.
     fn route(&self, site: usize) -> Route {
         self.runner.program.composites[self.composite].targets[site].route
     }
@@ -171,7 +168,7 @@ impl<S: Service<Request>> Targets<S> {
     ///
     /// # Errors
     ///
-    /// Returns that there is no such tool, or that it cannot take its answers.
+    /// Returns an error if the tool does not exist or cannot accept the answers.
     #[inline]
     fn request(
         &self,
@@ -252,7 +249,7 @@ where
             Ok(request) => request,
             Err(refused) => return FirstPoll::Ended(Err(refused)),
         };
-        // Not kept where a panic would leave it in any state.
+        // Taken out, so that a panic does not leave it in an inconsistent state.
         let mut called = match self.spare.take() {
             Some(mut spare) => {
                 spare.as_mut().restart(request);
@@ -265,7 +262,7 @@ where
         };
         match called.as_mut().poll(cx) {
             Poll::Ready(answer) => {
-                // A service that failed may answer nothing more.
+                // A service that failed may not be usable again.
                 self.spare = answer.is_ok().then_some(called);
                 FirstPoll::Ended(answer)
             }
@@ -274,7 +271,7 @@ where
     }
 }
 
-/// Runs a composite for another one.
+/// Runs a composite as a target of another one.
 async fn run_nested<S>(
     runner: Runner<S>,
     composite: usize,
@@ -303,7 +300,8 @@ where
     let around = scope.nested(timeout.saturating_sub(active));
     let run = runner.run(&program, composite, Some(arguments), state, &context, around.clone());
     match run.await {
-        // It is not this one that failed: it could not begin, or not end.
+        // A limit of an outer run ended it: report that limit rather than a failure of this
+        // composite.
         Ok(Ended::Result { result, reached: true })
             if result.is_error == Some(true)
                 && let Some(reached) = around.reached() =>
@@ -319,7 +317,7 @@ where
     }
 }
 
-/// Puts into a call of a tool that has asked what it wanted to know.
+/// Adds the answers to a tool's questions to its next call.
 fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Result<(), StepError> {
     let Resume::Tool(state) = answered.resume else {
         return Err(protocol("the tool cannot go on from where it was"));
@@ -330,7 +328,7 @@ fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Resu
         match response {
             Response::Answer(answer) => drop(responses.insert(key, answer)),
             Response::Refused(why) => return Err(protocol(&why)),
-            // Only what steps ask can be late.
+            // Only questions of steps can time out.
             Response::Late => (),
         }
     }

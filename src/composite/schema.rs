@@ -1,4 +1,4 @@
-//! What a composite's definition as a tool is derived from: its targets'.
+//! Derives the schemas and annotations of a composite from its targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::{
     suggest::nearest,
 };
 
-/// Keywords that make a schema say more than its `properties` do.
+/// Keywords that allow properties beyond those in `properties`.
 const OPENING_KEYWORDS: [&str; 8] = [
     "$ref",
     "allOf",
@@ -24,37 +24,36 @@ const OPENING_KEYWORDS: [&str; 8] = [
     "patternProperties",
     "propertyNames",
 ];
-/// A keyword that a server puts on its own tools for clients that speak to it
-/// directly (SEP-2243); on ours it would be wrong.
+/// A keyword for clients that call the server's own tools directly (SEP-2243). It would be wrong on
+/// composites.
 const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// A target, as far as schemas are concerned.
+/// A target as a source of schemas.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,
     /// Whether it is called in each run that succeeds.
     pub(super) certain: bool,
     pub(super) arguments: &'a Arguments,
-    /// None if the tool is not known.
+    /// `None` if the tool is not known.
     pub(super) schema: Option<&'a JsonObject>,
 }
 
-/// Something of the input that is needed to decide what is called.
+/// A part of the input that is needed to decide which tools are called.
 pub(super) struct Need<'a> {
     pub(super) used: Use<'a>,
     /// Whether it is needed in each run that succeeds.
     pub(super) certain: bool,
-    /// What it must be if it is the whole property, if that is known.
+    /// The schema of the whole property, if known.
     pub(super) schema: Option<Value>,
 }
 
 /// Derives the input schema of a composite.
 ///
-/// If every run passes its input to all targets and their schemas are equal, it is
-/// that schema with all its keywords. Else it has the properties that the targets have
-/// and those that are referred to; equal ones once, different ones as `anyOf`. Required
-/// is what is needed in each run that succeeds. `$schema` is kept if all targets have
-/// the same one.
+/// If every run passes its input to all targets and their schemas are equal, that schema is used
+/// with all its keywords. Otherwise the schema has the properties of all targets and all referenced
+/// properties; different schemas of a property are combined with `anyOf`. A property is required if
+/// each successful run needs it. `$schema` is kept if all targets have the same one.
 pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> JsonObject {
     if let Some(schema) = common_schema(sources).filter(|_| needs.is_empty()) {
         return adopt_whole(schema);
@@ -88,14 +87,15 @@ pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> Json
     schema
 }
 
-/// The `$schema` of all targets that are known, if they have the same one.
+/// Returns the `$schema` of all known targets, if they have the same one.
 fn common_dialect<'a>(sources: &[Source<'a>]) -> Option<&'a Value> {
     let mut dialects = sources.iter().filter_map(|source| Some(source.schema?.get("$schema")));
     let first = dialects.next()??;
     dialects.all(|dialect| dialect == Some(first)).then_some(first)
 }
 
-/// The schema of all targets, if they have the same one and always get the input.
+/// Returns the schema of all targets, if they have the same one and are always called with the
+/// input.
 fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     let first = sources.first()?.schema?;
     let is_common = |source: &Source<'_>| {
@@ -104,8 +104,8 @@ fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     sources.iter().all(is_common).then_some(first)
 }
 
-/// Whether arguments pass on the properties of the input that a schema has, each under
-/// its own name.
+/// Returns `true` if the arguments pass on the input properties of a schema, each under its own
+/// name.
 fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
     let Arguments::Mapped(expression) = arguments else { return true };
     let root = resolve_root(schema);
@@ -132,7 +132,7 @@ fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
         && properties(root).all(|(name, property)| passes(name, property))
 }
 
-/// The whole schema of a tool as that of a composite.
+/// Converts the whole schema of a tool to that of a composite.
 pub(super) fn adopt_whole(schema: &JsonObject) -> JsonObject {
     with_object_type(into_object(rehome(&Value::Object(schema.clone()), None)))
 }
@@ -143,11 +143,11 @@ pub(super) fn declares(schema: &JsonObject, property: &str) -> bool {
     properties.is_some_and(|properties| properties.get(property).is_some())
 }
 
-/// The first name on a path that a schema surely does not have, and what was
-/// probably meant.
+/// Returns the first key of a path that a schema certainly does not have, and the closest known
+/// name.
 ///
-/// A schema that takes more than its properties is not asked, but one that only
-/// does not say that it takes no others is: who names some means those.
+/// Returns `None` for a schema that explicitly allows other properties. A schema that merely does
+/// not forbid them counts as complete.
 pub(super) fn undeclared(
     schema: &JsonObject,
     path: &[PathSegment],
@@ -175,7 +175,7 @@ pub(super) fn undeclared(
     None
 }
 
-/// Whether a schema refuses every property that it does not name.
+/// Returns `true` if a schema rejects every property that it does not name.
 pub(super) fn is_closed(schema: &JsonObject) -> bool {
     let root = resolve_root(schema);
     let refuses = |key| root.get(key) == Some(&Value::Bool(false));
@@ -183,15 +183,15 @@ pub(super) fn is_closed(schema: &JsonObject) -> bool {
         && !OPENING_KEYWORDS.iter().any(|keyword| root.contains_key(*keyword))
 }
 
-/// Derives annotations: what any target might do, the composite might.
+/// Derives annotations that cover the effects of all targets.
 ///
-/// `None` stands for a target of which nothing is known.
+/// `None` stands for an unknown target.
 pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAnnotations {
     let read_only = |target: &Option<&ToolAnnotations>| {
         target.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
     };
     let destructive = |target: &Option<&ToolAnnotations>| {
-        // The hint means something only for tools that are not read-only.
+        // The hint only applies to tools that are not read-only.
         !read_only(target) && target.is_none_or(ToolAnnotations::is_destructive)
     };
     let open_world = |target: &Option<&ToolAnnotations>| {
@@ -203,8 +203,8 @@ pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAn
         .open_world(targets.iter().any(open_world))
 }
 
-/// Puts given annotations over derived ones, but for those that claim more
-/// safety; returns their names too.
+/// Merges given annotations over derived ones, except those that claim more safety; also returns
+/// the names of the exceptions.
 pub(super) fn merge_annotations(
     given: &ToolAnnotations,
     derived: &ToolAnnotations,
@@ -228,7 +228,7 @@ pub(super) fn merge_annotations(
     (merged, unsafe_claims)
 }
 
-/// The schema of the report of a fan-out with these branches.
+/// Returns the schema of the report of a fan-out with these branches.
 pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> JsonObject {
     let branch = json!({
         "type": "object",
@@ -256,7 +256,7 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
     }))
 }
 
-/// The schema of what a loop gives.
+/// Returns the schema of the output of a loop.
 pub(super) fn loop_schema() -> JsonObject {
     let count = json!({ "type": "integer" });
     let iteration = json!({
@@ -283,10 +283,10 @@ pub(super) fn loop_schema() -> JsonObject {
     }))
 }
 
-/// The schema of what a question with this form gives.
+/// Returns the schema of the output of an elicitation with this form.
 pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
     let mut content = form.clone();
-    // It says what a whole document is written in.
+    // Only valid at the root of a document.
     content.remove("$schema");
     into_object(json!({
         "type": "object",
@@ -298,7 +298,7 @@ pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
     }))
 }
 
-/// The schema of an error.
+/// Returns the schema of an error.
 fn error_schema() -> Value {
     json!({
         "type": "object",
@@ -329,16 +329,16 @@ fn into_object(schema: Value) -> JsonObject {
 struct Union<'a> {
     properties: BTreeMap<String, Vec<Value>>,
     required: BTreeSet<String>,
-    /// What is required unless it has a default.
+    /// The properties that are required unless they have a default.
     needed: BTreeSet<String>,
-    /// Whole schemas of targets, which their properties refer to.
+    /// Whole schemas of targets that adopted properties refer to.
     definitions: BTreeMap<String, (&'a JsonObject, Value)>,
 }
 
 // === impl Union ===
 
 impl<'a> Union<'a> {
-    /// Adds all properties of a target that gets the input as it is.
+    /// Adds all properties of a target that is called with the input.
     fn add_all(&mut self, source: &Source<'a>) {
         let Some(schema) = source.schema else { return };
         let root = resolve_root(schema);
@@ -352,10 +352,10 @@ impl<'a> Union<'a> {
         }
     }
 
-    /// Adds the property that an argument refers to.
+    /// Adds the input property that an argument refers to.
     fn add_reference(&mut self, source: &Source<'a>, used: &Use<'_>) {
         let Some(name) = used.property() else { return };
-        // Only an argument that is nothing but the property has its type.
+        // An argument has the type of the property only if it is a bare reference.
         let typed = match (&used.place[..], used.path) {
             ([PathSegment::Key(argument)], [_]) if used.bare => source.schema.and_then(|schema| {
                 Some((schema, resolve_root(schema).get("properties")?.get(argument)?))
@@ -366,9 +366,9 @@ impl<'a> Union<'a> {
         self.refer(name, property, source.certain && used.certain && !used.optional);
     }
 
-    /// Adds a property that is referred to, and what it must be there, if that is known.
+    /// Adds a referenced property, and its schema if known.
     fn refer(&mut self, name: &str, property: Option<Value>, is_needed: bool) {
-        // Also if nothing is said of it.
+        // Also if its schema is unknown.
         self.properties.entry(name.to_owned()).or_default();
         if let Some(property) = property {
             self.add(name, property);
@@ -385,15 +385,14 @@ impl<'a> Union<'a> {
         }
     }
 
-    /// Takes a property over from the schema of a target.
+    /// Adopts a property from the schema of a target.
     ///
-    /// What it refers to in that schema comes along as a definition of its own,
-    /// so that equal names in several schemas do not meet.
+    /// The parts of the schema that it refers to become a definition of their own, so that equal
+    /// names in several schemas do not conflict.
     fn adopt(&mut self, source: &Source<'a>, schema: &'a JsonObject, property: &Value) -> Value {
         match refers(property) {
             Refers::Nowhere => return rehome(property, None),
-            // Names of the targets' own would meet those of other targets. What
-            // the property must be, the target itself will say.
+            // Anchors of several targets could conflict. The target itself validates the property.
             Refers::ToAnchors => return json!({}),
             Refers::ToPlaces => (),
         }
@@ -420,7 +419,7 @@ impl<'a> Union<'a> {
                     name.push('_');
                 }
                 let mut whole = schema.clone();
-                // They would give the definition a base of its own.
+                // They would give the definition a base URI of its own.
                 whole.remove("$id");
                 whole.remove("$schema");
                 let whole = rehome(&Value::Object(whole), Some(&name));
@@ -457,14 +456,14 @@ impl<'a> Union<'a> {
     }
 }
 
-/// A schema of what fits any of these.
+/// Returns a schema that accepts the values of any of the alternatives.
 fn any_of(mut alternatives: Vec<Value>) -> Value {
     if let [_] = *alternatives {
         return alternatives.remove(0);
     }
-    // The first default is that of all: who leaves it out means no other.
+    // The first default applies to all alternatives.
     let default = alternatives.iter().find_map(|schema| schema.get("default")).cloned();
-    // One that takes anything leaves nothing to say.
+    // If one alternative accepts anything, so does the union.
     let mut merged =
         if alternatives.iter().all(|schema| *schema != json!({})) && !alternatives.is_empty() {
             json!({ "anyOf": alternatives })
@@ -477,7 +476,7 @@ fn any_of(mut alternatives: Vec<Value>) -> Value {
     merged
 }
 
-/// The root of a schema, also where it is only a reference to a definition.
+/// Returns the root of a schema, following a reference to a definition.
 fn resolve_root(schema: &JsonObject) -> &JsonObject {
     if schema.contains_key("properties") { schema } else { resolve(schema, schema) }
 }
@@ -486,18 +485,18 @@ fn properties(schema: &JsonObject) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// What a schema refers to in its own document.
+/// The kinds of references of a schema to its own document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Refers {
-    /// Nothing.
+    /// No references.
     Nowhere,
-    /// Places that a path leads to.
+    /// References by path.
     ToPlaces,
-    /// Something that is found by a name of its own, wherever it stands.
+    /// References by anchor or other names.
     ToAnchors,
 }
 
-/// What a schema refers to in its own document.
+/// Returns the kind of references of a schema to its own document.
 fn refers(schema: &Value) -> Refers {
     let of_all = |values: &mut dyn Iterator<Item = &Value>| values.map(refers).max();
     match schema {
@@ -523,8 +522,7 @@ fn refers(schema: &Value) -> Refers {
     }
 }
 
-/// Copies a schema; references to its own document then lead to the definition
-/// `home`.
+/// Copies a schema; redirects references to its own document to the definition `home`.
 fn rehome(schema: &Value, home: Option<&str>) -> Value {
     let Value::Object(members) = schema else {
         return match schema {
@@ -540,7 +538,7 @@ fn rehome(schema: &Value, home: Option<&str>) -> Value {
             ("$ref", Value::String(reference), Some(home)) if reference.starts_with('#') => {
                 format!("#/$defs/{home}{}", &reference[1..]).into()
             }
-            // Its keys are names, whatever they look like.
+            // Its keys are property names, not keywords.
             (key, Value::Object(named), _) if keywords::NAMING.contains(&key) => {
                 let named = named.iter().map(|(name, schema)| (name.clone(), rehome(schema, home)));
                 named.collect::<Map<_, _>>().into()

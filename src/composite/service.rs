@@ -1,3 +1,5 @@
+//! The service that adds composite tools to another service.
+
 use std::{
     fmt,
     pin::Pin,
@@ -26,9 +28,9 @@ use crate::{
     message::{ItemKind, Refusal, Reply, Request},
 };
 
-/// Middleware that [`CompositeLayer`] puts in front of a service.
+/// Middleware that adds composite tools; created by [`CompositeLayer`].
 ///
-/// It is ready when the service is.
+/// It is ready when the inner service is.
 #[derive(Clone)]
 pub struct Composite<S> {
     listing: Informed<Listing, S>,
@@ -50,7 +52,7 @@ pin_project! {
             #[pin]
             reply: F,
         },
-        // In a box: two states with a future in place would make it larger for every call.
+        // Boxed: two states with inline futures would enlarge the future of every call.
         Listed { reply: Pin<Box<InformedFuture<Listing, F, E>>> },
         Running { reply: BoxFuture<'static, Reply> },
     }
@@ -58,9 +60,9 @@ pin_project! {
 
 /// The part of the layer that answers a request.
 enum Route {
-    /// None: the service behind the layer answers.
+    /// The service behind the layer.
     Inner,
-    /// The one that adds composites to listings and capabilities.
+    /// The listing, which adds composites to lists of tools and capabilities.
     Listing,
     /// The composite at this position.
     Run(usize),
@@ -91,7 +93,7 @@ impl<S> Composite<S> {
 }
 
 impl<S> Composite<S> {
-    /// The service behind the composites.
+    /// Returns the service behind the composites.
     pub const fn get_ref(&self) -> &S {
         self.listing.get_ref()
     }
@@ -101,13 +103,12 @@ impl<S> Composite<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the composites now, unless they are known or there
-    /// are no composites, so that no request waits for that.
+    /// Lists the tools behind the composites now, so that no request waits for it. Does nothing if
+    /// they are known or there are no composites.
     ///
     /// # Errors
     ///
-    /// Returns an error if they cannot be listed. They are listed again when they
-    /// are needed.
+    /// Returns an error if the tools cannot be listed. They are then listed when they are needed.
     pub async fn warm(&self) -> Result<(), ListError> {
         self.listing.warm().await
     }
@@ -120,16 +121,16 @@ where
         + Send
         + 'static,
 {
-    /// What a composite would do with these arguments, as far as that is known
-    /// before anything is called: the order of its steps, and what they would call
-    /// with which arguments, fitted to the schemas of the tools.
+    /// Returns the calls that a composite would make with these arguments, as far as they are known
+    /// before anything is called: the order of its steps, and their calls with arguments fitted to
+    /// the schemas of the tools.
     ///
     /// It may list the tools behind the composites, and calls none.
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that a call would be answered with: there is no
-    /// such composite, tools of it are missing, or the arguments do not fit.
+    /// Returns the JSON-RPC error of an actual call if the composite does not exist, its tools are
+    /// missing, or the arguments do not fit.
     pub async fn preview(
         &self,
         composite: &str,
@@ -199,11 +200,10 @@ where
         composite: usize,
         mut request: Request,
     ) -> BoxFuture<'static, Reply> {
-        // The branches acquire readiness of their own, so what this call
-        // reserved is given back: a service that admits one request at a time
-        // would otherwise wait for itself.
+        // The branches acquire their own readiness, so the readiness reserved by this call is
+        // released. A service that admits one request at a time would otherwise deadlock.
         let inner = Box::new(self.listing.give_back_readiness());
-        // Its branches run in tasks of their own, and must know within what.
+        // The branches run in their own tasks and must know the request that they belong to.
         if let Err(refusal) = request.enter() {
             return Box::pin(ready(refusal.into()));
         }
@@ -228,8 +228,8 @@ where
     }
 }
 
-/// The tools of a composite and the time from when on they are known: those at hand `now`,
-/// unless it cannot run with them and they must be listed first.
+/// Returns the tools of a composite and the time at which they became known: the current ones at
+/// `now`, unless the composite cannot run with them and they must be listed first.
 fn known<S>(
     catalog: Catalog<Resolved>,
     composite: usize,
@@ -256,7 +256,7 @@ where
         AtHand::Failed(_) => None,
         AtHand::Unknown => {
             let (name, listed) = (name.clone(), load());
-            // In a box of its own, since it is rare and large.
+            // Boxed because it is rare and large.
             let listed = async move {
                 let known = catalog.wait(Needs::Tool(&name), can_run, || listed).await.ok()?;
                 Some((known, Instant::now()))

@@ -1,3 +1,5 @@
+//! The steps of pipelines and workflows.
+
 use std::time::Duration;
 
 use serde_json::Value;
@@ -6,19 +8,19 @@ use serde_json::Value;
 use super::Segment;
 use crate::engine::plan::OnRefusal;
 
-/// How often a step is tried again that says no number.
+/// Default number of retries of a step.
 const RETRIES: u32 = 3;
-/// How long it waits at most before the first time, unless it says otherwise.
+/// Default upper bound of the first retry delay.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How long it waits at most before any, unless it says otherwise.
+/// Default upper bound of every retry delay.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// How long one attempt of a step may take, unless it says otherwise.
+/// Default timeout of one attempt of a step.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// One step of a pipeline or workflow.
+/// A step of a pipeline or workflow.
 ///
-/// Like a [`CompositeTool`](super::CompositeTool) it is only data: what is wrong
-/// with it is told when a layer is built.
+/// Like a [`CompositeTool`](super::CompositeTool) it is only data; errors in it are reported when a
+/// layer is built.
 ///
 /// # Examples
 ///
@@ -66,65 +68,65 @@ pub struct Step {
     pub(crate) on_cancel: Option<OnRefusal>,
 }
 
-/// What a step does.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepKind {
-    /// It calls a tool.
+    /// Calls a tool.
     #[default]
     Tool,
-    /// It calls a tool for each element of a collection.
+    /// Calls a tool for each element of a collection.
     ForEach,
-    /// It calls the tool of the first case that applies.
+    /// Calls the tool of the first case whose condition is true.
     Switch,
-    /// It asks the person behind the client.
+    /// Asks the user of the client.
     Elicitation,
 }
 
-/// A tool to call, and with what.
+/// A tool and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
     pub(crate) tool: String,
-    /// Whether no composite of that name is meant.
+    /// Whether composites of that name are ignored.
     pub(crate) behind: bool,
     pub(crate) arguments: Option<Value>,
 }
 
-/// One case of a [`Step::switch`].
+/// A case of a [`Step::switch`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub(crate) when: String,
     pub(crate) call: ToolCall,
 }
 
-/// What a [`Step::switch`] does if no case applies.
+/// Behavior of a [`Step::switch`] if no case applies.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Otherwise {
-    /// Nothing: the step is skipped.
+    /// Skips the step.
     Skip,
-    /// It calls this tool.
+    /// Calls this tool.
     Call(ToolCall),
 }
 
-/// What becomes of a run when a step of it fails.
+/// Behavior of a run when one of its steps fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
-    /// It fails too; what still runs is cancelled.
+    /// Fails the run and cancels the steps that still run.
     #[default]
     Abort,
-    /// It goes on, also with the steps that wait for this one.
+    /// Continues the run, including the steps that depend on this one.
     Continue,
-    /// The step is tried again first.
+    /// Retries the step first.
     Retry(Retry),
 }
 
-/// How often and when a step is tried again.
+/// The retries of a step.
 ///
-/// Before each attempt it waits for a random time of at most the delay, which
-/// doubles each time up to a maximum ([full jitter]). Results that say that the
-/// tool failed (`isError`) count as failures. The last error is the one that is told.
+/// Each attempt is preceded by a random delay of at most an upper bound, which doubles each time up
+/// to a maximum ([full jitter]). Results with `isError` count as failures. If all attempts fail,
+/// the last error is reported.
 ///
 /// [full jitter]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,14 +137,14 @@ pub struct Retry {
     pub(crate) then: Then,
 }
 
-/// What becomes of a run when a step of it has failed for good.
+/// Behavior of a run when a step has failed and its retries are exhausted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Then {
-    /// It fails too.
+    /// Fails the run.
     #[default]
     Abort,
-    /// It goes on.
+    /// Continues the run.
     Continue,
 }
 
@@ -173,7 +175,7 @@ impl Step {
         }
     }
 
-    /// All tools that it may call, and where they stand in the definition.
+    /// Iterates over the tools that the step may call, with their paths in the definition.
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = (Vec<Segment>, &mut ToolCall)> {
         let call = self.call.as_mut().filter(|_| self.kind.calls_one());
@@ -188,25 +190,24 @@ impl Step {
             .chain(default.map(|call| (vec!["default".into()], call)))
     }
 
-    /// Calls `tool` once, without arguments unless they are set.
+    /// Creates a step that calls `tool` once, without arguments unless they are set.
     ///
-    /// The id names the step in references and in the trace: 1 to 64 letters,
-    /// digits, `_` and `-`.
+    /// The id names the step in references and in the trace: 1 to 64 letters, digits, `_` and `-`.
     pub fn new(id: impl Into<String>, tool: impl Into<ToolCall>) -> Self {
         Self { call: Some(tool.into()), ..Self::of(StepKind::Tool, id) }
     }
 
-    /// Calls `tool` for each element of `collection`: an array, or a text that
-    /// refers to one or is one as JSON.
+    /// Creates a step that calls `tool` for each element of `collection`: an array, a reference or
+    /// template that gives one, or a string that is a JSON array.
     ///
-    /// In the [`arguments`](Self::arguments), `$item` is the element and `$index`
-    /// its place from zero. The output is an object with `iterations`, in the order
-    /// of the collection, each an object with `index`, `item`, `status` and `output`
-    /// or `error`; and with the numbers `count`, `completed` and `failed`.
+    /// In the [`arguments`](Self::arguments), `$item` is the element and `$index` its index from
+    /// zero. The output is an object with `iterations`, in the order of the collection, each an
+    /// object with `index`, `item`, `status` and `output` or `error`; and with the numbers `count`,
+    /// `completed` and `failed`.
     ///
-    /// [`on_error`](Self::on_error) and [`timeout`](Self::timeout) hold for each
-    /// element. With [`OnError::Continue`] the step completes whatever becomes of
-    /// them; otherwise the first that fails cancels the others.
+    /// [`on_error`](Self::on_error) and [`timeout`](Self::timeout) apply to each element. With
+    /// [`OnError::Continue`] the step completes even if elements fail; otherwise the first failure
+    /// cancels the other elements.
     pub fn for_each(
         id: impl Into<String>,
         collection: impl Into<Value>,
@@ -219,7 +220,8 @@ impl Step {
         }
     }
 
-    /// Calls the tool of the first case that applies, else does what `default` says.
+    /// Creates a step that calls the tool of the first case that applies, or else follows
+    /// `default`.
     pub fn switch(
         id: impl Into<String>,
         cases: impl IntoIterator<Item = Case>,
@@ -232,20 +234,20 @@ impl Step {
         }
     }
 
-    /// Asks the person behind the client, and waits for the answer.
+    /// Creates a step that asks the user of the client and waits for the answer.
     ///
-    /// The `message` can be a [reference or template](crate::expr). The `schema` is
-    /// that of the form to fill in: an object whose properties are strings, numbers,
-    /// integers, booleans and choices, as MCP allows there; without properties there
-    /// is only yes and no. Its titles and descriptions can be references and
-    /// templates too. Passwords and other secrets must not be asked for.
+    /// The `message` can be a [reference or template](crate::expr). The `schema` is that of the
+    /// form to fill in: an object whose properties are strings, numbers, integers, booleans and
+    /// choices, as MCP allows there. Without properties the user can only accept or decline. Titles
+    /// and descriptions can be references and templates too. Forms must not ask for passwords or
+    /// other secrets.
     ///
-    /// The output is an object with the `action`, `accept`, `decline`, `cancel` or
-    /// `timeout`, and after `accept` the `content`, which fits the schema.
+    /// The output is an object with the `action`, `accept`, `decline`, `cancel` or `timeout`, and
+    /// after `accept` the `content`, which fits the schema.
     ///
-    /// [`timeout`](Self::timeout) bounds how long the person may take, which does not
-    /// count as time of the run. With [`OnError::Retry`] the person is asked again if
-    /// an answer does not fit; without delays, which have no meaning there.
+    /// [`timeout`](Self::timeout) limits the time to answer, which does not count toward the time
+    /// of the run. With [`OnError::Retry`] the question is repeated if an answer does not fit the
+    /// schema; delays have no meaning there.
     ///
     /// # Examples
     ///
@@ -278,8 +280,8 @@ impl Step {
         }
     }
 
-    /// Sets the arguments of the call, an object in which strings can be
-    /// [references and templates](crate::expr).
+    /// Sets the arguments of the call, an object in which strings can be [references and
+    /// templates](crate::expr).
     #[must_use]
     pub fn arguments(mut self, arguments: Value) -> Self {
         let call = self.call.take().unwrap_or_else(|| ToolCall::new(String::new()));
@@ -287,86 +289,85 @@ impl Step {
         self
     }
 
-    /// Sets the steps that must have finished before, besides those that it
-    /// refers to. In a pipeline it has no meaning.
+    /// Sets the steps that must finish before this one, in addition to those that it refers to. Has
+    /// no meaning in a pipeline.
     #[must_use]
     pub fn depends_on<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
         self.depends_on = Some(steps.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Skips the step unless this holds: a reference, a template or an expression
-    /// such as `steps.scan.output.count > 3`, that gives a boolean or the text
-    /// `true` or `false`. Anything else fails the step.
+    /// Skips the step unless the condition is true: a reference, a template or an expression such
+    /// as `steps.scan.output.count > 3` that gives a boolean or the text `true` or `false`. Any
+    /// other value fails the step.
     #[must_use]
     pub fn condition(mut self, condition: impl Into<String>) -> Self {
         self.condition = Some(condition.into());
         self
     }
 
-    /// Bounds each attempt, or the time to answer a question; 5 minutes by default.
+    /// Sets the timeout of each attempt, or the time to answer a question. Defaults to 5 minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sets what becomes of the run if the step fails; it fails too by default.
+    /// Sets the behavior of the run if the step fails. Defaults to failing the run.
     #[must_use]
     pub const fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = Some(on_error);
         self
     }
 
-    /// Sets the output of the step for when it is skipped or has failed.
+    /// Sets the output of the step if it is skipped or fails.
     ///
-    /// It is needed if another step refers to the output of one that can be.
+    /// Required if another step refers to the output of a step that can be skipped or fail.
     #[must_use]
     pub fn default_results(mut self, output: Value) -> Self {
         self.default_results = Some(output);
         self
     }
 
-    /// Reads the text of a result that is only text as JSON; it is the output.
+    /// Parses the text of a result without other content as JSON; the parsed value is the output.
     #[must_use]
     pub const fn parse_json(mut self) -> Self {
         self.parse_json = true;
         self
     }
 
-    /// Sets what `$item` is called in a loop.
+    /// Sets the name of `$item` in a loop.
     #[must_use]
     pub fn item_var(mut self, name: impl Into<String>) -> Self {
         self.item_var = Some(name.into());
         self
     }
 
-    /// Bounds how many elements of a loop are called for at the same time; 10 by
-    /// default, 50 at most.
+    /// Sets the maximum number of elements of a loop that run at the same time. Defaults to 10, at
+    /// most 50.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = Some(max_parallel);
         self
     }
 
-    /// Bounds how many elements a loop may have; 100 by default, 1000 at most. With
-    /// more it fails before any call.
+    /// Sets the maximum number of elements of a loop. Defaults to 100, at most 1000. With more
+    /// elements the step fails before any call.
     #[must_use]
     pub const fn max_iterations(mut self, max_iterations: usize) -> Self {
         self.max_iterations = Some(max_iterations);
         self
     }
 
-    /// Sets what becomes of the run if the person says no to a question; it fails
-    /// by default.
+    /// Sets the behavior of the run if the user declines a question. Defaults to failing the run.
     #[must_use]
     pub const fn on_decline(mut self, on_decline: OnRefusal) -> Self {
         self.on_decline = Some(on_decline);
         self
     }
 
-    /// Sets what becomes of the run if the person dismisses a question or does not
-    /// answer in time; it fails by default.
+    /// Sets the behavior of the run if the user dismisses a question or does not answer in time.
+    /// Defaults to failing the run.
     #[must_use]
     pub const fn on_cancel(mut self, on_cancel: OnRefusal) -> Self {
         self.on_cancel = Some(on_cancel);
@@ -377,7 +378,7 @@ impl Step {
 // === impl StepKind ===
 
 impl StepKind {
-    /// The kind's name in a file.
+    /// Returns the name of the kind in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -388,7 +389,7 @@ impl StepKind {
         }
     }
 
-    /// Whether the step has a tool of its own to call.
+    /// Returns `true` if the step has a single tool of its own to call.
     pub(crate) const fn calls_one(self) -> bool {
         matches!(self, Self::Tool | Self::ForEach)
     }
@@ -397,15 +398,15 @@ impl StepKind {
 // === impl ToolCall ===
 
 impl ToolCall {
-    /// Calls `tool` without arguments.
+    /// Creates a call of `tool` without arguments.
     ///
-    /// A composite of the layer goes before a tool behind it of the same name.
+    /// A composite of the layer takes precedence over a tool behind it with the same name.
     pub fn new(tool: impl Into<String>) -> Self {
         Self { tool: tool.into(), behind: false, arguments: None }
     }
 
-    /// Like [`new`](Self::new), but `tool` is one behind the layer even if a
-    /// composite wraps it under its own name.
+    /// Like [`new`](Self::new), but `tool` is a tool behind the layer even if a composite wraps it
+    /// under the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self { behind: true, ..Self::new(tool) }
     }
@@ -434,7 +435,7 @@ impl From<String> for ToolCall {
 // === impl Case ===
 
 impl Case {
-    /// Calls a tool if `when` holds, which is written like a
+    /// Creates a case that applies if `when` is true, which is written like a
     /// [condition](Step::condition).
     pub fn new(when: impl Into<String>, call: impl Into<ToolCall>) -> Self {
         Self { when: when.into(), call: call.into() }
@@ -444,29 +445,29 @@ impl Case {
 // === impl Retry ===
 
 impl Retry {
-    /// Tries again so many times, 10 at most.
+    /// Retries up to `count` times, at most 10.
     ///
-    /// It waits for up to a second before the first, and never more than a minute.
+    /// The first delay is at most 1 second, every delay at most 60 seconds.
     #[must_use]
     pub const fn times(count: u32) -> Self {
         Self { count, delay: RETRY_DELAY, max_delay: MAX_RETRY_DELAY, then: Then::Abort }
     }
 
-    /// Sets how long to wait at most before the first time.
+    /// Sets the upper bound of the first delay.
     #[must_use]
     pub const fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Sets how long to wait at most before any.
+    /// Sets the upper bound of every delay.
     #[must_use]
     pub const fn max_delay(mut self, max_delay: Duration) -> Self {
         self.max_delay = max_delay;
         self
     }
 
-    /// Sets what becomes of the run if none succeeds; it fails by default.
+    /// Sets the behavior of the run if all attempts fail. Defaults to failing the run.
     #[must_use]
     pub const fn then(mut self, then: Then) -> Self {
         self.then = then;
@@ -474,7 +475,7 @@ impl Retry {
     }
 }
 
-/// Three times.
+/// Three retries.
 impl Default for Retry {
     fn default() -> Self {
         Self::times(RETRIES)

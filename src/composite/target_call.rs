@@ -31,10 +31,10 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// How deep results of tools and outputs of runs may be nested. Composites add levels around
-/// them, and JSON parsers accept 128 in all.
+/// Maximum nesting depth of tool results and outputs of runs. Composites add levels around them,
+/// and JSON parsers accept 128 in all.
 pub(super) const MAX_LEVELS: usize = 110;
-/// How many bytes the key of a tool's question may have.
+/// Maximum size of the key of a tool's question, in bytes.
 const MAX_KEY: usize = 256;
 
 pin_project! {
@@ -143,11 +143,11 @@ where
     }
 }
 
-/// Checks that clients can parse what a composite makes of this answer.
+/// Checks that clients can parse a composite's result that contains this answer.
 ///
 /// # Errors
 ///
-/// Returns that the answer is nested too deep.
+/// Returns an error if the answer is nested too deep.
 pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     let is_deep = |value: &Value| is_deeper(value, MAX_LEVELS);
     let is_too_deep = match answer {
@@ -155,7 +155,7 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
             let meta = result.meta.iter().flat_map(|meta| meta.0.values());
             result.structured_content.iter().chain(meta).any(is_deep)
         }
-        // It is asked as it is, and neither kept nor answered where it is too deep.
+        // Forwarded unchanged. A question that is nested too deep is neither stored nor answered.
         Ok(ToolReply::Asks(_)) => false,
         Err(error) => error.data.as_ref().is_some_and(is_deep),
     };
@@ -167,20 +167,20 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     }
 }
 
-/// Why a call failed that was refused below.
+/// Converts a refusal by a layer below to an error.
 fn refused(refusal: &Refusal) -> StepError {
     let Refusal::OverBudget { budget, .. } = refusal else {
         return StepError::protocol(refusal.to_error());
     };
-    // Its own run is at its end, if it is that of one, and not of any other budget.
+    // Only the cost limit of a run ends the run; other budgets do not.
     let ends_run = *budget == Setting::Cost.name();
     let ErrorData { code, message, data } = refusal.to_error();
     let error = StepError::new(ErrorKind::Limit, message);
     StepError { code: Some(code.0), data, ends_run, ..error }
 }
 
-/// The questions of a tool, if the client can answer them and nothing `closed` the run to
-/// questions.
+/// Returns the questions of a tool. Fails if the client cannot answer them, or if the run is
+/// `closed` to questions.
 fn asked(
     asks: InputRequiredResult,
     abilities: Abilities,
@@ -208,12 +208,12 @@ fn asked(
     Ok(Questions { asked, resume: Resume::Tool(asks.request_state) })
 }
 
-/// An error of a tool that broke the protocol.
+/// Returns an error for a tool that violated the protocol.
 pub(super) fn protocol(message: &str) -> StepError {
     StepError::new(ErrorKind::Protocol, message)
 }
 
-/// Why a service could not answer, in words that say nothing about it.
+/// Converts an error of the service to a text without internal details.
 fn service_error(error: &BoxError) -> StepError {
     match Cause::of(&**error) {
         Cause::TimedOut => StepError::new(ErrorKind::Timeout, "no answer in time"),

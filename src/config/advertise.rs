@@ -8,44 +8,44 @@ use crate::advertise::{AdvertiseLayer, Calls, Mode};
 /// The key of the section.
 const SECTION: &str = "advertise";
 
-/// Which tools clients are shown.
+/// Advertised tools and search mode.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AdvertiseTable {
-    /// The tools that are shown besides composites; all, if not set.
+    /// Tools to advertise besides composites. Defaults to all tools.
     allow: Option<Vec<String>>,
-    /// The tools that are not shown; a composite only by its exact name.
+    /// Tools to hide from lists. A composite is only hidden by its exact name.
     deny: Option<Vec<String>>,
-    /// Whether tools that are not shown can be called.
+    /// Whether unadvertised tools can be called.
     calls: Option<CallsName>,
-    /// Whether clients are shown the tools, or two tools to search and call them.
+    /// Whether to list the tools, or only two tools that search and call them.
     mode: Option<ModeName>,
 }
 
-/// Whether tools that are not shown can be called.
+/// Whether unadvertised tools can be called.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum CallsName {
-    /// No, as if they did not exist.
+    /// Reject calls as if the tools did not exist.
     Refuse,
-    /// Yes, by who knows their names.
+    /// Allow calls by name.
     Allow,
 }
 
-/// Whether clients are shown the tools, or two tools to search and call them.
+/// Whether to list the tools, or only two tools that search and call them.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ModeName {
-    /// The tools.
+    /// List the tools.
     List,
-    /// `search_tools` and `call_tool`.
+    /// List `search_tools` and `call_tool`.
     Search,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 pub(super) fn build(table: AdvertiseTable, reader: &mut Reader<'_, '_>) -> AdvertiseLayer {
     let path = [SECTION.into()];
     AdvertiseLayer::new()

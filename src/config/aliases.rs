@@ -14,48 +14,48 @@ use crate::{
 /// The key of the section.
 pub(super) const SECTION: &str = "aliases";
 
-/// The keys that say of what an alias is.
+/// The keys that determine the kind of an alias.
 const KINDS: [&str; 4] = ["tool", "from", "prompt", "resource"];
 
-/// What clients see of a tool, a prompt or a resource instead of what the server says.
+/// Overrides what clients see of a tool, a prompt or a resource.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AliasTable {
-    /// The tool, as the server calls it.
+    /// The name of the tool on the server.
     tool: Option<String>,
     /// Another name of `tool`.
     from: Option<String>,
-    /// The prompt, as the server calls it.
+    /// The name of the prompt on the server.
     prompt: Option<String>,
-    /// The URI of the resource, or the URI template, as the server has it.
+    /// The URI or URI template of the resource on the server.
     resource: Option<String>,
     /// The name that clients see.
     name: Option<String>,
     /// Another name of `name`.
     to: Option<String>,
-    /// The URI that clients see, of a resource.
+    /// The URI of the resource that clients see.
     uri: Option<String>,
     /// The title that clients see.
     title: Option<String>,
     /// The description that clients see.
     description: Option<String>,
-    /// What the tool might do, in the place of what the server says of it.
+    /// The annotations that clients see, replacing those of the server.
     annotations: Option<AnnotationsTable>,
-    /// The arguments of the tool, by the names that the server knows.
+    /// Overrides for the arguments of the tool, by their names on the server.
     arguments: Option<BTreeMap<String, ArgumentTable>>,
 }
 
-/// What clients see of an argument of a tool.
+/// Overrides for an argument of a tool.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct ArgumentTable {
-    /// Whether clients neither see nor set it.
+    /// Hides the argument from clients, which cannot set it either.
     hide: Option<bool>,
     /// The name that clients see.
     rename: Option<String>,
-    /// What the server gets if the client does not set it.
+    /// The value sent to the server if the client does not set the argument.
     default: Option<serde_json::Value>,
     /// The description that clients see.
     description: Option<String>,
@@ -68,7 +68,7 @@ enum Definition {
     Resource(ResourceAlias),
 }
 
-/// Where the aliases of each kind stand in the section.
+/// The positions of the aliases of each kind in the section.
 #[derive(Default)]
 struct Places {
     tools: Vec<SourceLocation>,
@@ -76,14 +76,14 @@ struct Places {
     resources: Vec<SourceLocation>,
 }
 
-/// Where an alias stands, and how its keys are spelled that have two spellings.
+/// The index of an alias, and the spelling of its keys that have two spellings.
 struct SourceLocation {
     index: usize,
     original: &'static str,
     name: &'static str,
 }
 
-/// Builds the layer of the tables at `path`, and reports what is wrong with them.
+/// Builds the layer of the tables at `path`, and reports mistakes in them.
 pub(super) fn build(
     tables: Vec<AliasTable>,
     separator: &str,
@@ -124,7 +124,7 @@ pub(super) fn build(
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// What it defines, and the key that says of what.
+    /// Returns the alias, and the key that determines its kind.
     fn into_definition(
         self,
         path: &[Segment],

@@ -1,20 +1,22 @@
+//! The annotations of a tool.
+
 use rmcp::model::ToolAnnotations;
 use serde::Deserialize;
 
-/// What a tool might do, spelled as in MCP.
+/// Hints about the behavior of a tool, spelled as in MCP.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct AnnotationsTable {
-    /// What people are shown as its name.
+    /// Display name for users.
     title: Option<String>,
-    /// Whether it changes nothing.
+    /// Whether the tool has no side effects.
     read_only_hint: Option<bool>,
-    /// Whether it may destroy something.
+    /// Whether the tool may perform destructive updates.
     destructive_hint: Option<bool>,
-    /// Whether calling it again with the same arguments changes nothing more.
+    /// Whether repeated calls with the same arguments have no additional effect.
     idempotent_hint: Option<bool>,
-    /// Whether it deals with others than this server.
+    /// Whether the tool interacts with external systems.
     open_world_hint: Option<bool>,
 }
 

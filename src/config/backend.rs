@@ -1,18 +1,20 @@
+//! The configuration of a backend.
+
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::variables::Text;
 use crate::{adapter::secrets::Secrets, stack::BackendLayer, url};
 
-/// How long a call may take, unless the backend says otherwise.
+/// Default timeout of a call.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long connecting may take, unless the backend says otherwise.
+/// Default timeout for connecting.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One server behind the stack.
+/// One backend server.
 ///
-/// Its `Debug` output tells nothing that is secret of it: not the values of
-/// `args`, `env` and `headers`, not what came out of variables, and of a URL
-/// only the server. Its [`secrets`](Self::secrets) take that out of other texts.
+/// The `Debug` output contains no secrets: it omits the values of `args`, `env` and `headers` and
+/// the values of variables, and shows only the server of a URL. Use [`secrets`](Self::secrets) to
+/// redact other texts.
 #[derive(Clone, Debug)]
 pub struct BackendConfig {
     pub(super) name: String,
@@ -25,17 +27,17 @@ pub struct BackendConfig {
     pub(super) secrets: Secrets,
 }
 
-/// How a backend is reached.
+/// The transport of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// It is a child process, spoken to over its pipes.
+    /// A child process that communicates over its standard streams.
     Stdio(StdioConfig),
-    /// It is a server of streamable HTTP.
+    /// A streamable HTTP server.
     Http(HttpConfig),
 }
 
-/// A child process that is a backend.
+/// A backend that runs as a child process.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StdioConfig {
     pub(super) command: Text,
@@ -44,7 +46,7 @@ pub struct StdioConfig {
     pub(super) cwd: Option<Text>,
 }
 
-/// A server of streamable HTTP that is a backend.
+/// A backend that is a streamable HTTP server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpConfig {
     pub(super) url: Text,
@@ -57,53 +59,51 @@ struct Hidden;
 // === impl BackendConfig ===
 
 impl BackendConfig {
-    /// Its name, which no other backend of the file has.
+    /// Returns the name, which is unique in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it is reached.
+    /// Returns the transport.
     #[must_use]
     pub const fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    /// How long one call may take; 60 seconds by default.
+    /// Returns the timeout of one call. Defaults to 60 seconds.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(CALL_TIMEOUT)
     }
 
-    /// How long connecting may take; 30 seconds by default.
+    /// Returns the timeout for connecting. Defaults to 30 seconds.
     #[must_use]
     pub fn connect_timeout(&self) -> Duration {
         self.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
     }
 
-    /// Whether it may ask callers for input. Defaults to `true`.
+    /// Returns `true` if the backend may ask callers for input. Defaults to `true`.
     #[must_use]
     pub const fn elicitation(&self) -> bool {
         self.elicitation
     }
 
-    /// What the names that clients see of it begin with: its own `prefix`, else
-    /// its name and the separator of the router. Empty unless names are kept
-    /// apart by prefixes.
+    /// Returns the prefix of its names as clients see them: its own `prefix`, or else its name and
+    /// the separator of the router. Empty unless conflicts are resolved by prefixes.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// What is between it and what is common to all backends: its aliases, its
-    /// filter and its checks, which speak of its own names.
+    /// Returns the layers of this backend below the common ones: its aliases, filter and
+    /// validation, which use the backend's own names.
     #[must_use]
     pub const fn layer(&self) -> &BackendLayer {
         &self.layer
     }
 
-    /// Whether it is reached in the same way as another, so that one connection
-    /// serves for both.
+    /// Returns `true` if both can share one connection.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn is_reached_like(&self, other: &Self) -> bool {
         self.name == other.name
@@ -113,13 +113,13 @@ impl BackendConfig {
             && self.secrets == other.secrets
     }
 
-    /// What must be taken out of every text about it.
+    /// Returns the secrets to redact from every text about the backend.
     ///
-    /// That is what came out of variables; the values of `env` and `headers`, and
-    /// what follows the first word of a header; and of a URL its user, query and
-    /// fragment as a whole, the name and the password of the user, the values of
-    /// the query, and each part of the path that may be a token: of at least 8
-    /// characters with a digit among them, or of 20. Arguments are not among them.
+    /// These are the values of variables; the values of `env` and `headers`, and the part of a
+    /// header after its first word; and of a URL its user, query and fragment as a whole, the name
+    /// and the password of the user, the values of the query, and each part of the path that may be
+    /// a token: of at least 8 characters with a digit among them, or of 20. Arguments are not
+    /// included.
     #[must_use]
     pub const fn secrets(&self) -> &Secrets {
         &self.secrets
@@ -129,25 +129,25 @@ impl BackendConfig {
 // === impl StdioConfig ===
 
 impl StdioConfig {
-    /// The program.
+    /// Returns the program.
     #[must_use]
     pub fn command(&self) -> &str {
         &self.command.value
     }
 
-    /// What it is called with.
+    /// Returns the arguments of the program.
     #[must_use]
     pub fn args(&self) -> &[String] {
         &self.args
     }
 
-    /// The variables that it gets besides those it inherits.
+    /// Returns the variables to set in addition to the inherited ones.
     #[must_use]
     pub const fn env(&self) -> &BTreeMap<String, String> {
         &self.env
     }
 
-    /// The folder it is started in.
+    /// Returns the working directory.
     #[must_use]
     pub fn cwd(&self) -> Option<&str> {
         self.cwd.as_ref().map(|cwd| cwd.value.as_str())
@@ -168,20 +168,20 @@ impl fmt::Debug for StdioConfig {
 // === impl HttpConfig ===
 
 impl HttpConfig {
-    /// Its address.
+    /// Returns the URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url.value
     }
 
-    /// Whether it is reached through TLS.
+    /// Returns `true` if the URL uses TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
-        // The scheme was checked when it was read; letter case does not count.
+        // The scheme was validated when the file was read; letter case is ignored.
         self.url().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
     }
 
-    /// What is sent with every request.
+    /// Returns the headers sent with every request.
     #[must_use]
     pub const fn headers(&self) -> &BTreeMap<String, String> {
         &self.headers

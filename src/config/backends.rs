@@ -32,87 +32,87 @@ use crate::{
 /// The key of the section.
 const SECTION: &str = "backends";
 
-/// A server behind the stack.
+/// A backend server.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["name"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BackendTable {
-    /// What it is called in this file, and what its prefix is made of.
+    /// The name of the backend in this file, from which its prefix is derived.
     #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$")))]
     name: Option<String>,
-    /// How it is reached; if not set, what has a `command` is a child process.
+    /// The transport. Defaults to `stdio` if `command` is set, and to `http` if `url` is set.
     transport: Option<TransportName>,
-    /// How long one call may take; 60 seconds, if not set.
+    /// Timeout of one call. Defaults to 60 seconds.
     timeout: Option<Duration>,
-    /// How long connecting may take; 30 seconds, if not set.
+    /// Timeout for connecting. Defaults to 30 seconds.
     connect_timeout: Option<Duration>,
-    /// Whether it may ask callers for input, such as a person in the middle of a call. Defaults to
-    /// `true`.
+    /// Whether the backend may ask callers for input, such as a user in the middle of a call.
+    /// Defaults to `true`.
     elicitation: Option<bool>,
-    /// What its names begin with for clients; its name and the separator, if not set.
+    /// Prefix of its names as clients see them. Defaults to its name and the separator.
     prefix: Option<String>,
-    /// The program that is started; `${VAR}` is a variable of the environment.
+    /// The program to start. `${VAR}` expands to an environment variable.
     command: Option<String>,
-    /// What the program is called with; `${VAR}` is a variable of the environment.
+    /// The arguments of the program. `${VAR}` expands to an environment variable.
     args: Option<Vec<String>>,
-    /// The variables that the program gets besides those it inherits.
+    /// Environment variables of the program, in addition to the inherited ones.
     env: Option<BTreeMap<String, String>>,
-    /// The folder that the program is started in.
+    /// The working directory of the program.
     cwd: Option<String>,
-    /// The address of a server; `${VAR}` is a variable of the environment.
+    /// The URL of a server. `${VAR}` expands to an environment variable.
     url: Option<String>,
-    /// What is sent with every request to `url`.
+    /// Headers to send with every request to `url`.
     headers: Option<BTreeMap<String, String>>,
-    /// Its tools that clients may see and call; all, if not set.
+    /// Its tools that clients may see and call. Defaults to all.
     expose_tools: Option<Vec<String>>,
     /// Its tools that clients may neither see nor call.
     hide_tools: Option<Vec<String>>,
-    /// Its prompts that clients may see and get; all, if not set.
+    /// Its prompts that clients may see and get. Defaults to all.
     expose_prompts: Option<Vec<String>>,
     /// Its prompts that clients may neither see nor get.
     hide_prompts: Option<Vec<String>>,
-    /// The URIs of its resources that clients may see and read; all, if not set.
+    /// The URIs of its resources that clients may see and read. Defaults to all.
     expose_resources: Option<Vec<String>>,
     /// The URIs of its resources that clients may neither see nor read.
     hide_resources: Option<Vec<String>>,
-    /// Its resource templates that clients may see; all, if not set.
+    /// Its resource templates that clients may see. Defaults to all.
     expose_resource_templates: Option<Vec<String>>,
     /// Its resource templates that clients may not see.
     hide_resource_templates: Option<Vec<String>>,
-    /// Whether clients may only use tools of it that say that they change nothing.
+    /// Whether to allow only tools that are annotated as read-only.
     read_only_only: Option<bool>,
-    /// Whether clients may only use tools of it that say that they destroy nothing.
+    /// Whether to allow only tools that are annotated as non-destructive.
     hide_destructive: Option<bool>,
-    /// What the router and clients see of it instead of what it says.
+    /// Renames and overrides of its tools, prompts and resources.
     aliases: Vec<AliasTable>,
-    /// What the arguments of its tools must be like.
+    /// Validation of the arguments of its tools.
     validate: ValidateTable,
 }
 
-/// How a backend is reached.
+/// The transport of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum TransportName {
-    /// It is a child process, spoken to over its pipes.
+    /// A child process that communicates over its standard streams.
     Stdio,
-    /// It is a server of streamable HTTP.
+    /// A streamable HTTP server.
     Http,
 }
 
-/// One backend that is being built, and where it stands.
+/// Builds one backend of the section.
 struct Builder<'b, 'a, 't> {
     index: usize,
     environment: Environment<'b>,
-    /// What was found to be secret so far.
+    /// The secrets found so far.
     secrets: Vec<String>,
     reader: &'b mut Reader<'a, 't>,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 ///
-/// What it returns is only of use if nothing was.
+/// The returned value is only meaningful if nothing was reported.
 pub(super) fn build(
     tables: Vec<BackendTable>,
     router: &RouterConfig,
@@ -132,7 +132,7 @@ pub(super) fn build(
             && let Some((other, other_own)) =
                 prefixes.insert(backend.prefix.clone(), (index, own_prefix))
         {
-            // At least one of the two says so, since their names differ.
+            // At least one of the two sets its prefix, since their names differ.
             builder.index = if own_prefix || !other_own { index } else { other };
             let prefix = &backend.prefix;
             builder.report(["prefix"], format!("two backends have the prefix `{prefix}`"));
@@ -171,7 +171,7 @@ impl Builder<'_, '_, '_> {
         })
     }
 
-    /// What is between the backend and what is common to all.
+    /// Builds the layers of this backend.
     fn layer(
         &mut self,
         table: &mut BackendTable,
@@ -216,7 +216,7 @@ impl Builder<'_, '_, '_> {
         None
     }
 
-    /// What the backend's names begin with.
+    /// Returns the prefix of the backend's names.
     fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
         if router.conflicts() != Conflicts::Prefix {
             if own.is_some() {
@@ -354,8 +354,8 @@ impl Builder<'_, '_, '_> {
                 env.insert(name, value);
             }
         }
-        // Told last, since it stands for all of the table; and without the
-        // name, which may be `TOKEN=…` in one piece.
+        // Reported last, since the mistake is reported for the whole table; and without the name,
+        // which may be a complete `TOKEN=…`.
         if illegal {
             let message =
                 "illegal name of a variable: expected one without `=`, as in `NAME = \"value\"`";
@@ -402,7 +402,7 @@ impl Builder<'_, '_, '_> {
             self.secrets.push(text.value.clone());
             headers.insert(name, text.value);
         }
-        // As with the names of variables.
+        // Reported without the names, like the names of variables.
         if illegal {
             let message = "illegal name of a header: expected letters, digits and `-`, as in `Name = \"value\"`";
             self.report(["headers"], message);
@@ -410,7 +410,7 @@ impl Builder<'_, '_, '_> {
         headers
     }
 
-    /// A string that must say something.
+    /// Expands a string that must not be blank.
     fn filled(&mut self, key: &'static str, written: String) -> Option<Text> {
         let text = self.plain(&[key.into()], written)?;
         if text.value.trim().is_empty() {
@@ -420,7 +420,7 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// A string that the system can take.
+    /// Expands a string that must not contain NUL.
     fn plain(&mut self, path: &[Segment], written: String) -> Option<Text> {
         let text = self.expand(path, written)?;
         if text.value.contains('\0') {
@@ -431,7 +431,7 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// A string with its variables replaced.
+    /// Replaces the variables of a string.
     fn expand(&mut self, path: &[Segment], written: String) -> Option<Text> {
         match Text::expand(written, self.environment) {
             Ok(text) => {
@@ -451,20 +451,20 @@ impl Builder<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// The path of something in the backend.
+    /// Returns the path of a key of the backend.
     fn at<P: Into<Segment>>(&self, path: impl IntoIterator<Item = P>) -> Vec<Segment> {
         let backend = [SECTION.into(), self.index.into()];
         backend.into_iter().chain(path.into_iter().map(Into::into)).collect()
     }
 }
 
-/// The name of a header, unless it may be more than a name.
+/// Returns the name of a header for messages, or nothing if it may contain a secret.
 fn named(header: &str) -> String {
     if is_word(header) { format!(" `{header}`") } else { String::new() }
 }
 
-/// Whether this is a program together with its arguments, as a shell would take it.
-/// The path of a program can have spaces, too.
+/// Returns `true` if this is a program together with its arguments, as in a shell. The path of a
+/// program can contain spaces, too.
 fn is_command_line(command: &str) -> bool {
     let mut words = command.split_whitespace();
     let is_path = words.next().is_none_or(|program| program.contains(['/', '\\']));

@@ -16,57 +16,57 @@ use crate::{
     results::{ResultStore, StoredResults},
 };
 
-/// The key of the section on what is kept.
+/// The key of the section on stored results.
 const RESULTS: &str = "results";
 
-/// How large results may be that clients get.
+/// Truncates results to a maximum size.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BoundTable {
-    /// How many bytes a result may have; what is larger is shortened.
+    /// Maximum size of a result in bytes. Larger results are truncated.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
 }
 
-/// Where whole results are kept that were shortened.
+/// Storage for the full versions of truncated results.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ResultsTable {
-    /// Who keeps them; this process, if not set.
+    /// The store of the results. Defaults to this process.
     store: Option<StoreName>,
-    /// How long they are kept; 10 minutes, if not set.
+    /// How long results are kept. Defaults to 10 minutes.
     ttl: Option<Duration>,
-    /// How large one may be; 16777216, if not set.
+    /// Maximum size of one result in bytes. Defaults to 16777216.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
-    /// How large all may be together in memory; 67108864, if not set.
+    /// Maximum total size of the results in memory, in bytes. Defaults to 67108864.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
-    /// Maximum size of the results of one caller. Needs `[caller]`. Defaults to `max_total_bytes`
-    /// in memory, and to no maximum in Redis.
+    /// Maximum size of the results of one caller in bytes. Needs `[caller]`. Defaults to
+    /// `max_total_bytes` in memory, and to no maximum in Redis.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_caller_bytes: Option<usize>,
 }
 
-/// Who keeps whole results.
+/// The store of full results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// This process.
+    /// In memory of this process.
     #[default]
     Memory,
-    /// The server of `[redis]`.
+    /// In the Redis server of `[redis]`.
     Redis,
 }
 
-/// How large results may be, and where whole ones are kept.
+/// The size limit of results, and the store of full results.
 #[derive(Clone, Debug)]
 pub(super) struct BoundConfig {
     layer: BoundLayer,
-    /// Where they are kept, if they are, and what makes one such place another.
+    /// The store, if there is one, and the settings that identify it.
     results: Option<(Settings, Arc<dyn ResultStore>)>,
 }
 
@@ -79,9 +79,9 @@ struct Settings {
     max_caller_bytes: Option<usize>,
 }
 
-/// Builds the sections and reports what is wrong with them.
+/// Builds the sections and reports mistakes in them.
 ///
-/// What it returns is only of use if nothing was.
+/// The returned value is only meaningful if nothing was reported.
 pub(super) fn build(
     bound: &BoundTable,
     results: Option<ResultsTable>,
@@ -111,7 +111,7 @@ pub(super) fn build(
 // === impl BoundConfig ===
 
 impl BoundConfig {
-    /// Keeps results where they are kept now, unless they are to be kept otherwise.
+    /// Keeps the previous store, unless its settings have changed.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =
@@ -127,7 +127,7 @@ impl BoundConfig {
         self.results.as_ref().map(|(_, store)| store)
     }
 
-    /// The layer, with where it keeps whole results.
+    /// Returns the layer with the store of full results.
     pub(super) fn layer(&self) -> BoundLayer {
         match &self.results {
             Some((_, store)) => self.layer.clone().keep(store.clone()),

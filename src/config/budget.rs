@@ -19,110 +19,107 @@ use crate::{
 
 /// The key of the section.
 const SECTION: &str = "budget";
-/// The name that is none of a budget.
+/// A name that budgets cannot have.
 const MAX_COST: &str = "max_cost";
 
-/// What calls may use together.
+/// Budgets that calls share.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct BudgetTable {
-    /// Who keeps what is left; this process, if not set.
+    /// The store of budgets. Defaults to this process.
     store: Option<StoreName>,
-    /// What becomes of calls while the store is away; they are refused, if not set.
+    /// Behavior while the store is unavailable. Defaults to rejecting calls.
     when_away: Option<AwayName>,
-    /// How long a call may hold what it has reserved, so that a replica that dies holds
-    /// nothing for good; longer than any call takes. 10 minutes, if not set.
+    /// How long a reservation is held if a replica dies; must be longer than any call. Defaults to
+    /// 10 minutes.
     lease: Option<Duration>,
-    /// Of how many callers this process keeps what is left of a budget; 100000, if not
-    /// set.
+    /// Maximum number of callers per budget whose balance this process keeps. Defaults to 100000.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_callers: Option<usize>,
     /// The budgets.
     limits: Vec<LimitTable>,
-    /// What calls cost; one each, if nothing is set for a tool.
+    /// The costs of calls. Defaults to one per call.
     costs: Vec<CostTable>,
 }
 
-/// How much of something calls may use together.
+/// A limit that calls share.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["name", "limit"])))]
 #[serde(default, deny_unknown_fields)]
 struct LimitTable {
-    /// What clients are told that it is called.
+    /// The name of the budget that clients see.
     name: Option<String>,
-    /// What is counted; calls, if not set.
+    /// The unit to count. Defaults to calls.
     count: Option<UnitName>,
-    /// How much there is.
+    /// The amount of the budget.
     #[cfg_attr(test, schemars(range(min = 1)))]
     limit: Option<u64>,
-    /// The tools whose calls are counted, by the names that the router has, below
-    /// `[[aliases]]`; all, if not set.
+    /// The tools whose calls are counted, by their names before `[[aliases]]` apply. Defaults to
+    /// all.
     tools: Option<Vec<String>>,
-    /// Whose calls share it; all, if not set.
+    /// The calls that share the budget. Defaults to all calls.
     per: Option<PerName>,
-    /// How it comes back; not at all, if not set.
+    /// How the budget is refilled. Defaults to never.
     refill: Option<RefillTable>,
-    /// The most that one call is charged, whatever its server reports; the limit, if not
-    /// set.
+    /// Maximum charge of one call, whatever its server reports. Defaults to the limit.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_per_call: Option<u64>,
 }
 
-/// How a budget comes back.
+/// The refill of a budget.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["every"])))]
 #[serde(default, deny_unknown_fields)]
 struct RefillTable {
-    /// How much comes back each time; all, if not set.
+    /// The amount added each time. Defaults to the whole limit.
     #[cfg_attr(test, schemars(range(min = 1)))]
     amount: Option<u64>,
-    /// How long that takes.
+    /// The interval between refills.
     every: Option<Duration>,
 }
 
-/// What calls of some tools cost.
+/// The cost of calls of some tools.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tools", "cost"])))]
 #[serde(default, deny_unknown_fields)]
 struct CostTable {
-    /// The tools, by the names that the router has, below `[[aliases]]`; the first entry
-    /// that names one counts.
+    /// The tools, by their names before `[[aliases]]` apply. The first entry that matches a tool
+    /// applies.
     tools: Option<Vec<String>>,
-    /// What a call costs; nothing, if `0`.
+    /// The cost of a call. `0` makes it free.
     cost: Option<u64>,
-    /// Where the result says what it really cost, as a JSON Pointer such as
-    /// `/_meta/usage/total_tokens`.
+    /// JSON Pointer to the actual cost in the result, such as `/_meta/usage/total_tokens`.
     actual: Option<String>,
 }
 
-/// Who keeps what is left of budgets.
+/// The store of budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// This process.
+    /// In memory of this process.
     #[default]
     Memory,
-    /// The server of `[redis]`.
+    /// In the Redis server of `[redis]`.
     Redis,
 }
 
-/// What becomes of calls while the store is away.
+/// Behavior while the store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum AwayName {
-    /// They are refused.
+    /// Reject calls.
     Refuse,
-    /// They are not counted.
+    /// Admit calls without counting them.
     Admit,
 }
 
-/// What is counted.
+/// The unit of a budget.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -132,25 +129,25 @@ enum UnitName {
     Calls,
     /// Bytes of results.
     Bytes,
-    /// What calls cost.
+    /// The cost of calls.
     Cost,
 }
 
-/// Whose calls share a budget.
+/// The calls that share a budget.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum PerName {
-    /// Those that one call of a client leads to.
+    /// All calls of one client request.
     Run,
-    /// Those of one caller, as `[caller]` tells.
+    /// All calls of one caller, as identified by `[caller]`.
     Caller,
-    /// All.
+    /// All calls.
     #[default]
     Global,
 }
 
-/// What calls may use together, and where it is kept what is left.
+/// The budgets, and the store of their balances.
 #[derive(Clone, Debug)]
 pub(super) struct BudgetConfig {
     layer: BudgetLayer,
@@ -162,7 +159,7 @@ pub(super) struct BudgetConfig {
     pub(super) store: Arc<dyn BudgetStore>,
 }
 
-/// What makes one store another.
+/// The settings that identify a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     redis: Option<RedisSettings>,
@@ -171,9 +168,9 @@ struct Settings {
     max_callers: Option<usize>,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 ///
-/// What it returns is only of use if nothing was.
+/// The returned value is only meaningful if nothing was reported.
 pub(super) fn build(
     table: BudgetTable,
     redis: &RedisConfig,
@@ -247,7 +244,7 @@ pub(super) fn build(
 // === impl BudgetConfig ===
 
 impl BudgetConfig {
-    /// Keeps what is left where it is kept now, unless it is to be kept otherwise.
+    /// Keeps the previous store, unless its settings have changed.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
@@ -255,7 +252,7 @@ impl BudgetConfig {
         }
     }
 
-    /// The layer, with where it keeps what is left.
+    /// Returns the layer with its store.
     pub(super) fn layer(&self) -> BudgetLayer {
         self.layer.clone().store(self.store.clone())
     }
@@ -270,7 +267,7 @@ impl LimitTable {
         if name.trim().is_empty() {
             reader.report(&at("name"), "blank name".to_owned());
         } else if name == MAX_COST {
-            // What clients are told of a run that has cost all it may.
+            // Clients see this name when a run has exhausted its `max_cost`.
             let message = format!("`{MAX_COST}` is a key of composites: expected another name");
             reader.report(&at("name"), message);
         }
@@ -355,7 +352,7 @@ impl CostTable {
     }
 }
 
-/// Whether it points to a part of something.
+/// Returns `true` if this is a JSON Pointer to a part of a value.
 fn is_pointer(text: &str) -> bool {
     let escapes = text.match_indices('~').all(|(at, _)| text[at + 1..].starts_with(['0', '1']));
     text.starts_with('/') && escapes

@@ -16,26 +16,26 @@ use crate::{composite::Segment, message::Context};
 
 /// The key of the section.
 const SECTION: &str = "caller";
-/// How long the name of a caller may be that is kept as it is.
+/// Maximum length of the name of a caller that is kept unhashed.
 #[cfg(feature = "http")]
 const MAX_CALLER: usize = 256;
 
-/// Who calls.
+/// Identification of callers.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CallerTable {
-    /// The header of HTTP that says who calls.
+    /// The HTTP header that identifies the caller.
     header: Option<String>,
 }
 
-/// How it is known who calls.
+/// How callers are identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallerConfig {
     header: Option<String>,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerConfig {
     let header = table.header.filter(|name| {
         let mistake = if !header::is_name(name) {
@@ -57,7 +57,7 @@ pub(super) fn build(table: CallerTable, reader: &mut Reader<'_, '_>) -> CallerCo
 // === impl CallerConfig ===
 
 impl CallerConfig {
-    /// Whether it is known of any request who calls.
+    /// Returns `true` if requests can be attributed to callers.
     const fn is_known(&self) -> bool {
         self.header.is_some()
     }
@@ -74,21 +74,21 @@ impl CallerConfig {
         }
     }
 
-    /// The account that a request counts for; `None` if the file has no `[caller]`.
+    /// Returns the account of a request; `None` if the file has no `[caller]`.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
         let header = self.header.as_ref()?;
         Some(account(caller(context, header)))
     }
 
-    /// The same, of a request over HTTP.
+    /// Returns the account of a request over HTTP; `None` if the file has no `[caller]`.
     #[cfg(feature = "http")]
     pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {
         let header = self.header.as_ref()?;
         Some(account(caller_in(parts, header)))
     }
 
-    /// Who calls, of a request's context; nobody knows, if it is `None`.
+    /// Returns a function from a request's context to its caller; `None` if there is no `[caller]`.
     pub(super) fn key(
         &self,
     ) -> Option<impl Fn(&Context) -> Option<String> + Clone + Send + Sync + 'static> {
@@ -97,7 +97,7 @@ impl CallerConfig {
     }
 }
 
-/// Who calls, by a header of the request.
+/// Returns the caller by a header of the request.
 #[cfg(feature = "http")]
 fn caller(context: &Context, header: &str) -> Option<String> {
     caller_in(context.extensions().get::<http::request::Parts>()?, header)
@@ -105,13 +105,13 @@ fn caller(context: &Context, header: &str) -> Option<String> {
 
 #[cfg(feature = "http")]
 fn caller_in(parts: &http::request::Parts, header: &str) -> Option<String> {
-    // All there are, as they are: a caller whose name is no text is one nevertheless,
-    // and one who adds a name is another.
+    // All values, unaltered: a name that is not UTF-8 identifies a caller as well, and a request
+    // with an additional value has a different caller.
     let values = parts.headers.get_all(header).iter();
     let values = values.map(|value| value.as_bytes().iter().copied().map(char::from).collect());
     let caller = values.reduce(|all: String, value: String| format!("{all}\n{value}"))?;
-    // It is kept with what belongs to the caller, so it must not be as long as it likes.
-    // No header has a NUL, so no short name is the same as this.
+    // The name is stored with the state of the caller, so its length must be bounded. No header
+    // contains a NUL, so a digest never equals a short name.
     let is_short = caller.len() <= MAX_CALLER;
     let digest = || format!("\0{}", random::hex(&Sha256::digest(&caller)));
     Some(if is_short { caller } else { digest() })
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(caller(&Context::default(), "X-Forwarded-User"), None);
         assert_eq!(of(&[("other", b"alice")]), None);
 
-        // No two of them are the same, and none is nobody.
+        // All callers are distinct, and each request has one.
         let values: [&[(&str, &[u8])]; 6] = [
             &[("x-forwarded-user", b"alice")],
             &[("x-forwarded-user", b"")],
@@ -152,7 +152,7 @@ mod tests {
             &[("x-forwarded-user", b"alice"), ("x-forwarded-user", b"bob")],
             &[("x-forwarded-user", b"alice, bob")],
         ];
-        // A long one is kept by its digest, which still tells it from others.
+        // A long name is replaced by its digest, which is still distinct from others.
         let long = [b'a'; 100_000];
         let [one, other] = [&long[..], &long[1..]].map(|name| of(&[("x-forwarded-user", name)]));
         assert!(one != other && one.is_some_and(|name| name.len() == 65));

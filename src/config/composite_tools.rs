@@ -22,7 +22,7 @@ use crate::composite::{
 /// The key of the section.
 const SECTION: &str = "composite_tools";
 
-/// A tool that is made of others.
+/// A tool composed of other tools.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["name", "description"])))]
@@ -34,71 +34,72 @@ pub(super) struct CompositeToolTable {
     description: Option<String>,
     /// The title that clients see.
     title: Option<String>,
-    /// The schema of its arguments; if not set, it is made of those of the targets.
+    /// JSON Schema of its arguments. Derived from the targets if not set.
     input_schema: Option<JsonObject>,
     /// Another name of `input_schema`.
     parameters: Option<JsonObject>,
-    /// The schema of its result; if not set, it describes the report.
+    /// JSON Schema of its result. Describes the report if not set.
     output_schema: Option<JsonObject>,
-    /// What it might do; what is not set is derived from the targets.
+    /// Its annotations. Hints that are not set are derived from the targets.
     annotations: Option<AnnotationsTable>,
-    /// How long a whole run may take; 30 minutes, if not set.
+    /// Timeout of a whole run. Defaults to 30 minutes.
     timeout: Option<Duration>,
-    /// How many tools a run may call, everything nested in it included.
+    /// Maximum number of tool calls in a run, including nested ones.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_calls: Option<usize>,
-    /// How many bytes the answers of the tools may have together.
+    /// Maximum total size of all tool results in a run, in bytes.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
-    /// What the calls of a run may cost together, as `[[budget.costs]]` tells.
+    /// Maximum total cost of the calls of a run, by `[[budget.costs]]`.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_cost: Option<u64>,
-    /// What becomes of a run that reaches one of these; it gives what there is, if not set.
+    /// Behavior when a limit is reached. Defaults to returning the partial result.
     on_limit: Option<OnLimitName>,
-    /// How tools are called; all targets at once, if not set.
+    /// How tools are called. Defaults to calling all targets in parallel.
     strategy: Option<StrategyName>,
-    /// How many targets must succeed; all, if not set.
+    /// How many targets must succeed. Defaults to all.
     success: Option<SuccessRule>,
-    /// In which order the answers stand in the result; as declared, if not set.
+    /// Order of the branches in the result. Defaults to the declared order.
     order: Option<OrderName>,
-    /// Whether the result reports the branches of a fan-out, or the outputs of the completed
-    /// steps of a pipeline or workflow that has failed; it does, if not set.
+    /// Whether the result reports the branches of a fan-out, or the completed steps of a failed
+    /// pipeline or workflow. Defaults to `true`.
     report: Option<bool>,
-    /// Where the content of the result names the branches. Defaults to `"text"`.
+    /// How the content of the result labels the branches. Defaults to `"text"`.
     labels: Option<LabelsName>,
-    /// When the result has the times and attempts of branches or steps in `_meta`. Defaults
-    /// to `"on_request"`.
+    /// When the result has the times and attempts of branches or steps in `_meta`. Defaults to
+    /// `"on_request"`.
     trace: Option<TraceName>,
-    /// How many targets run at the same time at most.
+    /// Maximum number of targets that run at the same time.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_parallel: Option<usize>,
-    /// The names of the tools to call, each with the arguments as they are.
+    /// Names of the tools to call, each with the arguments of the composite.
     tools: Option<Vec<String>>,
-    /// The tools to call, with settings for each, instead of `tools`.
+    /// The tools to call, with individual settings, instead of `tools`.
     targets: Option<Vec<TargetTable>>,
-    /// What a pipeline or workflow does.
+    /// The steps of a pipeline or workflow.
     steps: Option<Vec<StepTable>>,
-    /// What a pipeline or workflow gives; the result of its last step, if not set.
+    /// The output of a pipeline or workflow. Defaults to the result of its last step.
     output: Option<OutputTable>,
-    /// Whether what looks like a reference must be one, and what it refers to be there.
+    /// Whether malformed references, and references to missing values, are errors. Defaults to
+    /// `true`.
     strict: Option<bool>,
 }
 
-/// One tool that a composite calls.
+/// A tool that a composite calls.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tool"])))]
 #[serde(default, deny_unknown_fields)]
 struct TargetTable {
-    /// What names it in the result; if not set, the name of the tool.
+    /// Its name in the result. Defaults to the name of the tool.
     id: Option<String>,
-    /// The tool: as clients see it, or `backend/tool`, or another composite.
+    /// The tool: a name as clients see it, `backend/tool`, or another composite.
     tool: Option<String>,
-    /// What it is called with, such as `{ q = "$input.query" }`; what came, if not set.
+    /// Its arguments, such as `{ q = "$input.query" }`. Defaults to the arguments of the composite.
     arguments: Option<serde_json::Value>,
-    /// How long the call may take; 60 seconds, if not set.
+    /// Timeout of the call. Defaults to 60 seconds.
     timeout: Option<Duration>,
-    /// Whether it may fail or be missing without harm.
+    /// Whether the call may fail, or the tool may be missing, without failing the run.
     optional: Option<bool>,
 }
 
@@ -117,7 +118,7 @@ enum StrategyName {
     Fallback,
     /// Steps one after the other.
     Pipeline,
-    /// Steps as soon as what they need has finished.
+    /// Steps as soon as their dependencies have finished.
     Workflow,
 }
 
@@ -130,61 +131,61 @@ enum SuccessRule {
     All,
     /// One.
     Any,
-    /// So many.
+    /// At least this many.
     Quorum(usize),
 }
 
-/// In which order the answers stand in the result.
+/// Order of the branches in the result.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum OrderName {
-    /// As the targets do in the file.
+    /// The order of the targets in the file.
     Declared,
-    /// As they came.
+    /// The order of completion.
     Completion,
 }
 
-/// Where the content of the result names the branches.
+/// How the content of the result labels the branches.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum LabelsName {
-    /// In a text before the content of each branch, and in `_meta`.
+    /// As a text before the content of each branch, and in `_meta`.
     Text,
     /// Only in `_meta`, which models do not see.
     Meta,
 }
 
-/// When a result has the trace of its run.
+/// When a result contains the trace of its run.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum TraceName {
-    /// If the request asks for it in `_meta`, or the run fails and reports.
+    /// If the request asks for it in `_meta`, or if the run fails and reports its steps.
     OnRequest,
-    /// With each result.
+    /// In every result.
     Always,
 }
 
-/// What becomes of a run that reaches one of its limits.
+/// Behavior when a run reaches one of its limits.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum OnLimitName {
-    /// It ends with what there is, and says so.
+    /// Return the partial result, marked as such.
     Partial,
-    /// It fails.
+    /// Fail.
     Fail,
 }
 
-/// How the keys of a composite are spelled that have two spellings.
+/// The spelling of the keys of a composite that have two spellings.
 struct Spelling {
     tools: bool,
     parameters: bool,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 ///
 /// The layer is `None` only if something was reported.
 pub(super) fn build(
@@ -215,15 +216,14 @@ pub(super) fn build(
     (tools, layer)
 }
 
-/// Gives each target the name that clients see, and reports those that can be
-/// no tool.
+/// Replaces each target by the name that clients see, and reports targets that cannot exist.
 fn resolve(
     tools: &mut [CompositeTool],
     targets: &Targets<'_>,
     spellings: &[Spelling],
     reader: &mut Reader<'_, '_>,
 ) {
-    // A name that could not be read may be the one that a target means.
+    // A name that could not be read may be the one that a target refers to.
     let known =
         !["backends", "router", "aliases"].iter().any(|&key| reader.has_fault_in(&[key.into()]))
             && !(0..tools.len()).any(|index| reader.has_fault_in(&at(index, &["name".into()])));
@@ -258,7 +258,7 @@ fn report(error: &DefinitionError, spellings: &[Spelling], reader: &mut Reader<'
         [Segment::Index(index), path @ ..] => (*index, path),
         path => (usize::MAX, path),
     };
-    // Targets that could not be read were not counted.
+    // Targets that could not be read are missing from the count.
     let counts = matches!(
         error.kind(),
         DefinitionErrorKind::NoTargets
@@ -279,7 +279,7 @@ fn report(error: &DefinitionError, spellings: &[Spelling], reader: &mut Reader<'
     reader.report(&at(index, &path), message);
 }
 
-/// The path of something in the composite at `index`.
+/// Returns the path of a key of the composite at `index`.
 fn at(index: usize, path: &[Segment]) -> Vec<Segment> {
     [&[SECTION.into(), index.into()], path].concat()
 }
@@ -397,7 +397,7 @@ impl TargetTable {
 // === impl Spelling ===
 
 impl Spelling {
-    /// What is wrong, with the keys as they are spelled.
+    /// Returns the error message, with the keys as they are spelled in the file.
     fn tell(&self, kind: &DefinitionErrorKind) -> String {
         match kind {
             DefinitionErrorKind::Meaningless { key: "targets", with } if self.tools => {
@@ -407,11 +407,11 @@ impl Spelling {
         }
     }
 
-    /// The path as it is spelled, of one in the long form.
+    /// Converts a path in the long form to the spelling of the file.
     fn apply(&self, path: &[Segment]) -> Vec<Segment> {
         match path {
             [Segment::Key(key), rest @ ..] if key == "targets" && self.tools => {
-                // An element of `tools` is all there is of its target.
+                // An element of `tools` is the whole target.
                 [&["tools".into()], rest.get(..1).unwrap_or_default()].concat()
             }
             [Segment::Key(key), rest @ ..] if key == "input_schema" && self.parameters => {

@@ -1,4 +1,4 @@
-//! From what a file says of backends to backends that run.
+//! Connects the backends of a file.
 
 use std::{
     fmt,
@@ -37,33 +37,33 @@ use crate::{
     stack::BackendLayer,
 };
 
-/// The backends of a file, connected or about to be.
+/// The backends of a file, connected or connecting.
 ///
-/// Clones are of the same backends. They end when the last clone, the last of
-/// the [`router`](Self::router) and the last of the [`remotes`](Self::remotes)
-/// is dropped; [`close`](Self::close) waits for that.
+/// Clones refer to the same backends. The backends stop when the last clone, the last
+/// [`router`](Self::router) and the last of the [`remotes`](Self::remotes) are dropped;
+/// [`close`](Self::close) waits for that.
 #[derive(Clone, Debug)]
 pub struct Backends {
     router: Router,
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
     changes: Changes,
-    /// Set while the router is to learn what was known before it.
+    /// Set while the router loads the remembered lists.
     recall: Recall,
 }
 
-/// One of them, as it was configured.
+/// A backend with its configuration.
 #[derive(Clone, Debug)]
 struct Connected {
     config: BackendConfig,
     remote: RemoteService,
-    /// Of which resources the remote tells that they have changed, and by what other URIs.
+    /// Maps the URIs of changed resources to those known above the layer, and drops hidden ones.
     layer: Arc<Mutex<BackendLayer>>,
-    /// What it listed last, by its own names.
+    /// The lists that the backend returned last, with its own names.
     memory: Memory,
 }
 
-/// Why the backends of a file cannot be connected.
+/// The error if the backends of a file cannot be connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(Reason);
 
@@ -83,15 +83,15 @@ enum Reason {
 // === impl Config ===
 
 impl Config {
-    /// Starts to connect the backends of the file, and puts a router over them.
+    /// Starts to connect the backends of the file, and returns a router over them.
     ///
-    /// Returns at once. A backend that cannot be reached is tried again and again
-    /// in the background, and the log says what is in its way.
+    /// Returns at once. Backends that cannot be reached are retried in the background, and the
+    /// reason is logged.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no backend, or one needs a transport that this
-    /// build of the crate does not have.
+    /// Returns an error if there is no backend, or if one needs a transport that is not enabled in
+    /// this build of the crate.
     ///
     /// # Panics
     ///
@@ -100,7 +100,7 @@ impl Config {
         Backends::of(self, Changes::default(), &[])
     }
 
-    /// What the names of a backend begin with that has no prefix of its own.
+    /// Returns the prefix of a backend without a prefix of its own.
     fn default_prefix(&self, backend: &str) -> String {
         match self.router().conflicts() {
             Conflicts::Prefix => format!("{backend}{}", self.router().separator()),
@@ -109,7 +109,7 @@ impl Config {
     }
 }
 
-/// What tells what a server says of itself.
+/// Returns a function that returns the server's capabilities and instructions.
 fn description(
     remote: &RemoteService,
     Remember { memory, recall }: &Remember,
@@ -129,7 +129,7 @@ fn description(
 // === impl Backends ===
 
 impl Backends {
-    /// Connects the backends of a file, but those that are connected.
+    /// Connects the backends of a file, and reuses connections of `before`.
     fn of(config: &Config, changes: Changes, before: &[Connected]) -> Result<Self, ConnectError> {
         for backend in config.backends() {
             backend.check()?;
@@ -160,8 +160,8 @@ impl Backends {
         Ok(Self { router, remotes, connected: connected.into(), changes, recall })
     }
 
-    /// Connects the backends of another file, but those that are connected in the
-    /// same way, and tells what becomes of which.
+    /// Connects the backends of another file, reuses unchanged connections, and reports which
+    /// backends were kept, connected and removed.
     pub(super) fn reconnect(&self, config: &Config) -> Result<(Self, Reloaded), ConnectError> {
         let backends = Self::of(config, self.changes.clone(), &self.connected)?;
         let names = |all: &[Connected], of: &dyn Fn(&Connected) -> bool| -> Vec<String> {
@@ -179,15 +179,14 @@ impl Backends {
         Ok((backends, reloaded))
     }
 
-    /// Lets the router learn what was listed before it, of backends that may not
-    /// answer now.
+    /// Fills the router from the remembered lists, for backends that may be unavailable now.
     pub(super) async fn recall(&self) {
         self.recall.set(true);
         self.list().await;
         self.recall.set(false);
     }
 
-    /// Lets the router learn all that there is.
+    /// Lists everything, to fill the router.
     pub(super) async fn list(&self) {
         let requests: [ClientRequest; 4] = [
             ListToolsRequest::default().into(),
@@ -202,8 +201,8 @@ impl Backends {
         .await;
     }
 
-    /// Makes them tell changes as their file has it, and of the resources that
-    /// clients have subscribed to at those whose places they take.
+    /// Makes the remotes report changes as configured in their file, and subscribes those that
+    /// replace a remote to its resources.
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
             let Connected { config, remote, layer, .. } = this;
@@ -216,32 +215,31 @@ impl Backends {
         }
     }
 
-    /// What was in the way of the layers of each, in words for whoever runs the
-    /// server.
+    /// Returns the warnings of the layers of each backend, for operators.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.connected.iter().flat_map(|it| it.config.layer().warnings()).collect()
     }
 
-    /// The service over all of them.
+    /// Returns the service over all backends.
     #[must_use]
     pub const fn router(&self) -> &Router {
         &self.router
     }
 
-    /// Each of them, in the order of the file.
+    /// Returns the remotes, in the order of the file.
     #[must_use]
     pub fn remotes(&self) -> &[RemoteService] {
         &self.remotes
     }
 
-    /// Who is told when one of them changes.
+    /// Returns the changes of the backends.
     #[must_use]
     pub const fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Ends all of them at the same time, child processes included.
+    /// Stops all backends concurrently, including child processes.
     pub async fn close(&self) {
         join_all(self.remotes.iter().map(RemoteService::close)).await;
     }
@@ -250,7 +248,7 @@ impl Backends {
 // === impl Connected ===
 
 impl Connected {
-    /// Connects a backend, unless it is connected in the same way.
+    /// Connects a backend, or reuses its connection from `before`.
     fn new(
         config: &BackendConfig,
         changes: &Changes,
@@ -261,7 +259,7 @@ impl Connected {
             Some(before) if before.config.is_reached_like(&config) => {
                 return Ok(Self { config, ..before.clone() });
             }
-            // What has its name probably has its tools as well.
+            // A backend of the same name probably has the same tools.
             Some(before) => before.memory.fork(),
             None => Memory::default(),
         };
@@ -274,7 +272,7 @@ impl Connected {
         Ok(Self { config, remote, layer, memory })
     }
 
-    /// Whether the two have one connection.
+    /// Returns `true` if both share one connection.
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.layer, &other.layer)
     }
@@ -283,7 +281,7 @@ impl Connected {
 // === impl BackendConfig ===
 
 impl BackendConfig {
-    /// Fails if this build of the crate cannot connect it.
+    /// Returns an error if this build of the crate lacks the backend's transport.
     fn check(&self) -> Result<(), ConnectError> {
         let (transport, feature, is_there) = match self.transport() {
             Transport::Stdio(_) => ("stdio", "stdio", cfg!(feature = "stdio")),
@@ -312,7 +310,7 @@ impl BackendConfig {
                     .map_err(|header| ConnectError(Reason::Header(self.name().to_owned(), header)));
                 Ok(builder.http(http.url(), headers?))
             }
-            // It has not passed the check.
+            // Rejected by `check` before.
             #[cfg(not(all(feature = "stdio", feature = "http")))]
             _ => unreachable!("a transport that this build does not have"),
         }
@@ -331,7 +329,7 @@ fn process(config: &StdioConfig) -> ChildProcess {
     }
 }
 
-/// The headers as the transport takes them, or the name of one that it does not.
+/// Returns the headers, or the name of the first one that the transport does not accept.
 #[cfg(feature = "http")]
 fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let header = |(name, value): (&String, &String)| {
@@ -345,7 +343,7 @@ fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String
 // === impl ConnectError ===
 
 impl ConnectError {
-    /// There is nothing any more that could be reloaded.
+    /// Returns the error for a reload of a closed gateway.
     pub(super) const fn closed() -> Self {
         Self(Reason::Closed)
     }

@@ -1,3 +1,5 @@
+//! Human-readable durations in configuration files.
+
 use std::{fmt, time};
 
 use serde::{
@@ -5,7 +7,7 @@ use serde::{
     de::{Error, MapAccess, Unexpected, Visitor},
 };
 
-/// A span of time as people write it: `30s`, `1h 30m`.
+/// A duration in human-readable form: `30s`, `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Duration(pub(super) time::Duration);
 

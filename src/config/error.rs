@@ -1,3 +1,5 @@
+//! Errors of configuration files.
+
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -10,13 +12,12 @@ use super::{
 };
 use crate::composite::{DisplayPath, Segment};
 
-/// How many mistakes are told at once.
+/// Maximum number of mistakes in one report.
 pub(super) const MAX_MISTAKES: usize = 100;
 
-/// Why a file is no configuration.
+/// The error if a file is not a valid configuration.
 ///
-/// Prints every [mistake](Mistake), each with its file, line, column and the
-/// line it stands in:
+/// Displays every [mistake](Mistake), each with its file, line, column and an excerpt of the line:
 ///
 /// ```text
 /// 1 mistake in composites.toml
@@ -28,7 +29,7 @@ pub(super) const MAX_MISTAKES: usize = 100;
 ///   | ^^^^
 /// ```
 ///
-/// `Debug` prints the same, since `main` prints an error that it returns so.
+/// `Debug` prints the same, because `main` prints the error it returns with `Debug`.
 pub struct ConfigError {
     file: Option<PathBuf>,
     kind: ErrorKind,
@@ -46,9 +47,9 @@ enum ErrorKind {
     Unreadable(io::Error),
     Mistaken {
         mistakes: Vec<Mistake>,
-        /// What was found but is not told.
+        /// The number of mistakes found but not reported.
         untold: usize,
-        /// Whether the rest of the file was looked at.
+        /// Whether the whole file was checked.
         complete: bool,
     },
 }
@@ -60,7 +61,7 @@ impl ConfigError {
         Self { file: Some(file), kind: ErrorKind::Unreadable(error) }
     }
 
-    /// Puts the faults in the order of the file and finds their lines.
+    /// Sorts the faults by position in the file and locates their lines.
     pub(super) fn mistaken(
         texts: &Texts,
         source: &Source<'_>,
@@ -82,8 +83,8 @@ impl ConfigError {
         Self { file, kind: ErrorKind::Mistaken { mistakes, untold, complete } }
     }
 
-    /// All mistakes in the order of the file, at most 100; none if the file
-    /// cannot be read.
+    /// Returns the mistakes in the order of the file, at most 100. Empty if the file cannot be
+    /// read.
     #[must_use]
     pub fn mistakes(&self) -> &[Mistake] {
         match &self.kind {
@@ -92,7 +93,7 @@ impl ConfigError {
         }
     }
 
-    /// The file, unless the configuration came from a string.
+    /// Returns the path of the file; `None` if the configuration was a string.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -133,8 +134,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// The text of `Display`, and the cause, since a program that prints `Debug` does not
-/// print the [source](std::error::Error::source).
+/// Prints the text of `Display` and the cause, since `Debug` output does not include the
+/// [source](std::error::Error::source).
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -153,8 +154,8 @@ impl std::error::Error for ConfigError {
     }
 }
 
-/// The path in the file that a composite stands in, which has this many before
-/// its own.
+/// Converts a path in the merged file to a path in the composite's own file. `before` is the number
+/// of composites in preceding files.
 fn own_path(mut path: Vec<Segment>, before: usize) -> String {
     if let [Segment::Key(_), Segment::Index(index), ..] = path.as_mut_slice() {
         *index = index.saturating_sub(before);
@@ -165,34 +166,34 @@ fn own_path(mut path: Vec<Segment>, before: usize) -> String {
 // === impl Mistake ===
 
 impl Mistake {
-    /// The keys of its file that lead to the mistake, such as
+    /// Returns the keys of the file that lead to the mistake, such as
     /// `composite_tools[1].targets[0].timeout`.
     ///
-    /// Empty if the text is no TOML.
+    /// Empty if the text is not valid TOML.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The file, unless the configuration came from a string.
+    /// Returns the path of the file; `None` if the configuration was a string.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.place.file.as_deref()
     }
 
-    /// The line, from one.
+    /// Returns the line, starting at one.
     #[must_use]
     pub const fn line(&self) -> usize {
         self.place.line
     }
 
-    /// The column, from one, in characters.
+    /// Returns the column in characters, starting at one.
     #[must_use]
     pub const fn column(&self) -> usize {
         self.place.column
     }
 
-    /// What is wrong and what was expected.
+    /// Returns a message with the mistake and the expected value.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

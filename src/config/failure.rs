@@ -1,3 +1,5 @@
+//! Deserialization errors and their messages.
+
 use std::{fmt, ops::Range};
 
 use serde::de::{self, Expected, Unexpected};
@@ -10,14 +12,14 @@ use super::{
 };
 use crate::{composite::Segment, suggest::nearest};
 
-/// Why a value cannot be used.
+/// A deserialization error.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) message: String,
     pub(super) culprit: Option<Culprit>,
 }
 
-/// The value that cannot be used.
+/// The invalid value.
 #[derive(Debug)]
 pub(super) struct Culprit {
     pub(super) address: usize,
@@ -32,7 +34,7 @@ impl Failure {
         Self { message: message.into(), culprit: None }
     }
 
-    /// Blames the value, unless one inside of it is to blame.
+    /// Attributes the error to `node`, unless it is already attributed to a nested value.
     pub(super) fn of(mut self, path: &[Segment], node: &Node<'_>) -> Self {
         self.culprit.get_or_insert_with(|| Culprit {
             address: address(node),
@@ -93,7 +95,7 @@ impl de::Error for Failure {
     }
 }
 
-/// What serde's types expect, in the words of TOML.
+/// Returns the type that serde expects, in TOML terms.
 fn words(expected: &dyn Expected) -> String {
     let expected = expected.to_string();
     match expected.as_str() {
@@ -106,8 +108,7 @@ fn words(expected: &dyn Expected) -> String {
     }
 }
 
-/// A word that is not known. One that is no plain word is not told, since it
-/// may be a secret in the wrong place.
+/// Returns the message for an unknown word. The word is omitted if it may be a misplaced secret.
 pub(super) fn unknown(what: &str, word: &str, expected: &[&str]) -> String {
     if let Some(hint) = hints::of_value(word, expected) {
         return format!("unknown {what} `{word}`: {hint}");

@@ -1,3 +1,5 @@
+//! The configuration of a whole file.
+
 use std::{env, path::Path};
 
 use super::{
@@ -31,7 +33,7 @@ use crate::{
 };
 use serde::Deserialize;
 
-/// What a file configures.
+/// The configuration of a file.
 ///
 /// See the [module docs](crate::config) for an example.
 #[derive(Clone, Debug)]
@@ -49,67 +51,67 @@ pub struct Config {
     pub(super) stores: Stores,
 }
 
-/// Servers, what clients see of them, and tools that are made of their tools.
+/// Configuration file of mcp-composite.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FileTable {
-    /// Files whose composites are added, such as `workflows/*.toml`.
+    /// Files that define more composites, such as `workflows/*.toml`.
     include: Vec<String>,
-    /// How the backends become one server.
+    /// How the backends are merged into one server.
     router: RouterTable,
-    /// The servers behind the stack.
+    /// The backend servers.
     backends: Vec<BackendTable>,
-    /// What one call of a composite may use.
+    /// Limits of one call of a composite.
     limits: LimitsTable,
-    /// Where runs are kept that wait for a person.
+    /// Storage of runs that wait for a user's input.
     state: StateTable,
-    /// Who calls.
+    /// Identification of callers.
     caller: CallerTable,
-    /// A server of Redis or Valkey, which replicas share.
+    /// A Redis or Valkey server that replicas share.
     redis: Option<RedisTable>,
-    /// What clients are told while a composite runs.
+    /// Progress notifications of composites.
     progress: ProgressTable,
-    /// What clients may send.
+    /// Validation of requests.
     validate: ValidateTable,
-    /// What clients may see and use.
+    /// Allows or hides tools, prompts and resources by name, URI or annotation.
     filter: FilterTable,
-    /// What of results nobody sees.
+    /// Removes parts of tool results.
     redactions: Vec<RedactionTable>,
-    /// What calls may use together.
+    /// Budgets that calls share.
     budget: BudgetTable,
-    /// How large results may be that clients get.
+    /// Truncates results to a maximum size.
     bound: BoundTable,
-    /// Where whole results are kept that were shortened; nowhere, if not set.
+    /// Storage for the full versions of truncated results. Disabled if not set.
     results: Option<ResultsTable>,
-    /// What clients see instead of what the servers say.
+    /// Renames and overrides of tools, prompts and resources.
     aliases: Vec<AliasTable>,
-    /// Which tools clients are shown.
+    /// Advertised tools and search mode.
     advertise: AdvertiseTable,
-    /// Tools that are made of others.
+    /// Tools composed of other tools.
     composite_tools: Vec<CompositeToolTable>,
 }
 
 // === impl Config ===
 
 impl Config {
-    /// The JSON Schema of a file, draft 7, for editors.
+    /// The JSON Schema (draft 7) of a configuration file, for editors.
     ///
-    /// Write it beside a file that begins with this line, and editors with
-    /// [Taplo](https://taplo.tamasfe.dev) complete and explain the keys:
+    /// Save it next to a file that begins with the following line. Editors with
+    /// [Taplo](https://taplo.tamasfe.dev) then complete and explain the keys:
     ///
     /// ```toml
     /// #:schema ./mcp-composite.schema.json
     /// ```
     ///
-    /// It knows the keys and the types of their values. What is wrong beyond that is
-    /// told when the file is read.
+    /// It covers the keys and the types of their values. Other mistakes are only reported when the
+    /// file is read.
     pub const JSON_SCHEMA: &str = include_str!("mcp-composite.schema.json");
 
-    /// Reads the file at `path`, and those that it includes, with the variables
-    /// of this process.
+    /// Reads the file at `path` and the files that it includes. Variables are those of this
+    /// process.
     ///
-    /// A variable that is no UTF-8 counts as one that is not set.
+    /// A variable that is not valid UTF-8 counts as not set.
     ///
     /// # Errors
     ///
@@ -119,8 +121,7 @@ impl Config {
         Self::load_with_env(path, |name| env::var(name).ok())
     }
 
-    /// Reads the file at `path`, and those that it includes, with `env` in the
-    /// place of the variables of this process.
+    /// Reads the file at `path` and the files that it includes. Variables are looked up with `env`.
     ///
     /// # Errors
     ///
@@ -136,23 +137,21 @@ impl Config {
         }
     }
 
-    /// Reads the text of a file, with the variables of this process.
+    /// Reads the text of a file. Variables are those of this process.
     ///
-    /// A variable that is no UTF-8 counts as one that is not set.
+    /// A variable that is not valid UTF-8 counts as not set.
     ///
     /// # Errors
     ///
-    /// Returns every mistake: text that is no TOML, keys and sections that do
-    /// not exist, values of a wrong type, and definitions that cannot work.
-    /// Of a text that is no TOML, only what makes it none is told.
+    /// Returns every mistake: invalid TOML, unknown keys and sections, values of a wrong type, and
+    /// invalid definitions. For invalid TOML, only the syntax errors are returned.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         Self::from_toml_str_with_env(text, |name| env::var(name).ok())
     }
 
-    /// Reads the text of a file, with `env` in the place of the variables of
-    /// this process.
+    /// Reads the text of a file. Variables are looked up with `env`.
     ///
-    /// It is asked for each `${VAR}`, and gives `None` for one that is not set.
+    /// `env` is called for each `${VAR}`, and returns `None` if the variable is not set.
     ///
     /// # Errors
     ///
@@ -239,12 +238,10 @@ impl Config {
         })
     }
 
-    /// Lets somebody [watch](crate::observe) the runs of composites, besides those that
-    /// watch them already.
+    /// Adds an [observer](crate::observe) of the runs of composites.
     ///
-    /// It is not of the file: one that takes the place of this in a
-    /// [`Gateway`](super::Gateway) needs to be told it as well, or from then on nobody
-    /// watches.
+    /// Observers are not part of the file: add them again to each configuration passed to
+    /// [`Gateway::reload`](super::Gateway), or they are removed by the reload.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.composite_layer = self.composite_layer.observer(observer);
@@ -252,46 +249,46 @@ impl Config {
         self
     }
 
-    /// Sets what others are told of spans, what spans have, and what is measured.
+    /// Sets how trace context is propagated, the attributes of spans, and the metrics.
     ///
-    /// It is not of the file, so that what was said of [observers](Self::observer) holds.
+    /// Like [observers](Self::observer), it is not part of the file.
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
         self.stack_layer = self.stack_layer.trace(trace);
         self
     }
 
-    /// Which files it was read from.
+    /// Returns the files that the configuration was read from.
     #[must_use]
     pub const fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// The servers behind the stack, in the order of the file.
+    /// Returns the backend servers, in the order of the file.
     #[must_use]
     pub fn backends(&self) -> &[BackendConfig] {
         &self.backends
     }
 
-    /// How the backends become one server.
+    /// Returns how the backends are merged into one server.
     #[must_use]
     pub const fn router(&self) -> &RouterConfig {
         &self.router
     }
 
-    /// The layer of all composite tools.
+    /// Returns the layer of all composite tools.
     #[must_use]
     pub fn composite_layer(&self) -> CompositeLayer {
         self.composite_layer.clone()
     }
 
-    /// All layers of the file, but those of its backends.
+    /// Returns all layers of the file except those of its backends.
     #[must_use]
     pub fn stack_layer(&self) -> StackLayer {
         self.stack_layer.clone()
     }
 
-    /// The composite tools, in the order of the file.
+    /// Returns the composite tools, in the order of the file.
     #[must_use]
     pub fn composite_tools(&self) -> &[CompositeTool] {
         &self.composite_tools

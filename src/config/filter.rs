@@ -9,34 +9,34 @@ use crate::{
     pattern::{PatternError, Selection},
 };
 
-/// What clients may see and use.
+/// Allows or hides tools, prompts and resources by name, URI or annotation.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FilterTable {
-    /// The tools that clients may see and call; all, if not set.
+    /// The tools that clients may see and call. Defaults to all.
     pub(super) expose_tools: Option<Vec<String>>,
     /// The tools that clients may neither see nor call.
     pub(super) hide_tools: Option<Vec<String>>,
-    /// The prompts that clients may see and get; all, if not set.
+    /// The prompts that clients may see and get. Defaults to all.
     pub(super) expose_prompts: Option<Vec<String>>,
     /// The prompts that clients may neither see nor get.
     pub(super) hide_prompts: Option<Vec<String>>,
-    /// The URIs of resources that clients may see and read; all, if not set.
+    /// The URIs of resources that clients may see and read. Defaults to all.
     pub(super) expose_resources: Option<Vec<String>>,
     /// The URIs of resources that clients may neither see nor read.
     pub(super) hide_resources: Option<Vec<String>>,
-    /// The resource templates that clients may see; all, if not set.
+    /// The resource templates that clients may see. Defaults to all.
     pub(super) expose_resource_templates: Option<Vec<String>>,
     /// The resource templates that clients may not see.
     pub(super) hide_resource_templates: Option<Vec<String>>,
-    /// Whether clients may only use tools that say that they change nothing.
+    /// Whether to allow only tools that are annotated as read-only.
     pub(super) read_only_only: Option<bool>,
-    /// Whether clients may only use tools that say that they destroy nothing.
+    /// Whether to allow only tools that are annotated as non-destructive.
     pub(super) hide_destructive: Option<bool>,
 }
 
-/// Builds the layer of a table at `path`, and reports what is wrong with it.
+/// Builds the layer of a table at `path`, and reports mistakes in it.
 pub(super) fn build(
     table: FilterTable,
     path: &[Segment],
@@ -64,7 +64,7 @@ pub(super) fn build(
         .hide_destructive(table.hide_destructive.unwrap_or_default())
 }
 
-/// What two lists of patterns select, and reports those that are none.
+/// Returns the selection of two lists of patterns, and reports invalid patterns.
 pub(super) fn selection(
     allow: Option<Vec<String>>,
     deny: Option<Vec<String>>,
@@ -73,7 +73,7 @@ pub(super) fn selection(
     reader: &mut Reader<'_, '_>,
 ) -> Selection {
     let mut selection = Selection::default();
-    // An empty list of what is allowed allows nothing, and says so.
+    // An empty allow list allows nothing.
     if let Some(allow) = allow {
         match selection.clone().allow(allow) {
             Ok(allowed) => selection = allowed,

@@ -1,4 +1,4 @@
-//! What a file configures, running, until another file takes its place.
+//! Runs the configuration of a file, and replaces it on reload.
 
 use std::{
     fmt,
@@ -23,19 +23,17 @@ use crate::{
     stack::{Stack, StackLayer},
 };
 
-/// How long a reload waits for backends that are new, and for what they have.
+/// How long a reload waits for new backends to connect and list their items.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it waits until each layer knows that, too.
+/// How long a reload then waits for the layers to process these lists.
 const WARMTH: Duration = Duration::from_secs(1);
 
-/// How long whoever closes the gateway waits until it is known elsewhere what calls have
-/// used of budgets.
+/// How long closing the gateway waits for the budget store to save what calls have used.
 const FLUSHING: Duration = Duration::from_secs(5);
 
-/// The backends of a file with the stack over them, which another file can take
-/// the place of while it serves.
+/// The backends of a file with the stack over them, reloadable while it serves.
 ///
-/// Clones are the same gateway.
+/// Clones refer to the same gateway.
 ///
 /// # Examples
 ///
@@ -76,14 +74,14 @@ struct Shared {
     reloader: Reloader<Stack<Router>>,
     running: Mutex<Running>,
     changes: Changes,
-    /// Held while a file takes the place of another.
+    /// Held during a reload.
     reloading: tokio::sync::Mutex<()>,
-    /// All backends that have not ended, those of files before included.
+    /// All backends that have not stopped, including those of previous files.
     endings: Mutex<Vec<Ending>>,
     closed: CancellationToken,
 }
 
-/// What is running at a time.
+/// The current backends, layers and stores.
 #[derive(Clone, Debug)]
 struct Running {
     backends: Backends,
@@ -91,32 +89,31 @@ struct Running {
     stores: Stores,
 }
 
-/// What a reload did to the backends, by their names.
+/// The effect of a reload on the backends, by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reloaded {
-    /// Those that go on as they were.
+    /// Backends that were kept unchanged.
     pub kept: Vec<String>,
-    /// Those that are new, or are connected in another way than before.
+    /// Backends that are new, or whose connection settings have changed.
     pub connected: Vec<String>,
-    /// Those that are gone.
+    /// Backends that were removed.
     pub removed: Vec<String>,
 }
 
 // === impl Gateway ===
 
 impl Gateway {
-    /// Starts to connect the backends of a file, and puts its stack over them. Who is to
-    /// watch runs is given to [`Config::observer`] before, and how requests are traced to
-    /// [`Config::trace`].
+    /// Starts to connect the backends of a file, and puts its stack over them. Add observers with
+    /// [`Config::observer`], and tracing with [`Config::trace`], before.
     ///
-    /// Returns at once. A backend that cannot be reached is tried again and again
-    /// in the background, and the log says what is in its way.
+    /// Returns at once. Backends that cannot be reached are retried in the background, and the
+    /// reason is logged.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no backend, or one needs a transport that this
-    /// build of the crate does not have.
+    /// Returns an error if there is no backend, or if one needs a transport that is not enabled in
+    /// this build of the crate.
     ///
     /// # Panics
     ///
@@ -137,15 +134,15 @@ impl Gateway {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// The service that clients talk to.
+    /// Returns the service for clients.
     #[must_use]
     pub fn service(&self) -> Reload<Stack<Router>> {
         self.0.reloader.service()
     }
 
-    /// The service as an rmcp server, that adds to this description what the
-    /// backends say of themselves, and tells clients of changes. The subscriptions of each
-    /// caller are limited, as `[caller]` of the file says.
+    /// Returns the service as an rmcp server that extends `base` with the capabilities and
+    /// instructions of the backends, and notifies clients of changes. The subscriptions of each
+    /// caller, as identified by `[caller]` of the file, are limited.
     #[must_use]
     pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
         let (gateway, shared) = (self.clone(), self.0.clone());
@@ -154,8 +151,7 @@ impl Gateway {
             .caller_of(move |context| shared.lock().stores.caller.account(context))
     }
 
-    /// Limits the connections of clients over HTTP, per caller as `[caller]` of the file
-    /// says.
+    /// Returns a limit on HTTP connections per caller, as identified by `[caller]` of the file.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {
@@ -163,8 +159,8 @@ impl Gateway {
         ConnectionLimit::new().caller_of(move |parts| shared.lock().stores.caller.account_in(parts))
     }
 
-    /// Adds to a server's description what the backends say of themselves, and that
-    /// there are resources if results are kept; see [`Router::describe`].
+    /// Extends a server description with the capabilities and instructions of the backends, and
+    /// with the resources capability if results are stored; see [`Router::describe`].
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         let Running { backends, layer, .. } = self.0.running();
@@ -173,14 +169,14 @@ impl Gateway {
         description
     }
 
-    /// The backends as they are now.
+    /// Returns the current backends.
     #[must_use]
     pub fn backends(&self) -> Backends {
         self.0.running().backends
     }
 
-    /// Who is told when something changes, a reload included; as clients are to be
-    /// told it: of no resource that is hidden.
+    /// Returns the changes, including those of reloads, as clients may see them: without hidden
+    /// resources.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let shared = self.0.clone();
@@ -188,12 +184,12 @@ impl Gateway {
         self.0.changes.heard_as(Arc::new(known))
     }
 
-    /// What a composite would do with these arguments; see
+    /// Returns the plan of a composite for these arguments without running it; see
     /// [`Composite::preview`](crate::composite::Composite::preview).
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that a call would be answered with.
+    /// Returns the JSON-RPC error that a call would return.
     pub async fn preview(
         &self,
         composite: &str,
@@ -202,7 +198,7 @@ impl Gateway {
         self.0.running().stack().preview(composite, arguments).await
     }
 
-    /// What was in the way of the layers with what there was; see
+    /// Returns problems found while warming the layers with the current lists; see
     /// [`StackLayer::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -210,39 +206,33 @@ impl Gateway {
         [layer.warnings(), backends.warnings()].concat()
     }
 
-    /// Puts another file in the place of the one that is running.
+    /// Replaces the running file with another one.
     ///
-    /// - *Backends.* One of the same name that is reached in the same way, with the
-    ///   same `connect_timeout` and `elicitation`, is kept with its process or
-    ///   connection; its timeout, prefix, aliases, filter and checks are those of the
-    ///   new file.
-    ///   Others are connected first.
-    /// - *Requests.* Those that are not sent yet go to the new stack, all at the
-    ///   same moment. Those that were sent end on the old one, with its backends,
-    ///   and a backend that is gone ends after its last request.
-    /// - *Lists.* What there is is listed before clients come to the new stack. A
-    ///   backend that cannot be asked, since it is away or is not connected yet,
-    ///   has what the one of its name listed last, so that its tools, and the
-    ///   composites that are made of them, do not come and go. All of this takes
-    ///   no longer than six seconds; later backends are connected in the
-    ///   background.
-    /// - *Runs* that wait for a person, what is left of *budgets*, and whole *results*
-    ///   are kept where they were, unless the file says otherwise now.
-    /// - *Observers* of runs are those of the new one, and requests are traced as that
-    ///   says: neither is of the file, so it is [given](Config::observer) them as the one
-    ///   before was.
-    /// - *Clients* are told that tools, prompts and resources have changed. They
-    ///   stay subscribed to resources of backends whose names are in the new file;
-    ///   one that was connected again is asked to tell of them. Of what is hidden now
-    ///   they are told no more. To resources of other backends, or under other URIs than
-    ///   before, a client must subscribe again.
+    /// - *Backends.* A backend with the same name and transport settings, `connect_timeout` and
+    ///   `elicitation` is kept with its process or connection; its timeout, prefix, aliases, filter
+    ///   and validation are those of the new file. Others are connected first.
+    /// - *Requests.* Requests that have not been sent yet go to the new stack, all at the same
+    ///   moment. Requests in flight finish on the old stack and its backends, and a removed backend
+    ///   stops after its last request.
+    /// - *Lists.* The items of all backends are listed before the switch. For a backend that is
+    ///   unavailable or not yet connected, the last lists of the backend of the same name are used,
+    ///   so its tools, and composites that call them, do not disappear temporarily. The reload
+    ///   takes at most six seconds; slower backends are connected in the background.
+    /// - *Runs* that wait for a user, *budgets*, and stored *results* are kept, unless the settings
+    ///   of their store have changed.
+    /// - *Observers* and tracing are those of the new configuration: neither is part of the file,
+    ///   so [add](Config::observer) them to it as well.
+    /// - *Clients* are notified that tools, prompts and resources have changed. They stay
+    ///   subscribed to resources of backends whose names are in the new file; a reconnected backend
+    ///   is subscribed to again. They receive no more notifications for resources that are hidden
+    ///   now. To resources of other backends, or with changed URIs, a client must subscribe again.
     ///
-    /// Reloads come one after another. One that is dropped changes nothing.
+    /// Reloads are serialized. If the future is dropped, nothing changes.
     ///
     /// # Errors
     ///
-    /// Returns an error as [`connect`](Self::connect) does, and if the gateway was
-    /// closed; all stays as it was.
+    /// Returns the errors of [`connect`](Self::connect), or an error if the gateway was closed; the
+    /// running file stays in place.
     pub async fn reload(&self, config: &Config) -> Result<Reloaded, ConnectError> {
         let Self(shared) = self;
         let _reloading = shared.reloading.lock().await;
@@ -256,14 +246,14 @@ impl Gateway {
         stores.take_over(&shared.lock().stores);
         let running = Running::new(config, backends, stores);
         let stack = running.stack();
-        // Whoever closes the gateway does not wait for new backends.
+        // Closing the gateway does not wait for new backends.
         let ready = shared.closed.run_until_cancelled(running.warm(&stack));
         ready.await.ok_or_else(ConnectError::closed)?;
 
         running.backends.take_over(&before);
         *shared.lock() = running;
         shared.reloader.replace(stack);
-        // Only now, since whoever is told asks at once.
+        // Only after the switch, since notified clients list at once.
         let changes = &shared.changes;
         for epoch in [changes.tools(), changes.prompts(), changes.resources()] {
             epoch.bump();
@@ -271,9 +261,9 @@ impl Gateway {
         Ok(reloaded)
     }
 
-    /// Ends all backends at the same time, child processes included, also those
-    /// of files before that requests are still at; then waits until it is known, where
-    /// budgets are kept, what calls have used, for five seconds at most.
+    /// Stops all backends concurrently, including child processes and backends of previous files
+    /// that still serve requests; then waits up to five seconds until the budget store has saved
+    /// what calls have used.
     pub async fn close(&self) {
         let Self(shared) = self;
         shared.closed.cancel();
@@ -298,7 +288,7 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers backends, so that they end when the gateway is closed.
+    /// Registers backends, to stop them when the gateway is closed.
     fn note(&self, backends: &Backends) {
         let mut endings = self.endings();
         endings.retain(|ending| !ending.has_ended());
@@ -327,10 +317,10 @@ impl Running {
         self.layer.layer(self.backends.router().clone())
     }
 
-    /// Finds out what there is, as far as that takes no time.
+    /// Fills the lists of the router and the layers, within time limits.
     async fn warm(&self, stack: &Stack<Router>) {
         self.backends.recall().await;
-        // What is not found out now is found out when it is needed.
+        // Missing lists are fetched when they are needed.
         let _ = timeout(PATIENCE, self.backends.list()).await;
         let _ = timeout(WARMTH, stack.warm()).await;
     }
@@ -369,7 +359,7 @@ mod tests {
     };
 
     fn file(state: &str) -> Config {
-        // Nobody listens there.
+        // Nothing listens on this port.
         let backend = "[[backends]]\nname = 'away'\nurl = 'http://127.0.0.1:1'\n";
         Config::from_toml_str(&format!("{backend}{state}")).expect("it has no mistakes")
     }
@@ -394,7 +384,7 @@ mod tests {
         assert!(!kept());
     }
 
-    /// Counts what it is told.
+    /// Counts the events.
     #[derive(Default)]
     struct Count(AtomicUsize);
 
@@ -448,7 +438,7 @@ mod tests {
         }
     }
 
-    /// Notes how often somebody waits until it knows all, which may be for ever.
+    /// Counts flushes; a flush never completes if the store is away.
     #[derive(Debug, Default)]
     struct Far {
         flushed: AtomicUsize,
@@ -466,7 +456,7 @@ mod tests {
         }
     }
 
-    /// How long it takes to close a gateway over such a store.
+    /// Returns how long closing a gateway over such a store takes, and the number of flushes.
     async fn close(store: Far) -> (Duration, usize) {
         let mut config = file("");
         let store = Arc::new(store);

@@ -1,3 +1,5 @@
+//! Validation of HTTP headers.
+
 /// Headers that rmcp's transport or its HTTP client sets, in lower case.
 const SET_BY_TRANSPORT: [&str; 10] = [
     "accept",
@@ -12,16 +14,16 @@ const SET_BY_TRANSPORT: [&str; 10] = [
     "transfer-encoding",
 ];
 
-/// What the headers begin with that repeat arguments of a call.
+/// The prefix of headers that repeat arguments of a call.
 const MCP_PARAM: &str = "mcp-param-";
 
-/// Whether it is a token of HTTP.
+/// Returns `true` if the name is an HTTP token.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Whether a header can have this value.
+/// Returns `true` if the value is legal for a header.
 pub(super) fn is_value(value: &str) -> bool {
     value.chars().all(|c| c == '\t' || !c.is_ascii_control())
 }

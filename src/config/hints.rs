@@ -5,13 +5,13 @@ use crate::{composite::Segment, suggest::plain};
 
 /// A key of another program's config file, with its replacement.
 pub(super) struct Hint {
-    /// The path of the table that has the key, without the places in arrays.
+    /// The path of the table that has the key, without array indices.
     table: &'static [&'static str],
-    /// How it may be spelled, without `_`, `-` and capital letters.
+    /// Spellings of the key, without `_`, `-` and capital letters.
     spellings: &'static [&'static str],
     /// The text of the hint.
     pub(super) text: &'static str,
-    /// The keys of the same table that say it, which are not missing as well.
+    /// The keys that replace it, which are then not reported as missing.
     pub(super) keys: &'static [&'static str],
 }
 
@@ -159,7 +159,7 @@ const HINTS: [Hint; 22] = [
     },
 ];
 
-/// Values that are a known one in other words.
+/// Values that are synonyms of a known value.
 const SYNONYMS: [(&str, &[&str]); 4] = [
     ("elicitation", &["approval", "approve", "ask", "confirm", "confirmation", "human"]),
     ("for_each", &["loop", "map"]),
@@ -171,7 +171,7 @@ const SYNONYMS: [(&str, &[&str]); 4] = [
 const WEB_SOCKET: &str = "MCP has no transport over WebSockets: write the `http://` or `https://` \
                           URL of the server, or connect it in code with `RemoteService`";
 
-/// The hint for the key `key` in the table at `table`.
+/// Returns the hint for the key `key` in the table at `table`.
 pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     let table = table.iter().filter_map(|segment| match segment {
         Segment::Key(key) => Some(key.as_str()),
@@ -183,26 +183,26 @@ pub(super) fn of_key(table: &[Segment], key: &str) -> Option<&'static Hint> {
     })
 }
 
-/// The value among those that are expected that says the same as `word`.
+/// Returns the expected value that `word` is a synonym of.
 pub(super) fn synonym<'e>(word: &str, expected: &[&'e str]) -> Option<&'e str> {
     let word = plain(word);
     let (value, _) = SYNONYMS.iter().find(|(_, words)| words.contains(&word.as_str()))?;
     expected.iter().copied().find(|expected| expected == value)
 }
 
-/// The hint for an unexpected value.
+/// Returns the hint for an unexpected value.
 pub(super) fn of_value(word: &str, expected: &[&str]) -> Option<&'static str> {
     let is_web_socket = ["websocket", "ws", "wss"].contains(&plain(word).as_str());
     (is_web_socket && expected.contains(&"http")).then_some(WEB_SOCKET)
 }
 
-/// The hint for a text that is no URL of a server.
+/// Returns the hint for an invalid URL of a server.
 pub(super) fn of_url(url: &str) -> Option<&'static str> {
     let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     matches!(scheme.as_deref(), Some("ws" | "wss")).then_some(WEB_SOCKET)
 }
 
-/// The hint for an array of tables at `path` where a table is expected.
+/// Returns the hint for an array of tables at `path` where a table is expected.
 pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     let keys = path.iter().map(|segment| match segment {
         Segment::Key(key) if is_word(key) => Some(key.as_str()),
@@ -216,13 +216,13 @@ pub(super) fn of_array(path: &[Segment]) -> Option<String> {
     })
 }
 
-/// Where the text begins, if it is JSON.
+/// Returns the start of the text if it is JSON.
 pub(super) fn start_of_json(text: &str) -> Option<usize> {
     let at = text.len() - text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).len();
     text[at..].starts_with('{').then_some(at)
 }
 
-/// The error message for a file that is JSON.
+/// Returns the error message for a file that is JSON.
 pub(super) fn json(text: &str) -> String {
     let servers = match text.contains("\"mcpServers\"") || text.contains("\"servers\"") {
         true => {
@@ -233,9 +233,9 @@ pub(super) fn json(text: &str) -> String {
     format!("this is JSON: write it as TOML{servers}")
 }
 
-/// What is wrong with a command that has its arguments in the same text.
+/// Returns the error message for a command that includes its arguments.
 ///
-/// It names the program only, since its arguments may be secret.
+/// It names only the program, since the arguments may be secret.
 pub(super) fn command_line(command: &str) -> String {
     let program = command.split_whitespace().next().filter(|program| is_word(program));
     let program = program.map(|program| format!(", as in `command = \"{program}\"`"));

@@ -1,8 +1,8 @@
-//! The files that a file includes.
+//! The files that a configuration file includes.
 //!
-//! All texts are put one after another into one, and what was parsed of the
-//! included ones becomes part of the tree of the first, with its places in that
-//! one text. So whatever reads the tree need not know of files.
+//! The texts are concatenated, and the parsed included files are merged into the tree of the first
+//! file, with spans in the concatenated text. So the code that reads the tree does not handle
+//! files.
 
 use std::{
     borrow::Cow,
@@ -25,68 +25,66 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// The key that names the files.
+/// The key that lists the files.
 pub(super) const KEY: &str = "include";
-/// The only section that an included file may have.
+/// The only section that an included file may contain.
 const SECTION: &str = "composite_tools";
-/// How many files are included at most.
+/// Maximum number of included files.
 const MAX_FILES: usize = 1_000;
-/// How large all files together may be.
+/// Maximum total size of all files in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Which files a configuration was read from.
+/// The files that a configuration was read from.
 ///
-/// Ask for a [`stamp`](Self::stamp) now and then to see whether they have
-/// changed.
+/// Compare their [`stamp`](Self::stamp) with an earlier one to detect changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     file: Option<PathBuf>,
     include: Vec<String>,
 }
 
-/// When the files were changed last, to be compared with another stamp.
+/// The modification times and sizes of the files, to be compared with another stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
-/// A text and those of the files that it includes.
+/// The texts of a file and its included files.
 pub(super) struct Texts {
-    /// One after another.
+    /// The concatenated texts.
     pub(super) text: String,
-    /// Never empty; the first is the one that includes the others.
+    /// The files. Never empty; the first one includes the others.
     pub(super) files: Vec<File>,
     pub(super) sources: Sources,
-    /// What is wrong with an element of `include`, by its place.
+    /// Mistakes in elements of `include`, by their index.
     pub(super) mistakes: Vec<(usize, String)>,
 }
 
-/// A file whose text is a part of all.
+/// A file whose text is part of the concatenated text.
 #[derive(Clone, Debug)]
 pub(super) struct File {
     pub(super) path: Option<PathBuf>,
-    /// Where its text begins.
+    /// The offset of its text.
     pub(super) start: usize,
 }
 
-/// What was parsed of some texts.
+/// The result of parsing all texts.
 pub(super) struct Parsed<'t> {
     pub(super) root: Node<'t>,
-    /// With the beginning of the text that they are about.
+    /// Parse errors by the offset of their text.
     pub(super) errors: Vec<(usize, Vec<Error>)>,
-    /// What is never shown.
+    /// The spans that are never displayed.
     pub(super) masks: Vec<Range<usize>>,
-    /// What included files must not have.
+    /// Sections that included files must not have.
     pub(super) faults: Vec<Fault>,
-    /// How many composites are before those of each file.
+    /// The number of composites that precede those of each file.
     pub(super) before: Vec<usize>,
 }
 
 // === impl Sources ===
 
 impl Sources {
-    /// When the files that there are now were changed last.
+    /// Returns the current stamp of the files.
     ///
-    /// A file that is not there, or cannot be looked at, is part of the stamp,
-    /// too.
+    /// Files that are missing or inaccessible are part of the stamp, too.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         let Some(file) = &self.file else { return Stamp::default() };
@@ -107,7 +105,7 @@ impl Sources {
 // === impl Texts ===
 
 impl Texts {
-    /// The text of a file, and of those that it includes.
+    /// Reads the files that a file includes.
     pub(super) fn gather(text: &str, path: Option<&Path>) -> Self {
         let file = path.map(Path::to_owned);
         let mut texts = Self {
@@ -197,19 +195,19 @@ impl Texts {
     }
 }
 
-/// The text of the first of all files.
+/// Reads the first file.
 ///
 /// # Errors
 ///
-/// Returns an error if it cannot be read, or is larger than all may be together.
+/// Returns an error if it cannot be read, or exceeds the maximum total size.
 pub(super) fn read_first(path: &Path) -> io::Result<String> {
     read_text(path, MAX_BYTES)
 }
 
-/// The text of a file for which there is so much room.
+/// Reads a file of at most `room` bytes.
 fn read_text(path: &Path, room: u64) -> io::Result<String> {
     let mut text = Vec::new();
-    // A device may have no size, and no end.
+    // A device may report no size, and never end.
     let mut file = fs::File::open(path)?.take(room + 1);
     file.read_to_end(&mut text)?;
     if file.limit() > 0 {
@@ -220,9 +218,8 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 
-/// What the text includes, with its place among the texts of the key. What is
-/// wrong with the key itself is told when it is read as all others, which is
-/// also why other elements do not count.
+/// Returns the elements of `include` with their index among the strings. Mistakes in the key itself
+/// are reported when the whole file is read, so elements that are not strings are not counted.
 fn included(text: &str) -> Vec<(usize, String)> {
     let (table, _) = DeTable::parse_recoverable(text);
     let elements = table.get_ref().get(KEY).and_then(|node| node.get_ref().as_array());
@@ -230,7 +227,7 @@ fn included(text: &str) -> Vec<(usize, String)> {
     texts.map(str::to_owned).enumerate().collect()
 }
 
-/// The files that an element of `include` means, in the order of their names.
+/// Returns the files that an element of `include` refers to, sorted by name.
 fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let directory = file.parent().unwrap_or(Path::new(""));
     if pattern.trim().is_empty() {
@@ -239,7 +236,7 @@ fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     if !pattern.contains(['*', '?', '[']) {
         return Ok(vec![directory.join(pattern)]);
     }
-    // Only what was written is a pattern.
+    // Only the written part is a pattern.
     let escaped = PathBuf::from(glob::Pattern::escape(&directory.to_string_lossy()));
     let pattern = escaped.join(pattern);
     let found = glob::glob(&pattern.to_string_lossy())
@@ -260,7 +257,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
 impl<'t> Parsed<'t> {
     /// Parses the text that begins at `start`.
     fn parse(&mut self, text: &'t str, start: usize) -> Spanned<DeTable<'t>> {
-        // No TOML begins so, and what the parser would say of it helps nobody.
+        // TOML never begins like this, and the parser's error would not be helpful.
         if let Some(at) = hints::start_of_json(text) {
             let span = start + at..start + at + 1;
             self.masks.push(span.end..start + text.len());
@@ -274,7 +271,7 @@ impl<'t> Parsed<'t> {
         table
     }
 
-    /// Adds what was parsed of an included file.
+    /// Merges an included file.
     fn add(&mut self, main: &mut DeTable<'t>, included: DeTable<'t>) {
         for (key, node) in included {
             if key.get_ref() != SECTION {
@@ -289,7 +286,7 @@ impl<'t> Parsed<'t> {
             };
             match main.get_mut(SECTION).map(Spanned::get_mut) {
                 Some(DeValue::Array(there)) => more.into_iter().for_each(|node| there.push(node)),
-                // The mistake is told where it is.
+                // This mistake is reported at its own place.
                 Some(_) => (),
                 None => {
                     main.insert(key, Spanned::new(span, DeValue::Array(more)));
@@ -298,7 +295,7 @@ impl<'t> Parsed<'t> {
         }
     }
 
-    /// Refuses a section that cannot be included.
+    /// Rejects a section that cannot be included.
     fn refuse(&mut self, key: &Spanned<Cow<'_, str>>, node: &Node<'_>) {
         let message =
             format!("only `[[{SECTION}]]` can be included: expected it in the first file");
@@ -312,14 +309,14 @@ impl<'t> Parsed<'t> {
     }
 }
 
-/// How many composites a table has.
+/// Returns the number of composites in a table.
 fn composites(table: &DeTable<'_>) -> usize {
     table.get(SECTION).and_then(|node| node.get_ref().as_array()).map_or(0, |array| array.len())
 }
 
 // === Moving ===
 
-/// What was parsed of a text that begins at `start` of another.
+/// Shifts the spans of a parsed text by the offset `start`.
 fn moved_table(table: DeTable<'_>, start: usize) -> DeTable<'_> {
     let entries = table.into_iter();
     entries.map(|(key, node)| (moved(key, start), moved_node(node, start))).collect()

@@ -5,24 +5,23 @@ use serde::Deserialize;
 use super::read::Reader;
 use crate::composite::Limits;
 
-/// What one call of a composite may use, everything nested in it included.
+/// Limits of one call of a composite, including nested calls.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LimitsTable {
-    /// How many tools it may call; 10000, if not set.
+    /// Maximum number of tool calls. Defaults to 10000.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_calls: Option<usize>,
-    /// How many bytes the answers of the tools may have together; 4194304, if not set.
+    /// Maximum total size of the tool results in bytes. Defaults to 4194304.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
-    /// How often it may stop to ask a person, each time all that can be asked then; 10,
-    /// if not set.
+    /// Maximum number of times that a run may pause for user input. Defaults to 10.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_rounds: Option<usize>,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 pub(super) fn build(table: &LimitsTable, reader: &mut Reader<'_, '_>) -> Limits {
     let mut limits = Limits::default();
     if let Some(calls) = reader.at_least_one(&["limits".into()], "max_calls", table.max_calls) {

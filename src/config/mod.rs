@@ -1,18 +1,18 @@
-//! Servers, what clients see of them, and composite tools from a TOML file.
+//! Configuration of backends, layers and composite tools in a TOML file.
 //!
-//! A file has these sections, each of which may be left out:
+//! A file has the following sections, all of them optional:
 //!
-//! - [`[[composite_tools]]`](#composite-tools): tools that are made of others,
-//!   [`[limits]`](#pipelines-and-workflows) of what a call of one may use, what
-//!   [`[progress]`](#pipelines-and-workflows) clients are told meanwhile, and
-//!   [`[state]`](#state), where those are kept that wait for a person;
-//! - [`[[backends]]` and `[router]`](#backends): the servers, and how they become one;
-//! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): what clients
-//!   may send, see and use, and under which names;
+//! - [`[[composite_tools]]`](#composite-tools): tools composed of other tools,
+//!   [`[limits]`](#pipelines-and-workflows) of their calls,
+//!   [`[progress]`](#pipelines-and-workflows) notifications, and [`[state]`](#state), the store of
+//!   runs that wait for user input;
+//! - [`[[backends]]` and `[router]`](#backends): the servers, and how they are merged into one;
+//! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): validation, filtering,
+//!   renaming and advertising of tools, prompts and resources;
 //! - [`include`](#several-files): more composites, from other files.
 //!
-//! [`Config::stack_layer`] makes layers of all of them but the servers, in their
-//! [fixed order](crate::stack).
+//! [`Config::stack_layer`] builds the layers of all sections except the servers, in their [fixed
+//! order](crate::stack).
 //!
 //! # Composite tools
 //!
@@ -34,7 +34,7 @@
 //! tools = ["github_search", "docs_search"]     # each is called with the input
 //! ```
 //!
-//! Instead of `tools`, each target can have settings of its own:
+//! Instead of `tools`, each target can have its own settings:
 //!
 //! ```toml
 //! [[composite_tools]]
@@ -49,10 +49,9 @@
 //! optional = true
 //! ```
 //!
-//! What the keys mean is told by the setters of the same names of
-//! [`CompositeTool`](crate::composite::CompositeTool) and
-//! [`Target`](crate::composite::Target), and what `arguments` can refer to by
-//! [`expr`](crate::expr).
+//! The keys are documented at the setters of the same names of
+//! [`CompositeTool`](crate::composite::CompositeTool) and [`Target`](crate::composite::Target), and
+//! references in `arguments` in [`expr`](crate::expr).
 //!
 //! # Pipelines and workflows
 //!
@@ -119,7 +118,7 @@
 //! heartbeat = "15s"                            # while nothing moves; "0s": never
 //! ```
 //!
-//! What the keys of steps mean is told in [`composite`](crate::composite#pipelines-and-workflows).
+//! The keys of steps are documented in [`composite`](crate::composite#pipelines-and-workflows).
 //!
 //! # State
 //!
@@ -134,25 +133,23 @@
 //! header = "x-forwarded-user"                  # who calls; no other goes on with a run
 //! ```
 //!
-//! What the stores are for, and how a key is replaced, is told in
-//! [`state`](crate::state). With `store = "memory"` there are no `keys`, but
-//! `max_total_bytes`, of all states together, 67108864 if left out. With
-//! `store = "redis"` there are neither: they are at the server of
+//! [`state`](crate::state) describes the stores and key rotation. With `store = "memory"` there are
+//! no `keys`, but `max_total_bytes`, the maximum total size of all states (67108864 by default).
+//! With `store = "redis"` there are neither: states are kept by the server of
 //! [`[redis]`](#what-replicas-share). With both, and with a `[caller]`, the states of one caller
-//! take at most `max_caller_bytes`: by default a quarter of `max_total_bytes` in memory, and
-//! 16777216 in Redis.
+//! take at most `max_caller_bytes`, which defaults to a quarter of `max_total_bytes` in memory, and
+//! to 16777216 in Redis.
 //!
-//! The text of a `key` is the key, of at least 32 bytes: neither base64 nor hex is
-//! read. As in [backends](#backends), `${VAR}` is a variable of the environment, and
-//! neither mistakes nor `Debug` output tell it. Without `keys` nothing that waits
-//! survives a restart, and no other process can go on with it.
+//! The text of a `key` is the key itself, of at least 32 bytes: neither base64 nor hex is decoded.
+//! As in [backends](#backends), `${VAR}` is an environment variable, and its value never appears in
+//! mistakes or `Debug` output. Without `keys`, waiting runs do not survive a restart, and no other
+//! process can resume them.
 //!
-//! The `header` of `[caller]` is one of HTTP that whoever is in front of this process
-//! sets, and *takes out of what clients send*. It needs the feature `http`. Without it,
-//! or for a request that has none, everybody is the same caller. With it, the
-//! subscriptions, sessions and open requests of each caller are
-//! [limited](crate::guide::limits), and all requests without the header count as those of
-//! one caller.
+//! The `header` of `[caller]` is an HTTP header that a proxy in front of this process must set, and
+//! *remove from the requests of clients*. It needs the feature `http`. Without it, or for requests
+//! without the header, all clients are the same caller. With it, the subscriptions, sessions and
+//! open requests of each caller are [limited](crate::guide::limits), and all requests without the
+//! header count as one caller.
 //!
 //! # Budgets and results
 //!
@@ -186,14 +183,14 @@
 //! keep_texts = false                           # that are no JSON
 //! ```
 //!
-//! What these do is told in [`budget`](crate::budget), [`bound`](crate::bound) and
-//! [`redact`](crate::redact). Budgets and redactions name tools as the router does, with
-//! the prefix of their backend and as its own aliases call them, like `[filter]`; they
-//! are below `[[aliases]]`, so that they hold under every name that those give. A pattern
-//! that matches no tool is told in the log, and by `gateway --check`.
+//! The sections are documented in [`budget`](crate::budget), [`bound`](crate::bound) and
+//! [`redact`](crate::redact). Budgets and redactions use the names of the router, like `[filter]`:
+//! with the prefix of the backend and after its own aliases. They apply below `[[aliases]]`, so
+//! they hold under every name that these define. A pattern that matches no tool is reported in the
+//! log and by `gateway --check`.
 //!
-//! In memory, `[budget]` may have `max_callers`: of how many what is left of a budget is
-//! kept, 100000 if left out.
+//! In memory, `[budget]` may have `max_callers`, the maximum number of callers per budget whose
+//! balance is kept. It defaults to 100000.
 //!
 //! # What replicas share
 //!
@@ -209,9 +206,9 @@
 //! lease = "10m"                                # what a replica that dies gives back; longer than calls
 //! ```
 //!
-//! It needs the feature `redis`, whose [docs](crate::redis) say what the server must be
-//! like. `[state]` and `[results]` can be there, too. As with
-//! `keys`, `${VAR}` is a variable of the environment, and nothing tells the `url`.
+//! It needs the feature `redis`, whose [docs](crate::redis) describe the requirements on the
+//! server. `[state]` and `[results]` can be stored there, too. As in `keys`, `${VAR}` is an
+//! environment variable, and the `url` never appears in logs, errors or `Debug` output.
 //!
 //! # Backends
 //!
@@ -239,50 +236,45 @@
 //! headers = { Authorization = "Bearer ${DOCS_TOKEN}" }
 //! ```
 //!
-//! `${VAR}` in `command`, `args`, `cwd`, `url`, and the values of `env` and
-//! `headers` is replaced by a variable of the environment. Directly before a `{`
-//! each `$$` is a literal `$`, so `$${VAR}` is the text `${VAR}`, and `$$${VAR}`
-//! is a `$` and the variable; elsewhere a `$` is only that. What comes out of a
-//! variable is data: it is not looked at again. A variable that is not set is a
-//! mistake, an empty one is not.
+//! `${VAR}` in `command`, `args`, `cwd`, `url`, and the values of `env` and `headers` is replaced
+//! by an environment variable. Directly before a `{`, each `$$` is a literal `$`, so `$${VAR}` is
+//! the text `${VAR}`, and `$$${VAR}` is a `$` and the variable; elsewhere a `$` is literal. The
+//! value of a variable is not expanded again. A variable that is not set is a mistake, an empty one
+//! is not.
 //!
-//! The values of `env` and `headers`, all of a `url` but its server, and what
-//! comes out of variables are secret. No mistake and no `Debug` output tells
-//! them, and [`BackendConfig::secrets`] takes them out of what a backend says. Nor is
-//! a [default of an argument](#layers) told.
-//! Where the line of a mistake is shown, `***` stands for all that may be
-//! secret; if the file is no TOML, that is nearly everything. A key that does
-//! not exist is told if it is a plain word, of at most 64 letters, digits, `_`
-//! and `-`; another may be something that slipped out of a value.
+//! The values of `env` and `headers`, all of a `url` except its server, and the values of variables
+//! are secret. They never appear in mistakes or `Debug` output, and [`BackendConfig::secrets`]
+//! removes them from the output of a backend. [Defaults of arguments](#layers) do not appear
+//! either. In the displayed line of a mistake, `***` replaces everything that may be secret; if the
+//! file is not valid TOML, that is nearly everything. An unknown key is displayed if it is a plain
+//! word of at most 64 letters, digits, `_` and `-`; others may be fragments of a value.
 //!
-//! `Config::connect` connects the backends, and puts a
-//! [`Router`](crate::adapter::Router) over them. It exists with the features
-//! `stdio` and `http`, and so do the transports.
+//! `Config::connect` connects the backends and returns a [`Router`](crate::adapter::Router) over
+//! them. It exists with the features `stdio` and `http`, and so do the transports.
 //!
-//! With backends, a target of a composite is one of these:
+//! With backends, a target of a composite is one of the following:
 //!
 //! - the name of another composite;
-//! - `github/search` or `github.search`, whatever the separator is: the tool
-//!   `search` of the backend `github`;
+//! - `github/search` or `github.search`, with any router separator: the tool `search` of the
+//!   backend `github`;
 //! - the name that clients see, such as `gh_search`.
 //!
-//! In the second, the tool has the name that the backend itself gives it, or else an
-//! alias of the backend. In the last, it has the name that clients see; if that is
-//! another one, the mistake tells it.
+//! In the second form, the tool has its name on the backend, or else an alias of the backend. In
+//! the last form, it has the name that clients see; if that name was changed by an alias, the
+//! mistake suggests the new name.
 //!
-//! It is read in this order, but where it is spelled like a backend and also
-//! begins with a prefix, the longer of the two is meant, and the prefix if they
-//! are equally long. What a target is called from then on is the name that
-//! clients see. One that can be none of these is a mistake. Without backends
-//! every name stays as it is.
+//! The forms are tried in this order. If a target begins both with a backend's name and with a
+//! prefix, the longer of the two applies, and the prefix if they are equally long. The target is
+//! then replaced by the name that clients see. A target that can be none of these is a mistake.
+//! Without backends, every name is kept.
 //!
-//! What is spelled like a backend is its tool also where a composite wraps it
-//! under the name that clients see; that name is the composite's. If the two
-//! spellings are one, as with the separator `/`, `github.search` is the tool.
+//! A target such as `github.search` is the tool of the backend even if a composite has the name
+//! that clients see for this tool. If the two spellings are equal, as with the separator `/`,
+//! `github.search` is the tool.
 //!
-//! With `conflicts = "priority"` or `"manual"` tools have no prefix, so any name
-//! can be one, and is of the backend that it is routed to. Of several backends
-//! none can be named there, so what is spelled like one is a mistake.
+//! With `conflicts = "priority"` or `"manual"`, tools have no prefix, so any name can be a tool,
+//! and belongs to the backend that it is routed to. With several backends, a backend cannot be
+//! selected, so targets such as `github/search` are mistakes.
 //!
 //! # Layers
 //!
@@ -332,15 +324,13 @@
 //! mode = "list"                                # "search": two tools to find and call them
 //! ```
 //!
-//! What the keys mean is told by [`limit`](crate::limit),
-//! [`validate`](crate::validate), [`filter`](crate::filter), [`alias`](crate::alias)
-//! and [`advertise`](crate::advertise). The elements of lists are
-//! [patterns](crate::pattern): texts, globs and regular expressions. An empty list
-//! of what is exposed or allowed lets nothing through. The same text in both lists
-//! is a mistake.
+//! The keys are documented in [`limit`](crate::limit), [`validate`](crate::validate),
+//! [`filter`](crate::filter), [`alias`](crate::alias) and [`advertise`](crate::advertise). The
+//! elements of lists are [patterns](crate::pattern): texts, globs and regular expressions. An empty
+//! list of exposed or allowed items allows nothing. The same text in both lists is a mistake.
 //!
-//! `deny = ["*"]` in `[advertise]` leaves the composites alone, which only their
-//! exact names deny: clients see the whole, and not its parts.
+//! With `deny = ["*"]` in `[advertise]`, only the composites are advertised, since they can only be
+//! denied by their exact names.
 //!
 //! A backend can have all keys of `[filter]`, the table `validate`, and `aliases`:
 //!
@@ -356,16 +346,13 @@
 //! to = "search"
 //! ```
 //!
-//! They speak of the names that the backend itself has, without its prefix;
-//! `[filter]` and `[validate]` of those that the router has. So the `hide_tools` above
-//! are `github_delete_*` in `[filter]`. `[[aliases]]` make the names that clients see
-//! out of those that the router has: the tool above is `github_search` there, and
-//! what it is called then has no prefix. `[advertise]` and composites speak of what
-//! clients see.
+//! They use the backend's own names, without its prefix; `[filter]` and `[validate]` use the names
+//! of the router. So the `hide_tools` above are `github_delete_*` in `[filter]`. `[[aliases]]` map
+//! the names of the router to the names that clients see: the tool above is `github_search` there,
+//! and its new name has no prefix. `[advertise]` and composites use the names that clients see.
 //!
-//! A default of an argument may be secret, such as a key that only the server may
-//! know. Neither mistakes nor `Debug` output tell any default. The server gets it as
-//! it is, and what the server says of it is not changed.
+//! The default of an argument may be secret, such as a key for the server. Defaults never appear in
+//! mistakes or `Debug` output. The server receives them unchanged, and its output is not redacted.
 //!
 //! # Several files
 //!
@@ -373,20 +360,17 @@
 //! include = ["workflows/*.toml"]               # relative to this file
 //! ```
 //!
-//! adds the composites of other files behind those of this one, file by file in
-//! the order of `include`, and of their names for a pattern. They hold
-//! `[[composite_tools]]` and nothing else, and their targets can be whatever those
-//! of this file can be. A file that is found twice is read once; a pattern that
-//! finds none is no mistake, a path is. [`Config::sources`] tells when one of them
-//! has changed.
+//! adds the composites of other files after those of this file, in the order of `include`, and
+//! sorted by name for a pattern. The files contain only `[[composite_tools]]`, whose targets follow
+//! the same rules as in this file. A file that is found twice is read once. A pattern without
+//! matches is not a mistake, a missing path is. [`Config::sources`] detects changes of these files.
 //!
 //! # Mistakes
 //!
-//! A file is accepted as a whole or not at all. What is wrong with it is told
-//! all at once, each mistake with its line and column. A key that does not
-//! exist is a mistake. An empty file has no backends and no composites.
+//! A file is accepted as a whole or not at all. All mistakes are reported at once, each with its
+//! line and column. Unknown keys are mistakes. An empty file has no backends and no composites.
 //!
-//! With [`Config::JSON_SCHEMA`], editors tell some of it while you write.
+//! With [`Config::JSON_SCHEMA`], editors report some of them while you write.
 //!
 //! # Examples
 //!
@@ -422,7 +406,7 @@
 //! # Ok::<(), mcp_composite::config::ConfigError>(())
 //! ```
 //!
-//! Backends, and targets that are spelled like them:
+//! Backends, and targets that refer to them:
 //!
 //! ```
 //! use mcp_composite::config::{Config, Transport};

@@ -7,34 +7,34 @@ use serde_json::Value;
 
 use crate::composite::{Output, OutputProperty, OutputType};
 
-/// What a pipeline or workflow gives.
+/// The output of a pipeline or workflow.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["properties"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct OutputTable {
-    /// Its members.
+    /// The properties of the output.
     properties: BTreeMap<String, PropertyTable>,
-    /// Which of them must be there and not null.
+    /// The properties that must be present and not null.
     required: Vec<String>,
 }
 
-/// One member of an output.
+/// A property of an output.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["type"])))]
 #[serde(default, deny_unknown_fields)]
 struct PropertyTable {
-    /// Its JSON type.
+    /// JSON type of the property.
     #[serde(rename = "type")]
     kind: Option<TypeName>,
-    /// What clients are told of it.
+    /// Description of the property.
     description: Option<String>,
-    /// What it is, such as `"$steps.search.output.count"`.
+    /// Value of the property, such as `"$steps.search.output.count"`.
     value: Option<Value>,
-    /// Its members, if it is an object, instead of `value`.
+    /// Nested properties of an object, instead of `value`.
     properties: Option<BTreeMap<String, Self>>,
-    /// What it is if it cannot be had.
+    /// Value of the property if `value` cannot be resolved.
     default: Option<Value>,
 }
 
@@ -43,9 +43,9 @@ struct PropertyTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum TypeName {
-    /// A text.
+    /// A string.
     String,
-    /// A number without a fraction.
+    /// An integer.
     Integer,
     /// A number.
     Number,

@@ -5,16 +5,17 @@ use serde::Deserialize;
 use super::duration::Duration;
 use crate::composite::CompositeLayer;
 
-/// What clients are told while a composite runs.
+/// Progress notifications of composites.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ProgressTable {
-    /// How often they hear of it while nothing moves; 15 seconds, if not set, never, if `0s`.
+    /// Interval of notifications while a run makes no progress. Defaults to 15 seconds; `0s`
+    /// disables them.
     heartbeat: Option<Duration>,
 }
 
-/// Sets what the section does.
+/// Applies the section to the layer.
 pub(super) fn apply(table: &ProgressTable, layer: CompositeLayer) -> CompositeLayer {
     match table.heartbeat {
         Some(Duration(every)) => layer.heartbeat(every),

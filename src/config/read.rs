@@ -1,8 +1,7 @@
-//! Serde types out of a parsed file, with every mistake.
+//! Deserializes a parsed file and reports every mistake.
 //!
-//! A serde type stops at the first value that it cannot use. So the value is
-//! reported and hidden, and the type reads the file again as if the value were
-//! not there, until it is content.
+//! A serde type stops at the first invalid value. So the value is reported and hidden, and the type
+//! is read again without it, until it succeeds.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -30,33 +29,31 @@ use crate::{
     suggest::nearest,
 };
 
-/// How many characters of a message are told; none has more without a long text
-/// of the file in it.
+/// Maximum number of characters of a message. Only messages that quote a long text exceed it.
 const MAX_MESSAGE: usize = 2000;
 
-/// A value of the file and where it stands.
+/// A value of the file and its span.
 pub(super) type Node<'t> = Spanned<DeValue<'t>>;
 
-/// Reads a parsed file and gathers what is wrong with it.
+/// Reads a parsed file and collects its mistakes.
 pub(super) struct Reader<'a, 't> {
     pub(super) source: &'a Source<'t>,
     root: &'a Node<'t>,
-    /// The values that were mistaken, by address, and are read as if they were
-    /// not there.
+    /// The invalid values, by address. They are read as if they were absent.
     hidden: HashSet<usize>,
-    /// Which elements are hidden of which array.
+    /// The indices of hidden elements, by the path of their array.
     hidden_elements: HashMap<String, BTreeSet<usize>>,
-    /// The way to the value that is being read.
+    /// The path of the value that is being read.
     pub(super) path: Vec<Segment>,
     faults: Vec<Fault>,
-    /// The paths of the faults, and of what is missing because of them.
+    /// The paths of the faults, and of keys that are missing because of them.
     told: BTreeSet<String>,
-    /// The places of keys that are not shown, since they are no words.
+    /// The spans of keys that are not displayed since they are not plain words.
     masks: Vec<Range<usize>>,
     complete: bool,
 }
 
-/// A mistake and which bytes of the file it is about.
+/// A mistake and its span in the file.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) path: Vec<Segment>,
@@ -81,17 +78,17 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Takes over what the parser found in the text that begins at `start`.
-    /// Whether what it made of the text can be read nevertheless.
+    /// Adds the parser's errors for the text that begins at `start`. Returns `true` if the parsed
+    /// text can be read nevertheless.
     pub(super) fn parsed(&mut self, errors: &[toml::de::Error], start: usize) -> bool {
         const DUPLICATE: &str = "duplicate key";
-        // Only then is what the parser takes for a key surely one.
+        // Only then are the keys that the parser found reliable.
         let readable = errors.iter().all(|error| error.message() == DUPLICATE);
         for error in errors {
             let span = error.span().unwrap_or(0..0);
             let span = span.start + start..span.end + start;
             let message = match error.message() {
-                // The first of the two is kept and everything else is in its place.
+                // The first of the two is kept, and everything else is intact.
                 DUPLICATE => match self.source.slice(&span).trim_matches(['"', '\'']) {
                     key if is_word(key) && readable => format!("duplicate key `{key}`"),
                     key if is_word(key) => {
@@ -109,15 +106,14 @@ impl<'a, 't> Reader<'a, 't> {
         readable
     }
 
-    /// Takes over what was found wrong before.
+    /// Adds faults that were found before.
     pub(super) fn found(&mut self, faults: Vec<Fault>) {
         self.faults.extend(faults);
     }
 
-    /// Reads the whole file; nothing of it if there are too many mistakes.
+    /// Reads the whole file. Returns the default if there are too many mistakes.
     pub(super) fn read<T: Deserialize<'a> + Default>(&mut self) -> T {
-        // Each failure hides a value, but what is left of a table without it
-        // may fail once more.
+        // Each failure hides a value, but the rest of its table may fail once more.
         for _ in 0..2 * MAX_MISTAKES {
             if self.faults.len() >= MAX_MISTAKES {
                 break;
@@ -129,7 +125,7 @@ impl<'a, 't> Reader<'a, 't> {
                     Failure { message, culprit: Some(culprit) } if !culprit.path.is_empty() => {
                         self.fail(culprit, message);
                     }
-                    // Without the whole file there is nothing to read.
+                    // The whole file failed, so there is nothing left to read.
                     Failure { message, .. } => {
                         self.push(&[], message, root.span());
                         break;
@@ -148,7 +144,7 @@ impl<'a, 't> Reader<'a, 't> {
             let array = DisplayPath(array).to_string();
             self.hidden_elements.entry(array).or_default().insert(*index);
         }
-        // What fails because something in it is hidden is no mistake.
+        // A failure caused by a hidden nested value is not a mistake.
         if !self.is_told_below(&path) {
             let message = if is_masked(&path) { without_word(message) } else { message };
             self.push(&path, message, span);
@@ -161,10 +157,9 @@ impl<'a, 't> Reader<'a, 't> {
         self.faults.push(Fault { path: masked_path(path, false), message, span });
     }
 
-    /// Reports a mistake in what was read, unless it only follows from another.
+    /// Reports a mistake in a value that was read, unless it follows from another one.
     ///
-    /// The path is that of the value as it was read, so that hidden elements
-    /// of arrays do not count.
+    /// The path is that of the value as read, so hidden elements of arrays are not counted.
     pub(super) fn report(&mut self, path: &[Segment], message: String) {
         let (path, span) = self.locate(path);
         let is_told =
@@ -174,7 +169,7 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// The value of a key of the table at `path`, which must not be zero.
+    /// Reports the value of a key of the table at `path` if it is zero.
     pub(super) fn at_least_one(
         &mut self,
         path: &[Segment],
@@ -188,8 +183,8 @@ impl<'a, 't> Reader<'a, 't> {
         value
     }
 
-    /// The text of a key that the table at `path` must have; a stand-in that
-    /// nothing else is wrong with, if it is reported missing.
+    /// Returns a required string of the table at `path`. If it is missing, reports this and returns
+    /// a placeholder that causes no other mistake.
     pub(super) fn required(
         &mut self,
         value: Option<String>,
@@ -206,13 +201,13 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Reports nothing more about what was read at `path`.
+    /// Suppresses further reports about the value at `path`.
     pub(super) fn mute(&mut self, path: &[Segment]) {
         let (path, _) = self.locate(path);
         self.told.insert(DisplayPath(&path).to_string());
     }
 
-    /// Whether a mistake was reported at or in what was read at a path.
+    /// Returns `true` if a mistake was reported at or below a path.
     pub(super) fn has_fault_in(&self, path: &[Segment]) -> bool {
         let (path, _) = self.locate(path);
         self.told.contains(&DisplayPath(&path).to_string()) || self.is_told_below(&path)
@@ -225,8 +220,8 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// The path in the file of what was read at `path`, and its place; if it
-    /// is not in the file, the place of what it would stand in.
+    /// Returns the path in the file of the value read at `path`, and its span. If it is not in the
+    /// file, returns the span of its innermost existing parent.
     fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
         let mut located = Vec::new();
         let mut span = self.root.span();
@@ -249,7 +244,7 @@ impl<'a, 't> Reader<'a, 't> {
         (located, span)
     }
 
-    /// The place in an array of the file of what was read as element `index`.
+    /// Returns the index in the file of the element that was read at `index`.
     fn index_in_file(&self, array: &[Segment], index: usize) -> usize {
         let hidden = self.hidden_elements.get(&DisplayPath(array).to_string());
         let hidden = hidden.into_iter().flatten();
@@ -260,7 +255,7 @@ impl<'a, 't> Reader<'a, 't> {
         self.hidden.contains(&address(node))
     }
 
-    /// Reports and hides the keys of a table that are none of `fields`.
+    /// Reports and hides the keys of a table that are not in `fields`.
     pub(super) fn check_keys(&mut self, table: &'a DeTable<'t>, fields: &[&str]) {
         for (key, node) in table {
             if fields.contains(&key.get_ref().as_ref()) || self.hides(node) {
@@ -274,7 +269,7 @@ impl<'a, 't> Reader<'a, 't> {
             };
             self.hidden.insert(address(node));
             let mut path = self.path.clone();
-            // A key that is only misspelled, or of another program, is not missing as well.
+            // The correct spelling of a misspelled or foreign key is not reported as missing.
             let near = nearest(key.get_ref(), fields).filter(|_| hint.is_none());
             let meant = hint.map_or(&[][..], |hint| hint.keys).iter().copied().chain(near);
             for near in meant.filter(|near| !table.contains_key(*near)) {
@@ -293,7 +288,7 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Reads a value one step further down.
+    /// Reads a nested value.
     pub(super) fn step<'r, T>(
         &'r mut self,
         segment: Segment,
@@ -307,12 +302,12 @@ impl<'a, 't> Reader<'a, 't> {
         result
     }
 
-    /// The places that are not shown besides those of the source.
+    /// Returns the spans to hide in addition to those of the source.
     pub(super) fn take_masks(&mut self) -> Vec<Range<usize>> {
         mem::take(&mut self.masks)
     }
 
-    /// All mistakes and whether the whole file was looked at.
+    /// Returns all mistakes, and whether the whole file was checked.
     pub(super) fn finish(self) -> (Vec<Fault>, bool) {
         (self.faults, self.complete)
     }
@@ -322,7 +317,7 @@ pub(super) fn address(node: &Node<'_>) -> usize {
     ptr::from_ref(node).addr()
 }
 
-/// The message without the word that is not known, which may be a secret.
+/// Removes the unknown word, which may be a secret, from the message.
 fn without_word(message: String) -> String {
     const UNKNOWN: &str = "unknown value";
     let rest = message.strip_prefix(UNKNOWN).and_then(|rest| rest.strip_prefix(" `"));
@@ -332,7 +327,7 @@ fn without_word(message: String) -> String {
     }
 }
 
-/// The message, which may quote any text of the file.
+/// Sanitizes and truncates the message, which may quote any text of the file.
 fn harmless(message: String) -> String {
     if message.len() <= MAX_MESSAGE && !message.contains(is_unprintable) {
         return message;

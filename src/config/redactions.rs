@@ -11,24 +11,24 @@ use crate::{
 /// The key of the section.
 const SECTION: &str = "redactions";
 
-/// What is taken out of the results of some tools.
+/// Removes parts of the results of some tools.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["tools"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RedactionTable {
-    /// The tools, by the names that the router has, below `[[aliases]]`.
+    /// The tools, by their names before `[[aliases]]` apply.
     tools: Option<Vec<String>>,
-    /// What is taken out: JSON Pointers into the structured result, in which `*` is
-    /// every member or element.
+    /// JSON Pointers to the parts of the structured result to remove. `*` matches every member or
+    /// element.
     remove: Option<Vec<String>>,
-    /// What alone is left, instead of `remove`.
+    /// JSON Pointers to the only parts to keep, instead of `remove`.
     only: Option<Vec<String>>,
-    /// Whether texts stay that are no JSON, which may repeat what is taken out.
+    /// Whether to keep texts that are not JSON. They may repeat removed parts.
     keep_texts: Option<bool>,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 pub(super) fn build(tables: Vec<RedactionTable>, reader: &mut Reader<'_, '_>) -> RedactLayer {
     let redactions = tables.into_iter().enumerate();
     redactions.fold(RedactLayer::new(), |layer, (index, table)| {

@@ -21,22 +21,22 @@ use crate::{
 /// The key of the section.
 const SECTION: &str = "redis";
 
-/// A server of Redis or Valkey, which replicas share.
+/// A Redis or Valkey server that replicas share.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["url"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RedisTable {
-    /// Where it is, such as `redis://cache:6379`; `${VAR}` is a variable of the
-    /// environment.
+    /// URL of the server, such as `redis://cache:6379`. `${VAR}` expands to an environment
+    /// variable.
     url: Option<String>,
-    /// What the names of all keys begin with; `mcp-composite`, if not set.
+    /// Prefix of all keys. Defaults to `mcp-composite`.
     prefix: Option<String>,
-    /// How long it may take to answer; 1 second, if not set.
+    /// Timeout of a command. Defaults to 1 second.
     timeout: Option<Duration>,
 }
 
-/// A server that replicas share, if there is one.
+/// The Redis server that replicas share, if configured.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RedisConfig {
     settings: RedisSettings,
@@ -44,7 +44,7 @@ pub(super) struct RedisConfig {
     store: Option<RedisStore>,
 }
 
-/// What makes one server another.
+/// The settings that identify a server.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct RedisSettings {
     url: String,
@@ -52,9 +52,9 @@ pub(super) struct RedisSettings {
     timeout: Option<Duration>,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 ///
-/// What it returns is only of use if nothing was.
+/// The returned value is only meaningful if nothing was reported.
 pub(super) fn build(
     table: Option<RedisTable>,
     environment: Environment<'_>,
@@ -105,7 +105,7 @@ impl RedisConfig {
         &self.settings
     }
 
-    /// Reports that something at a path needs the section, if it is not there.
+    /// Reports that the value at a path needs the section, if there is none.
     pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = "there is no `[redis]`: expected a section with its `url`";
@@ -113,7 +113,7 @@ impl RedisConfig {
         }
     }
 
-    /// Where runs wait; in memory, if there is no server, which was reported.
+    /// Returns the store of runs. Falls back to memory if there is no server, which was reported.
     pub(super) fn state(
         &self,
         ttl: Option<time::Duration>,
@@ -138,7 +138,8 @@ impl RedisConfig {
         Arc::new(StoredState::new())
     }
 
-    /// Where budgets are kept; in memory, if there is no server, which was reported.
+    /// Returns the store of budgets. Falls back to memory if there is no server, which was
+    /// reported.
     pub(super) fn budgets(
         &self,
         admit: bool,
@@ -157,7 +158,8 @@ impl RedisConfig {
         Arc::new(MemoryBudgets::default())
     }
 
-    /// Where results are kept; in memory, if there is no server, which was reported.
+    /// Returns the store of results. Falls back to memory if there is no server, which was
+    /// reported.
     pub(super) fn results(
         &self,
         ttl: Option<time::Duration>,
@@ -202,7 +204,7 @@ impl RedisSettings {
                 Some(store)
             }
             Err(error) => {
-                // It tells nothing of the address.
+                // The error does not contain the URL.
                 reader.report(&[SECTION.into(), "url".into()], error.to_string());
                 None
             }

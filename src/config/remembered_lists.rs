@@ -1,10 +1,9 @@
-//! What backends listed last, for when they cannot be asked.
+//! Remembers the lists of backends, for use while a backend is unavailable.
 //!
-//! A file that takes the place of another has a router of its own, which knows
-//! nothing yet. If a backend happens to be away at that moment, its tools would be
-//! gone until it is back, and so would composites that are made of them. So what a
-//! backend listed is kept below all that a file can change, and listed once more
-//! for the new router.
+//! A reloaded file has a new router with empty lists. If a backend is unavailable at that moment,
+//! its tools and the composites that call them would disappear until it is back. So the lists of
+//! each backend are remembered below the layers that a file can change, and replayed for the new
+//! router.
 
 use std::{
     collections::HashMap,
@@ -25,24 +24,24 @@ use crate::{
     message::{ItemKind, Reply, Request, Subject},
 };
 
-/// The last whole lists of a backend; clones remember the same.
+/// The last complete lists of a backend. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory(Arc<Mutex<HashMap<ItemKind, Lists>>>);
 
-/// What is known of one kind of item.
+/// The pages of one kind of item.
 #[derive(Clone, Debug, Default)]
 struct Lists {
-    /// All pages of the last list that was read to its end.
+    /// All pages of the last complete list.
     whole: Vec<Reply>,
-    /// The pages so far of one that is being read.
+    /// The pages of a list that is still being read.
     begun: Vec<Reply>,
 }
 
-/// Whether lists come out of memories; clones are switched together.
+/// Whether lists are answered from memory. Clones share the switch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recall(Arc<AtomicBool>);
 
-/// The rule that remembers lists, and answers with them while they are recalled.
+/// The interceptor that remembers lists, and answers with them during a recall.
 #[derive(Clone, Debug)]
 pub(super) struct Remember {
     pub(super) memory: Memory,
@@ -52,12 +51,12 @@ pub(super) struct Remember {
 // === impl Memory ===
 
 impl Memory {
-    /// One that begins with the same, and goes on by itself.
+    /// Returns an independent copy.
     pub(super) fn fork(&self) -> Self {
         Self(Arc::new(Mutex::new(self.lists().clone())))
     }
 
-    /// A server that has what is remembered, and nothing else.
+    /// Returns a server description with only the capabilities of the remembered lists.
     pub(super) fn describe(&self) -> ServerConfig {
         let lists = self.lists();
         let has = |kind| lists.get(&kind).is_some_and(|lists| !lists.whole.is_empty());
@@ -79,7 +78,7 @@ impl Memory {
         let Lists { whole, begun } = lists.entry(kind).or_default();
         match cursor {
             None => begun.clear(),
-            // Of a list that somebody else has begun meanwhile.
+            // A page of a list that another client has restarted meanwhile.
             Some(_) if after(begun, cursor) != Some(begun.len()) => return,
             Some(_) => (),
         }
@@ -97,12 +96,12 @@ impl Memory {
     }
 
     fn lists(&self) -> MutexGuard<'_, HashMap<ItemKind, Lists>> {
-        // Nothing panics while it is held.
+        // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The place after the page that this cursor follows.
+/// Returns the index after the page whose next cursor is `cursor`.
 fn after(pages: &[Reply], cursor: Option<&str>) -> Option<usize> {
     let Some(cursor) = cursor else { return Some(0) };
     let is_before = |page: &Reply| page.page().is_some_and(|(_, next)| next == Some(cursor));
@@ -124,7 +123,7 @@ impl Recall {
 // === impl Remember ===
 
 impl Intercept for Remember {
-    /// Which page of a list was asked for.
+    /// The kind and the cursor of the requested page.
     type Memo = Option<(ItemKind, Option<String>)>;
 
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo> {

@@ -5,39 +5,39 @@ use serde::Deserialize;
 use super::read::Reader;
 use crate::{adapter::router::Conflicts, names::MAX_SEPARATOR};
 
-/// How the backends of a file become one server.
+/// How the backends of a file are merged into one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterConfig {
     separator: String,
     conflicts: Conflicts,
 }
 
-/// How the backends become one server.
+/// How the backends are merged into one server.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RouterTable {
-    /// What stands between the name of a backend and that of its tool; `_`, if not set.
+    /// Separator between the name of a backend and the name of its tool. Defaults to `_`.
     #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9_./-]{1,8}$")))]
     separator: Option<String>,
-    /// How names that several backends have are kept apart; by prefixes, if not set.
+    /// How conflicting names of backends are resolved. Defaults to prefixes.
     conflicts: Option<ConflictsName>,
 }
 
-/// How names that several backends have are kept apart.
+/// How conflicting names of backends are resolved.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ConflictsName {
-    /// Each name begins with the prefix of its backend.
+    /// Each name starts with the prefix of its backend.
     Prefix,
-    /// Names stay as they are, and the first backend of the file wins.
+    /// Names are unchanged, and the first backend of the file takes precedence.
     Priority,
-    /// Names stay as they are, and no two backends may have the same.
+    /// Names are unchanged, and conflicts are errors.
     Manual,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 pub(super) fn build(table: RouterTable, reader: &mut Reader<'_, '_>) -> RouterConfig {
     let mut router = RouterConfig {
         conflicts: table.conflicts.map(Conflicts::from).unwrap_or_default(),
@@ -64,13 +64,13 @@ fn is_separator(text: &str) -> bool {
 // === impl RouterConfig ===
 
 impl RouterConfig {
-    /// What stands between the name of a backend and that of its tool.
+    /// Returns the separator between the name of a backend and the name of its tool.
     #[must_use]
     pub fn separator(&self) -> &str {
         &self.separator
     }
 
-    /// How the names of several backends are kept apart.
+    /// Returns how conflicting names of backends are resolved.
     #[must_use]
     pub const fn conflicts(&self) -> Conflicts {
         self.conflicts

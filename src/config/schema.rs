@@ -1,4 +1,4 @@
-//! The JSON Schema of a file, generated from the tables it is read into.
+//! The JSON Schema of a file, generated from its table types.
 
 use std::{borrow::Cow, env, fs, path::Path};
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{Config, duration::Duration, file::FileTable};
 
-/// Where the schema is, in the package.
+/// Path of the schema in the package.
 const FILE: &str = "src/config/mcp-composite.schema.json";
-/// The variable with which the test writes it.
+/// Environment variable that makes the test write the schema.
 const UPDATE: &str = "UPDATE_SCHEMA";
 
 #[test]
@@ -28,7 +28,7 @@ fn the_schema_is_that_of_the_types() {
 fn every_key_is_described() {
     fn undescribed(path: &str, schema: &Value, found: &mut Vec<String>) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            // The one key of `{ quorum = 2 }` is told by what it is a choice of.
+            // `quorum`, the only key of `{ quorum = 2 }`, is described by its variant.
             if property.get("description").is_none() && name != "quorum" {
                 found.push(format!("{path}.{name}"));
             }
@@ -51,13 +51,13 @@ fn generated() -> String {
     format!("{:#}\n", schema)
 }
 
-/// Takes out what says nothing of a file: TOML has no null, what is not set has
-/// no value, and nothing checks the widths of Rust's integers.
+/// Removes keywords without meaning for TOML files: TOML has no null, defaults are not values, and
+/// the widths of Rust's integers are not checked.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             members.retain(|key, value| match key.as_str() {
-                // One of the keys is called so.
+                // `default` is also the name of a key.
                 "default" => value.get("description").is_some(),
                 "format" => !value.is_string(),
                 _ => true,
@@ -71,7 +71,7 @@ fn tidy(schema: &mut Value) {
             }
             if let Some(Value::Array(choices)) = members.get_mut("anyOf") {
                 choices.retain(|choice| choice["type"] != "null");
-                // A reference hides what stands beside it, but not in `allOf`.
+                // `$ref` overrides its sibling keywords, except in `allOf`.
                 if choices.len() == 1
                     && let Some(choice) = members.remove("anyOf")
                 {

@@ -1,12 +1,11 @@
-//! What is never shown of a file.
+//! Spans of a file that are never displayed.
 //!
-//! The line of a mistake is shown, and the values of `env` and `headers` are
-//! secret, and so are the defaults of arguments, the keys of states and the address of `[redis]`. Where the parser
-//! understood the file it says where they are. Where it did not, all is hidden that could be
-//! one. A key that does not exist may be one in the wrong place, unless it is a
-//! plain word. In the sections that hold no secrets, the value of a key that the
-//! [schema](Config::JSON_SCHEMA) does not know there is hidden, as it may be a line of
-//! another section, and so is every `default`.
+//! The line of a mistake is displayed, but the values of `env` and `headers` are secret, and so are
+//! the defaults of arguments, the keys of states and the URL of `[redis]`. If the file parses,
+//! their spans are known. Otherwise everything that may be secret is hidden. An unknown key may be
+//! a misplaced secret, unless it is a plain word. In the sections that hold no secrets, the value
+//! of a key that the [schema](Config::JSON_SCHEMA) does not define there is hidden, since it may be
+//! a line of another section, and so is every `default`.
 
 use std::{collections::HashSet, ops::Range, sync::LazyLock};
 
@@ -16,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 use super::{Config, read::Node};
 use crate::composite::Segment;
 
-/// How long a key is, at most, that is a plain word.
+/// Maximum length of a plain word.
 const MAX_WORD: usize = 64;
 
 /// The sections that hold no secrets.
@@ -36,11 +35,11 @@ const OPEN_SECTIONS: [&str; 13] = [
     "validate",
 ];
 
-/// The keys of a backend that hold none, as long as they hold one value.
+/// The keys of a backend that hold no secrets if they have a single value.
 const OPEN_KEYS: [&str; 8] =
     ["name", "transport", "timeout", "connect_timeout", "elicitation", "prefix", "command", "cwd"];
 
-/// Those that hold one or several.
+/// The keys of a backend that hold no secrets, with one or several values.
 const OPEN_LISTS: [&str; 10] = [
     "expose_tools",
     "hide_tools",
@@ -54,7 +53,7 @@ const OPEN_LISTS: [&str; 10] = [
     "hide_destructive",
 ];
 
-/// The tables that may hold secrets, and those in them.
+/// The tables that may hold secrets, and their nested tables.
 const VALIDATE: &str = "validate";
 const ALIASES: &str = "aliases";
 const STATE: &str = "state";
@@ -63,8 +62,8 @@ const REDIS: &str = "redis";
 const ANNOTATIONS: &str = "annotations";
 const ARGUMENTS: &str = "arguments";
 
-/// Their keys that hold none, as long as they hold one value. What follows such
-/// a table may have been meant for the backend, so any other key may hold one.
+/// The keys of these tables that hold no secrets if they have a single value. Keys after such a
+/// table may have been meant for the backend, so any other key may hold a secret.
 const VALIDATE_KEYS: [&str; 3] = ["max_argument_bytes", "max_depth", "schema"];
 const ALIAS_KEYS: [&str; 9] =
     ["tool", "from", "prompt", "resource", "name", "to", "uri", "title", "description"];
@@ -76,19 +75,18 @@ const STATE_KEYS: [&str; 5] =
     ["store", "ttl", "max_state_bytes", "max_total_bytes", "max_caller_bytes"];
 const REDIS_KEYS: [&str; 2] = ["prefix", "timeout"];
 
-/// The key of what a server gets if a client does not set an argument.
+/// The key of an argument's default.
 const DEFAULT: &str = "default";
 
-/// The keys that hold secrets, wherever they stand: the header of what they belong
-/// to may have been lost.
+/// The keys that hold secrets in any section, since the header of their table may be lost.
 const SECRET_KEYS: [&str; 6] = ["args", "env", "headers", "key", KEYS, "url"];
 
-/// Places of a file that are not shown.
+/// Spans of a file that are not displayed.
 type Masks = Vec<Range<usize>>;
 
-/// The places of a file that are not shown, in order and apart from each other.
+/// Returns the spans that are not displayed, sorted and disjoint.
 ///
-/// With a parser's `errors` it is not known what stands where.
+/// If the parser reported `errors`, the structure of the file is unknown.
 pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<usize>> {
     let mut masks = Vec::new();
     sections(root, &mut masks);
@@ -98,9 +96,9 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
     apart(masks)
 }
 
-/// The places in order and apart from each other.
+/// Sorts and merges spans.
 pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    // What the parser made up has no place.
+    // Nodes that the parser made up have an empty span.
     masks.retain(|mask| !mask.is_empty());
     masks.sort_by_key(|mask| mask.start);
     let mut apart: Vec<Range<usize>> = Vec::new();
@@ -113,8 +111,8 @@ pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
     apart
 }
 
-/// The path without keys that may be secret: the `unknown` one that it ends
-/// with, and what a backend has that is no plain word.
+/// Masks keys that may be secret: the `unknown` last key, and keys of a backend that are not plain
+/// words.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     let is_secret = |key: &str| SECRET_KEYS.contains(&key);
     let is_open = match path.first() {
@@ -130,7 +128,7 @@ pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     masked.collect()
 }
 
-// === What the parser understood ===
+// === Parsed files ===
 
 fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
     for (key, node) in root {
@@ -139,14 +137,14 @@ fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
                 ALIASES => aliases(node, masks),
                 VALIDATE => others(&VALIDATE_KEYS, node, masks),
                 key if OPEN_LISTS.contains(&key) => (),
-                // So is one with its arguments in one text.
+                // Arguments in the same text as the command may be secret.
                 "command" if has_several_words(node) => values(node, masks),
-                // A command with its arguments in an array is no command.
+                // This includes a command in an array with its arguments.
                 key => other(&OPEN_KEYS, key, node, masks),
             }),
             ALIASES => aliases(node, masks),
             STATE => tables(node, masks, &mut |key, node, masks| match key {
-                // Also what is the `id`: a quote that is missing makes a key part of it.
+                // Includes the `id`: a missing quote can make a key part of it.
                 KEYS => values(node, masks),
                 key => other(&STATE_KEYS, key, node, masks),
             }),
@@ -159,8 +157,8 @@ fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Hides the values of keys that none of the `schemas` knows, and of those that hold
-/// secrets in another section, at any depth.
+/// Hides the values of keys that are in none of the `schemas`, and of keys that hold secrets in
+/// another section, at any depth.
 fn unknown_values(node: &Node<'_>, schemas: &[&'static Value], masks: &mut Masks) {
     match node.get_ref() {
         DeValue::Table(table) => {
@@ -184,17 +182,17 @@ fn unknown_values(node: &Node<'_>, schemas: &[&'static Value], masks: &mut Masks
     }
 }
 
-/// Whether a key holds a secret in one section or another.
+/// Returns `true` if a key holds a secret in any section.
 fn is_secret(key: &str) -> bool {
     SECRET_KEYS.contains(&key) || key == DEFAULT
 }
 
-/// Whether the value at `path` may be secret by one of the keys on the way there.
+/// Returns `true` if the value at `path` may be secret because of a key in the path.
 pub(super) fn is_masked(path: &[Segment]) -> bool {
     path.iter().any(|part| matches!(part, Segment::Key(key) if is_secret(key)))
 }
 
-// === What the schema knows ===
+// === Schema ===
 
 /// The schema of a file.
 static SCHEMA: LazyLock<Value> =
@@ -207,7 +205,7 @@ static KNOWN: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
     let mut waiting: Vec<&'static Value> = sections.collect();
     while let Some(schema) = waiting.pop() {
         for key in schema["properties"].as_object().into_iter().flat_map(|members| members.keys()) {
-            // The same table may be in itself.
+            // A table may contain itself.
             if known.insert(key) {
                 waiting.extend(schemas_of_key(&[schema], key));
             }
@@ -218,7 +216,7 @@ static KNOWN: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
     known
 });
 
-/// The schemas of a member of this name; none if no schema knows the name.
+/// Returns the schemas of a property of this name; empty if no schema defines it.
 fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'static Value> {
     let mut found = Vec::new();
     for schema in schemas {
@@ -230,7 +228,7 @@ fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'static Value> 
     found
 }
 
-/// The schema of members whose names are free, if there may be some.
+/// Returns the schema of additional properties, if they are allowed.
 fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> {
     let of_object = || schema.get("properties").is_none() && schema.get("items").is_none();
     let members = match schema.get("additionalProperties") {
@@ -250,7 +248,7 @@ fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> 
     members.into_iter()
 }
 
-/// Adds a schema, or those that it is a choice of or refers to, and those of elements:
+/// Adds a schema, or the schemas that it refers to or is a choice of, and those of array elements:
 /// a table is often written where an array of tables belongs.
 fn alternatives(schema: &'static Value, found: &mut Vec<&'static Value>) {
     if let Some(reference) = schema["$ref"].as_str() {
@@ -295,20 +293,20 @@ fn aliases(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     });
 }
 
-/// Hides what has other keys than these in one table or an array of tables.
+/// Hides the values of keys not in `open`, in a table or an array of tables.
 fn others(open: &[&str], node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     tables(node, masks, &mut |key, node, masks| other(open, key, node, masks));
 }
 
-/// Hides what has another key than these.
+/// Hides the value of a key not in `open`.
 fn other(open: &[&str], key: &str, node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
-    // A key of one value that holds several is not what it seems.
+    // An array or a table is not expected for a key with a single value.
     if !open.contains(&key) || matches!(node.get_ref(), DeValue::Array(_) | DeValue::Table(_)) {
         values(node, masks);
     }
 }
 
-/// Hides what is to be hidden of each key in one table or an array of tables.
+/// Calls `hide` for each key of a table or an array of tables.
 fn tables(
     node: &Node<'_>,
     masks: &mut Vec<Range<usize>>,
@@ -329,12 +327,12 @@ fn tables(
     }
 }
 
-/// Hides all values in a value.
+/// Hides all values nested in a value.
 pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     match node.get_ref() {
         DeValue::Table(table) => {
             for (key, node) in table {
-                // One such as `"TOKEN=secret"` is more than a key.
+                // A key such as `"TOKEN=secret"` may contain a value.
                 if !is_word(key.get_ref()) {
                     masks.push(key.span());
                 }
@@ -350,9 +348,9 @@ pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     }
 }
 
-// === What it did not ===
+// === Unparsed files ===
 
-/// Hides all that follows a key, unless the section is known to be open.
+/// Hides everything after each key, except in sections that hold no secrets.
 fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     let mut open = false;
     let mut start = 0;
@@ -379,7 +377,7 @@ fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The section that a line begins, and where what says so ends.
+/// Returns the section that a line begins, and the end of the header.
 fn header(line: &str) -> Option<(&str, usize)> {
     let trimmed = line.trim_start();
     let inner = trimmed.strip_prefix('[')?;
@@ -393,13 +391,13 @@ fn header(line: &str) -> Option<(&str, usize)> {
     Some((name, line.len() - inner.len() + end))
 }
 
-/// Where the key of a line ends, behind its `=`; zero if it seems to have none.
+/// Returns the end of a line's key, after the `=`; zero if it seems to have none.
 fn key(line: &str) -> usize {
     let Some((key, value)) = line.split_once('=') else { return 0 };
     let end = key.len() + 1;
     let spaced = key.ends_with([' ', '\t']);
     let value = value.trim();
-    // The end of something in base64 looks much like a key.
+    // Padded base64 looks like a key.
     let is_padding = value.is_empty()
         || value.starts_with(['=', ',', ')', ']', '}'])
         || value.starts_with("\"\"\"")
@@ -411,7 +409,8 @@ fn key(line: &str) -> usize {
     }
 }
 
-/// Whether a line of an open section may be of another one, and what follows with it.
+/// Returns `true` if a line of an open section, and the lines after it, may belong to another
+/// section.
 fn is_suspicious(line: &str) -> bool {
     let names_secret = words(line).any(|word| is_secret(&word.to_ascii_lowercase()));
     names_secret
@@ -421,11 +420,11 @@ fn is_suspicious(line: &str) -> bool {
         || !keys_are_known(line)
 }
 
-/// Whether each key that a line gives a value is one of an open section.
+/// Returns `true` if all keys that are assigned in a line belong to open sections.
 fn keys_are_known(line: &str) -> bool {
     let bare = without_texts(line);
     let mut parts: Vec<_> = bare.split('=').collect();
-    // What is behind the last one is no key.
+    // The part after the last `=` is not a key.
     parts.pop();
     parts.iter().all(|part| {
         let key = part.rsplit([',', '{', '[']).next().unwrap_or_default();
@@ -433,8 +432,8 @@ fn keys_are_known(line: &str) -> bool {
     })
 }
 
-/// The line without what is in quotes, if they are surely closed; a text there becomes
-/// a key that nobody knows.
+/// Removes the contents of quotes from a line, if they are surely closed; a quoted text then
+/// becomes an unknown key.
 fn without_texts(line: &str) -> String {
     let mut bare = String::new();
     let mut quote = None;
@@ -469,7 +468,7 @@ const fn is_word_character(character: char) -> bool {
 mod tests {
     use super::*;
 
-    /// The text as it is shown.
+    /// Returns the text as displayed.
     fn shown(text: &str) -> String {
         let (table, errors) = DeTable::parse_recoverable(text);
         let mut shown = String::new();
@@ -507,7 +506,7 @@ mod tests {
                 "[[composite_tools]]\nname = 'a'\nenv.T = ***",
             ),
             ("[router]\nseparator = '/'", "[router]\nseparator = '/'"),
-            // What was meant for a section whose header was lost, at any depth.
+            // Keys meant for a section whose header was lost, at any depth.
             (
                 "[router]\ntokn = 's'\nseparator = { tokn = 's' }",
                 "[router]\ntokn = ***\nseparator = { tokn = *** }",
@@ -540,7 +539,7 @@ mod tests {
                 "[aliases.arguments]\nj = 's'\n\"K=s\" = { hide = 1, rename = 2, default = { a = 's' }, description = ['s'] }",
                 "[aliases.arguments]\nj = ***\n*** = { hide = 1, rename = 2, default = { a = *** }, description = [***] }",
             ),
-            // What was meant for the table before.
+            // Keys meant for the previous table.
             (
                 "[[backends]]\n[backends.validate]\nschema = 'a'\ntoken = 's'\nenv = { T = 's' }",
                 "[[backends]]\n[backends.validate]\nschema = 'a'\ntoken = ***\nenv = { T = *** }",

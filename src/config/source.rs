@@ -1,39 +1,41 @@
+//! The text of a file with its lines, files and masks.
+
 use std::{borrow::Cow, ops::Range, path::PathBuf};
 
 use super::{include::File, secret_spans::apart};
 
-/// How many characters of a line are shown before the place of a mistake.
+/// Maximum number of characters displayed before the marked span.
 const BEFORE: usize = 60;
-/// How many characters of a line are shown in all.
+/// Maximum number of characters displayed of a line.
 const SHOWN: usize = 100;
 
-/// What stands in the place of what is not shown.
+/// Replaces masked text.
 const MASK: &str = "***";
 
-/// A text and where its lines begin.
+/// A text with the offsets of its lines.
 pub(super) struct Source<'t> {
     text: &'t str,
-    /// Of what files it was put together; there is one at least.
+    /// The files that the text consists of; at least one.
     files: Vec<File>,
     starts: Vec<usize>,
-    /// What is not shown, in order and apart from each other.
+    /// The spans that are not displayed, sorted and disjoint.
     masks: Vec<Range<usize>>,
 }
 
-/// The place of a mistake and the line it stands in, ready to be shown.
+/// The location of a mistake and its line, ready to be displayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceLocation {
-    /// Which file, if it was one.
+    /// The path of the file; `None` if it was a string.
     pub(super) file: Option<PathBuf>,
-    /// From one.
+    /// The line, starting at one.
     pub(super) line: usize,
-    /// From one, in characters.
+    /// The column in characters, starting at one.
     pub(super) column: usize,
-    /// The line, or what is shown of it.
+    /// The displayed part of the line.
     pub(super) excerpt: String,
-    /// How many characters of the excerpt are before the place.
+    /// The number of characters of the excerpt before the marked span.
     pub(super) before: usize,
-    /// How many are to be marked; at least one.
+    /// The number of marked characters; at least one.
     pub(super) marked: usize,
 }
 
@@ -51,19 +53,19 @@ impl<'t> Source<'t> {
         Self { text, files, starts, masks: Vec::new() }
     }
 
-    /// Which of the files some bytes are of.
+    /// Returns the index of the file that contains a span.
     pub(super) fn file_of(&self, span: &Range<usize>) -> usize {
         self.files.partition_point(|file| file.start <= span.start).saturating_sub(1)
     }
 
-    /// Shows `***` in the place of these parts too.
+    /// Masks additional spans with `***`.
     pub(super) fn masked(mut self, masks: Vec<Range<usize>>) -> Self {
         self.masks.extend(masks);
         self.masks = apart(self.masks);
         self
     }
 
-    /// The place of some bytes of the text, up to the end of their first line.
+    /// Returns the location of a span, up to the end of its first line.
     pub(super) fn place(&self, span: &Range<usize>) -> SourceLocation {
         let file = &self.files[self.file_of(span)];
         let line_at = |byte| self.starts.partition_point(|start| *start <= byte).saturating_sub(1);
@@ -71,7 +73,7 @@ impl<'t> Source<'t> {
         let begin = self.starts[line];
         let end = self.starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
         let text = self.text[begin..end].trim_end_matches('\r');
-        // A byte order mark is no part of what people see.
+        // A byte order mark is invisible.
         let mark =
             if line == top && text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
 
@@ -107,7 +109,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Appends what is seen of a part of the text that begins at `start`.
+    /// Appends a part of the text that begins at `start`, with masks.
     fn push_masked(&self, excerpt: &mut String, part: &str, start: usize) {
         let first = self.masks.partition_point(|mask| mask.end <= start);
         let mut rest = part;
@@ -118,7 +120,7 @@ impl<'t> Source<'t> {
                 break;
             }
             push_shown(excerpt, &rest[..floor(rest, from)]);
-            // The part before may have ended within it.
+            // The previous part may have ended within this mask.
             if mask.start >= start || !excerpt.ends_with(MASK) {
                 excerpt.push_str(MASK);
             }
@@ -127,7 +129,7 @@ impl<'t> Source<'t> {
         push_shown(excerpt, rest);
     }
 
-    /// Some bytes of the text, unless they are not shown.
+    /// Returns the text of a span, sanitized, or `***` if it is masked.
     pub(super) fn sanitized(&self, span: &Range<usize>) -> Cow<'t, str> {
         let first = self.masks.partition_point(|mask| mask.end <= span.start);
         if self.masks.get(first).is_some_and(|mask| mask.start < span.end) {
@@ -136,13 +138,13 @@ impl<'t> Source<'t> {
         sanitized(self.slice(span))
     }
 
-    /// Some bytes of the text, which may be secret.
+    /// Returns the text of a span, which may be secret.
     pub(super) fn slice(&self, span: &Range<usize>) -> &'t str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }
 
-/// Text that comes from the file, short and harmless enough for a message.
+/// Truncates and sanitizes text of the file for a message.
 pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     let cut = first(text, BEFORE);
     if cut.len() == text.len() && !text.contains(is_unprintable) {
@@ -156,7 +158,7 @@ pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Appends what is seen of `text`, each character as wide as the next.
+/// Appends `text` with tabs expanded and unprintable characters replaced.
 fn push_shown(excerpt: &mut String, text: &str) {
     for character in text.chars() {
         match character {
@@ -167,13 +169,13 @@ fn push_shown(excerpt: &mut String, text: &str) {
     }
 }
 
-/// Whether it would make a terminal do something, or show text in another order.
+/// Returns `true` if a terminal would interpret the character, or reorder text because of it.
 pub(super) fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
-/// The nearest place at or before `index` where a character begins.
+/// Returns the nearest character boundary at or before `index`.
 fn floor(text: &str, index: usize) -> usize {
     let index = index.min(text.len());
     (0..=index).rev().find(|index| text.is_char_boundary(*index)).unwrap_or_default()
@@ -194,7 +196,7 @@ fn last(text: &str, characters: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// The place of the first `@`.
+    /// Returns the location of the first `@`.
     fn place(text: &str) -> SourceLocation {
         let at = text.find('@').unwrap();
         Source::new(text).place(&(at..at + 1))

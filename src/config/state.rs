@@ -20,56 +20,56 @@ use crate::{
 /// The key of the section.
 const SECTION: &str = "state";
 
-/// Where runs are kept that wait for a person.
+/// Storage of runs that wait for a user's input.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StateTable {
-    /// Who keeps them; their clients, signed, if not set.
+    /// The store of runs. Defaults to signed states that clients keep.
     store: Option<StoreName>,
-    /// What they are signed with, the first; if not set, with a key of this process.
+    /// Signing keys, of which the first one signs. Defaults to a random key of this process.
     keys: Option<Vec<KeyTable>>,
-    /// How long they may wait; an hour, if not set.
+    /// How long runs may wait. Defaults to 1 hour.
     ttl: Option<Duration>,
-    /// How large one may be; 65536 if it is signed and 4194304 if not, if not set.
+    /// Maximum size of one state in bytes. Defaults to 65536 if signed and 4194304 otherwise.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_state_bytes: Option<usize>,
-    /// How large all may be together in memory; 67108864, if not set.
+    /// Maximum total size of the states in memory, in bytes. Defaults to 67108864.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_total_bytes: Option<usize>,
-    /// Maximum size of the states of one caller, in memory or in Redis. Needs `[caller]`. Defaults
-    /// to a quarter of `max_total_bytes` in memory, and to 16777216 in Redis.
+    /// Maximum size of the states of one caller in bytes, in memory or in Redis. Needs `[caller]`.
+    /// Defaults to a quarter of `max_total_bytes` in memory, and to 16777216 in Redis.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_caller_bytes: Option<usize>,
 }
 
-/// Who keeps the states of runs.
+/// The store of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
-    /// Their clients, who can read but not change them.
+    /// Signed, kept by clients, which can read but not change them.
     #[default]
     Signed,
-    /// This process.
+    /// In memory of this process.
     Memory,
-    /// The server of `[redis]`.
+    /// In the Redis server of `[redis]`.
     Redis,
 }
 
-/// A key that states are signed with.
+/// A key that signs states.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["id", "key"])))]
 #[serde(default, deny_unknown_fields)]
 struct KeyTable {
-    /// What it is called in what was signed with it.
+    /// The id of the key, which is part of each signed state.
     id: Option<String>,
-    /// The secret, of at least 32 bytes; `${VAR}` is a variable of the environment.
+    /// The secret, of at least 32 bytes. `${VAR}` expands to an environment variable.
     key: Option<String>,
 }
 
-/// Where runs are kept that wait for a person.
+/// The store of runs that wait for a user's input.
 #[derive(Clone, Debug)]
 pub(super) struct StateConfig {
     #[cfg_attr(
@@ -80,7 +80,7 @@ pub(super) struct StateConfig {
     store: Arc<dyn StateStore>,
 }
 
-/// What makes one store another.
+/// The settings that identify a store.
 #[derive(Clone, PartialEq, Eq)]
 struct Settings {
     store: StoreName,
@@ -92,9 +92,9 @@ struct Settings {
     max_caller_bytes: Option<usize>,
 }
 
-/// Builds the section and reports what is wrong with it.
+/// Builds the section and reports mistakes in it.
 ///
-/// What it returns is only of use if nothing was.
+/// The returned value is only meaningful if nothing was reported.
 pub(super) fn build(
     table: StateTable,
     redis: &RedisConfig,
@@ -185,7 +185,7 @@ fn keys(
 // === impl StateConfig ===
 
 impl StateConfig {
-    /// Keeps what waits where it is kept now, unless it is to be kept otherwise.
+    /// Keeps the previous store, unless its settings have changed.
     #[cfg(any(feature = "stdio", feature = "http", test))]
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
@@ -198,7 +198,7 @@ impl StateConfig {
         self.store.clone()
     }
 
-    /// Tells composites where their runs are kept.
+    /// Sets the state store of a composite layer.
     pub(super) fn apply(&self, layer: CompositeLayer) -> CompositeLayer {
         layer.state(self.store.clone())
     }
@@ -212,7 +212,7 @@ impl Settings {
         match self.store {
             StoreName::Signed => {
                 let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.as_str()));
-                // None, or mistaken ones, which were told.
+                // No keys, or invalid ones, which were reported.
                 let mut store =
                     SignedState::ring(keys).unwrap_or_else(|_| SignedState::ephemeral());
                 if let Some(ttl) = ttl {
@@ -283,7 +283,7 @@ mod tests {
             .state
     }
 
-    /// Whether what one keeps can be taken with the other.
+    /// Returns `true` if `to` accepts states of `from`.
     fn goes_on(from: &StateConfig, to: &StateConfig) -> bool {
         let text = from.store().put(b"state".to_vec(), b"").now_or_never().unwrap().unwrap();
         to.store().take(&text, b"").now_or_never().unwrap().is_ok()

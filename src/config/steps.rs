@@ -9,86 +9,86 @@ use crate::composite::{
     Case, OnError, OnRefusal, Otherwise, Retry, Segment, Step, StepKind, Then, ToolCall,
 };
 
-/// One step of a pipeline or workflow.
+/// A step of a pipeline or workflow.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["id"])))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StepTable {
-    /// What names it in references and in the trace.
+    /// Name of the step in references and in the trace.
     id: Option<String>,
-    /// What it does; it calls a tool, if not set.
+    /// Type of the step. Defaults to `tool`.
     #[serde(rename = "type")]
     kind: Option<KindName>,
-    /// The tool: as clients see it, or `backend/tool`, or another composite.
+    /// The tool: a name as clients see it, `backend/tool`, or another composite.
     tool: Option<String>,
-    /// What it is called with, such as `{ q = "$input.query" }`; nothing, if not set.
+    /// Arguments of the tool, such as `{ q = "$input.query" }`. Defaults to none.
     arguments: Option<Value>,
-    /// The steps that must have finished before, besides those it refers to.
+    /// Steps that must finish first, besides those it refers to.
     depends_on: Option<Vec<String>>,
-    /// It is skipped unless this holds, such as `steps.scan.output.count > 3`.
+    /// Skips the step unless the condition is true, such as `steps.scan.output.count > 3`.
     condition: Option<String>,
-    /// How long each attempt may take; 5 minutes, if not set.
+    /// Timeout of each attempt. Defaults to 5 minutes.
     timeout: Option<Duration>,
-    /// What becomes of the run if it fails; it fails too, if not set.
+    /// Behavior if the step fails. Defaults to aborting the run.
     #[cfg_attr(test, schemars(with = "Option<OnErrorForm>"))]
     on_error: Option<OnErrorTable>,
-    /// Its output if it is skipped or has failed.
+    /// Output of the step if it is skipped or fails.
     default_results: Option<Value>,
-    /// How the text of a result that is only text is read.
+    /// How to parse a result that consists of text only.
     parse: Option<ParseName>,
-    /// What a loop goes through: an array, or a text that refers to one.
+    /// The array that a loop iterates over, or a reference to one.
     collection: Option<Value>,
-    /// What an element of the loop is called in `arguments`; `item`, if not set.
+    /// Name of the loop variable in `arguments`. Defaults to `item`.
     item_var: Option<String>,
-    /// How many elements are called for at the same time; 10, if not set.
+    /// Maximum number of concurrent iterations. Defaults to 10.
     #[cfg_attr(test, schemars(range(min = 1, max = 50)))]
     max_parallel: Option<usize>,
-    /// How many elements there may be; 100, if not set.
+    /// Maximum number of iterations. Defaults to 100.
     #[cfg_attr(test, schemars(range(min = 1, max = 1000)))]
     max_iterations: Option<usize>,
-    /// The tools to choose from; the first whose `when` holds is called.
+    /// Cases of a switch. The first case whose `when` is true is called.
     cases: Option<Vec<CaseTable>>,
-    /// The tool if no case applies, or `"skip"`.
+    /// The tool to call if no case applies, or `"skip"`.
     #[cfg_attr(test, schemars(with = "Option<OtherwiseForm>"))]
     default: Option<OtherwiseTable>,
-    /// What the person behind the client is asked, such as `Deploy {{ input.release }}?`.
+    /// The question to the user, such as `Deploy {{ input.release }}?`.
     message: Option<String>,
-    /// The schema of the form that the person fills in; only yes and no, if not set.
+    /// JSON Schema of the form that the user fills in. Defaults to a confirmation without fields.
     schema: Option<JsonObject>,
-    /// What becomes of the run if the person says no; it fails, if not set.
+    /// Behavior if the user declines. Defaults to aborting the run.
     #[cfg_attr(test, schemars(with = "Option<OnRefusalForm>"))]
     on_decline: Option<OnRefusalTable>,
-    /// What becomes of the run if the person does not answer; it fails, if not set.
+    /// Behavior if the user does not answer. Defaults to aborting the run.
     #[cfg_attr(test, schemars(with = "Option<OnRefusalForm>"))]
     on_cancel: Option<OnRefusalTable>,
 }
 
-/// What a step does.
+/// The type of a step.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum KindName {
-    /// It calls a tool.
+    /// Calls a tool.
     Tool,
-    /// It calls a tool for each element of a collection.
+    /// Calls a tool for each element of a collection.
     ForEach,
-    /// It calls one of several tools.
+    /// Calls the first of several tools whose condition is true.
     Switch,
-    /// It asks the person behind the client.
+    /// Asks the user of the client.
     Elicitation,
 }
 
-/// How a text is read.
+/// How to parse a text.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ParseName {
-    /// As JSON, which becomes the output.
+    /// Parses the text as JSON, which becomes the output.
     Json,
 }
 
-/// What becomes of the run if a step fails.
+/// Behavior if a step fails.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "OnErrorTable", extend("required" = ["action"])))]
@@ -96,44 +96,44 @@ enum ParseName {
 struct OnErrorTable {
     #[cfg_attr(test, schemars(skip))]
     word: Option<ActionName>,
-    /// What is done.
+    /// The action to take.
     action: Option<ActionName>,
-    /// How often the step is tried again; 3 times, if not set.
+    /// Maximum number of retries. Defaults to 3.
     #[cfg_attr(test, schemars(range(min = 1, max = 10)))]
     retry_count: Option<u32>,
-    /// How long to wait at most before the first time; 1 second, if not set.
+    /// Upper bound of the first retry delay. Defaults to 1 second.
     delay: Option<Duration>,
-    /// How long to wait at most before any; 60 seconds, if not set.
+    /// Upper bound of all retry delays. Defaults to 60 seconds.
     max_delay: Option<Duration>,
-    /// What is done if it still fails; the run fails, if not set.
+    /// The action to take if all retries fail. Defaults to aborting the run.
     then: Option<ThenName>,
 }
 
-/// What is done about a failure.
+/// The action to take if a step fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ActionName {
-    /// The run fails.
+    /// Abort the run.
     Abort,
-    /// The run goes on.
+    /// Continue the run.
     Continue,
-    /// The step is tried again.
+    /// Retry the step.
     Retry,
 }
 
-/// What is done about a step that still fails.
+/// The action to take if all retries fail.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum ThenName {
-    /// The run fails.
+    /// Abort the run.
     Abort,
-    /// The run goes on.
+    /// Continue the run.
     Continue,
 }
 
-/// What becomes of the run if a person does not say yes.
+/// Behavior if the user does not accept.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "OnRefusalTable", extend("required" = ["action"])))]
@@ -141,38 +141,38 @@ enum ThenName {
 struct OnRefusalTable {
     #[cfg_attr(test, schemars(skip))]
     word: Option<RefusalName>,
-    /// What is done.
+    /// The action to take.
     action: Option<RefusalName>,
 }
 
-/// What is done if a person does not say yes.
+/// The action to take if the user does not accept.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum RefusalName {
-    /// The run fails.
+    /// Abort the run.
     Abort,
-    /// The run goes on.
+    /// Continue the run.
     Continue,
-    /// No other step starts, and the run ends when those that run have finished.
+    /// Start no other step, and end the run when the running steps have finished.
     SkipRemaining,
 }
 
-/// One case of a switch.
+/// A case of a switch.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["when", "tool"])))]
 #[serde(default, deny_unknown_fields)]
 struct CaseTable {
-    /// It applies if this holds, such as `input.kind == "bug"`.
+    /// Condition of the case, such as `input.kind == "bug"`.
     when: Option<String>,
-    /// The tool: as clients see it, or `backend/tool`, or another composite.
+    /// The tool: a name as clients see it, `backend/tool`, or another composite.
     tool: Option<String>,
-    /// What it is called with; nothing, if not set.
+    /// Arguments of the tool. Defaults to none.
     arguments: Option<Value>,
 }
 
-/// What a switch does if no case applies.
+/// Behavior of a switch if no case applies.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "OtherwiseTable", extend("required" = ["tool"])))]
@@ -180,22 +180,22 @@ struct CaseTable {
 struct OtherwiseTable {
     #[cfg_attr(test, schemars(skip))]
     word: Option<SkipName>,
-    /// The tool: as clients see it, or `backend/tool`, or another composite.
+    /// The tool: a name as clients see it, `backend/tool`, or another composite.
     tool: Option<String>,
-    /// What it is called with; nothing, if not set.
+    /// Arguments of the tool. Defaults to none.
     arguments: Option<Value>,
 }
 
-/// What is done if no case applies.
+/// The action to take if no case applies.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum SkipName {
-    /// Nothing.
+    /// Call no tool.
     Skip,
 }
 
-/// How [`OnErrorTable`] is written.
+/// The accepted forms of [`OnErrorTable`].
 #[cfg(test)]
 #[derive(schemars::JsonSchema)]
 #[serde(untagged)]
@@ -205,7 +205,7 @@ enum OnErrorForm {
     Table(OnErrorTable),
 }
 
-/// How [`OnRefusalTable`] is written.
+/// The accepted forms of [`OnRefusalTable`].
 #[cfg(test)]
 #[derive(schemars::JsonSchema)]
 #[serde(untagged)]
@@ -215,7 +215,7 @@ enum OnRefusalForm {
     Table(OnRefusalTable),
 }
 
-/// How [`OtherwiseTable`] is written.
+/// The accepted forms of [`OtherwiseTable`].
 #[cfg(test)]
 #[derive(schemars::JsonSchema)]
 #[serde(untagged)]
@@ -231,7 +231,7 @@ impl StepTable {
     pub(super) fn into_step(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Step {
         let mistaken = reader.has_fault_in(&[path, &["type".into()]].concat());
         if mistaken {
-            // Which keys have a meaning, and which are missing, depends on the type.
+            // The valid and required keys depend on the type.
             reader.mute(path);
         }
         let probable = self.probable_kind();
@@ -289,7 +289,7 @@ impl StepTable {
         step
     }
 
-    /// What the step does, as far as its keys tell, if its type cannot be read.
+    /// Guesses the type of the step from its keys, if its type cannot be read.
     const fn probable_kind(&self) -> StepKind {
         if self.cases.is_some() || self.default.is_some() {
             StepKind::Switch
@@ -345,7 +345,7 @@ impl OnErrorTable {
                 let mut retry = Retry::default();
                 retry.count = self.retry_count.unwrap_or(retry.count);
                 retry.max_delay = self.max_delay.map_or(retry.max_delay, |delay| delay.0);
-                // A short maximum alone bounds the first delay too.
+                // A short `max_delay` without `delay` also bounds the first delay.
                 retry.delay = match self.delay {
                     Some(Duration(delay)) => delay,
                     None => retry.delay.min(retry.max_delay),
@@ -389,7 +389,7 @@ impl OnRefusalTable {
 
 impl CaseTable {
     fn into_case(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Case {
-        // One that nothing else is wrong with, since it is reported.
+        // A placeholder that causes no other mistake, since this one is reported.
         let when = match self.when {
             Some(when) => when,
             None => {

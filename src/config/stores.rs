@@ -1,10 +1,9 @@
-//! What a file keeps beyond one call, and who calls.
+//! The stores of a file, and the identification of callers.
 
 use super::{bound::BoundConfig, budget::BudgetConfig, caller::CallerConfig, state::StateConfig};
 use crate::{composite::CompositeLayer, stack::StackLayer};
 
-/// The layers that keep something beyond one call, with where they keep it, which
-/// survives that another file takes the place of theirs.
+/// The layers with state that outlives a call, and their stores, which can survive a reload.
 #[derive(Clone, Debug)]
 pub(super) struct Stores {
     pub(super) caller: CallerConfig,
@@ -16,7 +15,7 @@ pub(super) struct Stores {
 // === impl Stores ===
 
 impl Stores {
-    /// Keeps what is kept where it is kept now, unless it is to be kept otherwise.
+    /// Keeps the previous stores, unless their settings have changed.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
         self.state.take_over(&before.state);
@@ -24,7 +23,7 @@ impl Stores {
         self.bound.take_over(&before.bound);
     }
 
-    /// Tells composites where their runs are kept, and who calls.
+    /// Sets the state store and the callers of a composite layer.
     pub(super) fn composite(&self, layer: CompositeLayer) -> CompositeLayer {
         let layer = self.state.apply(layer);
         match self.caller.key() {
@@ -33,7 +32,7 @@ impl Stores {
         }
     }
 
-    /// Puts the layers into a stack.
+    /// Adds the layers to a stack.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
         let (mut budget, mut bound) = (self.budget.layer(), self.bound.layer());
         if let Some(caller) = self.caller.key() {

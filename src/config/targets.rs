@@ -1,12 +1,14 @@
+//! Resolution of the targets of composites.
+
 use std::collections::HashSet;
 
 use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::sanitized};
 use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, suggest::nearest};
 
-/// How many backends a message names.
+/// Maximum number of backends in a message.
 const MAX_NAMED: usize = 8;
 
-/// What the targets of a file's composites can be.
+/// The possible targets of a file's composites.
 pub(super) struct Targets<'f> {
     composites: &'f [String],
     names: HashSet<&'f str>,
@@ -16,26 +18,26 @@ pub(super) struct Targets<'f> {
     alias: &'f AliasLayer,
 }
 
-/// What a composite means by a target.
+/// The meaning of a target.
 pub(super) enum Meaning<'t> {
-    /// What has this name, as clients see it: a composite, else a tool.
+    /// A composite or else a tool of this name, as clients see it.
     Named,
-    /// The tool of a backend, by the name that clients see of it.
+    /// A tool of a backend, with the name that clients see.
     Tool(String),
-    /// This tool of one backend, which has no name that says which one.
+    /// A tool of one of several backends whose names have no prefix.
     Bare(&'t str),
-    /// A tool that clients know by this name only, or by none.
+    /// A tool that clients only know by this name, or not at all.
     Renamed(Option<String>),
-    /// Nothing that there can be.
+    /// An unknown tool.
     Unknown,
 }
 
-/// The aliases of a backend's own names.
+/// Returns the aliases of a backend's own names.
 const fn own_alias(backend: &BackendConfig) -> &AliasLayer {
     backend.layer.aliases()
 }
 
-/// What the router calls a tool of a backend, by its own name or by its alias.
+/// Returns the router's name of a tool of a backend, given its own name or its alias.
 fn exposed_name(backend: &BackendConfig, tool: &str) -> String {
     let own = own_alias(backend).name_of(ItemKind::Tool, tool).unwrap_or(tool);
     format!("{}{own}", backend.prefix)
@@ -54,16 +56,16 @@ impl<'f> Targets<'f> {
         Self { composites, names, backends, router, alias }
     }
 
-    /// What the target is that a composite writes.
+    /// Resolves a target as written in a composite.
     pub(super) fn resolve<'t>(&self, written: &'t str, composite: &str) -> Meaning<'t> {
-        // A composite of its own name means the tool behind it.
+        // A target with the name of its own composite refers to the wrapped tool.
         if written != composite && self.names.contains(written) {
             return Meaning::Named;
         }
         let Some(exposed) = self.alias.original_of(ItemKind::Tool, written) else {
             return Meaning::Renamed(self.client_name(written));
         };
-        // Another name that clients see than that of a backend's tool.
+        // An alias that clients see.
         if exposed != written || self.backends.is_empty() {
             return Meaning::Named;
         }
@@ -82,12 +84,12 @@ impl<'f> Targets<'f> {
             .filter(|(_, own)| !own.is_empty())
             .max_by_key(|(backend, _)| backend.prefix.len());
         match (spelled, prefixed) {
-            // The longer one says more: `git_hub/search` is no tool of `git`,
-            // though it begins with `git_`.
+            // The longer prefix is more specific: `git_hub/search` is not a tool of `git`, though
+            // it begins with `git_`.
             (Some((length, backend, tool)), prefixed)
                 if prefixed.is_none_or(|(backend, _)| backend.prefix.len() < length) =>
             {
-                // A bare name would be called on another backend that has it.
+                // A bare name would be routed to another backend that has it.
                 if self.router.conflicts() != Conflicts::Prefix && self.backends.len() > 1 {
                     return Meaning::Bare(tool);
                 }
@@ -96,7 +98,7 @@ impl<'f> Targets<'f> {
                     None => Meaning::Renamed(None),
                 }
             }
-            // The backend's own name, though it has an alias.
+            // The backend's own name of a tool that has an alias.
             (_, Some((backend, own)))
                 if self.router.conflicts() == Conflicts::Prefix
                     && own_alias(backend).original_of(ItemKind::Tool, own).is_none() =>
@@ -108,12 +110,12 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// What clients call what the router calls so, if they can ask for it.
+    /// Returns the name that clients see of a tool of the router; `None` if they cannot call it.
     fn client_name(&self, exposed: &str) -> Option<String> {
         self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
     }
 
-    /// What is wrong with a target that clients know by another name.
+    /// Returns the message for a target that clients know by another name.
     pub(super) fn renamed(&self, written: &str, name: Option<&str>) -> String {
         let written = sanitized(written);
         match name {
@@ -124,8 +126,8 @@ impl<'f> Targets<'f> {
         }
     }
 
-    /// What is wrong with a target of one backend among several whose names
-    /// have no prefix.
+    /// Returns the message for a target that names one of several backends whose names have no
+    /// prefix.
     pub(super) fn bare(&self, written: &str, tool: &str) -> String {
         let conflicts = self.router.conflicts();
         let owner = match conflicts {
@@ -141,7 +143,7 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// What is wrong with a target that can be no tool.
+    /// Returns the message for an unknown target.
     pub(super) fn unknown(&self, written: &str) -> String {
         let hint = self.near(written).map(|near| format!("did you mean `{near}`? "));
         let spelled: Vec<_> = self.backends.iter().map(|b| format!("{}/…", b.name)).collect();
@@ -157,7 +159,7 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// The target that was most likely meant.
+    /// Returns the most similar target.
     fn near(&self, written: &str) -> Option<String> {
         let composites = self.composites.iter().map(String::as_str);
         let composites: Vec<_> = composites.filter(|composite| *composite != written).collect();

@@ -9,47 +9,46 @@ use crate::{
     validate::{SchemaMode, ValidateLayer},
 };
 
-/// What clients may send.
+/// Validation of requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ValidateTable {
-    /// How many bytes a request may have; names, and `_meta` of a common size, do not count.
-    /// What a client sends may have 4194304, if not set.
+    /// Maximum size of a request in bytes, without names and `_meta` of a common size. For requests
+    /// of clients, defaults to 4194304.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_argument_bytes: Option<usize>,
-    /// How deep arrays and objects may be nested; at most 128.
+    /// Maximum nesting depth of arrays and objects; at most 128.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_depth: Option<usize>,
-    /// What happens to arguments that do not fit the input schema of the tool.
+    /// Behavior if arguments do not match the input schema of the tool.
     schema: Option<SchemaName>,
 }
 
-/// What happens to arguments that do not fit the input schema of the tool.
+/// Behavior if arguments do not match the input schema of the tool.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum SchemaName {
-    /// Nothing: they are not checked.
+    /// Do not check arguments.
     Off,
-    /// It is logged.
+    /// Log the mismatch.
     Warn,
-    /// The call is refused.
+    /// Reject the call.
     Strict,
 }
 
-/// How many bytes a client may send, if nothing else is set: as many as rmcp reads over
-/// HTTP. Over pipes it reads four times as many, and each target of a composite may get
-/// a copy of them.
+/// Default maximum size of a client request in bytes: the limit of rmcp over HTTP. Over pipes, rmcp
+/// reads four times as many bytes, and each target of a composite may get a copy of them.
 const MAX_ARGUMENT_BYTES: usize = 4 << 20;
 
-/// What every request of a client is measured by, unless something else is set.
+/// Returns the default limits of client requests.
 pub(super) const fn door() -> LimitLayer {
     LimitLayer::new().max_argument_bytes(MAX_ARGUMENT_BYTES)
 }
 
-/// Builds the layers of a table at `path`, of which the one is `limit` where the table
-/// says nothing, and reports what is wrong with it.
+/// Builds the layers of a table at `path`, and reports mistakes in it. `limit` supplies the
+/// defaults.
 pub(super) fn build(
     table: &ValidateTable,
     limit: LimitLayer,

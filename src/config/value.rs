@@ -1,4 +1,4 @@
-//! The values of a parsed file, as serde wants them.
+//! Deserializer for the values of a parsed file.
 
 use serde::de::{
     self, DeserializeSeed, Deserializer, EnumAccess, Expected, MapAccess, SeqAccess, Unexpected,
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// What structs are called in serde that can also be written as a word, which is
-/// then the value of their first field; no table has that.
+/// The serde name of structs that can also be written as a word, which is the value of their first
+/// field. In a table, this field is not allowed.
 const WORD_OR_TABLE: &str = "WordOrTable";
 
 /// Deserializes one value.
@@ -78,7 +78,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
 }
 
 impl Value<'_, '_, '_> {
-    /// What is wrong with an array where a table is expected.
+    /// Returns the error message for an array where a table is expected.
     fn instead_of_a_table(&self) -> String {
         let array = self.node.get_ref().as_array();
         let has_tables = array.is_some_and(|array| {
@@ -104,7 +104,7 @@ fn visit_integer<'a, V: Visitor<'a>>(
     }
 }
 
-/// Types that say what they want tell it when it is not there.
+/// Forwards to `visit`; the visitor reports a mismatch with the type it expects.
 macro_rules! typed {
     ($($method:ident)*) => {
         $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -116,7 +116,7 @@ macro_rules! typed {
 impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
     type Error = Failure;
 
-    /// Only called by types that take any JSON.
+    /// Only called by types that accept any JSON value.
     fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.node.get_ref() {
             DeValue::Datetime(date) => {
@@ -165,7 +165,7 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
             _ => (None, fields),
         };
         match (self.node.get_ref(), word) {
-            // The type would find them too, but one at a time.
+            // The type would find unknown keys too, but one at a time.
             (DeValue::Table(table), _) => self.reader.check_keys(table, keys),
             (DeValue::Array(_), _) => return Err(Failure::new(self.instead_of_a_table())),
             (DeValue::String(_), Some(word)) => {

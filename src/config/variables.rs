@@ -1,27 +1,28 @@
+//! Expansion of `${VAR}` in strings.
+
 use std::{collections::HashSet, fmt};
 
-/// What the variables of `${VAR}` have for values.
+/// Looks up the values of variables.
 pub(super) type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 /// A string of the file with its variables replaced.
 ///
-/// Prints as it is written, since what variables hold may be secret.
+/// `Debug` prints the unexpanded text, since the values of variables may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Text {
     pub(super) value: String,
     pub(super) written: String,
-    /// What came out of variables.
+    /// The values of the variables.
     pub(super) replaced: Vec<String>,
 }
 
 // === impl Text ===
 
 impl Text {
-    /// Replaces each `${VAR}`. Directly before a `{` each `$$` is a literal `$`;
-    /// elsewhere a `$` is only that.
+    /// Expands each `${VAR}`. Directly before a `{`, each `$$` is a literal `$`; elsewhere a `$` is
+    /// literal.
     ///
-    /// What comes out of a variable is not looked at again. Fails with what is
-    /// wrong, which never quotes a value.
+    /// Values are not expanded again. The error message never quotes a value.
     pub(super) fn expand(written: String, environment: Environment<'_>) -> Result<Self, String> {
         let mut value = String::with_capacity(written.len());
         let mut replaced = Vec::new();
@@ -74,7 +75,7 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Whether a shell could have a variable of this name.
+/// Returns `true` if this is a valid name of a shell variable.
 fn is_variable_name(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')

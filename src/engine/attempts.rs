@@ -1,4 +1,4 @@
-//! One call of a tool, however often it is tried.
+//! One call of a tool with its retries.
 
 use std::{mem, time::Duration};
 
@@ -15,45 +15,45 @@ use super::{
 };
 use crate::message::ToolResult;
 
-/// What the same call is answered with again: the tool is unknown, or its arguments are
+/// The error codes that a retry would return again: the tool is unknown, or its arguments are
 /// invalid.
 const LASTING_CODES: [i32; 2] = [ErrorCode::METHOD_NOT_FOUND.0, ErrorCode::INVALID_PARAMS.0];
 
-/// A call of a step, or of an element of its loop, that goes on.
+/// A pending call of a step, or of an element of its loop.
 pub(super) struct Attempts<'p> {
     pub(super) id: BranchId,
     pub(super) site: &'p CallSite,
-    /// How often the tool was called.
+    /// The number of calls of the tool.
     pub(super) count: u32,
-    /// When this attempt began, or the last one ended.
+    /// The start of this attempt, or the end of the last one.
     since: Instant,
-    /// When it will have taken too long, or the next attempt begins.
+    /// The deadline of this attempt, or the start of the next one.
     pub(super) due: Instant,
     phase: Phase,
     pub(super) begun: Instant,
-    /// How long an attempt may take.
+    /// The timeout of an attempt.
     timeout: Duration,
     arguments: JsonObject,
-    /// What it asked and was told, if it has asked.
+    /// The answers to the tool's questions, if it has asked.
     answered: Option<Box<Answered>>,
-    /// Boxed, since most calls are made once.
+    /// Boxed because most calls are made once.
     retry: Option<Box<Retries>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Calling,
-    /// Until the next attempt.
+    /// Waiting for the next attempt.
     Waiting,
 }
 
 struct Retries {
     policy: Retry,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     error: Option<StepError>,
 }
 
-/// When the run and a step of it began.
+/// The start times of the run and of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) run: Instant,
@@ -63,7 +63,7 @@ pub(super) struct Times {
 // === impl Attempts ===
 
 impl<'p> Attempts<'p> {
-    /// A call that begins now.
+    /// Creates a call that begins now.
     pub(super) fn new(
         id: BranchId,
         site: &'p CallSite,
@@ -88,13 +88,13 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// The same call, of which an attempt is taken up again with answers.
+    /// Resumes an attempt of this call with answers.
     pub(super) fn resumed(self, begun: Instant, attempts: u32, answered: Box<Answered>) -> Self {
         // The attempt was counted when it began.
         Self { begun, count: attempts.saturating_sub(1), answered: Some(answered), ..self }
     }
 
-    /// Begins the next attempt; returns what it calls the tool with.
+    /// Begins the next attempt; returns its arguments.
     pub(super) fn begin(&mut self, now: Instant) -> (JsonObject, Option<Box<Answered>>) {
         self.count += 1;
         self.since = now;
@@ -107,7 +107,7 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Waits for the next attempt after one that failed, if there is to be one.
+    /// Waits for the next attempt after a failed one; returns `false` if there is none.
     pub(super) fn wait(&mut self, failed: &mut Outcome, now: Instant) -> bool {
         let lasting = |error: &StepError| {
             // The next attempt would end the same way.
@@ -140,7 +140,7 @@ impl<'p> Attempts<'p> {
         Times { run, step: self.begun }
     }
 
-    /// Why it has not ended, if the run ends now.
+    /// Returns the error of a call that has not ended when the run ends.
     pub(super) fn cut_off(&self, now: Instant) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(error) if self.is_waiting() => StepError::new(
@@ -151,7 +151,7 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Why it is not tried again, if a limit is in the way.
+    /// Returns the error of a call that is not retried because of a limit.
     pub(super) fn not_again(&self, why: StepError) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(last) => {
@@ -162,13 +162,13 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// What kind of error the last attempt ended with.
+    /// Returns the kind of the last attempt's error.
     pub(super) fn failed_before(&self) -> Option<&'static str> {
         let error = self.retry.as_ref()?.error.as_ref()?;
         Some(error.kind.name())
     }
 
-    /// The outcome of an attempt that is given up now.
+    /// Returns the outcome of an attempt that is aborted now.
     pub(super) fn late(&self, run: Instant, now: Instant) -> Outcome {
         self.times(run).outcome(Err(no_answer(now - self.since)), now)
     }
@@ -177,17 +177,17 @@ impl<'p> Attempts<'p> {
 // === impl Retry ===
 
 impl Retry {
-    /// How long to wait after this many attempts.
+    /// Returns the delay after this many attempts.
     ///
-    /// Anything up to the longest time, so that those who failed together do not
-    /// come back together.
+    /// It is random up to the longest delay, so that calls that failed together are not retried
+    /// together.
     fn wait(self, attempts: u32) -> Duration {
         let longest = self.longest_wait(attempts);
         let nanoseconds = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(fastrand::u64(0..=nanoseconds))
     }
 
-    /// How long to wait at most after this many attempts.
+    /// Returns the upper bound of the delay after this many attempts.
     pub(super) fn longest_wait(self, attempts: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
         self.delay.saturating_mul(doubled).min(self.max_delay)
@@ -197,7 +197,7 @@ impl Retry {
 // === impl Times ===
 
 impl Times {
-    /// The outcome of a step that came to an end `at` this time, with one attempt.
+    /// Returns the outcome of a step that ended `at` this time, with one attempt.
     pub(super) fn outcome(self, result: Result<ToolResult, StepError>, at: Instant) -> Outcome {
         let (status, result, error) = match result {
             Ok(result) if result.is_error == Some(true) => {
@@ -210,9 +210,9 @@ impl Times {
         Outcome { result, ..self.ended(status, error, at) }
     }
 
-    /// The outcome of a step that ended `at` this time without a result.
+    /// Returns the outcome of a step that ended `at` this time without a result.
     pub(super) fn ended(self, status: Status, error: Option<StepError>, at: Instant) -> Outcome {
-        // Less than a millisecond after the run began, neither time has to be computed.
+        // Within a millisecond after the start of the run, neither time has to be computed.
         let is_soon = at - self.run < Duration::from_millis(1);
         let passed = |from: Instant, to| if is_soon { 0 } else { milliseconds(to - from) };
         Outcome {
@@ -229,12 +229,12 @@ impl Times {
 }
 
 pub(super) fn no_answer(within: Duration) -> StepError {
-    // Whole milliseconds: nobody set a timeout of `4.999812s`.
+    // Rounded to milliseconds, so that messages do not show `4.999812s`.
     let within = Duration::from_millis(milliseconds(within));
     StepError::new(ErrorKind::Timeout, format!("no answer within {within:?}"))
 }
 
-/// What a tool that failed says about it.
+/// Returns the message of a failed tool.
 fn failure_text(result: &CallToolResult) -> String {
     let texts = step_output::texts(result);
     if !texts.trim().is_empty() {

@@ -1,3 +1,5 @@
+//! The running branches of a run.
+
 use std::{
     collections::VecDeque,
     mem,
@@ -16,90 +18,90 @@ use tokio::{
 };
 use tracing::Instrument;
 
-/// How long the first poll of a branch may take before other threads run those after it.
+/// The time that the first poll of a branch may take before other threads run the next ones.
 pub(super) const LONG: Duration = Duration::from_micros(50);
-/// How many times a tool that took long is called in a task at once.
+/// The number of calls that start in a task after a call of the same tool took long.
 const CALLS_IN_TASKS: u8 = 32;
-/// The same for a tool that waited after it had ended at its first poll; twice as many with
-/// each call that waits.
+/// The same after a call that waited, if the call before had ended at its first poll; doubled with
+/// each further call that waits.
 const CALLS_AFTER_WAIT: u8 = 2;
 
-/// The branches of a run that go on.
+/// The running branches of a run.
 ///
-/// A branch that has no others beside it runs in the task of the run. Others are polled there
-/// once, and become tasks when they wait: to spawn a task takes longer than many a tool.
-/// Panics are caught in both places.
+/// A single branch runs in the task of the run. Several branches are polled there once, and become
+/// tasks when they wait: spawning a task takes longer than many tools. Panics are caught in both
+/// places.
 ///
-/// A branch that computes instead of waiting delays those after it. On a runtime of several
-/// threads they are spawned unpolled once a first poll took more than 50 µs, and so are the
-/// next calls of the same tool, and of a tool that waited at its first poll; see
-/// [`SpawnHint`]. On one thread, [`poll_next`] returns after a branch that took long, so that
-/// its caller can look at the time.
+/// A branch that computes instead of waiting delays the next ones. On a multi-threaded runtime,
+/// these are spawned unpolled if a first poll took more than 50 µs, and so are the next calls of
+/// the same tool, and of a tool that waited at its first poll; see [`SpawnHint`]. On a
+/// single-threaded runtime, [`poll_next`] returns after a branch that took long, so that its caller
+/// can check deadlines.
 ///
-/// Dropping it aborts them all.
+/// Dropping it aborts all branches.
 ///
 /// [`poll_next`]: Self::poll_next
 pub(super) struct Branches<T> {
     place: Executor,
     /// The runtime of the run, which may be polled by another executor.
     runtime: Option<Handle>,
-    /// Made when a task is, since most runs of tools that answer at once need none.
+    /// Created with the first task, since most runs of fast tools need none.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
-    /// Those that are polled here: the one that stays, and new ones.
+    /// The branches polled in the task of the run: the single one, and new ones.
     here: VecDeque<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
-    /// Those that ended here.
+    /// The branches that ended in the task of the run.
     ended: VecDeque<(BranchId, Result<T, Lost>)>,
-    /// The step of the branch whose first poll took long, and delays those after it.
+    /// The step of the branch whose first poll took long and delays the next ones.
     long: Option<usize>,
-    /// Whether those after it are still to be polled.
+    /// Whether the next branches are still to be polled.
     is_interrupted: bool,
-    /// Whether branches that start now become tasks at once, since another one took long.
+    /// Whether branches that start now become tasks immediately, because another one took long.
     spawns: bool,
 }
 
-/// Whether the next calls of a tool begin in a task: its last one took long without waiting for
-/// anything, or it waited, so that its first poll only delayed others.
+/// Whether the next calls of a tool start in a task: because its last call took long without
+/// waiting, or because it waited, so that its first poll only delayed others.
 #[derive(Debug)]
 pub(crate) struct SpawnHint {
-    /// How many calls still do.
+    /// The number of next calls that start in a task.
     left: AtomicU8,
-    /// How many do after the next call that waits.
+    /// The value of `left` after the next call that waits.
     after_wait: AtomicU8,
 }
 
-/// Which branch of a run it is.
+/// The id of a branch within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BranchId {
     pub(crate) step: usize,
-    /// The element of the step's loop; 0 of a step that is none.
+    /// The element of the step's loop; 0 if the step is not a loop.
     pub(crate) element: usize,
 }
 
-/// Where branches run.
+/// The place where branches run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Executor {
-    /// In the task of the run: there is never more than one.
+    /// In the task of the run: there is never more than one branch.
     Here,
-    /// There until they wait for something, then in a task; there is one thread.
+    /// In the task of the run until they wait, then in tasks of their own; single-threaded.
     HereFirst,
-    /// The same, on a runtime of several threads.
+    /// The same, on a multi-threaded runtime.
     HereFirstOfThreads,
 }
 
-/// Why a branch came back with nothing.
+/// The reason why a branch ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// It panicked. What with may hold anything; the panic hook has printed it.
+    /// The branch panicked. The message may contain anything; the panic hook has printed it.
     Panicked,
-    /// The runtime stopped it, since it shuts down.
+    /// The runtime stopped the branch because it shuts down.
     Stopped,
 }
 
 // === impl Branches ===
 
 impl<T: Send + 'static> Branches<T> {
-    /// Makes room for branches; `alone` if no two ever run at the same time.
+    /// Creates an empty set of branches; `alone` if no two ever run at the same time.
     pub(super) fn new(alone: bool) -> Self {
         let runtime = Handle::try_current().ok();
         let flavor = runtime.as_ref().map(Handle::runtime_flavor);
@@ -121,21 +123,21 @@ impl<T: Send + 'static> Branches<T> {
         }
     }
 
-    /// Returns `true` if a branch with this hint can be polled as soon as it starts: it does
-    /// not begin in a task, and no branch that started before is still to be polled.
+    /// Returns `true` if a branch with this hint can be polled as soon as it starts: it does not
+    /// start in a task, and no earlier branch is still to be polled.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
         let in_task = self.place == Executor::HereFirstOfThreads && (self.spawns || hint.is_set());
         self.here.is_empty() && !in_task
     }
 
-    /// Notes that the first poll of a branch took long; returns `true` if other threads run
-    /// those that start after it.
+    /// Records that the first poll of a branch took long; returns `true` if other threads run the
+    /// branches that start after it.
     pub(super) fn note_long(&mut self) -> bool {
         self.spawns = self.place == Executor::HereFirstOfThreads;
         self.spawns
     }
 
-    /// Continues a branch that was polled once, and waits.
+    /// Continues a branch that was polled once and waits.
     pub(super) fn resume(
         &mut self,
         id: BranchId,
@@ -148,7 +150,7 @@ impl<T: Send + 'static> Branches<T> {
         }
     }
 
-    /// Starts a branch; in a task at once if there are threads and the hint says so.
+    /// Starts a branch; immediately in a task if there are several threads and the hint says so.
     pub(super) fn start(
         &mut self,
         id: BranchId,
@@ -156,7 +158,7 @@ impl<T: Send + 'static> Branches<T> {
         branch: impl Future<Output = T> + Send + 'static,
     ) {
         if self.place == Executor::HereFirstOfThreads && (self.spawns || hint.take()) {
-            // `map` and not `async`, which would keep room for the branch twice.
+            // `map` and not `async`, which would reserve memory for the branch twice.
             return self.spawn(id, branch.map(Ok));
         }
         self.here.push_back((id, caught(branch)));
@@ -167,7 +169,7 @@ impl<T: Send + 'static> Branches<T> {
         id: BranchId,
         branch: impl Future<Output = Result<T, Lost>> + Send + 'static,
     ) {
-        // The span is what a task does not inherit by itself.
+        // Tasks do not inherit the current span.
         let branch = branch.in_current_span();
         let tasks = self.tasks.get_or_insert_with(JoinSet::new);
         let handle = match &self.runtime {
@@ -182,13 +184,13 @@ impl<T: Send + 'static> Branches<T> {
         self.long.take()
     }
 
-    /// Returns `true` if a branch that took long delays others, and all that ended before
-    /// have come back.
+    /// Returns `true` if a branch that took long delays others, and all ended branches have been
+    /// returned.
     pub(super) fn is_interrupted(&self) -> bool {
         self.is_interrupted && self.ended.is_empty()
     }
 
-    /// Aborts a branch; it will not come back.
+    /// Aborts a branch; it will not be returned.
     pub(super) fn abort(&mut self, id: BranchId) {
         if let Some(place) = self.handles.iter().position(|(other, _)| *other == id) {
             self.handles.swap_remove(place).1.abort();
@@ -197,7 +199,7 @@ impl<T: Send + 'static> Branches<T> {
         self.ended.retain(|(other, _)| *other != id);
     }
 
-    /// The next branch that comes back; pending for good if none goes on.
+    /// Returns the next branch that ends; pending forever if no branch is left.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
         if self.place == Executor::Here
             && let Some((id, branch)) = self.here.front_mut()
@@ -222,8 +224,8 @@ impl<T: Send + 'static> Branches<T> {
                 Err(error) if error.is_panic() => (error.id(), Err(Lost::Panicked)),
                 Err(error) => (error.id(), Err(Lost::Stopped)),
             };
-            // One that was aborted is no longer there. By the id of the task, since
-            // a branch that is tried again has the one of its own again.
+            // Aborted tasks are no longer listed. Found by the id of the task, since a retried
+            // branch has the same id again.
             let place = self.handles.iter().position(|(_, handle)| handle.id() == task);
             let Some(place) = place else { continue };
             let (id, _) = self.handles.swap_remove(place);
@@ -232,7 +234,7 @@ impl<T: Send + 'static> Branches<T> {
         Poll::Pending
     }
 
-    /// Polls new branches once, and makes tasks of those that wait.
+    /// Polls new branches once, and spawns tasks for those that wait.
     fn poll_here(&mut self, cx: &mut Context<'_>) {
         (self.is_interrupted, self.spawns) = (false, false);
         if self.here.is_empty() {
@@ -242,7 +244,7 @@ impl<T: Send + 'static> Branches<T> {
         while let Some((id, mut branch)) = self.here.pop_front() {
             match branch.poll_unpin(cx) {
                 Poll::Ready(end) => self.ended.push_back((id, end)),
-                // It is polled again as a task, and then wakes that.
+                // Polling it again as a task registers that task's waker.
                 Poll::Pending => self.spawn(id, branch),
             }
             let begun = mem::replace(&mut now, Instant::now());
@@ -255,7 +257,7 @@ impl<T: Send + 'static> Branches<T> {
                     self.spawn(id, branch);
                 }
             } else if !self.here.is_empty() {
-                // The caller looks at the time, and polls again.
+                // The caller checks deadlines and polls again.
                 self.is_interrupted = true;
                 cx.waker().wake_by_ref();
                 return;
@@ -264,7 +266,7 @@ impl<T: Send + 'static> Branches<T> {
     }
 }
 
-/// A branch that ends with an error instead of panicking.
+/// Wraps a branch so that a panic becomes an error.
 fn caught<T>(
     branch: impl Future<Output = T> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, Lost>> {
@@ -275,21 +277,21 @@ fn caught<T>(
 // === impl SpawnHint ===
 
 impl SpawnHint {
-    /// Notes that a call took long.
+    /// Records that a call took long.
     pub(super) fn note_long(&self) {
         self.left.store(CALLS_IN_TASKS, Ordering::Relaxed);
     }
 
-    /// Notes that a call waited at its first poll.
+    /// Records that a call waited at its first poll.
     pub(super) fn note_wait(&self) {
         let calls = self.after_wait.load(Ordering::Relaxed);
         self.left.store(calls, Ordering::Relaxed);
         self.after_wait.store((2 * calls).min(CALLS_IN_TASKS), Ordering::Relaxed);
     }
 
-    /// Notes that a call ended at its first poll.
+    /// Records that a call ended at its first poll.
     pub(super) fn note_end(&self) {
-        // Most tools always do, and a store would take the line from the other threads.
+        // Most tools always do, and a store would invalidate the cache line of other threads.
         if self.after_wait.load(Ordering::Relaxed) != CALLS_AFTER_WAIT {
             self.after_wait.store(CALLS_AFTER_WAIT, Ordering::Relaxed);
         }
@@ -299,13 +301,13 @@ impl SpawnHint {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns `true` if a call is to begin in a task.
+    /// Returns `true` if a call should start in a task.
     fn take(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {
             return false;
         }
-        // Lost by a call at the same time, it lasts for one more.
+        // If a concurrent call overwrites it, the hint lasts for one more call.
         self.left.store(left - 1, Ordering::Relaxed);
         true
     }
@@ -321,7 +323,7 @@ impl Default for SpawnHint {
 mod tests {
     use super::*;
 
-    /// How many calls begin in tasks until one is polled in the run again.
+    /// Returns the number of calls that start in tasks before one is polled in the run again.
     fn calls_in_tasks(hint: &SpawnHint) -> usize {
         std::iter::from_fn(|| hint.take().then_some(())).count()
     }

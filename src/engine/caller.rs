@@ -1,3 +1,5 @@
+//! The interface through which runs call tools.
+
 use std::{
     sync::Arc,
     task::{Context as TaskContext, Poll},
@@ -14,41 +16,39 @@ use super::{
 };
 use crate::message::{Context, ToolResult};
 
-/// Calls one tool: all that the engine knows of the world.
+/// Calls tools for the engine; its only connection to services.
 ///
-/// Any closure that takes a [`Call`] and returns a future is one.
+/// Implemented by any closure that takes a [`Call`] and returns a future.
 pub(crate) trait Caller: Send {
-    /// Makes evaluated arguments fit for the tool of a site, once for all
-    /// attempts to call it.
+    /// Prepares evaluated arguments for the tool of a site, once for all attempts.
     ///
     /// # Errors
     ///
-    /// Returns why the tool cannot be called with them.
+    /// Returns an error if the tool cannot be called with them.
     fn prepare(&mut self, site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
         let _ = site;
         Ok(arguments)
     }
 
-    /// Whether a run is made for the tool of a site, and it is asked of no server.
+    /// Returns `true` if the tool of a site is a nested run rather than a tool of a server.
     fn is_nested(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Whether the tool of a site changes nothing, so that it may be called also
-    /// where a person who must be asked later cannot be.
+    /// Returns `true` if the tool of a site is read-only, so that it may be called even if the user
+    /// cannot be asked later.
     fn is_read_only(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// The steps whose tools have to ask a person, as far as that is known before, and
-    /// without which the run fails.
+    /// Returns the steps that are known to ask the user, and without which the run fails.
     fn asking(&self) -> StepSet {
         StepSet::default()
     }
 
-    /// Starts to call a tool; the future does all that has to be waited for.
+    /// Starts a call of a tool; the returned future does all waiting.
     fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static;
 
     /// Starts to call a tool and polls the call once.
@@ -80,32 +80,32 @@ pub(crate) enum FirstPoll {
     Waits(BoxFuture<'static, Called>),
 }
 
-/// What a tool answers.
+/// The reply of a tool, or an error.
 pub(crate) type Called = Result<ToolReply, StepError>;
 
-/// What a tool answers that can be called.
+/// The reply of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ToolReply {
-    /// It has run; it may have failed (`isError`).
+    /// A result; it may be an error (`isError`).
     Result(ToolResult),
-    /// It wants to know something first.
+    /// Questions that the tool asks first.
     Asks(Box<Questions>),
 }
 
 /// One call of a tool that a plan makes.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Which place of the plan it is made at.
+    /// The index of the call site in the plan.
     pub(crate) site: usize,
-    /// The tool, by the name that the plan knows.
+    /// The name of the tool in the plan.
     pub(crate) tool: Arc<str>,
     /// The arguments, evaluated and prepared.
     pub(crate) arguments: JsonObject,
     /// The context of this branch.
     pub(crate) context: Context,
-    /// What a run within this branch may still use.
+    /// The scope for a nested run.
     pub(crate) scope: Scope,
-    /// If the tool has asked before: what it wanted to know.
+    /// The answers to the tool's previous questions, if it has asked.
     pub(crate) answered: Option<Box<Answered>>,
 }
 

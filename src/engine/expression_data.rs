@@ -1,4 +1,4 @@
-//! What expressions see of a run.
+//! The data of a run for expressions.
 
 use std::{
     borrow::Cow,
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{outcome::StepError, state::RunState};
 use crate::expr::{Data, EvaluationError, Root};
 
-/// A run, and the element that a loop of it is at.
+/// A run and the current element of one of its loops.
 #[derive(Clone, Debug, Default)]
 struct Element {
     state: RunState,
@@ -23,10 +23,10 @@ struct Element {
 // === impl RunState ===
 
 impl RunState {
-    /// Lends the state to something that evaluates.
+    /// Lends the state to an evaluation.
     ///
-    /// It is moved there and back: shared all the time, it would be one more
-    /// allocation also for runs that evaluate nothing.
+    /// It is moved into an `Arc` and back: sharing it all the time would cost an allocation even
+    /// for runs that evaluate nothing.
     pub(crate) fn lend<R, E: fmt::Display>(
         &mut self,
         evaluate: impl FnOnce(&Arc<dyn Data>) -> Result<R, E>,
@@ -34,7 +34,7 @@ impl RunState {
         lend(self, evaluate)
     }
 
-    /// The same where one of the elements of a loop has a name.
+    /// Lends the state with an element of a loop.
     pub(super) fn lend_at<R>(
         &mut self,
         items: &mut Vec<Value>,
@@ -80,10 +80,10 @@ fn lend<D: Data + Clone + Default, R, E: fmt::Display>(
 ) -> Result<R, StepError> {
     let lent = Arc::new(mem::take(data));
     let shared: Arc<dyn Data> = lent.clone();
-    // A panic would be a mistake of ours, and not a reason to lose the run.
+    // A panic would be a bug in this crate, and must not lose the run.
     let result = catch_unwind(AssertUnwindSafe(|| evaluate(&shared)));
     drop(shared);
-    // Nothing keeps it; if something did, a copy would be the lesser evil.
+    // No reference is left; if one were, the state would be cloned.
     *data = Arc::unwrap_or_clone(lent);
     match result {
         Ok(Ok(value)) => Ok(value),

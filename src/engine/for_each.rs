@@ -1,4 +1,4 @@
-//! How far a loop is.
+//! The state of a loop.
 
 use std::{mem, ops::Range, sync::Arc};
 
@@ -16,25 +16,25 @@ use super::{
 };
 use crate::message::{Account, BranchParts, Context, Labels, Parts, Progress};
 
-/// A loop that goes on.
+/// A running loop.
 pub(super) struct Loop<'p> {
     pub(super) step: usize,
     pub(super) definition: &'p ForEach,
     pub(super) items: Vec<Value>,
-    /// Beside each item, how it ended.
+    /// The result of each item; `None` if it has not ended.
     iterations: Vec<Option<Iteration>>,
     /// The first item that has not begun.
     next: usize,
-    /// How many have begun and not ended.
+    /// The number of elements that have begun and not ended.
     running: usize,
-    /// How often the tool was called.
+    /// The number of calls of the tool.
     pub(super) attempts: u32,
     pub(super) since: Instant,
-    /// The progress of the elements, if anybody wants to know.
+    /// The progress of the elements; `None` if the client did not ask for it.
     progress: Option<Arc<Parts>>,
 }
 
-/// How an element ended.
+/// The result of an element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Iteration {
     status: Status,
@@ -44,7 +44,7 @@ struct Iteration {
     error: Option<StepError>,
 }
 
-/// A loop of a run that is put away.
+/// The loop of a suspended run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoopState {
     pub(super) step: usize,
@@ -52,25 +52,25 @@ pub(crate) struct LoopState {
     iterations: Vec<Option<Iteration>>,
     next: usize,
     pub(super) attempts: u32,
-    /// When it began, in milliseconds after the run.
+    /// The start time, in milliseconds after that of the run.
     pub(super) started_ms: u64,
 }
 
 // === impl LoopState ===
 
 impl LoopState {
-    /// Whether this element has begun and not ended.
+    /// Returns `true` if this element has begun and not ended.
     pub(super) fn is_running(&self, element: usize) -> bool {
         element < self.next && matches!(self.iterations.get(element), Some(None))
     }
 
-    /// Whether it can be a loop of this plan in a run in which this is asked.
+    /// Returns `true` if this can be a loop of this plan in a run with these questions.
     pub(super) fn fits(&self, plan: &Plan, asked: &[PendingQuestion]) -> bool {
         let is_loop = plan.steps().get(self.step).is_some_and(|step| match &step.action {
             Action::ForEach(each) => each.reject(self.items.len()).is_none(),
             _ => false,
         });
-        // What has begun and not ended waits for answers, and something does.
+        // Each element that has begun and not ended has a question, and there is at least one.
         let open = (0..self.items.len()).filter(|&element| self.is_running(element)).count();
         let waiting = asked.iter().filter(|asked| asked.id.step == self.step).count();
         is_loop
@@ -107,7 +107,7 @@ impl<'p> Loop<'p> {
         }
     }
 
-    /// A loop that goes on since `since`, of which so many elements wait for answers.
+    /// Resumes a loop that began at `since`, with this number of elements waiting for answers.
     pub(super) fn resumed(
         state: LoopState,
         definition: &'p ForEach,
@@ -124,19 +124,19 @@ impl<'p> Loop<'p> {
         Self { iterations, next, running: asked, attempts, ..new }
     }
 
-    /// The loop as it is put away, while only questions are open.
+    /// Returns the state of a loop to suspend, in which only questions are pending.
     pub(super) fn into_state(self, run: Instant) -> LoopState {
         let Self { step, items, iterations, next, attempts, since, .. } = self;
         let started_ms = milliseconds(since.saturating_duration_since(run));
         LoopState { step, items, iterations, next, attempts, started_ms }
     }
 
-    /// Whether an element may begin.
+    /// Returns `true` if an element may begin.
     pub(super) fn may_begin(&self) -> bool {
         self.next < self.items.len() && self.running < self.definition.max_parallel
     }
 
-    /// The next element that begins, if one may.
+    /// Begins the next element, if one may begin, and returns its index.
     pub(super) fn begin_next(&mut self) -> Option<usize> {
         self.may_begin().then(|| {
             self.running += 1;
@@ -149,8 +149,7 @@ impl<'p> Loop<'p> {
         })
     }
 
-    /// Takes it that nothing more begins, for this reason; returns the elements that
-    /// have not.
+    /// Skips all elements that have not begun, for this reason, and returns them.
     pub(super) fn cut(&mut self, why: &StepError) -> Range<usize> {
         let left = self.next..self.items.len();
         for element in left.clone() {
@@ -160,7 +159,7 @@ impl<'p> Loop<'p> {
         left
     }
 
-    /// Takes it that an element does not begin after all.
+    /// Skips an element that was about to begin.
     pub(super) fn hold_back(&mut self, element: usize, why: StepError) {
         self.running -= 1;
         self.skip(element, why);
@@ -171,7 +170,7 @@ impl<'p> Loop<'p> {
         self.iterations[element] = Some(skipped);
     }
 
-    /// Whether it is done and none of its elements has begun.
+    /// Returns `true` if all elements were skipped.
     pub(super) fn is_skipped(&self) -> bool {
         let is_skipped = |iteration: &Option<Iteration>| {
             iteration.as_ref().is_some_and(|it| it.status == Status::Skipped)
@@ -179,13 +178,13 @@ impl<'p> Loop<'p> {
         !self.items.is_empty() && self.iterations.iter().all(is_skipped)
     }
 
-    /// Whether any of its elements has ended that has begun.
+    /// Returns `true` if an element has ended that was not skipped.
     pub(super) fn has_ended_any(&self) -> bool {
         let mut iterations = self.iterations.iter().flatten();
         iterations.any(|iteration| iteration.status != Status::Skipped)
     }
 
-    /// Notes how an element ended.
+    /// Stores the outcome of an element.
     pub(super) fn end(&mut self, index: usize, mut outcome: Outcome) {
         self.running -= 1;
         self.attempts += outcome.attempts;
@@ -203,7 +202,7 @@ impl<'p> Loop<'p> {
         self.running == 0 && self.next == self.items.len()
     }
 
-    /// The context of the call for an element of the step of this id.
+    /// Returns the context of the call for an element of the step with this id.
     pub(super) fn context(
         &self,
         id: &str,
@@ -216,7 +215,7 @@ impl<'p> Loop<'p> {
         run.branch_charged(parts, name, progress, account)
     }
 
-    /// The output of a loop that ends before all of its elements have.
+    /// Returns the output of a loop that ends before all of its elements have ended.
     pub(super) fn into_partial_output(mut self) -> Value {
         for (element, iteration) in self.iterations.iter_mut().enumerate() {
             let has_begun = element < self.next;
@@ -226,7 +225,7 @@ impl<'p> Loop<'p> {
         self.into_output()
     }
 
-    /// What the loop gave, in the order of the elements.
+    /// Returns the output of the loop, in the order of the elements.
     pub(super) fn into_output(mut self) -> Value {
         let [mut completed, mut skipped] = [0; 2];
         let count = self.items.len();

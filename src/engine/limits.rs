@@ -1,23 +1,25 @@
+//! Limits of runs.
+
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Longer than any run.
+/// A duration longer than any run.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// How many tools one call of a composite may call, unless it is said otherwise.
+/// The default maximum number of tool calls of one composite call.
 const MAX_CALLS: usize = 10_000;
-/// How large their answers may be together, unless it is said otherwise.
+/// The default maximum size of their answers together.
 const MAX_RESULT_BYTES: usize = 4 << 20;
-/// How often a run may stop to ask, unless it is said otherwise.
+/// The default maximum number of rounds of questions.
 const MAX_ROUNDS: usize = 10;
-/// How long nothing moves before a run says that it still goes on.
+/// The time without progress after which a run sends a heartbeat.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// What one call of a composite may use, everything nested in it included.
+/// The resource limits of one composite call, including all nested runs.
 ///
-/// A limit that is hit fails the branch that hit it, with a text that names the
-/// limit; the other branches are not affected.
+/// Reaching a limit fails the branch that reached it, with a message that names the limit; the
+/// other branches are not affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub(super) max_calls: usize,
@@ -25,14 +27,14 @@ pub struct Limits {
     max_rounds: usize,
 }
 
-/// The time that a timeout leads to, also one that is as good as none.
+/// Returns the deadline of a timeout; a timeout that overflows becomes a very distant deadline.
 pub(super) fn after(start: Instant, timeout: Duration) -> Instant {
     start.checked_add(timeout).unwrap_or_else(|| start + A_LIFETIME)
 }
 
-/// What one composite may use, each time it runs, everything nested in it included.
+/// The resource limits of each run of one composite, including all nested runs.
 ///
-/// Other than with [`Limits`], what is reached ends the run.
+/// Unlike with [`Limits`], reaching a limit ends the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunLimits {
     pub(crate) max_calls: Option<usize>,
@@ -43,26 +45,26 @@ pub(crate) struct RunLimits {
 // === impl Limits ===
 
 impl Limits {
-    /// How many tools may be called; 10 000 by default.
+    /// Sets the maximum number of tool calls. Defaults to 10 000.
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.max_calls = calls;
         self
     }
 
-    /// How large the answers of the tools may be together, in bytes of their
-    /// texts, data and values; 4 MiB by default.
+    /// Sets the maximum size of the answers of the tools together, in bytes of their texts, data
+    /// and values. Defaults to 4 MiB.
     ///
-    /// The answer of the composite can be larger: its report repeats the texts
-    /// of tools that have no structured content.
+    /// The answer of the composite can be larger: its report repeats the texts of tools that have
+    /// no structured content.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
         self
     }
 
-    /// How often a run may stop to ask, each time all that can be asked then; 10
-    /// by default, which is as often as clients go along by themselves.
+    /// Sets the maximum number of rounds of questions; a round has all questions that can be asked
+    /// at that time. Defaults to 10, the number of rounds that clients handle automatically.
     #[must_use]
     pub const fn max_rounds(mut self, rounds: usize) -> Self {
         self.max_rounds = rounds;
@@ -77,12 +79,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The size of the answers of tools in a run with these limits of its own.
+    /// Returns the maximum size of the answers of tools in a run with these limits of its own.
     pub(crate) fn result_bytes(self, own: RunLimits) -> usize {
         own.max_result_bytes.map_or(self.max_result_bytes, |max| max.min(self.max_result_bytes))
     }
 
-    /// Tells that a run asks once more than it may.
+    /// Returns an error if the run exceeds the maximum number of rounds.
     pub(crate) fn check_rounds(self, rounds: usize) -> Result<(), String> {
         let max = self.max_rounds;
         if rounds <= max {
@@ -95,7 +97,7 @@ impl Limits {
 // === impl RunLimits ===
 
 impl RunLimits {
-    /// Whether there is none.
+    /// Returns `true` if no limit is set.
     pub(crate) const fn is_empty(self) -> bool {
         self.max_calls.is_none() && self.max_result_bytes.is_none() && self.max_cost.is_none()
     }

@@ -1,4 +1,4 @@
-//! What the calls of runs use, counted for each run that has a limit.
+//! Counts the resources that calls use, for each run with limits.
 
 use std::{
     iter,
@@ -11,16 +11,16 @@ use std::{
 use super::outcome::{ErrorKind, StepError};
 use crate::message::Account;
 
-/// A limit of a run that was reached: something was not done because of it.
+/// A limit of a run that was reached, so that some work was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) setting: Setting,
     pub(crate) limit: u64,
-    /// The run whose limit it is.
+    /// The run with the limit.
     pub(crate) of: Arc<str>,
 }
 
-/// Which limit of a run.
+/// The kinds of limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Calls,
@@ -28,43 +28,43 @@ pub(crate) enum Setting {
     Cost,
 }
 
-/// Counts what calls use: all of one call of a client, and within it all of each
-/// run that has limits of its own.
+/// Counts the resources that calls use: of one call of a client, and within it of each run with
+/// limits of its own.
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) max_calls: usize,
     pub(super) max_result_bytes: usize,
     pub(super) calls: AtomicUsize,
     pub(super) result_bytes: AtomicUsize,
-    /// Counted for all of a call only.
+    /// Only counted for the whole client call.
     pub(super) parsed_bytes: AtomicUsize,
     /// The lock of the outermost meter, held while a nested run counts: an amount that one meter
     /// refuses is never visible in another.
     pub(super) counting: Mutex<()>,
-    /// The run that ends when it is reached; without one, whatever would go beyond it
-    /// fails, and nothing else.
+    /// The run that ends when the limit is reached; without one, only the call that exceeds the
+    /// limit fails.
     pub(super) run: Option<Metered>,
     pub(super) outer: Option<Arc<Self>>,
 }
 
-/// The run that a meter is for.
+/// The run of a meter.
 #[derive(Debug)]
 pub(super) struct Metered {
     pub(super) name: Arc<str>,
-    /// What it may be charged, and the account that knows what it was.
+    /// The maximum cost, and the account of the actual cost.
     pub(super) cost: Option<(u64, Arc<Account>)>,
-    /// What was reached first.
+    /// The limit that was reached first.
     pub(super) reached: OnceLock<Setting>,
 }
 
-/// What a meter counts.
+/// The counted resources.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
     Calls,
     ResultBytes,
 }
 
-/// The sum of both, or `None` if it is more than `max`.
+/// Returns the sum of both, or `None` if it exceeds `max`.
 fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
     used.checked_add(amount).filter(|&sum| sum <= max)
 }
@@ -72,7 +72,7 @@ fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
 // === impl Reached ===
 
 impl Reached {
-    /// That it was reached, in the words of the run of this name.
+    /// Describes the limit for the run with this name.
     pub(crate) fn message(&self, to: &str) -> String {
         let Self { setting, limit, of } = self;
         let setting = setting.name();
@@ -83,7 +83,7 @@ impl Reached {
         }
     }
 
-    /// Why something is refused because of it, in the words of the run of this name.
+    /// Returns the error for work that the limit rejects, for the run with this name.
     pub(crate) fn refusal(&self, to: &str) -> StepError {
         StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.message(to)) }
     }
@@ -92,7 +92,7 @@ impl Reached {
 // === impl Setting ===
 
 impl Setting {
-    /// What it is called in a file.
+    /// Returns the name in configuration files.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Calls => "max_calls",
@@ -105,12 +105,12 @@ impl Setting {
 // === impl Meter ===
 
 impl Meter {
-    /// This one and those around it.
+    /// Returns this meter and the outer ones.
     pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
         iter::successors(Some(self), |meter| meter.outer.as_deref())
     }
 
-    /// Whether it counts for a run that ends at a limit, or one around it does.
+    /// Returns `true` if this meter or an outer one belongs to a run that ends at a limit.
     pub(super) const fn can_end_runs(&self) -> bool {
         self.run.is_some() || self.outer.is_some()
     }
@@ -119,10 +119,10 @@ impl Meter {
         self.chain().last().unwrap_or(self)
     }
 
-    /// Counts an amount here and further out, unless it is too much for one of them:
-    /// then it returns that one, for whose run this was the end.
+    /// Adds an amount to this meter and the outer ones. If it exceeds a limit, returns the meter of
+    /// the limit, whose run ends.
     pub(super) fn count(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
-        // Most calls are of no run with limits of its own, and take no lock.
+        // Most calls belong to no run with limits of its own, and take no lock.
         if self.outer.is_none() {
             self.count_here(counter, amount)
         } else {
@@ -130,7 +130,7 @@ impl Meter {
         }
     }
 
-    /// Counts an amount in a run and in those around it.
+    /// Adds an amount to the meter of a run and to the outer ones.
     fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let outermost = self.outermost();
         let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +150,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Counts an amount in this meter alone.
+    /// Adds an amount to this meter alone.
     fn count_here(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let (used, max) = self.counter(counter);
         let add = |used| sum(used, amount, max);
@@ -176,7 +176,7 @@ impl Meter {
         }
     }
 
-    /// What of the run of this meter was reached.
+    /// Returns the limit of this meter's run that was reached, if any.
     pub(super) fn reached(&self) -> Option<Reached> {
         let run = self.run.as_ref()?;
         let is_over = |(_, account): &&(u64, Arc<Account>)| account.is_over();
@@ -190,7 +190,7 @@ impl Meter {
         Some(Reached { setting, limit, of: run.name.clone() })
     }
 
-    /// Of what there is nothing left.
+    /// Returns a limit with nothing left, if any.
     pub(super) fn used_up(&self) -> Option<Setting> {
         let is_used_up = |counter: &Counter| {
             let (used, max) = self.counter(*counter);

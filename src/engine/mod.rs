@@ -1,21 +1,20 @@
 //! Runs plans.
 //!
-//! A [`Plan`](plan::Plan) is a checked set of steps with a policy; running it
-//! turns a [`RunState`](state::RunState) in which some steps are finished
-//! into one in which all are. The engine knows nothing of Tower, services or
-//! files: its world is a [`Caller`](caller::Caller) that calls one tool.
+//! A [`Plan`](plan::Plan) is a checked set of steps with a policy; running it turns a
+//! [`RunState`](state::RunState) in which some steps are finished into one in which all are. The
+//! engine does not depend on Tower, services or files: it calls tools only through a
+//! [`Caller`](caller::Caller).
 //!
-//! In the order to read them: `plan` (with `step_set`), `outcome` (how steps ended),
-//! `record` (what is kept of their results), `preserved` (outputs for the answer of a
-//! failed run), `state` (all that a run knows), `suspension` (what of
-//! it is kept for a question), `data` (what
-//! expressions see of it), `ask` (what a person is asked, and answers), `attempts` (one
-//! call, however often it is tried), `meter` and `scope` (what runs use, and may use),
-//! `telling` (of progress), `watching` (for whoever watches), `for_each` and `run`.
-//! `output` makes the value that a plan gives; `preview` tells what it would do.
+//! Suggested reading order: `plan` (with `step_set`), `outcome` (the outcomes of steps),
+//! `step_output` (the kept parts of results), `preserved_outputs` (outputs for the answer of a
+//! failed run), `state` (the state of a run), `suspension` (the state kept for a question),
+//! `expression_data` (the state as expressions read it), `questions` (questions to the user and
+//! their answers), `attempts` (one call with its retries), `meter` and `scope` (used resources and
+//! limits), `progress`, `observation`, `for_each` and `run`. `output` builds the answer of a plan;
+//! `preview` shows its calls without making them.
 //!
-//! A run owns everything it starts. Dropping it aborts its branches; there is
-//! no other way in which it is cancelled.
+//! A run owns everything it starts. Dropping it aborts its branches, and is the only way to cancel
+//! it.
 
 mod attempts;
 mod branches;

@@ -1,4 +1,4 @@
-//! What those are told who watch a run.
+//! The events, spans and metrics of a run.
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
@@ -18,55 +18,55 @@ use crate::{
     spans::{self, End},
 };
 
-/// A run that somebody watches, and its spans.
+/// An observed run and its spans.
 ///
-/// Dropped before its run has ended or was put away, it tells that all is over.
+/// If it is dropped before its run has ended or was suspended, it reports the run as dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
     told: ObservedRun,
     phase: Phase,
-    /// Whether it ends, and what has not begun never will.
+    /// Whether the run is ending, so that no further step begins.
     is_ending: bool,
 }
 
-/// The name of the limit that ended the run before the other steps, if one did.
+/// The name of the limit that ended the run before the other steps, if any.
 type Limit = Option<&'static str>;
 
-/// What was told of a run, and to whom.
+/// The reported state of a run, and its observers.
 struct ObservedRun {
     observers: Observers,
     run: RunId,
-    /// What the composite is called.
+    /// The name of the composite.
     name: Arc<str>,
-    /// Where the run is called.
+    /// The branch of another run that calls this run, if any.
     place: Option<Arc<BranchPlace>>,
     begun: Instant,
     span: Span,
-    /// Whether it is measured what it does.
+    /// Whether metrics are recorded.
     metrics: bool,
     /// The branches that have begun and not ended.
     open: Vec<Open>,
 }
 
-/// A watched run that waits in this process until somebody has answered.
+/// An observed run that is suspended in this process until its questions are answered.
 ///
-/// Dropped before another run goes on with it or it is put away for others, it tells
-/// that all is over. A copy of it, or what somebody else has of it, tells nothing.
+/// If it is dropped before another run resumes it or it is handed over, it reports the run as
+/// dropped. A clone reports nothing.
 #[derive(Default)]
 pub(super) struct Suspended(Option<Box<(ObservedRun, Duration)>>);
 
 /// A branch that has begun.
 struct Open {
     place: BranchPlace,
-    /// When, after the run.
+    /// The time between the start of the run and that of the branch.
     started: Duration,
-    /// How often its tool was called.
+    /// The number of calls of its tool.
     attempts: u32,
-    /// The call that goes on, if one does.
+    /// The current call, if any.
     call: Option<OpenCall>,
 }
 
-/// A call of a tool that has begun. Dropped before it has ended, it is cancelled.
+/// A call of a tool that has begun. Dropping it before its end reports it as cancelled.
 struct OpenCall {
     tool: Arc<str>,
     begun: Instant,
@@ -75,7 +75,7 @@ struct OpenCall {
     has_ended: bool,
 }
 
-/// A branch, by its step and the element of that, of a run.
+/// A branch of a run: a step, and the element if the step is a loop.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BranchPlace {
     run: RunId,
@@ -85,7 +85,7 @@ pub(crate) struct BranchPlace {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It has not begun, and goes on from where it stood if it was put away.
+    /// The run has not begun; if it was suspended, it resumes.
     Before {
         was_put_away: bool,
     },
@@ -96,8 +96,8 @@ enum Phase {
 // === impl Observation ===
 
 impl<'p> Observation<'p> {
-    /// What is told of a run, if anybody wants to know: of a new one, or of one that goes
-    /// on and was known by this.
+    /// Creates the observation of a new run or, with its id in `known_by`, of a resumed one.
+    /// Returns `None` if the run has no observers and is not measured.
     pub(super) fn new(
         plan: &'p Plan,
         known_by: Option<u64>,
@@ -110,7 +110,7 @@ impl<'p> Observation<'p> {
         }
         let run = RunId(known_by.unwrap_or_else(|| fastrand::u64(..)));
         let span = spans::run(&plan.name, run, scope.place.as_deref().map(BranchPlace::branch));
-        // A run within another has the span of that around it.
+        // The span of a nested run is inside that of the outer run.
         if scope.place.is_none() {
             context.continue_trace_in_run(&span);
         }
@@ -128,14 +128,14 @@ impl<'p> Observation<'p> {
         Some(Box::new(Self { plan, told, phase, is_ending: false }))
     }
 
-    /// A branch that waits for a person has begun before the run was put away.
+    /// Adds a branch that began before the run was suspended and waits for the user.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.phase = Phase::Before { was_put_away: true };
         let (step, element) = self.element(id);
         self.push(self.place(step, element), started_ms, attempts);
     }
 
-    /// A loop has begun before the run was put away.
+    /// Adds a loop that began before the run was suspended.
     pub(super) fn take_up_loop(&mut self, step: usize, started_ms: u64, attempts: u32) {
         self.push(self.place(step, None), started_ms, attempts);
     }
@@ -145,12 +145,12 @@ impl<'p> Observation<'p> {
         self.told.open.push(Open { place, started, attempts, call: None });
     }
 
-    /// The span of the run, disabled if nobody wants one.
+    /// Returns the span of the run; disabled if no subscriber wants it.
     pub(super) const fn span(&self) -> &Span {
         &self.told.span
     }
 
-    /// It begins, or goes on.
+    /// Reports that the run starts or resumes.
     pub(super) fn begin(&mut self, arguments: Option<&JsonObject>) {
         let Phase::Before { was_put_away } = mem::replace(&mut self.phase, Phase::Running) else {
             return;
@@ -158,12 +158,12 @@ impl<'p> Observation<'p> {
         self.tell(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
     }
 
-    /// A step begins that is not a call.
+    /// Reports that a step begins that is not a call.
     pub(super) fn begin_step(&mut self, step: usize) {
         self.open(step, None);
     }
 
-    /// A tool is called; the branch begins with the first time.
+    /// Reports a call of a tool; the first call begins the branch.
     pub(super) fn attempt(
         &mut self,
         id: BranchId,
@@ -182,7 +182,7 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// The attempt of a branch is a call of a server; returns the span of it.
+    /// Records that the attempt of a branch calls a server, and returns the span of the call.
     pub(super) fn call(
         &mut self,
         place: &BranchPlace,
@@ -199,7 +199,7 @@ impl<'p> Observation<'p> {
         span
     }
 
-    /// The call of a branch has ended, if it is one.
+    /// Ends the span of a branch's call, if it has one.
     pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome, with_contents: bool) {
         let Some(call) = self.take_call(id) else { return };
         if with_contents && let Some(result) = &outcome.result {
@@ -208,7 +208,7 @@ impl<'p> Observation<'p> {
         call.end(&outcome.end());
     }
 
-    /// A branch waits for a person.
+    /// Reports that a branch waits for the user.
     pub(super) fn wait(&mut self, id: BranchId) {
         if let Some(call) = self.take_call(id) {
             call.end(&End::SUSPENDED);
@@ -218,9 +218,9 @@ impl<'p> Observation<'p> {
         self.tell(What::BranchWaiting { branch: place.branch() });
     }
 
-    /// A step has ended.
+    /// Reports that a step has ended.
     pub(super) fn end_step(&mut self, step: usize, outcome: &Outcome, limit: Limit) {
-        // What a loop gave up with it.
+        // Elements that the loop aborted.
         let id = &self.plan.steps()[step].id;
         let is_element = |open: &mut Open| open.place.id == *id && open.place.element.is_some();
         for open in self.told.open.extract_if(.., is_element).collect::<Vec<_>>() {
@@ -229,25 +229,25 @@ impl<'p> Observation<'p> {
         self.end(step, None, outcome, limit);
     }
 
-    /// An element of a loop has ended.
+    /// Reports that an element of a loop has ended.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: &Outcome, limit: Limit) {
         self.end(id.step, Some(id.element), outcome, limit);
     }
 
-    /// An element of a loop does not begin.
+    /// Reports that an element of a loop is skipped.
     pub(super) fn skip_element(&self, id: BranchId, limit: Limit) {
         let place = self.place(id.step, Some(id.element));
         let reason = self.reason(limit);
         self.tell(What::BranchSkipped { branch: place.branch(), reason });
     }
 
-    /// The run ends: what has not begun never will.
+    /// Marks the run as ending: no further step begins.
     pub(super) const fn end_run(&mut self) {
         self.is_ending = true;
     }
 
-    /// The run stops until somebody has answered; returns what it is known by then, and
-    /// what is to be kept beside its state.
+    /// Reports that the run is suspended until its questions are answered. Returns the run's id and
+    /// the observation to keep with its state.
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
         self.tell(What::RunSuspended);
@@ -259,7 +259,7 @@ impl<'p> Observation<'p> {
             name: name.clone(),
             place: place.clone(),
             begun: *begun,
-            // Whoever goes on with it has another.
+            // The resumed run has a span of its own.
             span: Span::none(),
             metrics: *metrics,
             open: mem::take(open),
@@ -268,7 +268,7 @@ impl<'p> Observation<'p> {
         (told.run.0, Suspended(Some(Box::new((told, took)))))
     }
 
-    /// The run has given an answer.
+    /// Reports the answer of the run.
     pub(crate) fn finish(&mut self, is_error: bool, limit: Limit) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.told.took();
@@ -286,7 +286,7 @@ impl<'p> Observation<'p> {
             let reason = self.reason(limit);
             return self.tell(What::BranchSkipped { branch, reason });
         }
-        // What fails before it can call anything begins and ends at once.
+        // A step that fails before its first call begins and ends at once.
         if !is_open {
             self.tell(What::BranchStarted { branch });
         }
@@ -304,7 +304,7 @@ impl<'p> Observation<'p> {
         });
     }
 
-    /// Tells that a branch begins, unless it has.
+    /// Reports that a branch begins, unless it has begun.
     fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
         let place = self.place(step, element);
         if !self.told.open.iter().any(|open| open.place == place) {
@@ -316,17 +316,17 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Why something does not begin.
+    /// Returns the reason why a step or an element is skipped.
     const fn reason(&self, limit: Limit) -> &'static str {
         match limit {
-            // Then nothing is left to decide by a condition.
+            // Conditions are not evaluated after a limit was reached.
             Some(limit) => limit,
             None if self.is_ending => "ended",
             None => "condition",
         }
     }
 
-    /// The step of a branch, and its element if that is a loop.
+    /// Returns the step of a branch, and its element if the step is a loop.
     fn element(&self, BranchId { step, element }: BranchId) -> (usize, Option<usize>) {
         (step, self.plan.steps()[step].is_loop().then_some(element))
     }
@@ -357,9 +357,9 @@ impl Drop for Observation<'_> {
 // === impl ObservedRun ===
 
 impl ObservedRun {
-    /// The run is given up, with all of its branches.
+    /// Reports that the run and all of its branches are dropped.
     fn end_all(&mut self) {
-        // Those that began last first, so that elements end before their loops.
+        // In reverse order of their start, so that elements end before their loops.
         for open in mem::take(&mut self.open).iter().rev() {
             self.cancelled(open);
         }
@@ -420,7 +420,7 @@ impl Drop for OpenCall {
 // === impl Suspended ===
 
 impl Suspended {
-    /// Somebody else goes on with the run.
+    /// Called when another run resumes this one.
     pub(super) fn release(&mut self) {
         self.0 = None;
     }
@@ -429,7 +429,7 @@ impl Suspended {
 impl Drop for Suspended {
     fn drop(&mut self) {
         if let Some((mut told, took)) = self.0.take().map(|suspended| *suspended) {
-            // A person takes no time of the run.
+            // The time that the user takes does not count for the run.
             let now = Instant::now();
             told.begun = now.checked_sub(took).unwrap_or(now);
             told.end_all();

@@ -1,3 +1,5 @@
+//! The outcomes of steps.
+
 use std::borrow::Cow;
 
 use rmcp::model::ErrorData;
@@ -7,53 +9,53 @@ use serde_json::{Map, Value};
 use super::step_output::Record;
 use crate::{message::ToolResult, spans::End};
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// What the tool answered, as long as it may be the answer of the run; with
-    /// [`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes) always, and also of a
-    /// tool that failed (`isError`).
+    /// The result of the tool, while it may be the answer of the run; with
+    /// [`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes) always, including that of a failed
+    /// tool (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) result: Option<ToolResult>,
-    /// What is read of it, as long as it is.
+    /// The fields that are read, while they are needed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) record: Option<Box<Record>>,
-    /// In a box, since most steps have no error and each run has an outcome per step.
+    /// Boxed because most steps have no error and each run has an outcome per step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<Box<StepError>>,
-    /// Which of its sites a step was called at that has several.
+    /// The called site, if the step has several.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,
-    /// How often a tool was called.
+    /// The number of calls of the tool.
     pub(crate) attempts: u32,
-    /// When the step started, in milliseconds after the run; 0 if it never did.
+    /// The start time, in milliseconds after that of the run; 0 if the step never started.
     pub(crate) started_ms: u64,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub(crate) duration_ms: u64,
 }
 
-/// How a step ended.
+/// The final status of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// The tool answered and did not fail.
+    /// The tool returned a result without an error.
     Completed,
-    /// It failed.
+    /// The step failed.
     Failed,
-    /// It did not answer in time.
+    /// The tool did not answer in time.
     TimedOut,
-    /// It was never started: the run had ended, or its condition did not hold.
+    /// The step never started: the run had ended, or its condition was false.
     Skipped,
-    /// It was stopped, because another one had already succeeded, or had failed.
+    /// The step was stopped because another one had already succeeded or failed.
     Cancelled,
 }
 
-/// Why a step did not complete.
+/// The reason why a step did not complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StepError {
     pub(crate) kind: ErrorKind,
-    /// In words, fit for a client.
+    /// A message that may be shown to a client.
     pub(crate) message: String,
     /// The code of a JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -61,39 +63,39 @@ pub(crate) struct StepError {
     /// The data of a JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) data: Option<Value>,
-    /// Whether a limit of a run refused it: that ends the run, and does not fail it.
+    /// Whether a limit of a run rejected the step, which ends the run without failing it.
     #[serde(skip)]
     pub(crate) ends_run: bool,
 }
 
-/// What kind of thing went wrong.
+/// The kinds of step errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ErrorKind {
-    /// The tool said so (`isError`).
+    /// The tool returned an error result (`isError`).
     Tool,
-    /// It was answered with a JSON-RPC error.
+    /// The call was answered with a JSON-RPC error.
     Protocol,
-    /// Its service could not answer.
+    /// The service of the tool failed.
     Service,
-    /// It panicked.
+    /// The tool panicked.
     Panic,
-    /// It took too long.
+    /// The tool did not answer in time.
     Timeout,
-    /// A limit of the run was hit.
+    /// A limit of the run was reached.
     Limit,
-    /// The definition asks for what is not there.
+    /// The definition refers to a value that does not exist.
     Definition,
-    /// A person said no.
+    /// The user declined.
     Declined,
-    /// A person did not answer.
+    /// The user did not answer.
     Dismissed,
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// How it has ended, as spans and metrics tell it.
+    /// Returns the end for spans and metrics.
     pub(crate) fn end(&self) -> End {
         let error = self.error.as_ref().filter(|_| self.status != Status::Cancelled);
         let code = error.and_then(|error| error.code);
@@ -109,12 +111,12 @@ impl Outcome {
         matches!(self.status, Status::Completed)
     }
 
-    /// Whether it was called and did not succeed.
+    /// Returns `true` if the step was called and did not succeed.
     pub(crate) const fn has_failed(&self) -> bool {
         matches!(self.status, Status::Failed | Status::TimedOut)
     }
 
-    /// A step that was never started.
+    /// Creates the outcome of a step that never started.
     pub(super) const fn skipped() -> Self {
         Self {
             status: Status::Skipped,
@@ -128,7 +130,7 @@ impl Outcome {
         }
     }
 
-    /// Whether a limit of a run refused it.
+    /// Returns `true` if a limit of a run rejected the step.
     pub(crate) fn is_refused(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.ends_run)
     }
@@ -165,12 +167,12 @@ impl StepError {
         }
     }
 
-    /// Something that the definition asks for is not there.
+    /// Creates an error for a definition that refers to a missing value.
     pub(super) fn definition(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Definition, message)
     }
 
-    /// The same error, told with the place where it was met.
+    /// Prefixes the message with the place of the error.
     pub(super) fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
@@ -182,7 +184,7 @@ impl StepError {
         }
     }
 
-    /// The same without what the tool has answered.
+    /// Returns the error without the data of the tool.
     pub(crate) fn without_details(&self) -> Cow<'_, Self> {
         match self.kind {
             ErrorKind::Tool if self.data.is_some() => {
@@ -193,7 +195,7 @@ impl StepError {
         }
     }
 
-    /// As references and reports show it.
+    /// Returns the error as references and reports show it.
     pub(crate) fn to_value(&self) -> Value {
         let mut value = Map::with_capacity(2);
         value.insert("kind".to_owned(), self.kind.name().into());

@@ -1,4 +1,4 @@
-//! The output block: the value that a plan gives.
+//! The output block: the answer of a plan.
 
 use std::{fmt, sync::Arc};
 
@@ -10,11 +10,11 @@ use crate::{
     schema::coerce::Kind,
 };
 
-/// The output block: an object made of what a run knows at its end.
+/// The output block: an object built from the data of a run at its end.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) properties: Vec<(String, Property)>,
-    /// Which of them must be there and not null.
+    /// The names of the properties that must exist and not be null.
     pub(crate) required: Vec<String>,
 }
 
@@ -23,15 +23,15 @@ pub(crate) struct Output {
 pub(crate) struct Property {
     pub(crate) kind: OutputType,
     pub(crate) source: Source,
-    /// The value if there is no other; it fits the type.
+    /// The value if the source has none; it has the declared type.
     pub(crate) default: Option<Value>,
 }
 
-/// Where the value of a property comes from.
+/// The source of a property's value.
 #[derive(Debug)]
 pub(crate) enum Source {
     Value(Expression),
-    /// An object made of these.
+    /// An object of nested properties.
     Properties(Vec<(String, Property)>),
 }
 
@@ -53,7 +53,7 @@ pub enum OutputType {
     Array,
 }
 
-/// Where a property stands, such as `output.summary.count`.
+/// The path of a property, such as `output.summary.count`.
 #[derive(Clone, Copy)]
 struct PropertyPath<'o> {
     within: Option<&'o Self>,
@@ -63,12 +63,12 @@ struct PropertyPath<'o> {
 // === impl Output ===
 
 impl Output {
-    /// Makes the object.
+    /// Evaluates the output object.
     ///
     /// # Errors
     ///
-    /// Returns a text for a client that names the property that has no value of
-    /// its type and no default.
+    /// Returns a message for a client that names the property without a value of its type and
+    /// without a default.
     pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Value, String> {
         let output = PropertyPath { within: None, name: "output" };
         let object = object(&self.properties, data, &output)?;
@@ -84,9 +84,9 @@ impl Output {
         Ok(Value::Object(object))
     }
 
-    /// All that it refers to, each with its place in the output's definition.
+    /// Returns all references of the output, each with its place in the output's definition.
     ///
-    /// What stands where there is a default may be missing.
+    /// References of a property with a default are optional.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         uses(&self.properties)
     }
@@ -112,7 +112,7 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
     for (name, property) in properties {
         let (key, uses) = match &property.source {
             Source::Value(expression) => (Some("value"), expression.uses()),
-            // Its own places begin with `properties`.
+            // Places of nested properties begin with `properties`.
             Source::Properties(properties) => (None, uses(properties)),
         };
         let place = ["properties", name].into_iter().chain(key);
@@ -127,7 +127,7 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 // === impl Property ===
 
 impl Property {
-    /// Its value; none if that is null, or an optional reference to nothing.
+    /// Returns the value, or `None` if it is null or an optional reference without a value.
     fn evaluate(
         &self,
         data: &Arc<dyn Data>,
@@ -144,7 +144,7 @@ impl Property {
         Ok(Some(default.clone()))
     }
 
-    /// Why it has no value, as far as a step that it refers to, or null, is the cause.
+    /// Returns the reason why the property has no value, if a referenced step or null is the cause.
     fn why_empty(&self, data: &Arc<dyn Data>) -> Option<String> {
         let Source::Value(expression) = &self.source else { return None };
         let uses = expression.uses();
@@ -179,7 +179,7 @@ impl Property {
             }
         };
         let value = expression.evaluate_in(data).map_err(|error| format!("{place}: {error}"))?;
-        // A value that is null is none: no type has it.
+        // Null counts as no value: no output type includes it.
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
         let found = self.kind.described_of(&value);
         match self.kind.coerce(value) {
@@ -205,7 +205,7 @@ impl OutputType {
         }
     }
 
-    /// With its article.
+    /// Returns the name with its article.
     const fn described(self) -> &'static str {
         match self {
             Self::String => "a string",
@@ -217,7 +217,7 @@ impl OutputType {
         }
     }
 
-    /// What a value is, if it is none of this kind.
+    /// Describes a value that does not have this type.
     fn described_of(self, value: &Value) -> &'static str {
         match (self, value) {
             (Self::Object | Self::Array, Value::String(text)) if json::is_too_large(text) => {
@@ -227,7 +227,7 @@ impl OutputType {
         }
     }
 
-    /// The value as one of this kind, where that is unambiguous.
+    /// Converts a value to this type if the conversion is unambiguous.
     fn coerce(self, value: Value) -> Option<Value> {
         match (self, value) {
             (Self::String, value @ Value::String(_))

@@ -1,3 +1,5 @@
+//! The plan of a run: its steps and their dependencies.
+
 use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
@@ -12,34 +14,34 @@ use crate::{
     schema::InputSchema,
 };
 
-/// How many steps a plan may have.
+/// The maximum number of steps in a plan.
 pub(crate) const MAX_STEPS: usize = 100;
 
-/// What a run does: its steps, and how they are gone through.
+/// A plan of a run: its steps and their order.
 ///
-/// A plan that exists can run.
+/// A plan is checked when it is built.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// What the run is called in `workflow.name`.
+    /// The value of `workflow.name`.
     pub(crate) name: Arc<str>,
     steps: Vec<Step>,
-    /// How many steps run at the same time.
+    /// The maximum number of steps that run at the same time.
     pub(crate) concurrency: usize,
-    /// When a run ends before all steps have run.
+    /// The condition under which a run ends before all steps have run.
     pub(crate) stop: Stop,
     pub(crate) answer: RunOutput,
-    /// How progress names the steps.
+    /// The names of the steps in progress messages.
     pub(super) labels: Arc<Labels>,
-    /// Beside each step, what follows from all of them.
+    /// The dependencies of each step, in the order of `steps`.
     links: Vec<Links>,
-    /// The steps that ask a person.
+    /// The steps that ask the user.
     pub(crate) questions: StepSet,
-    /// The steps that call a tool once, and whose failure stops no step that runs.
+    /// The steps that call a tool at most once and whose failure stops no running step.
     single_calls: StepSet,
     /// The steps that read the input.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
-    /// Whether anything reads the id or the name of the run.
+    /// Whether any expression reads the id or the name of the run.
     pub(super) reads_id: bool,
     pub(super) reads_name: bool,
 }
@@ -47,64 +49,64 @@ pub(crate) struct Plan {
 /// One node of a plan.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// Its name, unique in the plan.
+    /// The name of the step, unique in the plan.
     pub(crate) id: Arc<str>,
     pub(crate) action: Action,
-    /// What must have finished before, besides what it refers to.
+    /// The steps that must finish before, in addition to those that it refers to.
     pub(crate) depends_on: StepSet,
-    /// It runs if there is none or it holds.
+    /// The condition under which the step runs; `None` if it always runs.
     pub(crate) condition: Option<Condition>,
-    /// How long an attempt may take.
+    /// The timeout of an attempt.
     pub(crate) timeout: Duration,
     pub(crate) retry: Option<Retry>,
     pub(crate) on_failure: OnFailure,
-    /// Its output if it is skipped or has failed.
+    /// The output if the step is skipped or fails.
     pub(crate) default_results: Option<Value>,
-    /// Whether the text of a result that is only text is JSON.
+    /// Whether to parse the text of a text-only result as JSON.
     pub(crate) parse_json: bool,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug)]
 pub(crate) enum Action {
     /// Calls a tool.
     Call(CallSite),
     /// Calls a tool for each element of a collection.
     ForEach(ForEach),
-    /// Calls the tool of the first case that applies.
+    /// Calls the tool of the first case whose condition holds.
     Switch(Switch),
-    /// Asks the person behind the run.
+    /// Asks the user.
     Elicit(Elicitation),
 }
 
 /// A place in a plan where a tool is called.
 #[derive(Debug)]
 pub(crate) struct CallSite {
-    /// Its place among all of the plan.
+    /// The index among all call sites of the plan.
     pub(crate) site: usize,
-    /// The tool it calls.
+    /// The tool to call.
     pub(crate) tool: Arc<str>,
-    /// What it calls the tool with.
+    /// The arguments of the call.
     pub(crate) arguments: Arguments,
-    /// Whether its calls begin in tasks.
+    /// Whether its calls start in tasks.
     pub(crate) hint: SpawnHint,
 }
 
-/// What a step calls its tool with.
+/// The arguments of a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Arguments {
     /// The input of the run.
     Input,
-    /// An object made of what the run knows.
+    /// An object built from the data of the run.
     Mapped(Expression),
 }
 
 #[derive(Debug)]
 pub(crate) struct ForEach {
     pub(crate) collection: Collection,
-    /// How many elements may be called for at the same time.
+    /// The maximum number of elements that are processed at the same time.
     pub(crate) max_parallel: usize,
-    /// How many elements there may be.
+    /// The maximum number of elements.
     pub(crate) max_iterations: usize,
     pub(crate) call: CallSite,
 }
@@ -112,24 +114,24 @@ pub(crate) struct ForEach {
 #[derive(Debug)]
 pub(crate) struct Switch {
     pub(crate) cases: Vec<(Condition, CallSite)>,
-    /// What is called if no case applies; the step is skipped without.
+    /// The call if no case applies; without one, the step is skipped.
     pub(crate) default: Option<CallSite>,
 }
 
-/// A question to the person behind the run.
+/// A question to the user.
 #[derive(Debug)]
 pub(crate) struct Elicitation {
-    /// What the person is asked.
+    /// The text of the question.
     pub(crate) message: Expression,
-    /// The form to fill in, a JSON Schema whose texts may refer to what the run knows.
+    /// The form to fill in: a JSON Schema whose texts may refer to the data of the run.
     pub(crate) form: Expression,
-    /// What answers must fit: the form as it is written.
+    /// The schema of answers: the form as it is written.
     pub(crate) schema: InputSchema,
     pub(crate) on_decline: OnRefusal,
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// What becomes of a run if a person says no to a question, or does not answer it.
+/// The outcome of a run if the user declines a question or does not answer it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
@@ -137,70 +139,70 @@ pub enum OnRefusal {
     /// The run fails.
     #[default]
     Abort,
-    /// The step completes without an answer, and says how.
+    /// The step completes without an answer; its output contains the action.
     Continue,
     /// The step completes and no other step starts; those that run finish.
     SkipRemaining,
 }
 
-/// How often and when a call is tried again.
+/// The retry policy of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retry {
-    /// How often at most, besides the first time.
+    /// The maximum number of retries.
     pub(crate) count: u32,
-    /// How long to wait at most before the first; twice as long before each further.
+    /// The upper bound of the first delay; doubled before each further retry.
     pub(crate) delay: Duration,
-    /// How long to wait at most before any.
+    /// The upper bound of any delay.
     pub(crate) max_delay: Duration,
 }
 
-/// What becomes of the run when a step has failed for good.
+/// The outcome of the run when a step has finally failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     Continue,
     Abort,
 }
 
-/// When a run ends before all of its steps have run.
+/// The condition under which a run ends before all of its steps have run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Never, unless a step fails that may not.
+    /// Never, unless a step fails that aborts the run.
     #[default]
     Never,
-    /// As soon as a step has succeeded.
+    /// After the first step that succeeds.
     FirstSuccess,
 }
 
-/// What a run leaves behind.
+/// The answer of a run.
 #[derive(Debug, Default)]
 pub(crate) enum RunOutput {
-    /// All that the tools have answered.
+    /// All answers of the tools.
     #[default]
     Outcomes,
     /// The answer of the last step, in the order of the plan, that completed.
     Last,
-    /// A value made of what the run knows at its end.
+    /// A value built from the data of the run at its end.
     Output(Output),
 }
 
-/// What follows for a step from what the others refer to.
+/// The dependencies of a step, derived from all references.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
-    /// What must have finished before it starts.
+    /// The steps that must finish before it starts.
     pub(super) needs: StepSet,
-    /// What reads its record.
+    /// The steps that read its record.
     pub(super) readers: StepSet,
-    /// What it reads the records of.
+    /// The steps whose records it reads.
     pub(super) reads: StepSet,
-    /// Whether the answer reads its record, so that it is kept to the end.
+    /// Whether the answer reads its record, so that it is kept until the end.
     pub(super) answers: bool,
-    /// Which fields of its record are read.
+    /// The fields of its record that are read.
     pub(super) fields: Fields,
     /// Whether its result may become the answer of the run.
     pub(super) may_be_last: bool,
 }
 
-/// Which fields of a record are read.
+/// The fields of a record that are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) output: bool,
@@ -209,18 +211,18 @@ pub(super) struct Fields {
     pub(super) error: bool,
 }
 
-/// Steps that wait for each other in a circle, the first again at the end.
+/// A cycle of steps that wait for each other; the first is repeated at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cycle(pub(crate) Vec<usize>);
 
 // === impl Plan ===
 
 impl Plan {
-    /// Makes a plan of steps, whose places are meant by everything in them.
+    /// Creates a plan of steps, which refer to each other by index.
     ///
     /// # Errors
     ///
-    /// Returns a circle of steps that wait for each other, if there is one.
+    /// Returns a cycle of steps that wait for each other, if there is one.
     pub(crate) fn new(
         name: Arc<str>,
         steps: Vec<Step>,
@@ -286,7 +288,7 @@ impl Plan {
         }
     }
 
-    /// Notes that a step, or the answer, reads something.
+    /// Records a reference of a step, or of the answer.
     fn link(&mut self, reader: Option<usize>, root: Root) {
         match (root, reader) {
             (Root::Step { step, field }, reader) => {
@@ -308,8 +310,8 @@ impl Plan {
         }
     }
 
-    /// Keeps the result of each step as long as it is the last, since a limit may end
-    /// a run anywhere.
+    /// Makes steps keep their results while they are the last, since a limit may end a run
+    /// anywhere.
     pub(crate) fn may_end_anywhere(&mut self) {
         let may_be_last = matches!(self.answer, RunOutput::Last);
         for links in &mut self.links {
@@ -325,42 +327,42 @@ impl Plan {
         &self.links[step]
     }
 
-    /// What must have finished before a step starts.
+    /// Returns the steps that must finish before a step starts.
     pub(crate) fn needs(&self, step: usize) -> StepSet {
         self.links[step].needs
     }
 
-    /// Whether a step can end as soon as it begins, whatever other steps do: the run neither
-    /// calls its tool again nor stops with it what would run beside it.
+    /// Returns `true` if a step can end as soon as it begins, independently of other steps: the run
+    /// neither retries its call nor stops other running steps with it.
     pub(super) fn is_direct(&self, step: usize) -> bool {
         self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }
 
-    /// Whether a person can end a run before its last step.
+    /// Returns `true` if the user can end a run before its last step.
     pub(crate) fn may_end_early(&self) -> bool {
         let skips = |step: &Step| matches!(&step.action, Action::Elicit(ask) if ask.may_skip());
         self.steps.split_last().is_some_and(|(_, before)| before.iter().any(skips))
     }
 
-    /// Whether one step can call several tools at the same time.
+    /// Returns `true` if one step can call several tools at the same time.
     pub(super) fn has_parallel_loop(&self) -> bool {
         let is_parallel =
             |step: &Step| matches!(&step.action, Action::ForEach(each) if each.max_parallel > 1);
         self.steps.iter().any(is_parallel)
     }
 
-    /// All places where tools are called, in their order, each with the id of its step.
+    /// Returns all call sites in order, each with the id of its step.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (&str, &CallSite)> {
         let steps = self.steps.iter();
         steps.flat_map(|step| step.action.sites().map(|call| (&*step.id, call)))
     }
 
-    /// All places where tools are called, in their order.
+    /// Returns all call sites in order.
     pub(crate) fn sites(&self) -> impl Iterator<Item = &CallSite> {
         self.steps.iter().flat_map(|step| step.action.sites())
     }
 
-    /// A circle of steps that wait for each other.
+    /// Returns a cycle of steps that wait for each other, if there is one.
     fn cycle(&self) -> Option<Cycle> {
         let mut left = StepSet::first(self.steps.len());
         while let Some(free) =
@@ -368,7 +370,7 @@ impl Plan {
         {
             left.remove(free);
         }
-        // Whatever is left waits for something that is left.
+        // Each remaining step waits for another remaining step.
         let mut path = vec![left.into_iter().next()?];
         loop {
             let last = *path.last()?;
@@ -386,7 +388,7 @@ impl Plan {
 // === impl Step ===
 
 impl Step {
-    /// All that it refers to, each with its place in the step's definition.
+    /// Returns all references of the step, each with its place in the step's definition.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let mut uses = Vec::new();
         if let Some(condition) = &self.condition {
@@ -416,15 +418,15 @@ impl Step {
         uses
     }
 
-    /// Whether it is called with the input as it is.
+    /// Returns `true` if a call passes the input unchanged.
     fn passes_input(&self) -> bool {
         self.action.sites().any(|call| matches!(call.arguments, Arguments::Input))
     }
 
-    /// Whether the run goes on if it fails.
+    /// Returns `true` if the run continues after the step fails.
     ///
-    /// What becomes of its elements does not fail a loop that goes on, so it fails
-    /// only if it cannot begin; then there is nothing to go on with but defaults.
+    /// A loop that continues does not fail with its elements. It fails only if it cannot begin; the
+    /// run then continues only if the loop has default results.
     pub(crate) fn may_fail(&self) -> bool {
         self.on_failure == OnFailure::Continue
             && (!self.is_loop() || self.default_results.is_some())
@@ -434,7 +436,7 @@ impl Step {
         matches!(self.action, Action::ForEach(_))
     }
 
-    /// Whether the run can go on although it did not complete.
+    /// Returns `true` if the run can continue although the step did not complete.
     pub(crate) fn may_be_skipped(&self) -> bool {
         self.condition.is_some()
             || self.may_fail()
@@ -442,7 +444,7 @@ impl Step {
     }
 }
 
-/// Puts what a part of a definition refers to in its place.
+/// Prefixes the places of references with the place of a part of the definition.
 pub(super) fn placed<'e, P: Into<PathSegment>>(
     place: impl IntoIterator<Item = P>,
     uses: Vec<Use<'e>>,
@@ -454,7 +456,7 @@ pub(super) fn placed<'e, P: Into<PathSegment>>(
 // === impl Action ===
 
 impl Action {
-    /// The places where it calls tools.
+    /// Returns the call sites of the action.
     pub(crate) fn sites(&self) -> impl Iterator<Item = &CallSite> {
         let (cases, call) = match self {
             Self::Call(call) => (&[][..], Some(call)),
@@ -480,7 +482,7 @@ impl CallSite {
 // === impl ForEach ===
 
 impl ForEach {
-    /// What is wrong with this many elements, if anything is.
+    /// Returns an error message if a loop may not have this many elements.
     pub(super) fn reject(&self, count: usize) -> Option<String> {
         let max = self.max_iterations;
         (count > max)
@@ -491,12 +493,12 @@ impl ForEach {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Whether the step can complete although nobody has answered, and the run go on.
+    /// Returns `true` if the step can complete, and the run continue, without an answer.
     pub(crate) fn may_go_on(&self) -> bool {
         [self.on_decline, self.on_cancel].contains(&OnRefusal::Continue)
     }
 
-    /// Whether whoever is asked can end the run without failing it.
+    /// Returns `true` if the user can end the run without failing it.
     fn may_skip(&self) -> bool {
         [self.on_decline, self.on_cancel].contains(&OnRefusal::SkipRemaining)
     }
@@ -505,7 +507,7 @@ impl Elicitation {
 // === impl OnRefusal ===
 
 impl OnRefusal {
-    /// What it is called in a file.
+    /// Returns the name in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -525,12 +527,12 @@ impl Fields {
             Field::Content => self.content = true,
             Field::Text => self.text = true,
             Field::Error => self.error = true,
-            // It is always there.
+            // Always available.
             Field::Status => (),
         }
     }
 
-    /// The fields that are read.
+    /// Returns the fields that are read.
     pub(super) fn iter(self) -> impl Iterator<Item = Field> {
         let fields = [
             (self.output, Field::Output),

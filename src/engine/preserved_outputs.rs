@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::message::size;
 
-/// The size of all preserved outputs of a run together.
+/// The maximum size of all preserved outputs of a run.
 const MAX_BYTES: usize = 64 * 1024;
-/// The size of the beginning that is kept of an output that is too large.
+/// The maximum size of the kept prefix of an output that is too large.
 const MAX_PREFIX: usize = 1024;
 
 /// The outputs of completed steps that no step reads any more, by step.
@@ -17,19 +17,19 @@ const MAX_PREFIX: usize = 1024;
 #[serde(from = "BTreeMap<usize, Preservation>", into = "BTreeMap<usize, Preservation>")]
 pub(crate) struct Preserved {
     outputs: BTreeMap<usize, Preservation>,
-    /// The size of the outputs together.
+    /// The total size of the outputs.
     bytes: usize,
 }
 
-/// An output, as far as there is room for it.
+/// A preserved output, possibly truncated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Preservation {
     Output(Value),
-    /// The output of a loop without parts of its elements, or the beginning of the text of
-    /// any other output.
+    /// The output of a loop without parts of its elements, or a prefix of the text of any other
+    /// output.
     Truncated(Value),
-    /// There is no room for any of it.
+    /// No part of the output fits.
     TooLarge,
 }
 
@@ -43,7 +43,7 @@ impl Preservation {
         }
     }
 
-    /// Shortens the output to at most `max` bytes.
+    /// Truncates the output to at most `max` bytes.
     fn within(self, max: usize) -> Self {
         if self.bytes() <= max {
             return self;
@@ -57,9 +57,9 @@ impl Preservation {
     }
 }
 
-/// Shortens an output to at most `max` bytes; returns `None` if nothing of it fits.
+/// Truncates an output to at most `max` bytes; returns `None` if no part of it fits.
 fn shortened(mut output: Value, max: usize) -> Option<Value> {
-    // The outcome of each element of a loop is kept longer than its output.
+    // The outcomes of a loop's elements are kept longer than their outputs.
     for key in ["output", "item", "error"] {
         let Some(elements) = elements_mut(&mut output) else { break };
         elements.for_each(|element| drop(element.remove(key)));
@@ -80,7 +80,7 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
     (end > 0 && size::of_value(&prefix) <= max).then_some(prefix)
 }
 
-/// The elements of an output that has the form of a loop's.
+/// Returns the elements of an output that has the form of a loop's output.
 fn elements_mut(output: &mut Value) -> Option<impl Iterator<Item = &mut Map<String, Value>>> {
     let is_element = |element: &Value| element.get("index").is_some_and(Value::is_u64);
     let elements = output.get_mut("iterations")?.as_array_mut()?;
@@ -123,8 +123,8 @@ impl Preserved {
         self.outputs.remove(&step)
     }
 
-    /// Shortens the outputs, those of later steps first, to at most `left` bytes together,
-    /// and subtracts their size.
+    /// Truncates the outputs, those of later steps first, to at most `left` bytes together, and
+    /// subtracts their size.
     pub(super) fn trim(&mut self, left: &mut usize) {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {
@@ -135,7 +135,7 @@ impl Preserved {
         }
     }
 
-    /// Whether these can be the outputs of so many steps.
+    /// Returns `true` if these can be the outputs of a plan with this number of steps.
     pub(super) fn fits(&self, steps: usize) -> bool {
         self.bytes <= MAX_BYTES && self.outputs.keys().all(|&step| step < steps)
     }
@@ -233,7 +233,7 @@ mod tests {
         expect([2_000, 10, 10], &["error", "index", "item", "status"]);
         expect([2_000, 2_000, 10], &["error", "index", "status"]);
         expect([10, 10, 2_000], &["index", "status"]);
-        // What has no elements is shortened as any other output.
+        // A loop's output without elements is truncated like any other output.
         let other = json!({ "iterations": "x".repeat(70_000) });
         assert!(shortened(other, MAX_BYTES).unwrap().is_string());
     }

@@ -1,4 +1,4 @@
-//! What a run would do, as far as that is known before it.
+//! A preview of a run: its steps and calls, as far as they are known before it.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wave {
-    /// In the order of the plan.
+    /// The steps, in the order of the plan.
     pub steps: Vec<StepPreview>,
 }
 
@@ -24,19 +24,18 @@ pub struct Wave {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepPreview {
-    /// Its id, or that of a target.
+    /// The id of the step or target.
     pub id: String,
-    /// What decides whether it runs; it does if there is none.
+    /// The condition of the step; `None` if it always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<ConditionPreview>,
-    /// What it goes through, if it is a loop.
+    /// The collection, if the step is a loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_each: Option<LoopPreview>,
-    /// What it asks a person, if it does.
+    /// The question to the user, if the step asks one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<ElicitationPreview>,
-    /// The calls that it may make: of a switch one of them, of a loop one for
-    /// each element.
+    /// The calls that the step may make: one of them for a switch, one per element for a loop.
     pub calls: Vec<CallPreview>,
 }
 
@@ -44,12 +43,12 @@ pub struct StepPreview {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ConditionPreview {
-    /// How it is written.
+    /// The source text of the condition.
     pub written: String,
-    /// Whether it holds, if that is known.
+    /// Whether the condition holds, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// Why it would make the step fail.
+    /// The error that would fail the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -58,61 +57,60 @@ pub struct ConditionPreview {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CallPreview {
-    /// In which case it is made, if the step is a switch.
+    /// The case in which the call is made, if the step is a switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<ConditionPreview>,
     /// The tool.
     pub tool: String,
-    /// As far as they are known; what is not stands as it is written.
+    /// The arguments, as far as they are known; unknown values are shown as their source text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// Why they would make the step fail.
+    /// The error that would fail the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a loop goes through.
+/// The collection and limits of a loop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LoopPreview {
-    /// How its collection is written.
+    /// The source text of the collection.
     pub collection: String,
     /// The elements, if they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<Value>>,
-    /// Why it would make the step fail.
+    /// The error that would fail the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How many elements are called for at the same time.
+    /// The maximum number of elements that are processed at the same time.
     pub max_parallel: usize,
-    /// How many elements there may be.
+    /// The maximum number of elements.
     pub max_iterations: usize,
 }
 
-/// A question to a person.
+/// A question to the user.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ElicitationPreview {
-    /// What the person is asked; as it is written, if it is not known.
+    /// The question; its source text if it is not known.
     pub message: Value,
-    /// The schema of the form to fill in; its texts stand as they are written, if
-    /// they are not known.
+    /// The schema of the form to fill in; unknown texts are shown as their source text.
     pub schema: Value,
-    /// Why it would make the step fail.
+    /// The error that would fail the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What becomes of the run if the person says no.
+    /// The outcome of the run if the user declines.
     pub on_decline: OnRefusal,
-    /// What becomes of the run if the person does not answer.
+    /// The outcome of the run if the user does not answer.
     pub on_cancel: OnRefusal,
-    /// How long the person may take, in milliseconds.
+    /// The time that the user has to answer, in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// Makes arguments fit for the tool of a site, or tells why they cannot be.
+/// Prepares the arguments for the tool of a site, or returns the reason why they are invalid.
 pub(crate) type Prepare<'p> = dyn Fn(usize, JsonObject) -> Result<JsonObject, StepError> + 'p;
 
-/// What a preview is made from.
+/// The data that a preview is built from.
 struct Before<'p> {
     data: Arc<dyn Data>,
     prepare: &'p Prepare<'p>,
@@ -121,9 +119,8 @@ struct Before<'p> {
 // === impl Plan ===
 
 impl Plan {
-    /// What a run with this input would do: its steps in waves, each step in the
-    /// one after the last of those that it needs. What is wholly known of arguments
-    /// is prepared as it would be in a run.
+    /// Returns the steps of a run with this input in waves, each step in the wave after the last of
+    /// those that it needs. Arguments that are fully known are prepared as in a run.
     pub(crate) fn preview(&self, input: &Value, prepare: &Prepare<'_>) -> Vec<Wave> {
         let before = Before { data: Arc::new(input.clone()), prepare };
         let mut waiting = StepSet::first(self.steps().len());
@@ -133,7 +130,7 @@ impl Plan {
             let ready = waiting.filter(|&step| self.needs(step).is_subset(finished));
             let wave: StepSet =
                 if self.concurrency == 1 { ready.take(1).collect() } else { ready.collect() };
-            // No step is left, since no plan has a circle.
+            // No step is left, since a plan has no cycles.
             if wave.is_empty() {
                 return waves;
             }
@@ -187,7 +184,7 @@ impl CallSite {
         CallPreview { when, tool: self.tool.to_string(), arguments, error }
     }
 
-    /// The arguments, as far as they are known.
+    /// Returns the arguments, as far as they are known.
     fn arguments_before(&self, before: &Before<'_>) -> Result<Option<Value>, String> {
         let data = &before.data;
         let (arguments, is_known) = match &self.arguments {
@@ -255,7 +252,7 @@ fn condition(condition: &Condition, data: &Arc<dyn Data>) -> ConditionPreview {
     ConditionPreview { written: condition.to_string(), holds, error }
 }
 
-/// What something gives, if all that it refers to is known.
+/// Evaluates an expression if everything that it refers to is known.
 fn known<T>(
     uses: &[Use<'_>],
     evaluate: impl FnOnce() -> Result<T, EvaluationError>,
@@ -269,7 +266,7 @@ fn known<T>(
     }
 }
 
-/// Before a run there is only its input.
+/// Only the input is known before a run.
 fn is_known(root: Root) -> bool {
     root == Root::Input
 }

@@ -1,4 +1,4 @@
-//! What a run tells of itself while it goes on.
+//! The progress of a run.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::message::{Parts, Progress};
 
-/// The progress of a run that somebody wants to know of.
+/// The progress of a run whose client asked for it.
 pub(super) struct RunProgress {
     steps: Arc<Parts>,
     beat: Option<Beat>,
 }
 
-/// The sign of life while nothing moves. Only an outermost run gives it.
+/// The heartbeat while no step makes progress. Only sent by the outermost run.
 struct Beat {
     every: Duration,
     due: Instant,
@@ -26,7 +26,7 @@ struct Beat {
 // === impl RunProgress ===
 
 impl RunProgress {
-    /// The progress of a run in which these steps have finished.
+    /// Creates the progress of a run in which these steps have finished.
     pub(super) fn new(
         plan: &Plan,
         progress: &Progress,
@@ -51,24 +51,24 @@ impl RunProgress {
         }
     }
 
-    /// The progress of one step.
+    /// Returns the progress of one step.
     pub(super) fn step(&self, step: usize) -> Progress {
         self.steps.part(step)
     }
 
-    /// When to look whether anything has moved.
+    /// Returns the time of the next check for progress.
     pub(super) fn due(&self) -> Option<Instant> {
         self.beat.as_ref().map(|beat| beat.due)
     }
 
-    /// Says that these steps still run, if it is time for that.
+    /// Reports that these steps are still running, if a heartbeat is due.
     pub(super) fn beat(&mut self, running: StepSet, now: Instant) {
         let Some(beat) = &mut self.beat else { return };
         let Some(sent) = self.steps.sent() else { return };
         if now < beat.due {
             return;
         }
-        // A notification since then was a sign of life, too.
+        // A notification since then counts as a heartbeat.
         beat.due = after(sent, beat.every);
         if now >= beat.due {
             self.steps.still(&running.into_iter().collect::<Vec<_>>());
@@ -77,7 +77,7 @@ impl RunProgress {
     }
 }
 
-/// How something ended, for people.
+/// Returns the description of a status for users.
 pub(super) const fn in_words(status: Status) -> &'static str {
     match status {
         Status::TimedOut => "timed out",

@@ -1,4 +1,4 @@
-//! What a run asks before it goes on, and how it is answered.
+//! The questions of a suspended run and their answers.
 
 use std::{
     collections::BTreeMap,
@@ -27,55 +27,55 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The key of the one question that a step asks.
+/// The key of the only question that a step asks.
 const OWN: &str = "";
 
-/// What a tool answers that wants to know something first.
+/// The reply of a tool that requires input first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Questions {
-    /// By the keys of whoever asks; none if it only wants to be called again.
+    /// The questions by their keys; empty if the tool only wants to be called again.
     pub(crate) asked: BTreeMap<String, Question>,
-    /// What it wants back together with the answers.
+    /// The state to return to the tool together with the answers.
     pub(crate) resume: Resume,
 }
 
-/// Something that a client is asked.
+/// A question to a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) request: InputRequest,
-    /// When the time to answer is over, in milliseconds of Unix time.
+    /// The deadline of the answer, in milliseconds of Unix time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     until: Option<u64>,
 }
 
-/// What whoever asked wants back.
+/// The state to return to the tool or run that asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Resume {
-    /// A tool: the state that it gave, if it did.
+    /// A tool: the state that it sent, if any.
     Tool(Option<String>),
-    /// A composite: its run as it stood.
+    /// A composite: the state of its run.
     Run(Box<RunState>),
 }
 
-/// What became of questions, by their keys.
+/// The responses to questions by their keys.
 pub(crate) type Responses = BTreeMap<String, Response>;
 
-/// What became of a question.
+/// The response to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Response {
-    /// The result of the request, which may be anything.
+    /// The result of the request, unchecked.
     Answer(Value),
-    /// There was none in time.
+    /// No answer in time.
     Late,
-    /// The client did not ask; why, in words that are fit for it.
+    /// The client did not ask; with a reason that may be shown to it.
     Refused(String),
 }
 
-/// With what a tool is called again that has asked.
+/// The answers for the next call of a tool that has asked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answered {
-    /// By the keys of whoever asked.
+    /// By the keys of the questions.
     pub(crate) responses: Responses,
     pub(crate) resume: Resume,
 }
@@ -84,38 +84,38 @@ pub(crate) struct Answered {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingQuestion {
     pub(super) id: BranchId,
-    /// How often its tool was called, or the person asked in vain.
+    /// The number of calls of its tool, or of invalid answers of the user.
     pub(super) attempts: u32,
-    /// When it began, in milliseconds after the run.
+    /// The start time, in milliseconds after that of the run.
     pub(super) started_ms: u64,
-    /// Which of its sites is called, if it has several.
+    /// The called site, if the step has several.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) site: Option<usize>,
-    /// What is asked, by the keys of whoever asks.
+    /// The questions by their keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     questions: BTreeMap<String, Question>,
-    /// What a tool wants back; nothing of a question that a step asks.
+    /// The state to return to a tool; `None` for the question of a step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     resume: Option<Resume>,
-    /// What became of them since.
+    /// The responses since then.
     #[serde(skip)]
     responses: Responses,
 }
 
-/// What a person said to the question of a step.
+/// The user's response to the question of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
-    /// The form, filled in as it must be.
+    /// The completed form, valid for its schema.
     Accept(JsonObject),
-    /// Nothing, on purpose.
+    /// The user declined.
     Decline,
-    /// Nothing.
+    /// The user gave no answer.
     Cancel,
-    /// Nothing in time.
+    /// No answer in time.
     Late,
-    /// Something that does not fit the form: why.
+    /// An answer that does not match the form, with the reason.
     Misfit(String),
-    /// Nothing yet.
+    /// No answer yet.
     NotYet,
     /// The client did not ask.
     Refused(String),
@@ -124,7 +124,7 @@ pub(super) enum Said {
 // === impl Said ===
 
 impl Said {
-    /// As outputs show it.
+    /// Returns the action as outputs show it.
     pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Accept(_) => "accept",
@@ -134,7 +134,7 @@ impl Said {
         }
     }
 
-    /// Why a step failed that needs an answer within this time.
+    /// Returns the error of a step that requires an answer within `timeout`.
     pub(super) fn error(&self, timeout: Duration) -> StepError {
         match self {
             Self::Decline => StepError::new(ErrorKind::Declined, "the person declined"),
@@ -149,7 +149,7 @@ impl Said {
 // === impl Questions ===
 
 impl Questions {
-    /// How much of a run's memory they take, in bytes of their texts and values.
+    /// Returns the memory that they take in a run, in bytes of their texts and values.
     pub(super) fn size(&self) -> usize {
         let of = |(key, question): (&String, &Question)| {
             let request = serde_json::to_value(&question.request).unwrap_or_default();
@@ -157,7 +157,7 @@ impl Questions {
         };
         let resume = match &self.resume {
             Resume::Tool(state) => state.as_ref().map_or(0, String::len),
-            // It was counted as it came in.
+            // Already counted when the answer arrived.
             Resume::Run(_) => 0,
         };
         self.asked.iter().map(of).sum::<usize>() + resume
@@ -166,12 +166,12 @@ impl Questions {
 
 // === impl Question ===
 impl Question {
-    /// A question that can be answered at any time.
+    /// Creates a question without a deadline.
     pub(crate) const fn new(request: InputRequest) -> Self {
         Self { request, until: None }
     }
 
-    /// How long there still is to answer, if that is limited.
+    /// Returns the time left to answer, if it is limited.
     pub(crate) fn left(&self) -> Option<Duration> {
         let until = self.until?;
         Some(Duration::from_millis(until.saturating_sub(unix_ms())))
@@ -185,11 +185,11 @@ impl Question {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// The question as it is asked now, to be answered within `timeout`.
+    /// Evaluates the question, to be answered within `timeout`.
     ///
     /// # Errors
     ///
-    /// Returns why it cannot be asked: something that it refers to is not there.
+    /// Returns an error if a referenced value does not exist.
     pub(super) fn question(
         &self,
         state: &mut RunState,
@@ -214,7 +214,7 @@ impl Elicitation {
         Ok(Question { request, until: Some(until) })
     }
 
-    /// What a person said, if it is an answer to this.
+    /// Parses an answer to this question.
     fn read(&self, answer: Value) -> Said {
         let Value::Object(mut answer) = answer else {
             return Said::Misfit("the answer is no object".to_owned());
@@ -228,7 +228,7 @@ impl Elicitation {
                 return Said::Misfit(expected.to_owned());
             }
         }
-        // An empty form can be answered with nothing.
+        // An empty form can be answered without content.
         let content = answer.remove("content").filter(|content| !content.is_null());
         let mut content = content.unwrap_or_else(|| Map::new().into());
         if let Value::Object(content) = &mut content {
@@ -242,8 +242,7 @@ impl Elicitation {
         }
     }
 
-    /// Adds the defaults of the form where an answer has nothing: clients need not show
-    /// them.
+    /// Adds the defaults of the form for members that the answer lacks: clients need not show them.
     fn fill_in(&self, content: &mut Map<String, Value>) {
         let properties = self.schema.schema().get("properties").and_then(Value::as_object);
         for (name, property) in properties.into_iter().flatten() {
@@ -255,7 +254,7 @@ impl Elicitation {
         }
     }
 
-    /// What becomes of the run if the person said this.
+    /// Returns the outcome of the run for this response.
     pub(super) const fn on(&self, said: &Said) -> OnRefusal {
         match said {
             Said::Decline => self.on_decline,
@@ -267,7 +266,7 @@ impl Elicitation {
 // === impl PendingQuestion ===
 
 impl PendingQuestion {
-    /// A step that asks.
+    /// Creates the question of a step.
     pub(super) fn step(step: usize, started_ms: u64, question: Question) -> Self {
         Self {
             id: BranchId { step, element: 0 },
@@ -280,7 +279,7 @@ impl PendingQuestion {
         }
     }
 
-    /// A call whose tool asks.
+    /// Creates the question of a call.
     pub(super) fn call(
         id: BranchId,
         attempts: u32,
@@ -292,7 +291,7 @@ impl PendingQuestion {
         Self { id, attempts, started_ms, site, questions, resume, responses }
     }
 
-    /// The run that waits, if it is a composite that asks.
+    /// Returns the waiting run, if a composite asks.
     pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
         match &mut self.resume {
             Some(Resume::Run(run)) => Some(run),
@@ -300,7 +299,7 @@ impl PendingQuestion {
         }
     }
 
-    /// Whether it can wait in a run of this plan with these loops.
+    /// Returns `true` if the question can wait in a run of this plan with these loops.
     pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
         let BranchId { step, element } = self.id;
         let Some(definition) = plan.steps().get(step) else { return false };
@@ -317,13 +316,13 @@ impl PendingQuestion {
         }
     }
 
-    /// Whether a tool waits, and not a step.
+    /// Returns `true` if a tool waits rather than a step.
     pub(super) const fn is_call(&self) -> bool {
         self.resume.is_some()
     }
 
-    /// With what a tool is called again, if it can be: there is an answer, or it
-    /// asked nothing.
+    /// Returns the answers for the next call of a tool, or `None` if it has asked and there is no
+    /// response yet.
     pub(super) fn take_answers(&mut self) -> Option<Box<Answered>> {
         if self.responses.is_empty() && !self.questions.is_empty() {
             return None;
@@ -332,13 +331,13 @@ impl PendingQuestion {
         Some(Box::new(Answered { responses: mem::take(&mut self.responses), resume }))
     }
 
-    /// What the person said to the question of a step.
+    /// Returns the user's response to the question of a step.
     pub(super) fn take_said(&mut self, elicitation: &Elicitation) -> Said {
         let is_late = self.questions.get(OWN).is_some_and(Question::is_late);
         match self.responses.remove(OWN) {
             Some(Response::Late) => Said::Late,
             Some(Response::Answer(answer)) => match elicitation.read(answer) {
-                // A no is a no whenever it comes.
+                // A declined question counts even if it is late.
                 Said::Decline => Said::Decline,
                 _ if is_late => Said::Late,
                 said => said,
@@ -359,7 +358,7 @@ impl PendingQuestion {
         self.responses = responses;
     }
 
-    /// Asks once more, and says why.
+    /// Asks again, with the reason.
     pub(super) fn ask_again(&mut self, why: &str, timeout: Duration) {
         self.attempts += 1;
         let Some(question) = self.questions.get_mut(OWN) else { return };
@@ -367,7 +366,7 @@ impl PendingQuestion {
         if let InputRequest::Elicitation(request) = &mut question.request
             && let ElicitRequestParams::FormElicitationParams { message, .. } = &mut request.params
         {
-            // What was told the last time goes.
+            // Removes the reason of the previous time.
             let asked = message.find(AGAIN).unwrap_or(message.len());
             message.truncate(asked);
             message.push_str(AGAIN);
@@ -376,14 +375,13 @@ impl PendingQuestion {
     }
 }
 
-/// What stands between a question and why it is asked again.
+/// The text between a question and the reason why it is asked again.
 const AGAIN: &str = "\n\nThe last answer cannot be used: ";
 
 // === impl RunState ===
 
 impl RunState {
-    /// All that is asked: a question of a step by the step's id, one of a tool by
-    /// `branch:key`.
+    /// Returns all questions: that of a step by the step's id, that of a tool by `branch:key`.
     pub(crate) fn questions(&self, plan: &Plan) -> BTreeMap<String, Question> {
         let of = |asked: &PendingQuestion| {
             let branch = branch(plan, asked.id);
@@ -396,12 +394,12 @@ impl RunState {
         self.asked.iter().flat_map(of).collect()
     }
 
-    /// How many questions are asked.
+    /// Returns the number of questions.
     pub(crate) fn question_count(&self) -> usize {
         self.asked.iter().map(|asked| asked.questions.len()).sum()
     }
 
-    /// Takes up what became of questions; who asked nothing like it is not told.
+    /// Stores the responses of pending questions; ignores the others.
     pub(crate) fn answer(&mut self, plan: &Plan, mut responses: Responses) {
         for asked in &mut self.asked {
             let branch = branch(plan, asked.id);
@@ -413,7 +411,7 @@ impl RunState {
         }
     }
 
-    /// Whether this ends the run, whatever becomes of the other questions.
+    /// Returns `true` if this response ends the run, whatever the other responses are.
     pub(crate) fn is_ended_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut asked = self.asked.iter().filter(|asked| !asked.is_call());
         let Some(asked) = asked.find(|asked| &*plan.steps()[asked.id.step].id == key) else {
@@ -429,8 +427,7 @@ impl RunState {
         is_refusal && elicitation.on(&said) != OnRefusal::Continue
     }
 
-    /// Takes it that nothing of what is asked will be answered; why, in words that are
-    /// fit for a client.
+    /// Records that no question will be answered, with a reason that may be shown to the client.
     pub(crate) fn refuse(&mut self, why: &str) {
         for asked in &mut self.asked {
             let refused = |key: &String| (key.clone(), Response::Refused(why.to_owned()));
@@ -438,28 +435,28 @@ impl RunState {
         }
     }
 
-    /// How long it has run, without the time that it waited for a person.
+    /// Returns the running time, without the time spent waiting for the user.
     pub(crate) const fn active(&self) -> Duration {
         Duration::from_millis(self.active_ms)
     }
 }
 
-/// What a question of a branch is called by the client.
+/// Returns the client's key of a branch's question.
 ///
-/// No two are called the same: what branches are called has no colon.
+/// Keys are unique, since the names of branches contain no colon.
 fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 
-/// What a branch is called in keys.
+/// Returns the name of a branch in keys.
 fn branch(plan: &Plan, id: BranchId) -> String {
     let step = &plan.steps()[id.step];
-    // Targets are called after tools, which can be called anything.
+    // Targets are named after tools, whose names can contain any character.
     let name = step.id.replace('%', "%25").replace(':', "%3A");
     if step.is_loop() { format!("{name}[{}]", id.element) } else { name }
 }
 
-/// The questions as they are sent.
+/// Returns the questions in the form in which they are sent.
 pub(crate) fn requests(questions: BTreeMap<String, Question>) -> InputRequests {
     questions.into_iter().map(|(key, question)| (key, question.request)).collect()
 }

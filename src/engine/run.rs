@@ -1,3 +1,5 @@
+//! Runs the steps of a plan.
+
 mod asking;
 mod calling;
 mod ending;
@@ -39,11 +41,10 @@ use crate::{
     message::{BranchParts, Context, Progress},
 };
 
-/// How many evaluations may follow each other before others have their turn: each
-/// can take long.
+/// The maximum number of consecutive evaluations before the task yields: each can take long.
 const EVALUATIONS: usize = 32;
 
-/// A run of a plan: of the steps that are not finished in its state.
+/// A run of a plan, over the steps that are not finished in its state.
 ///
 /// It owns its branches: dropping it aborts them.
 pub(crate) struct Run<'p, C> {
@@ -52,43 +53,43 @@ pub(crate) struct Run<'p, C> {
     branch_parts: BranchParts,
     scope: &'p Scope,
     caller: C,
-    /// The steps that have not started, those that have, and those that have ended.
+    /// The steps that have not started, those that are running, and those that have ended.
     waiting: StepSet,
     running: StepSet,
     finished: StepSet,
-    /// The calls that go on: of steps, and of the elements of `loops`.
+    /// The current calls: of steps, and of the elements of `loops`.
     calls: Vec<Attempts<'p>>,
     loops: Vec<Loop<'p>>,
     branches: Branches<Ended>,
-    /// When it began, without the time that it waited for a person.
+    /// The start time, moved by the time spent waiting for the user.
     begun: Instant,
-    /// The time at which steps start, read again after each call that was polled.
+    /// The time at which steps start, read again after each polled call.
     now: Instant,
-    /// Boxed, since it is large, and passes through several hands.
+    /// Boxed because it is large and moved often.
     state: Box<RunState>,
-    /// How many evaluations may follow before others have their turn.
+    /// The number of evaluations left before the task yields.
     left: usize,
-    /// The step that has finished last.
+    /// The step that finished last.
     last: Option<usize>,
-    /// The progress of the steps, if anybody wants to know.
+    /// The progress of the steps; `None` if the client sent no progress token.
     progress: Option<Box<RunProgress>>,
-    /// What those are told who watch it, if anybody does.
+    /// The observation of the run; `None` if it is not observed.
     watching: Option<Box<Observation<'p>>>,
-    /// The soonest time at which something is due that began since the timer was set.
+    /// The earliest deadline of the calls that began since the timer was set.
     soonest: Option<Instant>,
-    /// Whether tools may ask, and so be called a second time with the same.
+    /// Whether tools may ask questions, and so be called again with the same arguments.
     may_ask: bool,
-    /// The steps that ask a person, and without which the run fails.
+    /// The steps that ask the user, and without which the run fails.
     asking: StepSet,
 }
 
-/// How a branch ended.
+/// The end of a branch.
 enum Ended {
     Outcome(Outcome),
     Asks(Box<Questions>),
 }
 
-/// How a step begins.
+/// The start of a step.
 enum Begin<'p> {
     Skip,
     Call(&'p CallSite),
@@ -96,19 +97,18 @@ enum Begin<'p> {
     Ask(&'p Elicitation),
 }
 
-/// What a run waits for.
+/// The event that a run waits for.
 enum Next {
-    /// A branch came back.
+    /// A branch has ended.
     Finished(BranchId, Result<Ended, Lost>),
-    /// This time of a call or of the run has come, or of a sign of life.
+    /// The deadline of a call or of the run, or a heartbeat, is due.
     Due(Instant),
 }
 
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Makes a run that starts when it is driven, or goes on from where its state
-    /// was put away.
+    /// Creates a run that starts when it is driven, or resumes from its suspended state.
     pub(crate) fn new(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -119,7 +119,7 @@ impl<'p, C: Caller> Run<'p, C> {
         Self::new_at(plan, state, context, scope, caller, Instant::now())
     }
 
-    /// The same at this time, which is now.
+    /// Creates a run at the time `now`.
     pub(crate) fn new_at(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -131,7 +131,7 @@ impl<'p, C: Caller> Run<'p, C> {
         let mut state = state.into();
         let steps = plan.steps().len();
         let finished: StepSet = state.finished.iter().copied().collect();
-        // Those of nested runs are made of it.
+        // The ids of nested runs derive from it.
         let has_nested = || plan.sites().any(|site| caller.is_nested(site.site));
         if state.id.is_none() && (plan.reads_id || has_nested()) {
             let own = || format!("{:032x}", fastrand::u128(..));
@@ -148,7 +148,7 @@ impl<'p, C: Caller> Run<'p, C> {
         let asking = questions.union(caller.asking());
         let begun = now.checked_sub(state.active()).unwrap_or(now);
         let watching = state.watch(plan, context, scope, begun);
-        // From here on it is told by this one.
+        // Reported by this observation from here on.
         state.suspended.release();
         Self {
             watching,
@@ -182,15 +182,14 @@ impl<'p, C: Caller> Run<'p, C> {
         *self.state
     }
 
-    /// The state of the run, and what is to be told of the answer that is made of it.
+    /// Returns the state of the run and the observation of its answer.
     ///
-    /// A state in which nothing was running but questions can be taken up by
-    /// another run.
+    /// A state in which only questions were pending can be resumed by another run.
     pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         (self.state, self.watching)
     }
 
-    /// Starts what can start; returns `true` if the run has ended with that.
+    /// Starts the first steps; returns `true` if the run has ended with them.
     ///
     /// # Panics
     ///
@@ -211,12 +210,10 @@ impl<'p, C: Caller> Run<'p, C> {
         })
     }
 
-    /// Runs until all steps are finished: by their own end, by the deadline of
-    /// the scope, or because the plan stopped. Or until nothing goes on but
-    /// questions, which then stand in its state.
+    /// Runs until all steps are finished: by their own end, by the deadline of the scope, or
+    /// because the plan stopped; or until only questions are pending, which are then in its state.
     ///
-    /// In a box, so that the future of a run that has ended when it began needs no room
-    /// for this.
+    /// Boxed, so that the future of a run that ends when it begins needs no memory for this.
     pub(crate) fn wait_until_end(mut self) -> BoxFuture<'p, Self>
     where
         C: 'p,
@@ -244,10 +241,10 @@ impl<'p, C: Caller> Run<'p, C> {
         self.watching.as_ref().map_or_else(Span::none, |watching| watching.span().clone())
     }
 
-    /// Ends the run, or puts it away until its questions are answered.
+    /// Ends the run, or suspends it until its questions are answered.
     fn end_run(&mut self) {
-        // What never lets go leaves the timer no chance, but it leaves time: if there
-        // is something to do and nothing has ended the run, its time has.
+        // Branches that never yield do not let the timer fire. If work is left and nothing else has
+        // ended the run, it has reached its deadline.
         let is_late = !self.calls.is_empty()
             || self.loops.iter().any(Loop::may_begin)
             || self.next_ready().is_some();
@@ -262,14 +259,14 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Whether there is something to wait for.
+    /// Returns `true` if the run waits for an event.
     fn goes_on(&self) -> bool {
         !self.is_over() && (!self.calls.is_empty() || !self.may_go_on())
     }
 
-    /// Waits for branches, and starts what follows them.
+    /// Waits for branches and starts the steps that depend on them.
     async fn wait(&mut self) {
-        // One timer, for whatever is due first.
+        // One timer for the earliest deadline.
         let mut timer = pin!(None);
         while self.goes_on() {
             if !self.may_go_on() {
@@ -286,12 +283,12 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// So many milliseconds after the run began.
+    /// Returns the time this many milliseconds after the start of the run.
     fn after(&self, milliseconds: u64) -> Instant {
         self.begun.checked_add(Duration::from_millis(milliseconds)).unwrap_or(self.begun)
     }
 
-    /// Whether it ends before all of its steps have run.
+    /// Returns `true` if the run ends before all of its steps have run.
     fn is_over(&self) -> bool {
         self.state.failed.is_some()
             || (self.plan.stop == Stop::FirstSuccess && self.has_succeeded())
@@ -302,12 +299,12 @@ impl<'p, C: Caller> Run<'p, C> {
         last.is_some_and(|outcome| outcome.is_success())
     }
 
-    /// Whether no other step starts: a person has ended it, or a limit.
+    /// Returns `true` if no other step starts, because the user or a limit has ended the run.
     const fn has_ended(&self) -> bool {
         self.state.ended_by.is_some() || self.state.reached.is_some()
     }
 
-    /// Branches first: what has finished by the deadline has finished in time.
+    /// Polls branches first: a branch that ends by the deadline is in time.
     fn poll_next(
         &mut self,
         mut timer: Pin<&mut Option<Sleep>>,
@@ -343,25 +340,25 @@ impl<'p, C: Caller> Run<'p, C> {
             if due <= timer.deadline() {
                 return Poll::Ready(Next::Due(due));
             }
-            // It was set for a call that has ended. To set it anew with each end of a call would
-            // wake another thread each time, and go through all calls.
+            // It was set for a call that has ended. Resetting it at each end of a call would wake
+            // another thread and iterate over all calls each time.
             timer.as_mut().reset(due);
         }
     }
 
-    /// When the time of a call or of the run comes, or of a sign of life.
+    /// Returns the earliest deadline of a call or of the run, or the next heartbeat.
     fn due(&self) -> Instant {
         let beat = self.progress.as_deref().and_then(RunProgress::due);
         let calls = self.calls.iter().map(|call| call.due);
         calls.chain(beat).fold(self.scope.deadline, Instant::min)
     }
 
-    /// Whether others need not have their turn first.
+    /// Returns `true` if the task need not yield first.
     const fn may_go_on(&self) -> bool {
         self.left > 0
     }
 
-    /// Goes on where it stopped so that others had their turn.
+    /// Continues after yielding.
     fn go_on(&mut self) {
         self.left = EVALUATIONS;
         let (now, due) = (Instant::now(), self.due());
@@ -375,14 +372,14 @@ impl<'p, C: Caller> Run<'p, C> {
         self.start_ready();
     }
 
-    /// Starts as many steps as may run at the same time, while there is time.
+    /// Starts as many steps as may run at the same time, until the deadline.
     fn start_ready(&mut self) {
         if !self.startable().is_empty() {
             self.start_at(Instant::now());
         }
     }
 
-    /// The same at this time, which is now.
+    /// Starts steps at the time `now`.
     fn start_at(&mut self, now: Instant) {
         self.now = now;
         while self.now < self.scope.deadline
@@ -392,19 +389,19 @@ impl<'p, C: Caller> Run<'p, C> {
         {
             let left = self.left;
             self.start(step, self.now);
-            // Nothing else takes time.
+            // Only evaluations take time.
             if self.left < left {
                 self.now = Instant::now();
             }
         }
     }
 
-    /// The steps that there is room for.
+    /// Returns the waiting steps that the concurrency limit permits.
     fn startable(&self) -> StepSet {
         if self.has_ended() {
             return StepSet::default();
         }
-        // A question takes no room, since nothing runs while it is open.
+        // A question does not count, since no step runs while it is pending.
         let questions = self.plan.questions;
         if self.running.without(questions).len() < self.plan.concurrency {
             self.waiting
@@ -413,7 +410,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// The first declared of the steps that wait for no other.
+    /// Returns the first step, in the order of the plan, whose dependencies have finished.
     fn next_ready(&self) -> Option<usize> {
         let mut startable = self.startable();
         startable.find(|&step| self.plan.needs(step).is_subset(self.finished))
@@ -462,9 +459,9 @@ impl<'p, C: Caller> Run<'p, C> {
         self.finish(step, outcome);
     }
 
-    /// The outcome of what failed before its tool was called.
+    /// Returns the outcome of a step that failed before its tool was called.
     fn uncalled(&mut self, error: StepError, now: Instant) -> Outcome {
-        // To make its arguments fit may have taken as long.
+        // Preparing its arguments may have taken as long.
         self.count_evaluation();
         let times = Times { run: self.begun, step: now };
         Outcome { attempts: 0, ..times.outcome(Err(error), now) }
@@ -474,7 +471,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Decides what a step does, now that all it needs has finished.
+    /// Decides the action of a step, after its dependencies have finished.
     fn begin(&mut self, step: usize) -> Result<Begin<'p>, StepError> {
         let plan = self.plan;
         let definition = &plan.steps()[step];
@@ -508,7 +505,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.state.lend(|data| condition.evaluate(data))
     }
 
-    /// The call of the first case that applies.
+    /// Returns the call of the first case that applies.
     fn case(&mut self, switch: &'p Switch) -> Result<Option<&'p CallSite>, StepError> {
         for (at, (when, site)) in switch.cases.iter().enumerate() {
             if self.holds(when).map_err(|error| error.at(&format!("case {at}")))? {
@@ -518,15 +515,15 @@ impl<'p, C: Caller> Run<'p, C> {
         Ok(switch.default.as_ref())
     }
 
-    /// The arguments of a step that starts now.
+    /// Returns the arguments of a step that starts now.
     fn arguments(&mut self, site: &CallSite) -> Result<JsonObject, StepError> {
         match &site.arguments {
             Arguments::Mapped(expression) => {
                 self.count_evaluation();
                 object(self.state.lend(|data| expression.evaluate_in(data)))
             }
-            // They are cloned but for the last step that needs the input, which takes
-            // it, unless its tool may ask and is then called with it again.
+            // The input is cloned, except for the last step that needs it, which takes it unless
+            // its tool may ask and is then called again with it.
             Arguments::Input if !self.may_ask && self.is_last_to_read_input() => {
                 object(Ok(Some(mem::take(&mut self.state.input))))
             }
@@ -534,8 +531,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Whether nothing that is still to start reads the input, nor a loop, nor
-    /// the answer.
+    /// Returns `true` if neither the answer, a waiting step nor a loop reads the input.
     fn is_last_to_read_input(&self) -> bool {
         !self.plan.answer_reads_input
             && self.plan.input_readers.intersection(self.waiting).is_empty()
@@ -552,10 +548,10 @@ impl<'p, C: Caller> Run<'p, C> {
         self.progress.as_ref().map(|progress| progress.step(step))
     }
 
-    /// Notes how a step ended.
+    /// Records the outcome of a step.
     fn finish(&mut self, step: usize, outcome: Outcome) {
         let failed = outcome.has_failed();
-        // What a limit refused has ended the run already.
+        // A rejection by a limit has already ended the run.
         let failed = failed && !(outcome.is_refused() && self.state.reached.is_some());
         if failed && !self.plan.steps()[step].may_fail() {
             self.state.failed.get_or_insert(step);
@@ -577,12 +573,12 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 }
 
-/// Why a branch failed that panicked: what with may hold anything.
+/// Returns the error of a panicked branch, without the panic message, which may contain anything.
 fn panicked() -> StepError {
     StepError::new(ErrorKind::Panic, "the tool panicked")
 }
 
-/// Evaluated arguments, which must be an object.
+/// Returns evaluated arguments, which must be an object.
 fn object(arguments: Result<Option<Value>, StepError>) -> Result<JsonObject, StepError> {
     match arguments? {
         Some(Value::Object(arguments)) => Ok(arguments),

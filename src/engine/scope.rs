@@ -1,4 +1,4 @@
-//! What a run and those nested in it share: time, and what their calls may use.
+//! The state that a run and its nested runs share: deadlines and resource limits.
 
 use std::{
     sync::{
@@ -24,44 +24,43 @@ use crate::{
     observe::Observers,
 };
 
-/// How much more memory than their texts the values may take together that are
-/// read from results.
+/// The maximum memory of values parsed from results, as a multiple of `max_result_bytes`.
 const PARSED_TIMES: usize = 16;
 
-/// What a run and the runs nested in it share.
+/// The state that a run and its nested runs share.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     meter: Arc<Meter>,
-    /// What is charged for the run; there is one once it is known which run it is.
+    /// The account that the run is charged to; `None` until the run is known.
     account: Option<Arc<Account>>,
-    /// Whether meter and account are of this run alone, and not of one around it.
+    /// Whether the meter and the account belong to this run alone.
     owns: Owns,
-    /// When the run of this scope started.
+    /// The start time of this run.
     pub(crate) started: Instant,
-    /// When the outermost run ends.
+    /// The deadline of the outermost run.
     pub(crate) deadline: Instant,
-    /// How long nothing moves before it says that it still goes on; never, if zero.
+    /// The time without progress after which a heartbeat is sent; zero disables it.
     pub(super) heartbeat: Duration,
-    /// Whether the client may be asked anything.
+    /// Whether the client may be asked questions.
     asking: Asking,
-    /// Who watches, and where the run is called, if it is nested in one that is watched.
+    /// The observers, and the branch that calls the run if it is nested in an observed one.
     pub(super) observers: Observers,
     pub(super) place: Option<Arc<BranchPlace>>,
-    /// The id of the run that is nested here, which is the same in all attempts to call it.
+    /// The id of the nested run, which is the same in all attempts to call it.
     pub(super) run_id: Option<Arc<str>>,
 }
 
-/// Whether the client may be asked anything.
+/// Whether the client may be asked questions.
 #[derive(Clone, Debug)]
 enum Asking {
-    /// It may. The outermost run is suspended meanwhile, with a state of at most so many
-    /// bytes, or stays in memory, without a bound.
+    /// Questions are allowed. For a question, the outermost run is suspended with a state of at
+    /// most `room` bytes, or stays in memory without a limit.
     Open { room: usize },
-    /// It may not, for this reason.
+    /// Questions are not allowed, for this reason.
     Closed(Arc<str>),
 }
 
-/// What all runs of a call have used, when the outermost is put away.
+/// The resources that all runs of a client call have used when the outermost is suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     calls: usize,
@@ -69,8 +68,7 @@ pub(crate) struct Used {
     parsed_bytes: usize,
 }
 
-/// What one run has used that has limits or an account of its own, when it is put
-/// away.
+/// The resources that one run with limits or an account of its own has used when it is suspended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spent {
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -90,13 +88,13 @@ struct Owns {
 // === impl Scope ===
 
 impl Scope {
-    /// The scope of an outermost run that starts now.
+    /// Creates the scope of an outermost run that starts now.
     pub(crate) fn new(limits: Limits, timeout: Duration) -> Self {
         Self::resumed(limits, timeout, Used::default(), Instant::now())
     }
 
-    /// The scope of an outermost run that has used this much before, and may go on for this
-    /// long from this time on.
+    /// Creates the scope of an outermost run that has used `used` before and may run for `timeout`
+    /// from `started`.
     pub(crate) fn resumed(limits: Limits, timeout: Duration, used: Used, started: Instant) -> Self {
         let meter = Meter {
             max_calls: limits.max_calls,
@@ -122,20 +120,20 @@ impl Scope {
         }
     }
 
-    /// Sets that nothing more may be asked, for this reason.
+    /// Forbids further questions, for this reason.
     pub(crate) fn close(mut self, why: Arc<str>) -> Self {
         self.asking = Asking::Closed(why);
         self
     }
 
-    /// Sets the size in bytes above which the state of the outermost run cannot be kept, so
-    /// that it cannot be suspended for a question.
+    /// Sets the maximum size in bytes of the outermost run's state; a larger one cannot be
+    /// suspended for a question.
     pub(crate) fn state_room(mut self, bytes: usize) -> Self {
         self.asking = Asking::Open { room: bytes };
         self
     }
 
-    /// Why nothing more may be asked, if nothing may.
+    /// Returns the reason why no questions are allowed, if so.
     pub(crate) const fn closed(&self) -> Option<&Arc<str>> {
         match &self.asking {
             Asking::Open { .. } => None,
@@ -143,7 +141,7 @@ impl Scope {
         }
     }
 
-    /// The size in bytes of the largest state that can be kept.
+    /// Returns the maximum size in bytes of a suspended state.
     pub(super) const fn room(&self) -> usize {
         match self.asking {
             Asking::Open { room } => room,
@@ -156,13 +154,13 @@ impl Scope {
         self
     }
 
-    /// Says who watches.
+    /// Sets the observers.
     pub(crate) fn observers(mut self, observers: Observers) -> Self {
         self.observers = observers;
         self
     }
 
-    /// What has been used.
+    /// Returns the used resources.
     pub(crate) fn used(&self) -> Used {
         let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         let meter = self.meter.outermost();
@@ -173,16 +171,16 @@ impl Scope {
         }
     }
 
-    /// The scope of a run nested in this one that starts now; it may end sooner
-    /// but not later.
+    /// Returns the scope of a nested run that starts now; its deadline is not later than that of
+    /// this scope.
     pub(crate) fn nested(&self, timeout: Duration) -> Self {
         let started = Instant::now();
         let deadline = self.deadline.min(after(started, timeout));
         Self { started, deadline, ..self.clone() }
     }
 
-    /// The scope for the run of this name, with its own limits, which was called in
-    /// this context and has spent this much before it was put away.
+    /// Returns the scope for the run with this name and limits, called in this context, that has
+    /// spent `spent` before it was suspended.
     pub(crate) fn of_run(
         mut self,
         name: &Arc<str>,
@@ -221,7 +219,7 @@ impl Scope {
         self
     }
 
-    /// What the run itself has spent, if somebody else does not know it too.
+    /// Returns the resources that this run alone has used and that are not recorded elsewhere.
     pub(super) fn spent(&self) -> Option<Box<Spent>> {
         let mut spent = Spent::default();
         if self.owns.meter {
@@ -234,14 +232,14 @@ impl Scope {
         (spent != Spent::default()).then(|| Box::new(spent))
     }
 
-    /// What is charged for the branches of the run.
+    /// Returns the account for the branches of the run.
     pub(super) const fn account(&self) -> Option<&Arc<Account>> {
         self.account.as_ref()
     }
 
-    /// The limit of this run, or of one around it, that was reached.
+    /// Returns the limit of this run, or of an outer one, that was reached.
     ///
-    /// Of several that of the outermost, since it ends all others too.
+    /// Of several, returns that of the outermost run, since it ends all others too.
     pub(crate) fn reached(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -249,8 +247,8 @@ impl Scope {
         self.meter.chain().filter_map(Meter::reached).last()
     }
 
-    /// The same, if also what has nothing left counts: a call that is to begin has
-    /// reached it.
+    /// Returns the same, and also counts a limit with nothing left: a call that is about to begin
+    /// has reached it.
     pub(super) fn reached_by_call(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -269,7 +267,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Returns that it may not be made.
+    /// Returns an error if the call exceeds a limit.
     pub(super) fn count_call(&self) -> Result<(), StepError> {
         if let Some(reached) = self.reached_by_call() {
             return Err(self.refusal(&reached));
@@ -289,7 +287,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Returns that the run may keep nothing so large.
+    /// Returns an error if the answer exceeds a limit.
     pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
         let bytes = match answer {
             Ok(ToolReply::Result(result)) => size::of_result(result),
@@ -299,27 +297,26 @@ impl Scope {
         self.count_bytes(&self.meter, "an answer", bytes)
     }
 
-    /// Counts a value that the run makes itself, and which stays until it ends, like
-    /// the answer of a tool.
+    /// Counts a value that the run creates and that stays until it ends, like the answer of a tool.
     ///
     /// # Errors
     ///
-    /// Returns that nothing so large may be kept.
+    /// Returns an error if the value exceeds a limit.
     pub(crate) fn keep_made(&self, value: &Value) -> Result<(), StepError> {
         self.count_bytes(&self.meter, "a value", size::of_value(value))
     }
 
-    /// Counts the value that the run makes of what its calls gave: for all of a call, and
-    /// for no run, since it is no answer of a tool.
+    /// Counts the value that the run builds from the results of its calls: for the whole client
+    /// call and for no single run, since it is not the answer of a tool.
     ///
     /// # Errors
     ///
-    /// Returns that nothing so large may be kept.
+    /// Returns an error if the value exceeds a limit.
     pub(crate) fn keep_given(&self, value: &Value) -> Result<(), StepError> {
         self.count_bytes(self.meter.outermost(), "a value", size::of_value(value))
     }
 
-    /// Counts the memory of a value that is read from the text of an answer.
+    /// Counts the memory of a value parsed from the text of an answer.
     pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
         let meter = self.meter.outermost();
         let max = meter.max_result_bytes;
@@ -351,12 +348,12 @@ impl Scope {
         Err(StepError { ends_run: reached.is_some(), ..error })
     }
 
-    /// Why something is refused because of this.
+    /// Returns the error of work that this limit rejects.
     fn refusal(&self, reached: &Reached) -> StepError {
         reached.refusal(self.name())
     }
 
-    /// The name of the run, if it has limits of its own.
+    /// Returns the name of the run, if it has limits of its own.
     fn name(&self) -> &str {
         let run = self.meter.run.as_ref().filter(|_| self.owns.meter);
         run.map_or("", |run| &run.name)
@@ -392,7 +389,7 @@ mod tests {
         assert!(scope.keep_made(&json!(null)).is_err());
     }
 
-    /// A scope of a run within another one, of which each may make so many calls.
+    /// Returns the scopes of an outer and a nested run with these limits of calls.
     fn nested(outer: usize, inner: usize) -> (Scope, Scope) {
         let of = |scope: Scope, name: &str, max_calls: usize| {
             let limits = RunLimits { max_calls: Some(max_calls), ..RunLimits::default() };

@@ -1,4 +1,4 @@
-//! All that a run knows.
+//! The state of a run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,59 +17,59 @@ use super::{
 };
 use crate::message::Context;
 
-/// More calls than any run makes for what it puts away, and few enough to count on.
+/// A bound above the number of calls that any run makes, small enough for the sums not to overflow.
 const MAX_ATTEMPTS: u64 = 1 << 30;
 
-/// All that a run knows: what it was given and what has finished.
+/// The state of a run: its input and the outcomes of finished steps.
 ///
-/// It is a plain value, so that a run can be put away and taken up elsewhere.
+/// It is a plain value, so that a run can be suspended and resumed elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// What the run was called with, checked; null once nothing needs it.
+    /// The checked input of the run; null when no step needs it any more.
     pub(crate) input: Value,
-    /// What became of each step, in the order of the plan.
+    /// The outcome of each step, in the order of the plan.
     ///
-    /// Boxed, since together they would be an allocation large enough to make
-    /// the system's allocator tidy up, which takes longer than the boxes do.
+    /// The outcomes are boxed: together they would be an allocation large enough for the system's
+    /// allocator to release memory, which takes longer than the boxes do.
     pub(crate) outcomes: Vec<Option<Outcome>>,
-    /// The steps that have finished, in the order they did.
+    /// The finished steps, in the order in which they finished.
     pub(crate) finished: Vec<usize>,
-    /// The step that made the run fail, if one did.
+    /// The step that failed the run, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) failed: Option<usize>,
-    /// Whether the run took too long.
+    /// Whether the run timed out.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
-    /// The step at which a person ended the run before the other steps.
+    /// The step at which the user ended the run before the other steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
-    /// The limit that ended the run before the other steps; what waits for a person
-    /// then waits no longer, so that it is never put away.
+    /// The limit that ended the run before the other steps. Questions then wait no longer, so that
+    /// the run is never suspended.
     #[serde(skip)]
     pub(crate) reached: Option<Reached>,
-    /// The elements of loops that did not begin because of that.
+    /// The elements of loops that did not begin because of the limit.
     #[serde(skip)]
     pub(crate) skipped_elements: Vec<BranchId>,
     /// The outputs of completed steps that no step reads any more.
     #[serde(skip_serializing_if = "Preserved::is_empty", default)]
     pub(crate) preserved: Preserved,
-    /// What waits for a person, in the order of the plan.
+    /// The pending questions, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) asked: Vec<PendingQuestion>,
     /// The loops that are not done.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) loops: Vec<LoopState>,
-    /// How long it has run, in milliseconds, without the time that it waited for
-    /// a person.
+    /// The running time in milliseconds, without the time spent waiting for the user.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) active_ms: u64,
-    /// What it has used of its own limits, while it waits.
+    /// The used amounts of the run's own limits, while it is suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent: Option<Box<Spent>>,
-    /// What those call it who watch it, while it waits.
+    /// The run's id for observers, while it is suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) watched: Option<u64>,
-    /// What they are told if it never goes on, after those within it that wait too.
+    /// Reports the run as dropped if it is never resumed. Declared after `asked`, so that nested
+    /// runs are reported first.
     #[serde(skip)]
     pub(super) suspended: Suspended,
     /// The id and the name of the run, if the plan refers to them.
@@ -82,7 +82,7 @@ pub(crate) struct RunState {
 // === impl RunState ===
 
 impl RunState {
-    /// The state of a run that has not begun.
+    /// Creates the state of a run that has not begun.
     pub(crate) fn new(input: Value, steps: usize) -> Self {
         Self {
             input,
@@ -92,8 +92,7 @@ impl RunState {
         }
     }
 
-    /// Whether it can be the state of a run of this plan that was put away, or has
-    /// not begun.
+    /// Returns `true` if this can be the state of a suspended or new run of this plan.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let steps = plan.steps().len();
         let Some(finished) = set(&self.finished, steps) else { return false };
@@ -118,20 +117,20 @@ impl RunState {
             && self.attempts() <= MAX_ATTEMPTS
     }
 
-    /// Takes it that somebody else goes on with the run, and with those within it that
-    /// wait too: nobody is told here that they have ended.
+    /// Marks this run and the nested runs that wait as resumed elsewhere, so that they are not
+    /// reported as ended here.
     pub(crate) fn hand_over(&mut self) {
         self.suspended.release();
         self.asked.iter_mut().filter_map(PendingQuestion::run_mut).for_each(Self::hand_over);
     }
 
-    /// How many calls were made for what has not ended.
+    /// Returns the number of calls for steps that have not ended.
     fn attempts(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.attempts);
         asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
     }
 
-    /// The last step, in the order of the plan, that completed.
+    /// Returns the last step, in the order of the plan, that completed.
     pub(crate) fn last_completed(&self) -> Option<usize> {
         let completed = |outcome: &Option<Outcome>| {
             outcome.as_ref().is_some_and(|outcome| outcome.is_success())
@@ -162,7 +161,7 @@ impl RunState {
 
     /// Preserves the output of a step.
     pub(super) fn preserve(&mut self, plan: &Plan, step: usize, mut output: Value) {
-        // A person answers to the run, and not to its caller.
+        // The user's answer is for the run, and not for its caller.
         if let (Action::Elicit(_), Value::Object(answer)) =
             (&plan.steps()[step].action, &mut output)
         {
@@ -171,8 +170,8 @@ impl RunState {
         self.preserved.add(step, output);
     }
 
-    /// Takes the output of a step for the answer of a failed run: that of a step that has
-    /// completed, or of the elements of a loop that were called before it failed.
+    /// Takes the output of a step for the answer of a failed run: that of a completed step, or of
+    /// the elements of a loop that were called before it failed.
     pub(crate) fn take_output(&mut self, plan: &Plan, step: usize) -> Option<Preservation> {
         if let Some(output) = self.outcomes[step].as_mut().and_then(|it| it.take_any_output()) {
             self.preserve(plan, step, output);
@@ -180,12 +179,12 @@ impl RunState {
         self.preserved.take(step)
     }
 
-    /// The name of the limit that ended the run before the other steps, if one did.
+    /// Returns the name of the limit that ended the run before the other steps, if any.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         self.reached.as_ref().map(|reached| reached.setting.name())
     }
 
-    /// What is told of the run from here on, if anybody wants to know.
+    /// Returns the observation of the run from here on, if it is observed.
     pub(super) fn watch<'p>(
         &self,
         plan: &'p Plan,
@@ -204,7 +203,7 @@ impl RunState {
     }
 }
 
-/// These steps of so many as a set, if each is there and stands once.
+/// Returns these steps as a set, or `None` if one is out of range or repeated.
 fn set(steps: &[usize], count: usize) -> Option<StepSet> {
     if steps.iter().any(|&step| step >= count) {
         return None;

@@ -1,4 +1,4 @@
-//! What is kept of the results of steps, and for how long.
+//! The kept parts of the results of steps.
 
 use std::{borrow::Cow, mem};
 
@@ -20,26 +20,25 @@ use crate::{
 /// The key of a result's `_meta` under which a run that has failed reports its steps.
 pub(crate) const STEPS: &str = "mcp-composite/steps";
 
-/// What expressions may read of a step, beside how it ended.
+/// The data of a step that expressions may read, besides its status.
 ///
-/// Nothing in it stands in the result of the step too, if that is kept.
+/// It does not repeat data of the step's result, if that is kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Absent also where it is the structured content of a kept result, or the
-    /// same as `content`.
+    /// `None` also if it is the structured content of a kept result, or the same as `content`.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     output: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     content: Option<Value>,
-    /// Absent also where it stands in `content`.
+    /// `None` also if it is part of `content`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     text: Option<Value>,
-    /// The error of the step as it is read, so that no look at it copies its data.
+    /// The error of the step as it is read, so that reading it copies no data.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     error: Option<Value>,
 }
 
-/// A value that is there, and be it null.
+/// Deserializes a value that is present, even if it is null.
 pub(super) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Value>, D::Error> {
@@ -49,7 +48,7 @@ pub(super) fn present<'de, D: Deserializer<'de>>(
 // === impl Record ===
 
 impl Record {
-    /// The output, or the texts of the content and the names of its other parts.
+    /// Returns the output, or the texts of the content and the names of its other parts.
     fn into_output(self) -> Option<Value> {
         let texts = || {
             let content = self.content?;
@@ -66,7 +65,7 @@ impl Record {
 // === impl RunState ===
 
 impl RunState {
-    /// Notes what became of a step, and keeps of all steps what is still needed.
+    /// Stores the outcome of a step, and drops the data of all steps that is no longer needed.
     pub(super) fn finish(
         &mut self,
         plan: &Plan,
@@ -119,7 +118,7 @@ impl RunState {
         }
     }
 
-    /// The last declared step that has completed, of a plan of which that is the answer.
+    /// Returns the last declared step that has completed, if that is the answer of the plan.
     fn candidate(&self, plan: &Plan) -> Option<usize> {
         let mut candidates = (0..plan.steps().len()).rev();
         let completed = |&step: &usize| {
@@ -129,7 +128,7 @@ impl RunState {
         candidates.find(completed)
     }
 
-    /// Keeps of a step only what others read, since another one is the answer.
+    /// Keeps only the fields of a step that others read, since another step is the answer.
     fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
         let links = plan.links(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
@@ -143,12 +142,12 @@ impl RunState {
         }
     }
 
-    /// Drops the record of a step that nobody reads any more.
+    /// Drops the record of a step when no step reads it any more.
     fn release(&mut self, plan: &Plan, step: usize) {
         let is_candidate =
             matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
-        // The record of a loop is all that there is of it.
+        // A loop has no result besides its record.
         let is_answer = is_candidate && outcome.result.is_none();
         if is_answer || matches!(plan.answer, RunOutput::Outcomes) {
             return;
@@ -166,7 +165,7 @@ impl RunState {
 // === impl Outcome ===
 
 impl Outcome {
-    /// A field of the record, as far as it was kept.
+    /// Returns a field of the record, if it was kept.
     pub(super) fn field(&self, field: Field) -> Option<Cow<'_, Value>> {
         let record = self.record.as_deref();
         let content = || record.and_then(|record| record.content.as_ref());
@@ -193,7 +192,7 @@ impl Outcome {
         }
     }
 
-    /// Takes what the step gave: its own answer, where it is no result of a tool.
+    /// Takes the output of the step, if it is not the result of a tool.
     pub(crate) fn take_output(&mut self) -> Option<Value> {
         self.record.as_mut()?.output.take()
     }
@@ -202,9 +201,9 @@ impl Outcome {
         self.record.get_or_insert_default().output = Some(output);
     }
 
-    /// Parses the text of a result that is only text.
+    /// Parses the text of a text-only result.
     ///
-    /// A text that is no JSON is a failure of the tool.
+    /// Fails the step if the text is not JSON.
     pub(super) fn parse(&mut self, scope: &Scope) {
         let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
         let blocks = &result.content;
@@ -231,8 +230,8 @@ impl Outcome {
         }
     }
 
-    /// Moves the structured content of a tool that failed to the data of the error; of a
-    /// composite that failed and has none, the report of its steps.
+    /// Moves the structured content of a failed tool to the data of the error; for a failed
+    /// composite without any, the report of its steps.
     pub(super) fn add_details(&mut self) {
         if let (Some(result), Some(error)) = (&mut self.result, &mut self.error)
             && error.kind == ErrorKind::Tool
@@ -240,13 +239,13 @@ impl Outcome {
         {
             error.data = result.structured_content.take().or_else(|| {
                 let steps = result.meta.as_mut()?.0.remove(STEPS)?;
-                // As it stands in structured content.
+                // In the same form as in structured content.
                 Some(json!({ "steps": steps }))
             });
         }
     }
 
-    /// Takes the output of a step that has completed, however it is kept; drops the rest.
+    /// Takes the output of a completed step, in whatever form it is kept; drops the rest.
     pub(super) fn take_any_output(&mut self) -> Option<Value> {
         let (record, result) = (self.record.take(), self.result.take());
         if !self.is_success() {
@@ -256,9 +255,9 @@ impl Outcome {
         kept.or_else(|| result.map(ToolResult::into_inner).and_then(output_of))
     }
 
-    /// Takes out of the result what is read of it, and then drops it, unless
-    /// the result is kept as it is; then there is a copy of what it has not as
-    /// a value. Returns the output of a step that has completed, if it is dropped.
+    /// Extracts the fields that are read from the result and drops it, unless the result itself is
+    /// kept; then copies the fields that it lacks as values. Returns the output of a completed step
+    /// if it is dropped.
     fn keep(&mut self, fields: Fields, keeps_result: bool) -> Option<Value> {
         let is_success = self.is_success();
         let mut dropped = None;
@@ -281,7 +280,7 @@ impl Outcome {
             if fields.output && record.output.is_none() {
                 record.output = result.structured_content.take();
             }
-            // What there is already was made of a result that was kept.
+            // An existing content was extracted from a kept result.
             if record.content.is_none() {
                 let is_output = fields.output && record.output.is_none();
                 if fields.content || is_output {
@@ -294,7 +293,7 @@ impl Outcome {
                 dropped = output_of(result.into_inner());
             }
         }
-        // Nobody reads it, and it is not the answer of a loop.
+        // No step reads it, and it is not the answer of a loop.
         if !fields.output
             && (!keeps_result || self.result.is_some())
             && let Some(record) = &mut record
@@ -311,7 +310,7 @@ impl Outcome {
         dropped
     }
 
-    /// What the tool gave, as the output of an element of a loop.
+    /// Returns the output of the tool as that of an element of a loop.
     pub(super) fn into_output(mut self) -> Option<Value> {
         let fields = Fields { output: true, ..Fields::default() };
         self.keep(fields, false);
@@ -320,14 +319,14 @@ impl Outcome {
     }
 }
 
-/// The structured content of a result, or its texts and the names of its other parts.
+/// Returns the structured content of a result, or its texts and the names of its other parts.
 fn output_of(mut result: CallToolResult) -> Option<Value> {
     let structured = result.structured_content.take();
     let blocks = result.content.into_iter().filter(|block| !is_label(block));
     structured.or_else(|| joined(blocks.map(named_block)))
 }
 
-/// A text, or the kind of any other block with its media type or URI.
+/// Returns a text, or the kind of any other block with its media type or URI.
 fn named_block(block: ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text,
@@ -343,19 +342,19 @@ fn named_block(block: ContentBlock) -> String {
     }
 }
 
-/// The lines as one text, unless it is empty.
+/// Joins the lines, or returns `None` if the text is empty.
 fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
     let lines: Vec<_> = lines.collect();
     Some(lines.join("\n")).filter(|text| !text.is_empty()).map(Value::from)
 }
 
-/// The texts of a result, with the labels of branches.
+/// Returns the texts of a result, including the labels of branches.
 pub(super) fn texts(result: &CallToolResult) -> String {
     let texts: Vec<_> = result.content.iter().filter_map(text).collect();
     texts.join("\n")
 }
 
-/// The texts of a result without the labels of branches, if it has any.
+/// Returns the texts of a result without the labels of branches, if it has any.
 pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
     let mut texts = output_texts(result);
     let mut text = texts.next()?.to_owned();
@@ -374,8 +373,8 @@ fn text(block: &ContentBlock) -> Option<&str> {
     block.as_text().map(|text| text.text.as_str())
 }
 
-/// The text of a step that has this output: a text, or the `text` of an object, as the
-/// content of a result is one.
+/// Returns the text of a step with this output: a text, or the `text` of an object, such as the
+/// content of a result.
 pub(crate) fn text_of(output: &Value) -> Option<&Value> {
     let text = output.get("text").unwrap_or(output);
     text.is_string().then_some(text)
@@ -385,13 +384,13 @@ fn first_text(result: &CallToolResult) -> Option<&str> {
     output_texts(result).next()
 }
 
-/// An object with a member for each content block except links and labels.
+/// Builds an object with a member for each content block except links and labels.
 fn content(blocks: Vec<ContentBlock>) -> Value {
     let mut content = Map::with_capacity(blocks.len());
     let [mut texts, mut images, mut audios, mut resources] = [0; 4];
     for block in blocks.into_iter().filter(|block| !is_label(block)) {
         let (key, value) = match block {
-            // The first of texts and resources has no number.
+            // The first text and the first resource have no number.
             ContentBlock::Text(text) => (named("text", &mut texts), text.text),
             ContentBlock::Image(image) => (numbered("image", &mut images), image.data),
             ContentBlock::Audio(audio) => (numbered("audio", &mut audios), audio.data),
@@ -403,7 +402,7 @@ fn content(blocks: Vec<ContentBlock>) -> Value {
                 };
                 (named("resource", &mut resources), value)
             }
-            // A link is not what it leads to; what is not known here is left out too.
+            // A link does not contain the linked data; unknown kinds are skipped too.
             _ => continue,
         };
         content.insert(key, value.into());

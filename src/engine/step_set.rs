@@ -1,3 +1,5 @@
+//! A set of steps, as a bit set.
+
 use std::fmt;
 
 /// A set of steps of one plan.
@@ -7,7 +9,7 @@ pub(crate) struct StepSet(u128);
 // === impl StepSet ===
 
 impl StepSet {
-    /// The first `count` steps.
+    /// Returns the set of the first `count` steps.
     pub(crate) const fn first(count: usize) -> Self {
         match count {
             0 => Self(0),
@@ -40,7 +42,7 @@ impl StepSet {
         Self(self.0 & other.0)
     }
 
-    /// Those that are not in `other`.
+    /// Returns the steps that are not in `other`.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -49,7 +51,7 @@ impl StepSet {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of them are in `other` too.
+    /// Returns `true` if all steps are in `other` too.
     pub(crate) const fn is_subset(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }

@@ -9,7 +9,8 @@ use super::{
     state::RunState,
 };
 
-/// An output whose size no check knows before a step that may change something.
+/// An output of unknown size that is kept until a question, and a step before the question that may
+/// change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unchecked {
     /// The step that may change something.
@@ -23,7 +24,7 @@ pub(crate) struct Unchecked {
 // === impl Plan ===
 
 impl Plan {
-    /// A step and all steps that cannot finish before it.
+    /// Returns a step and all steps that cannot finish before it.
     fn with_dependents(&self, step: usize) -> StepSet {
         let mut found: StepSet = [step].into_iter().collect();
         loop {
@@ -37,15 +38,15 @@ impl Plan {
         }
     }
 
-    /// Whether the record of a step is kept while all of these wait.
+    /// Returns `true` if the record of a step is kept while these steps wait.
     fn keeps_record(&self, step: usize, waiting: StepSet) -> bool {
         let links = self.links(step);
         links.answers || !links.readers.intersection(waiting).is_empty()
     }
 
-    /// Finds a step that may change something and after which the state may turn out too
-    /// large for one of these `questions`: an output is kept until the answer, and its step
-    /// does not finish before that one begins.
+    /// Finds a step that may change something and after which the state may become too large for
+    /// one of these `questions`: an output is kept until the answer, and its step does not finish
+    /// before the changing step begins.
     pub(crate) fn find_unchecked(
         &self,
         questions: StepSet,
@@ -77,11 +78,11 @@ impl Plan {
 // === impl RunState ===
 
 impl RunState {
-    /// The least size, as JSON, of the state that waits for the answer to a question: of
-    /// the input and the records that a step reads which cannot finish before the answer,
-    /// or that the output reads.
+    /// Returns the minimum size, as JSON, of the state that waits for the answer to a question: of
+    /// the input and the records that are read by the output or by a step that cannot finish before
+    /// the answer.
     ///
-    /// Data that may be dropped until then does not count.
+    /// Data that may be dropped before the question is not counted.
     pub(super) fn least_bytes_at(&self, question: usize, plan: &Plan) -> usize {
         let waiting = plan.with_dependents(question);
         let reads_input = !plan.input_readers.intersection(waiting).is_empty();
@@ -92,7 +93,7 @@ impl RunState {
             if matches!(plan.answer, RunOutput::Outcomes) {
                 return Some(outcome.result.as_ref().map_or(0, json_bytes));
             }
-            // One field can stand in another.
+            // The value of one field can be part of another.
             let fields = plan.links(step).fields.iter();
             let largest =
                 fields.filter_map(|field| Some(json_bytes(&*outcome.field(field)?))).max();
@@ -102,7 +103,7 @@ impl RunState {
     }
 }
 
-/// The size of a value as JSON.
+/// Returns the size of a value as JSON.
 fn json_bytes(value: &impl Serialize) -> usize {
     struct Count(usize);
 
@@ -118,7 +119,7 @@ fn json_bytes(value: &impl Serialize) -> usize {
     }
 
     let mut count = Count(0);
-    // A value that cannot be written counts as far as it was.
+    // A value that cannot be serialized counts up to the error.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }

@@ -1,3 +1,5 @@
+//! Conditions and collections: expressions that give a boolean or an array.
+
 use std::{fmt, sync::Arc};
 
 use serde_json::Value;
@@ -11,11 +13,11 @@ use super::{
     template::Template,
 };
 
-/// A text that decides: a reference or a template, whose braces may be left out.
+/// A boolean condition: a reference, or a template whose braces are optional.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition(Expression);
 
-/// What a loop goes through.
+/// The collection of a loop.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collection(Expression);
 
@@ -31,12 +33,11 @@ impl Condition {
         Expression::parse_logic(text, names).map(Self)
     }
 
-    /// Whether it holds.
+    /// Evaluates the condition.
     ///
     /// # Errors
     ///
-    /// Returns an error if what it gives is neither a boolean nor the text `true`
-    /// or `false`.
+    /// Returns an error if the value is neither a boolean nor the text `true` or `false`.
     pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<bool, EvaluationError> {
         match self.0.evaluate_in(data)? {
             Some(Value::Bool(truth)) => Ok(truth),
@@ -50,13 +51,13 @@ impl Condition {
         }
     }
 
-    /// All that it refers to.
+    /// Returns all references in the condition.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         self.0.uses()
     }
 }
 
-/// It holds.
+/// A condition that is always true.
 impl Default for Condition {
     fn default() -> Self {
         Self(Expression::literal(Value::Bool(true)))
@@ -72,8 +73,8 @@ impl fmt::Display for Condition {
 // === impl Collection ===
 
 impl Collection {
-    /// Parses a collection: an array in which anything can stand, or a text like
-    /// that of a condition, or JSON.
+    /// Parses a collection: an array of any values, a text like that of a condition, or a JSON
+    /// text.
     pub(crate) fn parse(value: &Value, names: &ScopeNames<'_>) -> Result<Self, ExpressionErrors> {
         let wrong = |found| {
             let error =
@@ -84,10 +85,10 @@ impl Collection {
             Value::Array(_) => Expression::parse_in(value, names).map(Self),
             Value::String(text) => {
                 let json = || serde_json::from_str::<Value>(text).ok();
-                // `[{{ input.a }}, 1]` is no JSON before it is evaluated, and
-                // `["{{ input.a }}"]` would be: both are templates.
+                // `[{{ input.a }}, 1]` is not JSON before it is evaluated, and `["{{ input.a }}"]`
+                // would be: both are templates.
                 match Some(text).filter(|text| !Template::is_one(text)).and_then(|_| json()) {
-                    // What stands in other JSON text is data.
+                    // Other JSON text is data.
                     Some(array @ Value::Array(_)) => Ok(Self(Expression::literal(array))),
                     Some(other) => wrong(kind(Some(&other))),
                     None => Expression::parse_logic(text, names)
@@ -99,11 +100,11 @@ impl Collection {
         }
     }
 
-    /// The elements.
+    /// Returns the elements.
     ///
     /// # Errors
     ///
-    /// Returns an error if what it gives is no array, and no text that is one.
+    /// Returns an error if the value is neither an array nor a text that is a JSON array.
     pub(crate) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Vec<Value>, EvaluationError> {
         let wrong = |found| Err(EvaluationError::WrongKind { what: "it", found, expected: ARRAY });
         match self.0.evaluate_in(data)? {
@@ -118,13 +119,13 @@ impl Collection {
         }
     }
 
-    /// All that it refers to.
+    /// Returns all references in the collection.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         self.0.uses()
     }
 }
 
-/// No elements.
+/// A collection without elements.
 impl Default for Collection {
     fn default() -> Self {
         Self(Expression::literal(Value::Array(Vec::new())))
@@ -137,7 +138,7 @@ impl fmt::Display for Collection {
     }
 }
 
-/// What a value is, in words.
+/// Describes the type of a value.
 pub(crate) const fn kind(value: Option<&Value>) -> &'static str {
     match value {
         None => "nothing",

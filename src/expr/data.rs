@@ -1,29 +1,31 @@
+//! The values that expressions refer to.
+
 use std::{borrow::Cow, fmt};
 
 use serde_json::Value;
 
-/// The values that expressions refer to, as they are when one is evaluated.
+/// The values that expressions refer to, during an evaluation.
 ///
-/// Templates keep it while they are evaluated, so it is shared and not borrowed.
+/// Shared rather than borrowed, because templates hold it during an evaluation.
 pub(crate) trait Data: fmt::Debug + Send + Sync + 'static {
-    /// The value of a root; `None` if it has none now.
+    /// Returns the value of a root; `None` if it has none at this time.
     fn get(&self, root: Root) -> Option<Cow<'_, Value>>;
 }
 
-/// What a reference begins with.
+/// The root of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Root {
     /// The input of the run.
     Input,
     /// A field of the record of a step.
     Step {
-        /// Its place in the plan.
+        /// Its index in the plan.
         step: usize,
         field: Field,
     },
-    /// The element that a loop is at.
+    /// The current element of a loop.
     Item,
-    /// Its place, from zero.
+    /// Its index, from zero.
     Index,
     /// The id of the run.
     WorkflowId,
@@ -34,15 +36,15 @@ pub(crate) enum Root {
 /// A field of the record of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Field {
-    /// What it gave: structured content, parsed JSON, or an object made of its content.
+    /// The output: structured content, parsed JSON, or an object built from the content.
     Output,
-    /// An object made of the content of its result: `text`, `text_1`, `image_0`, `resource`.
+    /// An object built from the content of the result: `text`, `text_1`, `image_0`, `resource`.
     Content,
-    /// The first text of its result.
+    /// The first text of the result.
     Text,
-    /// How it ended, such as `completed`.
+    /// The status, such as `completed`.
     Status,
-    /// Why it failed, as an object with `kind` and `message`; else null.
+    /// The error, as an object with `kind` and `message`, or null.
     Error,
 }
 
@@ -53,7 +55,7 @@ impl Field {
     pub(crate) const ALL: [Self; 5] =
         [Self::Output, Self::Content, Self::Text, Self::Status, Self::Error];
 
-    /// How it is written.
+    /// Returns the name of the field in references.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Output => "output",
@@ -64,13 +66,13 @@ impl Field {
         }
     }
 
-    /// The field that is written so.
+    /// Finds a field by name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.name() == name)
     }
 }
 
-/// The input, and nothing else.
+/// Data with only the input.
 impl Data for Value {
     fn get(&self, root: Root) -> Option<Cow<'_, Value>> {
         (root == Root::Input).then_some(Cow::Borrowed(self))

@@ -1,30 +1,32 @@
+//! Errors of expressions.
+
 use std::fmt;
 
 use super::PathSegment;
 
-/// Why a text is no expression.
+/// An error in the text of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
-    /// It begins with something that cannot be referred to.
+    /// An unknown root.
     #[error("unknown reference `{text}`: expected {expected}, or `$$` for a literal `$`")]
     UnknownRoot {
         /// The text.
         text: String,
-        /// What can be referred to.
+        /// The known roots.
         expected: String,
     },
-    /// It refers to a step that there is not.
+    /// A reference to an unknown step.
     #[error("there is no step `{step}`, which `{text}` refers to{}", Near(near.as_deref()))]
     UnknownStep {
         /// The text.
         text: String,
         /// The step.
         step: String,
-        /// The step that was probably meant.
+        /// The closest known step, as a suggestion.
         near: Option<String>,
     },
-    /// It refers to a step that has not run by then.
+    /// A reference to a step that runs later.
     #[error("`{text}` refers to step `{step}`, which has not run by then")]
     LaterStep {
         /// The text.
@@ -32,102 +34,102 @@ pub enum ExpressionError {
         /// The step.
         step: String,
     },
-    /// It refers to the step before the first.
+    /// A reference to the previous step in the first step.
     #[error("`{text}` refers to the step before this one, which is the first")]
     NoPrevious {
         /// The text.
         text: String,
     },
-    /// It refers to a field that records of steps do not have.
+    /// An unknown field of a step.
     #[error("a step has no `{field}`: did you mean {}`{near}`?", Either(similar.as_deref()))]
     UnknownField {
         /// The field.
         field: String,
-        /// What was probably meant: the same of its output.
+        /// The same name as a part of the output, as a suggestion.
         near: String,
-        /// The field that it is a slip of, which is more likely.
+        /// A field with a similar name, which is suggested first.
         similar: Option<String>,
     },
-    /// It does not go on as a reference does.
+    /// A syntax error in a reference.
     #[error("malformed reference `{text}` at character {position}: expected {expected}")]
     Malformed {
         /// The text.
         text: String,
-        /// Which character, from one.
+        /// The position of the error in characters, from one.
         position: usize,
-        /// What was expected there.
+        /// The expected syntax.
         expected: &'static str,
     },
-    /// It is a template that does not parse, or that uses what templates cannot.
+    /// A template with a syntax error or unsupported features.
     #[error("at line {line}, character {column} of the template: {reason}")]
     Template {
-        /// What is wrong.
+        /// The reason.
         reason: String,
-        /// In which line of the text, from one.
+        /// The line in the text, from one.
         line: usize,
-        /// At which character of the line, from one.
+        /// The column in characters, from one.
         column: usize,
     },
-    /// It gives something else than what is needed here.
+    /// A value that always has the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// What it is for.
+        /// The use of the value.
         what: &'static str,
-        /// What it is.
+        /// The actual type.
         found: &'static str,
-        /// What it may be.
+        /// The expected type.
         expected: &'static str,
     },
 }
 
-/// Every mistake in an expression.
+/// All errors in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionErrors(Vec<(Vec<PathSegment>, ExpressionError)>);
 
-/// Why an expression has no value.
+/// An error in the evaluation of an expression.
 ///
-/// Its text is fit for a client: it repeats what is written, and no data.
+/// The message may be sent to clients: it contains the expression, and no data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {
-    /// A value that it needs is not there.
+    /// A referenced value is missing.
     #[error("`{reference}` has no value")]
     Missing {
         /// The reference as it was written.
         reference: String,
     },
-    /// A template failed.
+    /// The evaluation of a template failed.
     #[error("{reason} in the template `{template}`")]
     Template {
         /// The template, shortened.
         template: String,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
-    /// A template made more than it may.
+    /// A template exceeded its size limit.
     #[error("the template `{template}` makes more than {max} bytes")]
     TooLarge {
         /// The template, shortened.
         template: String,
-        /// How much it may make.
+        /// The limit in bytes.
         max: usize,
     },
-    /// The value cannot be used where it stands.
+    /// A value has the wrong type.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// What it is for.
+        /// The use of the value.
         what: &'static str,
-        /// What it is.
+        /// The actual type.
         found: &'static str,
-        /// What it may be.
+        /// The expected type.
         expected: &'static str,
     },
 }
 
-/// Prints what was probably meant.
+/// Prints a suggestion.
 struct Near<'a>(Option<&'a str>);
 
-/// Prints what was more likely meant, before something else.
+/// Prints a suggestion that precedes another one.
 struct Either<'a>(Option<&'a str>);
 
 // === impl ExpressionErrors ===
@@ -137,7 +139,7 @@ impl ExpressionErrors {
         Self(errors)
     }
 
-    /// Iterates over the mistakes and where they stand.
+    /// Iterates over the errors and their paths.
     pub fn iter(&self) -> impl Iterator<Item = (&[PathSegment], &ExpressionError)> {
         self.0.iter().map(|(path, error)| (path.as_slice(), error))
     }

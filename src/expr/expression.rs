@@ -1,3 +1,5 @@
+//! JSON values with references and templates.
+
 use std::{fmt, sync::Arc};
 
 use serde_json::{Map, Value};
@@ -10,35 +12,34 @@ use super::{
     template::Template,
 };
 
-/// A JSON value in which strings may refer to other values.
+/// A JSON value whose strings may be references or templates.
 ///
-/// See the [module docs](crate::expr) for what can be written.
+/// See the [module docs](crate::expr) for the syntax.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
 
-/// One thing that an expression refers to.
+/// A reference in an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Use<'e> {
-    /// The keys and places that lead to it in the expression.
+    /// The path to the reference in the expression.
     pub(crate) place: Vec<PathSegment>,
-    /// What it begins with.
+    /// The root of the reference.
     pub(crate) root: Root,
-    /// Where in that, as far as it is written out.
+    /// The path below the root, as far as it is constant.
     pub(crate) path: &'e [PathSegment],
     /// Whether its value may be missing.
     pub(crate) optional: bool,
-    /// Whether the whole text is nothing but it, so that its type is kept.
+    /// Whether the whole text is this reference, so that the type is kept.
     pub(crate) bare: bool,
-    /// Whether it is looked at whatever the other values are, and not on one
-    /// branch only.
+    /// Whether it is evaluated whatever the other values are, rather than on one branch only.
     pub(crate) certain: bool,
-    /// How it is written.
+    /// The reference as written.
     pub(crate) text: &'e str,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
-    /// Holds no reference at any depth.
+    /// A value without references at any depth.
     Literal(Value),
     Reference(Reference),
     Template(Template),
@@ -49,7 +50,7 @@ enum Node {
 // === impl Use ===
 
 impl Use<'_> {
-    /// The member of the input that it is, wholly or in part.
+    /// Returns the property of the input that is referenced, wholly or in part.
     pub(crate) fn property(&self) -> Option<&str> {
         match (self.root, self.path.first()?) {
             (Root::Input, PathSegment::Key(key)) => Some(key),
@@ -65,13 +66,12 @@ impl Expression {
     ///
     /// # Errors
     ///
-    /// Returns every string that begins with `$` but is no reference, and every
-    /// template that is none, with the place where it stands.
+    /// Returns an error for every string that is an invalid reference or template, with its path.
     pub fn parse(value: &Value) -> Result<Self, ExpressionErrors> {
         Self::parse_in(value, &ScopeNames::default())
     }
 
-    /// Parses the strings in `value`, which may refer to what has a name there.
+    /// Parses the strings in `value`, which may refer to `names`.
     pub(crate) fn parse_in(
         value: &Value,
         names: &ScopeNames<'_>,
@@ -81,7 +81,7 @@ impl Expression {
         if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors::new(errors)) }
     }
 
-    /// Parses a text that is a template also without its braces.
+    /// Parses a text that is a template even without braces.
     pub(super) fn parse_logic(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let text = text.trim();
         if Template::is_one(text) {
@@ -93,25 +93,24 @@ impl Expression {
         }
     }
 
-    /// A value in which nothing is evaluated.
+    /// Creates a literal value, which is not evaluated.
     pub(crate) const fn literal(value: Value) -> Self {
         Self(Node::Literal(value))
     }
 
-    /// Puts in the values that are referred to.
+    /// Replaces references and templates by their values.
     ///
-    /// `None` if the whole expression is an optional reference to nothing.
+    /// Returns `None` if the whole expression is an optional reference to a missing value.
     ///
     /// # Errors
     ///
-    /// Returns an error if a reference that is not optional has no value, or if
-    /// a template fails.
+    /// Returns an error if a reference that is not optional has no value, or if a template fails.
     pub fn evaluate(&self, input: &Value) -> Result<Option<Value>, EvaluationError> {
         let data: Arc<dyn Data> = Arc::new(input.clone());
         self.evaluate_in(&data)
     }
 
-    /// Puts in the values that are referred to.
+    /// Replaces references and templates by their values.
     pub(crate) fn evaluate_in(
         &self,
         data: &Arc<dyn Data>,
@@ -119,8 +118,8 @@ impl Expression {
         self.0.evaluate(data)
     }
 
-    /// Puts in the values of which `known` says that they are, and leaves the
-    /// other texts as they are written.
+    /// Replaces references and templates whose roots are all `known`, and keeps the others as
+    /// written.
     pub(crate) fn preview(
         &self,
         data: &Arc<dyn Data>,
@@ -129,14 +128,14 @@ impl Expression {
         self.0.preview(data, known)
     }
 
-    /// All that it refers to, in the order it is written.
+    /// Returns all references, in the order in which they are written.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let mut uses = Vec::new();
         self.0.collect(&mut Vec::new(), &mut uses);
         uses
     }
 
-    /// The value, if nothing in it is evaluated.
+    /// Returns the value if it is a literal.
     pub(crate) const fn as_literal(&self) -> Option<&Value> {
         match &self.0 {
             Node::Literal(value) => Some(value),
@@ -144,25 +143,25 @@ impl Expression {
         }
     }
 
-    /// The value as it was written, `$$` being `$`.
+    /// Returns the value as written, with `$$` replaced by `$`.
     pub(crate) fn written(&self) -> Value {
         self.0.written()
     }
 
-    /// The places of all that is evaluated in it, whatever it refers to.
+    /// Returns the paths of all references and templates.
     pub(crate) fn evaluated(&self) -> Vec<Vec<PathSegment>> {
         let mut places = Vec::new();
         self.0.evaluated(&mut Vec::new(), &mut places);
         places
     }
 
-    /// What is known of its value before a run.
+    /// Returns the part of the value that is known before a run.
     pub(crate) fn sketch(&self) -> PartialValue {
         self.0.sketch()
     }
 }
 
-/// As it is written, if it is a text.
+/// Prints the expression as written.
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -316,7 +315,7 @@ impl Node {
         }
     }
 
-    /// What was parsed.
+    /// Returns the value as written.
     fn written(&self) -> Value {
         match self {
             Self::Literal(value) => value.clone(),

@@ -1,15 +1,15 @@
-//! JSON that stands in texts, whose value takes more memory than they do.
+//! JSON in strings, whose parsed value takes more memory than the text.
 
 use serde_json::Value;
 
-/// How much memory a value may take that is read from a text of data.
+/// Maximum memory of a value that is parsed from a string, in bytes.
 const MAX_READ_BYTES: usize = 16 << 20;
 
-/// What the value of a text that is JSON is called if it would be too large.
+/// Description of a JSON text whose value would be too large.
 pub(crate) const TOO_LARGE: &str = "a text whose value is too large";
 
-/// How much memory the value of a JSON text takes at most; what is no JSON is read
-/// up to where it is none.
+/// Returns an upper bound of the memory of the parsed value of a JSON text. Invalid JSON is only
+/// parsed up to the error.
 pub(crate) fn bytes_of(text: &str) -> usize {
     let mut bytes = text.len();
     let mut in_string = false;
@@ -20,7 +20,7 @@ pub(crate) fn bytes_of(text: &str) -> usize {
             b'\\' => is_escaped = in_string,
             b'"' => in_string = !in_string,
             _ if in_string => (),
-            // Room for eleven members is made for the first.
+            // Space for eleven members is allocated with the first.
             b'{' => bytes += 640,
             b'[' | b',' | b':' => bytes += 32,
             _ => (),
@@ -29,12 +29,12 @@ pub(crate) fn bytes_of(text: &str) -> usize {
     bytes
 }
 
-/// Whether the value of a JSON text may take more memory than one may.
+/// Returns `true` if the parsed value of a JSON text may exceed the maximum memory.
 pub(crate) fn is_too_large(text: &str) -> bool {
     bytes_of(text) > MAX_READ_BYTES
 }
 
-/// The value of a text, unless it is no JSON or too large.
+/// Parses a JSON text; returns `None` if it is invalid or too large.
 pub(crate) fn read(text: &str) -> Option<Value> {
     if is_too_large(text) { None } else { serde_json::from_str(text).ok() }
 }

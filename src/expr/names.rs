@@ -1,5 +1,7 @@
-/// What the element of a loop cannot be named: the names that mean something
-/// already, and the words that operators, constants and statements are made of.
+//! The names that expressions may refer to.
+
+/// Reserved names, which the element of a loop cannot have: names with a meaning of their own, and
+/// the words of operators, constants and statements.
 pub(crate) const RESERVED: &[&str] = &[
     "input",
     "params",
@@ -27,33 +29,33 @@ pub(crate) const RESERVED: &[&str] = &[
     "null",
 ];
 
-/// What an expression may refer to, by the place where it stands.
+/// The names that an expression may refer to at its place in a definition.
 ///
-/// The input always can be.
+/// The input can always be referenced.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScopeNames<'n> {
     /// The steps of the plan, in its order.
     pub(crate) steps: &'n [&'n str],
-    /// What `$prev` means here.
+    /// The meaning of `$prev`.
     pub(crate) previous: Previous,
-    /// The steps that have this many before them in the plan, and more, are
-    /// too late to be referred to; none are where steps go by what they need.
+    /// In a pipeline, the number of earlier steps; only these can be referenced. `None` if all
+    /// steps can be, because they run in order of their dependencies.
     pub(crate) before: Option<usize>,
-    /// The name of the element that a loop is at.
+    /// The name of the current element of a loop.
     pub(crate) item: Option<&'n str>,
-    /// Whether there is a run at all, with an id and a name.
+    /// Whether the expression belongs to a run, which has an id and a name.
     pub(crate) run: bool,
-    /// Whether an unknown reference is a literal, and a missing value left out.
+    /// Whether an unknown reference is a literal, and a missing value omitted.
     pub(crate) lenient: bool,
 }
 
-/// What `$prev` means.
+/// The meaning of `$prev`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Previous {
-    /// Nothing: steps do not run in a row.
+    /// Undefined, because the steps do not run in sequence.
     #[default]
     None,
-    /// Nothing yet: this is the first step.
+    /// Undefined in the first step.
     First,
     /// The output of this step.
     Step(usize),

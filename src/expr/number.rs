@@ -1,11 +1,11 @@
-//! Numbers that stand in texts, and integers that a calculation has made floats.
+//! Parses numbers in texts, and converts whole floats to integers.
 
 use serde_json::Number;
 
-/// The largest float below which all whole floats are integers that are held exactly.
+/// The largest float below which every whole float is an exact integer.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The number that a text is in JSON, unless it is an integer that cannot be held exactly.
+/// Parses a JSON number; returns `None` for an integer that cannot be represented exactly.
 pub(crate) fn parse_number(text: &str) -> Option<Number> {
     if !text.contains(['.', 'e', 'E']) {
         return parse_integer(text);
@@ -13,7 +13,7 @@ pub(crate) fn parse_number(text: &str) -> Option<Number> {
     parse(text)
 }
 
-/// The integer that a text is in JSON, without a fraction or exponent.
+/// Parses a JSON integer without fraction or exponent.
 pub(crate) fn parse_integer(text: &str) -> Option<Number> {
     if text.contains(['.', 'e', 'E']) {
         return None;
@@ -22,8 +22,8 @@ pub(crate) fn parse_integer(text: &str) -> Option<Number> {
     to_integer(&parse(text)?).filter(|number| !number.is_f64())
 }
 
-/// The integer that a number is, such as 3 for `3.0`; a whole float that is too large to
-/// be held exactly stays as it is.
+/// Converts a number to an integer, such as `3.0` to 3. A whole float that is too large to be exact
+/// is returned unchanged.
 pub(crate) fn to_integer(number: &Number) -> Option<Number> {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
         return Some(number.clone());
@@ -39,7 +39,7 @@ pub(crate) fn to_integer(number: &Number) -> Option<Number> {
     Some(whole.into())
 }
 
-/// Whether a number is a float that [`to_integer`] makes an integer.
+/// Returns `true` if a number is a float that [`to_integer`] converts to an integer.
 pub(crate) fn is_whole_float(number: &Number) -> bool {
     number.is_f64() && to_integer(number).is_some_and(|integer| !integer.is_f64())
 }

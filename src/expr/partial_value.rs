@@ -1,11 +1,13 @@
+//! A value that is partially known before a run.
+
 use serde_json::Value;
 
-/// A value as far as it is known before a run.
+/// The part of a value that is known before a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartialValue {
     Known(Value),
     Unknown {
-        /// Whether it may be left out altogether.
+        /// Whether it may be omitted.
         optional: bool,
     },
     Array(Vec<Self>),
@@ -15,7 +17,7 @@ pub(crate) enum PartialValue {
 // === impl PartialValue ===
 
 impl PartialValue {
-    /// Whether nothing of it is unknown.
+    /// Returns `true` if the whole value is known.
     pub(crate) fn is_known(&self) -> bool {
         match self {
             Self::Known(_) => true,

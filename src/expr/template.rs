@@ -1,3 +1,5 @@
+//! Templates: texts with expressions and statements in braces.
+
 use std::{fmt, sync::Arc};
 
 use serde_json::Value;
@@ -30,13 +32,13 @@ mod value;
 
 pub(crate) use self::value::MAX_TEMPLATE_BYTES;
 
-/// How long a template may be.
+/// Maximum length of a template in bytes.
 const MAX_BYTES: usize = 64 << 10;
 
-/// How much of an expression an error repeats.
+/// Maximum length of a template or expression in error messages, in characters.
 const MAX_TOLD: usize = 80;
 
-/// A text with expressions in it, or one expression.
+/// A text that contains expressions, or a single expression.
 #[derive(Clone, Debug)]
 pub(super) struct Template(Arc<Inner>);
 
@@ -49,40 +51,40 @@ struct Inner {
 
 #[derive(Debug)]
 enum Content {
-    /// Its value keeps its type.
+    /// A single expression, whose value keeps its type.
     Expression(Code),
     Text(Vec<Node<Code>>),
 }
 
-/// One thing that a template refers to.
+/// A reference in a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TemplateUse {
     pub(super) root: Root,
-    /// As far as it is written out.
+    /// As far as it is constant.
     pub(super) path: Vec<PathSegment>,
-    /// Whether what is missing has a default.
+    /// Whether a missing value has a default.
     pub(super) optional: bool,
-    /// Whether the whole template is nothing but it.
+    /// Whether the whole template is this reference.
     pub(super) bare: bool,
-    /// Whether it is looked at on every way through the template.
+    /// Whether it is evaluated on every path through the template.
     pub(super) certain: bool,
-    /// How it is written.
+    /// The reference as written.
     pub(super) text: String,
 }
 
 // === impl Template ===
 
 impl Template {
-    /// Whether a text is a template, whatever it begins with.
+    /// Returns `true` if a text contains template syntax.
     pub(super) fn is_one(text: &str) -> bool {
         text.contains("{{") || text.contains("{%")
     }
 
-    /// Parses a text that is one.
+    /// Parses a text that is a template.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
             let mut pieces = tokens::pieces(text)?;
-            // As in a text that is no template, `$$` at the beginning is `$`.
+            // As in other texts, a leading `$$` stands for `$`.
             if let Some(Piece::Text(first)) = pieces.first_mut()
                 && first.starts_with("$$")
             {
@@ -139,8 +141,8 @@ impl Template {
         }
     }
 
-    /// Evaluates it: to the value of its expression with its type, if it is
-    /// nothing but one, else to a string.
+    /// Evaluates the template: to a value with its type if it is a single expression, otherwise to
+    /// a string.
     pub(super) fn evaluate(&self, data: &Arc<dyn Data>) -> Result<Value, EvaluationError> {
         let value = match &self.0.content {
             Content::Expression(code) => code.value(data),
@@ -157,20 +159,20 @@ impl Template {
         })
     }
 
-    /// All that it refers to, in the order it is written.
+    /// Returns all references, in the order in which they are written.
     pub(super) fn uses(&self) -> impl Iterator<Item = &TemplateUse> {
         self.0.uses.iter()
     }
 }
 
-/// By how they are written and what that stands for where they are.
+/// Templates are equal if their texts are equal and their references have the same meaning.
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
         self.0.written == other.0.written && self.0.uses == other.0.uses
     }
 }
 
-/// As it is written.
+/// Prints the template as written.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.written)
@@ -210,7 +212,7 @@ fn compile_all(nodes: Vec<Node<Written>>) -> Result<Vec<Node<Code>>, Mistake> {
         .collect()
 }
 
-/// The text, without its end if that is far.
+/// Truncates a text for an error message.
 fn shorten(text: &str) -> String {
     let end = text.char_indices().nth(MAX_TOLD).map(|(end, _)| end);
     end.map_or_else(|| text.to_owned(), |end| format!("{}…", &text[..end]))
@@ -233,9 +235,9 @@ impl Content {
         paths
             .iter()
             .filter_map(|(path, certain)| {
-                // What a loop gives is no value of the run.
+                // Loop variables are not values of the run.
                 let Start::Root(root) = path.start else { return None };
-                // Whoever asks whether it is defined knows what to do if it is not.
+                // A reference that is checked with `is defined` may be missing.
                 let asked = paths.iter().any(|(other, _)| {
                     other.asked
                         && other.start == path.start
@@ -254,8 +256,8 @@ impl Content {
     }
 }
 
-/// Collects the expressions, each with whether it is evaluated on every way
-/// through the template, which what is `certain` around them is.
+/// Collects the expressions, each with whether it is evaluated on every path through the template.
+/// `certain` applies to `nodes` as a whole.
 fn collect<'c>(nodes: &'c [Node<Code>], certain: bool, codes: &mut Vec<(&'c Code, bool)>) {
     for node in nodes {
         match node {

@@ -1,4 +1,4 @@
-//! For programs that call models: tools in code, and the calls in the output of models.
+//! Integrations for programs that call models: tools in code, and tool calls in model output.
 
 pub mod functions;
 

@@ -1,13 +1,12 @@
-//! What clients may see and use.
+//! Allows or hides tools, prompts and resources by name, URI or annotation.
 //!
-//! A filter lets tools, prompts, resources and resource templates through by name or
-//! URI, and tools also by their annotations. What it does not let through is neither
-//! listed nor reached: a `tools/call`, `prompts/get`, `resources/read`, `skills/get`, a
-//! read of a directory, a subscription and a completion are answered as by a
-//! [`Router`](crate::adapter::Router) that has no such thing, without asking the
-//! service. (A single server may say in other words that it does not have something;
-//! who compares the two can tell what is hidden from what is not there.) To
-//! unsubscribe is always allowed.
+//! A filter allows tools, prompts, resources and resource templates by name or URI, and tools
+//! also by their annotations. Hidden items are neither listed nor reachable: `tools/call`,
+//! `prompts/get`, `resources/read`, `skills/get`, reads of a directory, subscriptions and
+//! completions are answered like by a [`Router`](crate::adapter::Router) without the item, and
+//! are not forwarded. (A single server may use another error message for unknown items; a
+//! client that compares the two can distinguish hidden from missing items.) Unsubscribing is
+//! always allowed.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -51,21 +50,21 @@
 //!
 //! # Annotations
 //!
-//! A list is judged by the annotations in it. A call has none, so where a rule is
-//! about them, the filter holds a [catalog](crate::catalog) of the tools behind it: a
-//! tool that it does not know is looked for first, and refused if it stays unknown
-//! or tools cannot be listed. After its epoch is bumped, a call is judged by what
-//! the tool is now, or was if tools cannot be listed at the moment. Of several
-//! tools with one name, a call might reach any: it is refused unless all of them are
-//! let through. Without such a rule the filter lists nothing and needs no runtime.
+//! Lists are filtered by the annotations in them. A call has none, so if a rule depends on
+//! annotations, the filter holds a [catalog](crate::catalog) of the tools behind it. If a called
+//! tool is unknown, the filter lists the tools first, and rejects the call if the tool stays
+//! unknown or the list fails. After the epoch is bumped, a call is checked against the current
+//! annotations, or the last known ones if the list fails. If several tools have one name, a call
+//! might reach any of them, so it is rejected unless all of them are allowed. Without such a
+//! rule the filter lists nothing and needs no runtime.
 //!
 //! # URIs
 //!
 //! A rule applies to a URI as it is written and to its other spellings:
 //!
-//! - Where URL parsers and file systems say that it leads, a rule must allow it: with the
+//! - A rule must allow the form that URL parsers and file systems resolve it to: with the
 //!   scheme in lower case, without needless escapes, and without `.` and `..` in the path.
-//!   So neither `file:///a/../secret` nor `file:///%73ecret` gets around a rule.
+//!   So neither `file:///a/../secret` nor `file:///%73ecret` bypasses a rule.
 //! - No rule may deny it in a spelling that servers commonly treat as the same:
 //!   `file:/secret`, `file://localhost/secret`, `file:///secret/` or `file:////secret` for
 //!   `file:///secret`; `https://me@H.:0443/x` for `https://h/x`; another form of an IP
@@ -77,20 +76,20 @@
 //! needless escapes, escapes in upper case. International host names are compared as they
 //! are written: deny `bücher.example` and `xn--bcher-kva.example`.
 //!
-//! A server may know a resource by still other URIs, such as one with another host, and a
-//! tool by other names than it lists, in another case say. So allow what clients may use
-//! rather than deny what they may not. A template says nothing of the URIs made with
-//! it: to hide `db://{table}` is to hide `db://*` among the resources as well. A
-//! completion for a URI without a `{` is one for a resource too, and judged as both.
-//! A completion loses each value with which the template may be a resource that is not let
-//! through, whatever the client says of the other arguments: `{host}` stands for any text
-//! without `/`, and `{+path}` for any text. So where resources are allowed by URI, the
-//! patterns must allow whole templates: `docs://*/public` for `docs://{host}/{path}`.
+//! A server may accept still other URIs for a resource, such as one with another host, and
+//! other names for a tool than the listed one, such as another letter case. So prefer allow
+//! lists to deny lists. Hiding a template does not hide the URIs made with it: to hide
+//! `db://{table}`, also hide `db://*` among the resources. A completion for a URI without a `{`
+//! may also be for a resource, and must be allowed as both. The filter removes each completion
+//! value with which the template may expand to a hidden resource, whatever the client sends for
+//! the other arguments: `{host}` stands for any text without `/`, and `{+path}` for any text.
+//! So if resources are allowed by URI, the patterns must allow whole templates:
+//! `docs://*/public` for `docs://{host}/{path}`.
 //!
 //! # What it leaves alone
 //!
-//! The contents of what was allowed, though they may be under another URI, and links
-//! to resources in a tool's result; tasks and requests that are not of the protocol.
+//! The contents of allowed items, even if they have another URI; links to resources in tool
+//! results; tasks; and requests that are not part of the protocol.
 
 mod completion;
 
@@ -111,14 +110,14 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Decides what clients of the service that it wraps may see and use.
+/// Allows or hides the tools, prompts and resources of the service that it wraps.
 ///
-/// See the [module docs](crate::filter) for what that means and for an example.
-/// By default everything is let through.
+/// See the [module docs](crate::filter) for details and an example. Defaults to allowing
+/// everything.
 #[derive(Clone, Default)]
 pub struct FilterLayer {
     settings: Settings,
-    /// What other layers say of tools by the same names, each with its setting.
+    /// The patterns of other layers for the same tool names, each with its setting.
     mentioned: Vec<(&'static str, Patterns)>,
     warnings: Warnings,
     epoch: Epoch,
@@ -131,7 +130,7 @@ pub type Filter<S> = Informed<FilterRule, S>;
 /// The rule of a [`Filter`].
 #[derive(Clone, Debug)]
 pub struct FilterRule(
-    // None if everything is let through.
+    // `None` if everything is allowed.
     Option<Arc<Rule>>,
 );
 
@@ -142,14 +141,14 @@ struct Rule {
     warnings: Warnings,
 }
 
-/// What a [`FilterRule`] remembers of a request.
+/// The state that a [`FilterRule`] keeps from a request to its reply.
 #[derive(Debug)]
 pub struct Memo(Remembered);
 
 #[derive(Debug)]
 enum Remembered {
     Nothing,
-    /// A list of this kind, and its page if patterns are compared with it.
+    /// A list request of this kind, and its page if unmatched patterns are tracked.
     List(ItemKind, Option<Page>),
     Completion(Box<Completion>),
 }
@@ -170,27 +169,27 @@ struct Settings {
 // === impl FilterLayer ===
 
 impl FilterLayer {
-    /// Lets everything through.
+    /// Creates a layer that allows everything.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets which tools are let through, by name.
+    /// Sets the allowed tools, by name.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         self.settings.tools = tools;
         self
     }
 
-    /// Sets which prompts are let through, by name.
+    /// Sets the allowed prompts, by name.
     #[must_use]
     pub fn prompts(mut self, prompts: Selection) -> Self {
         self.settings.prompts = prompts;
         self
     }
 
-    /// Sets which resources are let through, by URI.
+    /// Sets the allowed resources, by URI.
     #[must_use]
     pub fn resources(mut self, resources: Selection) -> Self {
         let denied = resources.denied();
@@ -200,32 +199,32 @@ impl FilterLayer {
         self
     }
 
-    /// Sets which resource templates are let through, by the text of the template.
+    /// Sets the allowed resource templates, by the text of the template.
     #[must_use]
     pub fn resource_templates(mut self, templates: Selection) -> Self {
         self.settings.resource_templates = templates;
         self
     }
 
-    /// Sets whether only tools are let through that say of themselves that they
-    /// change nothing (`readOnlyHint`); off by default.
+    /// Sets whether only tools that are annotated as read-only (`readOnlyHint`) are allowed.
+    /// Defaults to `false`.
     #[must_use]
     pub const fn read_only_only(mut self, read_only_only: bool) -> Self {
         self.settings.read_only_only = read_only_only;
         self
     }
 
-    /// Sets whether tools are hidden that may destroy something; off by default.
+    /// Sets whether destructive tools are hidden. Defaults to `false`.
     ///
-    /// As the protocol has it, that is every tool that says neither that it changes
-    /// nothing (`readOnlyHint`) nor that it destroys nothing (`destructiveHint`).
+    /// As the protocol defines it, every tool is destructive unless it is annotated with
+    /// `readOnlyHint: true` or `destructiveHint: false`.
     #[must_use]
     pub const fn hide_destructive(mut self, hide_destructive: bool) -> Self {
         self.settings.hide_destructive = hide_destructive;
         self
     }
 
-    /// Says whose rule it is, such as ``backend `github` ``, for
+    /// Sets the owner of the rule, such as ``backend `github` ``, for
     /// [warnings](Self::warnings).
     #[must_use]
     pub fn of(mut self, whose: impl Into<String>) -> Self {
@@ -233,22 +232,20 @@ impl FilterLayer {
         self
     }
 
-    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    /// Invalidates the known tools whenever `epoch` is bumped.
     ///
-    /// Without it, a change of annotations behind the layer is noticed within about
-    /// a minute.
+    /// Without it, a change of annotations behind the layer is noticed within about a minute.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
         self.epoch = epoch;
         self
     }
 
-    /// Keeps what the layer knows of tools apart by a key of the request's
-    /// context, for servers that show different tools to different callers.
+    /// Keeps separate catalogs by a key of the request's context, for servers that list
+    /// different tools for different callers.
     ///
-    /// Tools are then listed in the context of the first caller of each key;
-    /// without a key they are listed without any. The catalogs of the last
-    /// 1000 keys are kept.
+    /// Tools are then listed in the context of the first caller of each key; without a key they
+    /// are listed in an empty context. The catalogs of the last 1000 keys are kept.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -258,8 +255,7 @@ impl FilterLayer {
         self
     }
 
-    /// Looks as well for what patterns of other layers match, which know tools by the
-    /// same names.
+    /// Also tracks the patterns of other layers that use the same tool names.
     pub(crate) fn mentioned(
         mut self,
         patterns: impl IntoIterator<Item = (&'static str, Patterns)>,
@@ -268,17 +264,16 @@ impl FilterLayer {
         self
     }
 
-    /// Which patterns matched nothing, in words for whoever runs the server.
+    /// Returns warnings for the operator about patterns that matched nothing.
     ///
-    /// It is found out when something was listed from the first page to the last, of
-    /// the first such list that was not empty, and logged once. At most 1000 are
-    /// kept.
+    /// They are determined from the first non-empty list that was read from the first page to
+    /// the last, and each is logged once. At most 1000 are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
     }
 
-    /// Whether a resource of this URI is not let through.
+    /// Returns `true` if a resource of this URI is hidden.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn hides_resource(&self, uri: &str) -> bool {
         !self.settings.permit(ItemKind::Resource, uri)
@@ -328,8 +323,7 @@ impl FilterRule {
 }
 
 impl InterceptInformed for FilterRule {
-    /// Names that a tool has beside the one that is known, and that is not let
-    /// through.
+    /// Names with a further tool of the same name that is hidden.
     type Derived = HashSet<String>;
     type Memo = Memo;
 
@@ -374,7 +368,7 @@ impl InterceptInformed for FilterRule {
     fn on_reply(&self, Memo(memo): Memo, _: Option<&Arc<Known<Self::Derived>>>, reply: &mut Reply) {
         let Some(rule) = &self.0 else { return };
         let (kind, page) = match memo {
-            // A directory is a list that is none of all there is.
+            // A directory lists only some items, so unmatched patterns are not tracked.
             Remembered::Nothing => {
                 reply.retain_skills(|uri| rule.settings.permit(ItemKind::Resource, uri));
                 return reply.retain_items(|item| rule.settings.permit_item(&item));
@@ -445,7 +439,7 @@ impl Rule {
         }
     }
 
-    /// Remembers a completion whose values may lead to resources that are not permitted.
+    /// Returns the memo of a completion whose values may expand to hidden resources.
     fn completion(&self, request: &Request) -> Remembered {
         match request.message() {
             ClientRequest::CompleteRequest(complete)
@@ -458,7 +452,7 @@ impl Rule {
         }
     }
 
-    /// Who looks for what patterns match among things of a kind.
+    /// Returns the tracker of unmatched patterns for a kind.
     fn lookout(&self, kind: ItemKind) -> Option<&PatternWatch<Vec<Unmatched>>> {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, lookout)| lookout)
     }
@@ -470,7 +464,7 @@ impl Rule {
     }
 }
 
-/// What the settings are called that allow and deny things of a kind.
+/// Returns the names of the settings that allow and hide items of a kind.
 const fn keys(kind: ItemKind) -> (&'static str, &'static str) {
     match kind {
         ItemKind::Tool => ("expose_tools", "hide_tools"),
@@ -504,17 +498,17 @@ impl Settings {
         self.read_only_only || self.hide_destructive
     }
 
-    /// Whether anything of the kind may be hidden.
+    /// Returns `true` if items of the kind may be hidden.
     fn concern(&self, kind: ItemKind) -> bool {
         !self.selection(kind).selects_all()
             || (kind == ItemKind::Tool && self.judge_annotations())
             || (kind == ItemKind::ResourceTemplate && !self.resources.selects_all())
     }
 
-    /// Whether an item of this name or URI may be let through: the one predicate
-    /// for lists and for all that asks for one item.
+    /// Returns `true` if an item of this name or URI is allowed. Used for lists and for
+    /// requests for one item alike.
     fn permit(&self, kind: ItemKind, name: &str) -> bool {
-        // Completions speak of a resource as if its URI were a template.
+        // Completions refer to a resource as if its URI were a template.
         let is_template = kind == ItemKind::ResourceTemplate && name.contains('{');
         let is_resource = kind == ItemKind::ResourceTemplate && !is_template;
         let selections = [Some(self.selection(kind)), is_resource.then_some(&self.resources)];
@@ -551,7 +545,7 @@ impl Settings {
             }
     }
 
-    /// Whether the annotations of what is called are let through, as far as known.
+    /// Returns `true` if the known annotations of the called tool are allowed.
     fn permit_call(&self, name: &str, known: Option<&Known<HashSet<String>>>) -> bool {
         !self.judge_annotations()
             || known.is_some_and(|known| {

@@ -1,30 +1,28 @@
-//! How much a client may send.
+//! Limits on the size and nesting depth of requests.
 //!
-//! A [`LimitLayer`] refuses requests that are too large or nested too deep, once
-//! and before anything of them is copied: above a
-//! [`CompositeLayer`](crate::composite::CompositeLayer), an oversized call is one
-//! refusal, and not one failure of each target. It measures without building a
-//! string, and stops as soon as a limit is passed.
+//! A [`LimitLayer`] rejects requests that are too large or nested too deep, before any part of
+//! them is copied. Above a [`CompositeLayer`](crate::composite::CompositeLayer), an oversized
+//! call is rejected once, and does not fail once for each target. The layer measures without
+//! serializing, and stops as soon as a limit is exceeded.
 //!
 //! # What counts
 //!
-//! - Everything that a client fills: arguments, `inputResponses` and
-//!   `requestState` of calls, prompts and resources, values to complete, the
-//!   parameters of methods that nobody knows. Texts and keys count their bytes,
-//!   without escapes and quotes; numbers, `true`, `false`, `null`, pairs of
-//!   brackets and shorter texts count 4. The brackets around all arguments count
-//!   nothing: a call without arguments, or with `{}`, measures zero.
-//! - Names, URIs, cursors and ids count from their 1025th byte on. `_meta`, what a
-//!   client says of itself when it connects, and the URIs that it listens to count
-//!   from their 16 KiB on. So small limits work, and nothing is a way around them.
-//! - The depth is that of arrays and objects: arguments `{}` have 1 level, and
-//!   `{"a": [1]}` have 2. `_meta` may have 16 in any case.
+//! - Everything that a client fills in: arguments, `inputResponses` and `requestState` of
+//!   calls, prompts and resources, values to complete, and the parameters of unknown methods.
+//!   Texts and keys count their bytes, without escapes and quotes; numbers, `true`, `false`,
+//!   `null`, pairs of brackets and shorter texts count 4. The outermost brackets of arguments
+//!   are not counted: a call without arguments, or with `{}`, measures zero.
+//! - Names, URIs, cursors and ids count from their 1025th byte on. `_meta`, the client
+//!   information sent on connect, and the URIs of subscriptions count beyond their first
+//!   16 KiB. So small limits work, and none of these fields can bypass them.
+//! - The depth is that of arrays and objects: arguments `{}` have 1 level, and `{"a": [1]}`
+//!   have 2. `_meta` may always have 16.
 //!
-//! A limit of zero bytes lets nothing through but calls without arguments.
+//! A limit of zero bytes allows only calls without arguments.
 //!
-//! Without a limit, a request is as large as its transport reads: with rmcp, 16 MiB over
-//! pipes and 4 MiB over HTTP. A [file](crate::config) has a limit of 4 MiB, and so of 128
-//! levels, unless it says otherwise.
+//! Without a limit, the transport limits the size: with rmcp, to 16 MiB over pipes and 4 MiB
+//! over HTTP. In a [configuration file](crate::config), the limit defaults to 4 MiB, which
+//! implies 128 levels.
 //!
 //! # Examples
 //!
@@ -65,9 +63,9 @@ use crate::{
     message::{Bounds, Reply, Request},
 };
 
-/// Refuses requests that are too large.
+/// Rejects requests that are too large.
 ///
-/// By default there are no limits, and the layer changes nothing.
+/// Defaults to no limits; then the layer changes nothing.
 ///
 /// See the [module docs](crate::limit) for what counts and for an example.
 #[derive(Clone, Debug, Default)]
@@ -79,23 +77,23 @@ pub type Limit<S> = Intercepted<LimitLayer, S>;
 // === impl LimitLayer ===
 
 impl LimitLayer {
-    /// A layer without limits.
+    /// Creates a layer without limits.
     #[must_use]
     pub const fn new() -> Self {
         Self(Bounds::new())
     }
 
-    /// Sets how many bytes of arguments, and of what else counts, a request may
-    /// have.
+    /// Sets the maximum size of a request in bytes, of arguments and everything else that
+    /// [counts](crate::limit#what-counts).
     #[must_use]
     pub const fn max_argument_bytes(self, bytes: usize) -> Self {
         Self(self.0.max_argument_bytes(bytes))
     }
 
-    /// Sets how deep arrays and objects may be nested.
+    /// Sets the maximum nesting depth of arrays and objects.
     ///
-    /// More than 128 levels are refused whatever this is, and when there is only a
-    /// limit of bytes: no deeper JSON is read from any transport.
+    /// More than 128 levels are always rejected, even if only a byte limit is set: no transport
+    /// reads deeper JSON.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self(self.0.max_depth(levels))

@@ -1,11 +1,10 @@
-//! Arguments against the schema of the tool that is called.
+//! Validation of arguments against the input schema of the called tool.
 //!
-//! A [`ValidateLayer`] checks the arguments of every `tools/call` against the
-//! `inputSchema` that the tool is listed with, before the call goes on: JSON Schema
-//! 2020-12, or the dialect that `$schema` names. A schema is compiled when its tool
-//! is first called, and again only when it changes. Nothing is fetched for it, and
-//! its regular expressions take linear time: one that refers to the network, or
-//! looks around, does not compile.
+//! A [`ValidateLayer`] checks the arguments of every `tools/call` against the listed
+//! `inputSchema` of the tool, before the call is forwarded: JSON Schema 2020-12, or the dialect
+//! that `$schema` names. A schema is compiled when its tool is first called, and again only
+//! when it changes. Remote references are not fetched, and regular expressions take linear
+//! time: a schema with remote references or look-around does not compile.
 //!
 //! # Bounded work
 //!
@@ -30,10 +29,10 @@
 //! the schema does not compile. The [warnings](ValidateLayer::warnings) name
 //! each such tool once.
 //!
-//! Below a [`CompositeLayer`](crate::composite::CompositeLayer), it checks what
-//! composites send to their targets: one that does not fit is a failed branch, and
-//! never reaches its server. What a plan renders can also be larger than what came
-//! in, so the layer has [limits](ValidateLayer::max_argument_bytes) as well.
+//! Below a [`CompositeLayer`](crate::composite::CompositeLayer), it checks the calls that
+//! composites make to their targets: invalid arguments fail the branch, and never reach the
+//! server. Arguments that a plan renders can be larger than its input, so the layer has
+//! [limits](ValidateLayer::max_argument_bytes) as well.
 //!
 //! # Examples
 //!
@@ -89,25 +88,25 @@ use crate::{
     warnings::Warnings,
 };
 
-/// How many characters of a tool's name are told.
+/// Maximum number of characters of a tool's name in warnings.
 const MAX_NAME: usize = 128;
 
-/// What becomes of a call whose arguments do not fit the schema of its tool.
+/// The handling of a call whose arguments do not match the schema of its tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaMode {
-    /// Nobody looks.
+    /// Arguments are not checked.
     #[default]
     Off,
-    /// It is logged, and goes on.
+    /// The mismatch is logged, and the call is forwarded.
     Warn,
-    /// It is refused.
+    /// The call is rejected.
     Strict,
 }
 
 /// Checks calls against the schemas of their tools.
 ///
-/// By default it checks nothing, and the layer changes nothing.
+/// Defaults to [`SchemaMode::Off`] without limits; then the layer changes nothing.
 ///
 /// See the [module docs](crate::validate) for an example.
 #[derive(Clone, Default)]
@@ -131,7 +130,7 @@ struct Settings {
     compiled: Compiled,
 }
 
-/// A call of a tool that there is no schema of.
+/// A call of a tool without a known schema.
 #[derive(Debug)]
 pub struct Unchecked {
     tool: String,
@@ -152,37 +151,35 @@ pub type Validate<S> = Informed<ValidateRule, S>;
 // === impl ValidateLayer ===
 
 impl ValidateLayer {
-    /// A layer that checks nothing.
+    /// Creates a layer that checks nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what becomes of arguments that do not fit the schema of their tool.
+    /// Sets the handling of arguments that do not match the schema of their tool.
     #[must_use]
     pub const fn schema(mut self, mode: SchemaMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets how many bytes of arguments, and of what else
-    /// [counts](crate::limit#what-counts), a request may have here; any number by
-    /// default.
+    /// Sets the maximum size of a request in bytes, of arguments and everything else that
+    /// [counts](crate::limit#what-counts). Defaults to no limit.
     #[must_use]
     pub const fn max_argument_bytes(mut self, bytes: usize) -> Self {
         self.bounds = self.bounds.max_argument_bytes(bytes);
         self
     }
 
-    /// Sets how deep arrays and objects may be nested here; as deep as they come by
-    /// default.
+    /// Sets the maximum nesting depth of arrays and objects. Defaults to no limit.
     #[must_use]
     pub const fn max_depth(mut self, levels: usize) -> Self {
         self.bounds = self.bounds.max_depth(levels);
         self
     }
 
-    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    /// Invalidates the known tools whenever `epoch` is bumped.
     ///
     /// Without it, a change of a schema is noticed within a minute.
     #[must_use]
@@ -191,12 +188,11 @@ impl ValidateLayer {
         self
     }
 
-    /// Keeps what the layer knows of tools apart by a key of the request's
-    /// context, for servers that show different tools to different callers.
+    /// Keeps separate catalogs by a key of the request's context, for servers that list
+    /// different tools for different callers.
     ///
-    /// Tools are then listed in the context of the first caller of each key;
-    /// without a key they are listed without any. The catalogs of the last
-    /// 1000 keys are kept.
+    /// Tools are then listed in the context of the first caller of each key; without a key they
+    /// are listed in an empty context. The catalogs of the last 1000 keys are kept.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -206,8 +202,7 @@ impl ValidateLayer {
         self
     }
 
-    /// Which tools were called unchecked and why, in words for whoever runs the
-    /// server.
+    /// Returns warnings for the operator about tools that were called unchecked, with the reason.
     ///
     /// Each is logged once. At most 1000 are kept.
     #[must_use]
@@ -266,7 +261,7 @@ impl ValidateRule {
     }
 
     fn check(&self, schema: &InputSchema, call: &mut CallToolRequestParams) -> Result<(), Refusal> {
-        // Checked as a value, without copying them.
+        // Moved into a value for the check, to avoid a copy.
         let given = mem::take(&mut call.arguments);
         let is_given = given.is_some();
         let arguments = Value::Object(given.unwrap_or_default());
@@ -287,7 +282,7 @@ impl ValidateRule {
 
 impl InterceptInformed for ValidateRule {
     type Derived = Schemas;
-    /// In a box, since it is rare and large.
+    /// Boxed because it is rare and large.
     type Memo = Option<Box<Unchecked>>;
 
     fn derive(&self, tools: &Tools) -> Schemas {
@@ -327,7 +322,7 @@ impl InterceptInformed for ValidateRule {
     }
 
     fn on_reply(&self, memo: Self::Memo, _: Option<&Arc<Known<Schemas>>>, reply: &mut Reply) {
-        // Clients can call any name: what no tool answers to is no warning.
+        // Clients can call any name: unknown tools are not worth a warning.
         let answered = || match reply.tool_result() {
             Some(result) => result.is_error != Some(true),
             None => reply.result().is_some(),
@@ -341,7 +336,7 @@ impl InterceptInformed for ValidateRule {
     }
 }
 
-/// A client can call names of any length, and warnings are kept.
+/// Truncates the name of a tool: clients can send names of any length, and warnings are kept.
 fn shorten(tool: &str) -> String {
     tool.chars().take(MAX_NAME).collect()
 }

@@ -1,3 +1,5 @@
+//! Cost accounting of a run.
+
 use std::{
     collections::BTreeMap,
     iter,
@@ -11,57 +13,56 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::Tally;
 
-/// What a run is charged by the layers below it, and how much it may be.
+/// The amounts that layers charge a run, and the run's maximum cost.
 ///
-/// A run that is nested in another is charged there, too. It travels with the
-/// context of each branch. By default it is an outermost one that may cost anything.
+/// A nested run is also charged to the outer one. The account travels with the context of each
+/// branch. The default is an outermost account without a maximum.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     max_cost: Option<u64>,
     outer: Option<Arc<Self>>,
     sums: Mutex<Sums>,
-    /// How many calls tools have made that were called in the run. Only the outermost
-    /// account counts any.
+    /// The number of calls made by tools that were called in the run. Only counted in the outermost
+    /// account.
     delegated: AtomicUsize,
 }
 
-/// What a run has been charged, when it is put away.
+/// The charged amounts of a run when it is stored.
 ///
-/// What is still held then is not: it is for calls that end with the run.
+/// Amounts that are still held are not included: they are for calls that end with the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Charged {
     /// In cost units.
     cost: u64,
     /// By the name of each budget that is kept per run.
     budgets: BTreeMap<String, u64>,
-    /// Whether something was refused since it would cost more than the run may.
+    /// Whether a call was rejected because it would exceed the run's maximum cost.
     is_over: bool,
 }
 
 #[derive(Debug, Default)]
 struct Sums {
     cost: Tally,
-    /// By the name of each budget that is kept per run. Only the outermost account
-    /// has any.
+    /// By the name of each budget that is kept per run. Only used in the outermost account.
     budgets: BTreeMap<Arc<str>, Tally>,
     is_over: bool,
 }
 
-/// An amount that is held before it is known what it really is: given back unless
-/// it is [settled](Self::settle).
+/// An amount that is reserved before the actual amount is known. Released on drop unless it is
+/// [settled](Self::settle).
 #[derive(Debug)]
 #[must_use = "dropped, it is given back"]
 pub(crate) struct Hold {
     account: Arc<Account>,
     of: HeldOf,
     amount: u64,
-    /// What it turned out to be.
+    /// The actual amount.
     actual: u64,
 }
 
 #[derive(Debug)]
 enum HeldOf {
-    /// Of the account and of all outer ones.
+    /// Of this account and all outer ones.
     Cost,
     /// Of a budget, which the outermost account keeps.
     Budget(Arc<str>),
@@ -70,26 +71,25 @@ enum HeldOf {
 // === impl Account ===
 
 impl Account {
-    /// The account of a run that may cost this much, within another or outermost.
+    /// Creates the account of a run with this maximum cost, nested in `outer` if given.
     pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
         let sums = Mutex::new(charged.into());
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
     }
 
-    /// Holds a cost of this run and of those that it is nested in, unless one of
-    /// them would cost more than it may.
+    /// Reserves a cost of this run and its outer runs, or returns `None` if it exceeds the maximum
+    /// of one of them.
     ///
-    /// A cost of which it is not known what it will be is zero: then there must be
-    /// something left.
+    /// A cost that is not known yet is zero; it requires that some amount is left.
     pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
         let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
         self.hold_cost(cost).then(hold)
     }
 
-    /// Holds an amount of a budget that is kept per run, unless there would be more
-    /// than its limit.
+    /// Reserves an amount of a budget that is kept per run, or returns `None` if it exceeds the
+    /// limit.
     ///
-    /// Whatever it was charged beyond its limit when it was settled counts as well.
+    /// Amounts settled beyond the limit count as well.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         budget: &Arc<str>,
@@ -104,24 +104,24 @@ impl Account {
             tally.hold(amount);
         }
         drop(sums);
-        // Not made before it is known: dropped, it gives back.
+        // Created only if it fits, since dropping it releases the amount.
         fits.then(|| {
             let of = HeldOf::Budget(budget.clone());
             Hold { account: outermost, of, amount, actual: 0 }
         })
     }
 
-    /// Whether something was refused since this run would have cost too much.
+    /// Returns `true` if a call was rejected because it would exceed this run's maximum cost.
     pub(crate) fn is_over(&self) -> bool {
         self.sums().is_over
     }
 
-    /// Whether this run has been charged all that it may cost.
+    /// Returns `true` if the maximum cost of this run has been charged.
     pub(crate) fn is_used_up(&self) -> bool {
         self.max_cost.is_some_and(|max| self.sums().cost.spent() >= max)
     }
 
-    /// What this run has been charged.
+    /// Returns the amounts charged to this run.
     pub(crate) fn amounts(&self) -> Charged {
         let sums = self.sums();
         let budgets = sums.budgets.iter().filter(|(_, tally)| tally.spent() > 0);
@@ -132,10 +132,10 @@ impl Account {
         }
     }
 
-    /// Holds a cost here and further out, or nowhere.
+    /// Reserves a cost in this account and all outer ones, or in none.
     fn hold_cost(&self, cost: u64) -> bool {
-        // What is held for nothing would be missing to others meanwhile. So this one stays
-        // locked until those further out have answered; they are never locked before it.
+        // A reservation that fails further out would block others meanwhile. So this account stays
+        // locked until the outer ones have answered; they are never locked before it.
         let mut sums = self.sums();
         let fits = self.max_cost.is_none_or(|max| sums.cost.missing(cost, max) == 0);
         sums.is_over |= !fits;
@@ -146,7 +146,7 @@ impl Account {
         is_held
     }
 
-    /// Counts a call that a tool has made, and says how many there were before.
+    /// Counts a call made by a tool and returns the number before it.
     pub(super) fn count_delegated(&self) -> usize {
         match &self.outer {
             Some(outer) => outer.count_delegated(),
@@ -167,7 +167,7 @@ impl Account {
     }
 
     fn sums(&self) -> MutexGuard<'_, Sums> {
-        // Nothing panics while it is held.
+        // No code panics while the lock is held.
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -175,7 +175,7 @@ impl Account {
 impl From<Charged> for Sums {
     fn from(Charged { cost, budgets, is_over }: Charged) -> Self {
         let mut tallies = BTreeMap::new();
-        // Most runs start with none, and to collect none takes longer than this.
+        // Most runs start without budgets, and collecting an empty map is slower than this.
         for (name, spent) in budgets {
             tallies.insert(name.into(), Tally::of(spent));
         }
@@ -186,7 +186,7 @@ impl From<Charged> for Sums {
 // === impl Hold ===
 
 impl Hold {
-    /// Charges what it really was, also if that is more than was left.
+    /// Charges the actual amount, even if it exceeds the remaining one.
     pub(crate) fn settle(mut self, actual: u64) {
         self.actual = actual;
     }

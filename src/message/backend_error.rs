@@ -1,12 +1,13 @@
+//! The error of a backend that failed to answer.
+
 use std::{error::Error, fmt, sync::Arc};
 
 use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
-/// A backend that could not answer.
+/// The error of a backend that failed to answer.
 ///
-/// Its text names the backend and may be told to a client. Why it happened is
-/// in [`source`](Error::source) and not in the text: that may hold addresses,
-/// paths and more that is nobody's business.
+/// Its text names the backend and may be shown to a client. The reason is in
+/// [`source`](Error::source) only, since it may contain addresses, paths and other internals.
 #[derive(Debug)]
 pub struct BackendError {
     backend: Arc<str>,
@@ -14,40 +15,40 @@ pub struct BackendError {
     source: Option<BoxError>,
 }
 
-/// What became of a backend that could not answer.
+/// The reason why a backend failed to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
-    /// There is no connection to it at the moment: the request was not sent.
+    /// The backend is not connected: the request was not sent.
     NotConnected,
-    /// The connection was lost before it answered.
+    /// The connection was lost before the backend answered.
     ConnectionLost,
-    /// It did not answer in time.
+    /// The backend did not answer in time.
     TimedOut,
-    /// It has more to do than it takes on: the request was not sent.
+    /// The backend is overloaded: the request was not sent.
     Overloaded,
-    /// It does not know the method.
+    /// The backend does not support the method.
     ///
-    /// Not a JSON-RPC error of that code, which a client would take for being
-    /// about the server that it talks to. A list that the backend does not offer is
-    /// a [`Reply`](super::Reply) with that error instead, as of a handler in this process.
+    /// Not the JSON-RPC error of that code, which a client would attribute to the server that it
+    /// talks to. A list that the backend does not offer is a [`Reply`](super::Reply) with that
+    /// error instead, as of a handler in this process.
     Unsupported,
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
 // === impl BackendError ===
 
 impl BackendError {
-    /// An error of the backend of this name.
+    /// Creates an error of the backend with this name.
     #[must_use]
     pub fn new(backend: impl Into<Arc<str>>, kind: BackendErrorKind) -> Self {
         Self { backend: backend.into(), kind, source: None }
     }
 
-    /// What a service that stands for a backend failed with.
+    /// Wraps the error of a service that represents a backend.
     ///
-    /// An error that names this backend already stays as it is.
+    /// Returns an error that already names this backend unchanged.
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
@@ -61,26 +62,26 @@ impl BackendError {
         Self { backend: backend.clone(), kind: error.kind, source: Some(error) }
     }
 
-    /// Adds why it happened, for whoever reads the log.
+    /// Adds the reason, for logs.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The name of the backend.
+    /// Returns the name of the backend.
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.backend
     }
 
-    /// Whether there is no connection to it, or no longer.
+    /// Returns `true` if the backend is not connected or the connection was lost.
     #[cfg(feature = "remote")]
     pub(crate) const fn is_of_connection(&self) -> bool {
         matches!(self.kind, BackendErrorKind::NotConnected | BackendErrorKind::ConnectionLost)
     }
 
-    /// What became of it.
+    /// Returns the kind of the failure.
     #[must_use]
     pub const fn kind(&self) -> BackendErrorKind {
         self.kind
@@ -114,7 +115,7 @@ impl Error for BackendError {
 // === impl BackendErrorKind ===
 
 impl BackendErrorKind {
-    /// Looks for an error that says it in an error and its sources.
+    /// Determines the kind from an error and its sources.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {

@@ -1,24 +1,25 @@
+//! The causes of a service error that may be shown to a client.
+
 use std::{any::Any, error::Error};
 
 use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 use super::{BackendError, BackendErrorKind};
 
-/// What a service's error says that may be told to a client.
+/// The part of a service's error that may be shown to a client.
 ///
-/// Anything else may hold addresses, paths and more that is nobody's business.
+/// Other details may contain addresses, paths and other internals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'e> {
     TimedOut,
     Overloaded,
-    /// A backend could not answer; the error's text says which and how.
+    /// A backend failed; the error's text names it and the failure.
     Backend(&'e BackendError),
     Unknown,
 }
 
 impl<'e> Cause<'e> {
-    /// Looks for our error and those of Tower's own layers in an error and its
-    /// sources.
+    /// Searches an error and its sources for the errors of this crate and of Tower's own layers.
     pub(crate) fn of(error: &'e (dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {
@@ -40,7 +41,7 @@ impl<'e> Cause<'e> {
 /// Returns `true` if the error of a service proves that the request was not sent to a server: a
 /// backend is not connected, or Tower's load shedding refused it.
 ///
-/// The error must be a [`BoxError`] or a [`BackendError`]; nothing is known of other types.
+/// The error must be a [`BoxError`] or a [`BackendError`]; returns `false` for other types.
 pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
     let any: &dyn Any = error;
     let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {

@@ -1,4 +1,4 @@
-//! The client of a request, as far as it can be asked something.
+//! The client of a request, as the receiver of elicitation, sampling and roots requests.
 
 use std::{
     fmt,
@@ -30,21 +30,21 @@ use tracing::Instrument;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// How many questions a tool may ask at once, and how many a client is asked at once
-/// while one request of it goes on.
+/// The maximum number of questions that a tool may ask at once, and that a client is asked at once
+/// during one of its requests.
 pub(crate) const MAX_QUESTIONS: usize = 32;
-/// How many questions a client is asked for one request of it.
+/// The maximum number of questions that a client is asked for one of its requests.
 pub(crate) const MAX_ASKED: usize = 1_000;
-/// The maximum size of the questions that one request of a client holds at a time, as JSON:
-/// those that the client has not answered, and those that wait for their turn.
+/// The maximum size, as JSON, of the questions that one request of a client holds at a time: those
+/// that the client has not answered, and those that wait for their turn.
 pub(crate) const MAX_WAITING_BYTES: usize = 8 << 20;
 
-/// What a client can be asked for, by the names of its capabilities.
+/// The names of the client capabilities that servers can use.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
-/// What a client declares of which a person can be asked.
+/// The capability to ask the user.
 pub(crate) const ELICITATION: &str = "elicitation";
 
-/// Whether whoever answers a request like this may want to know something first.
+/// Returns `true` if a server may ask the client for input before it answers this request.
 pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     matches!(
         request,
@@ -54,82 +54,80 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     )
 }
 
-/// What a server is told that asks for something and gets no answer.
+/// Returns the error for a server whose request to the client is not answered.
 ///
-/// An error, and not that the person declined: nobody has seen the question, and
-/// a server would tell its caller the opposite. Most servers pass an error on.
+/// It is an error and not a decline: the user has not seen the question, and a server would report
+/// that they declined. Most servers pass an error on.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "what a server asks for was not answered");
     ErrorData::invalid_request(reason, None)
 }
 
-/// Why a client is asked nothing more for its request.
+/// Returns the message for more than [`MAX_ASKED`] questions for one request.
 pub(crate) fn too_many() -> String {
     format!("more than {MAX_ASKED} questions were asked for one request")
 }
 
-/// What the client of a request says that it can be asked for.
+/// The declared capabilities of the client of a request.
 ///
-/// Whoever says nothing cannot be asked.
+/// By default, the client cannot be asked for anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// To show a person a form.
+    /// Elicitation with a form.
     pub(crate) form: bool,
-    /// To send a person to an address.
+    /// Elicitation by URL.
     pub(crate) url: bool,
     pub(crate) sampling: bool,
-    /// With tools that the model may call.
+    /// Sampling with tools that the model may call.
     pub(crate) sampling_tools: bool,
     pub(crate) roots: bool,
 }
 
-/// A client of a protocol before 2026-07-28, which is asked while its request
-/// goes on.
+/// A client with a protocol before 2026-07-28, which is asked during its request.
 #[derive(Clone)]
 pub(crate) struct LiveClient(Arc<ClientState>);
 
 struct ClientState {
     peer: Peer<RoleServer>,
-    /// The request that it waits for: over HTTP, what it is asked comes on the
-    /// stream of that.
+    /// The request that the client waits for; over HTTP, questions are sent on its stream.
     request: RequestId,
-    /// What it can be asked for, as it says so.
+    /// The capabilities that the client declares.
     capabilities: Map<String, Value>,
-    /// How many questions were asked so far, by whomever.
+    /// The number of questions asked so far, by all servers and composites.
     asked: AtomicUsize,
-    /// A permit for each question that it can be asked now.
+    /// One permit for each question that can be asked now.
     turns: Semaphore,
     /// The bytes of the questions that are open or wait for their turn.
     waiting: ByteBudget,
 }
 
-/// The turn of a question, which no more than a few have at once.
+/// The turn of a question; their number at a time is limited.
 pub(crate) struct Turn<'c> {
     client: &'c ClientState,
     _permit: Option<SemaphorePermit<'c>>,
     _bytes: SemaphorePermit<'c>,
 }
 
-/// A question on its way. Dropped, it is withdrawn.
+/// A question that has been sent. Dropping it cancels the question.
 struct Pending {
     handle: RequestHandle<RoleServer>,
     since: Instant,
     answered: bool,
 }
 
-/// How long a question may be on its way to the connection, as good as always.
+/// The maximum time that a question usually takes to reach the connection.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 // === impl Abilities ===
 
 impl Abilities {
-    /// What these capabilities say.
+    /// Parses declared capabilities.
     pub(crate) fn of(capabilities: &Map<String, Value>) -> Self {
         let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
         Self {
-            // No mode at all means forms, which were once all there was.
+            // No mode at all means forms: older protocols have no other mode.
             form: elicitation.is_some_and(|modes| modes.contains_key("form") || !url),
             url,
             sampling: capabilities.contains_key("sampling"),
@@ -140,7 +138,7 @@ impl Abilities {
         }
     }
 
-    /// What the client lacks to be asked this, if it lacks anything.
+    /// Returns the capability that the client lacks for this question, if any.
     #[expect(deprecated, reason = "servers still ask for it")]
     pub(crate) fn lacks(self, request: &InputRequest) -> Option<&'static str> {
         let (can, capability) = match request {
@@ -155,13 +153,13 @@ impl Abilities {
             }
             InputRequest::CreateMessage(_) => (self.sampling, "sampling"),
             InputRequest::ListRoots(_) => (self.roots, "roots"),
-            // What rmcp may learn later.
+            // Kinds of questions that later versions of rmcp may add.
             _ => (false, "unknown"),
         };
         (!can).then_some(capability)
     }
 
-    /// Whether it can be asked for nothing.
+    /// Returns `true` if the client cannot be asked for anything.
     pub(crate) const fn is_nothing(self) -> bool {
         !(self.form || self.url || self.sampling || self.roots)
     }
@@ -170,7 +168,7 @@ impl Abilities {
 // === impl LiveClient ===
 
 impl LiveClient {
-    /// The client of a request, if it can be asked for anything.
+    /// Returns the client of a request, if it can be asked for anything.
     pub(super) fn new(peer: &Peer<RoleServer>, request: &RequestId) -> Option<Self> {
         let info = peer.peer_info()?;
         let capabilities = declared(&info.capabilities)?;
@@ -183,7 +181,7 @@ impl LiveClient {
         })
     }
 
-    /// What it can be asked for, as it says so.
+    /// Returns the capabilities that the client declares.
     pub(crate) fn capabilities(&self) -> &Map<String, Value> {
         &self.0.capabilities
     }
@@ -192,23 +190,23 @@ impl LiveClient {
         Abilities::of(&self.0.capabilities)
     }
 
-    /// What it said of itself when it introduced itself.
+    /// Returns the client's `initialize` parameters.
     pub(crate) fn info(&self) -> Option<InitializeRequestParams> {
         self.0.peer.peer_info().map(|info| (*info).clone())
     }
 
-    /// Whether both are the client of one request.
+    /// Returns `true` if both are the client of the same request.
     #[cfg(feature = "remote")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Asks in the name of a server, which gets either the client's answer or why
-    /// there is none; dropped, it withdraws the question.
+    /// Relays a question of a server to the client and returns the answer. Dropping the future
+    /// cancels the question.
     ///
     /// # Errors
     ///
-    /// Returns what to tell the server: the error of the client, or another.
+    /// Returns the error for the server: the client's error, or the reason why there is no answer.
     pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
         if let Some(capability) = self.abilities().lacks(&request) {
             return Err(unanswered(format!("the client does not declare `{capability}`")));
@@ -243,12 +241,12 @@ impl LiveClient {
 // === impl Turn ===
 
 impl Turn<'_> {
-    /// Asks, and waits for the answer as long as it takes; dropped, it withdraws
+    /// Sends the question and waits for the answer without a timeout. Dropping the future cancels
     /// the question.
     ///
     /// # Errors
     ///
-    /// Returns why there will be no answer: the client is gone, or refused.
+    /// Returns an error if the connection is closed or the client rejects the question.
     pub(crate) async fn ask(self, request: InputRequest) -> Result<Value, ServiceError> {
         let result = match self.answer(request).await? {
             ClientResult::ElicitResult(result) => serde_json::to_value(result),
@@ -261,9 +259,9 @@ impl Turn<'_> {
 
     async fn answer(self, request: InputRequest) -> Result<ClientResult, ServiceError> {
         let ClientState { peer, request: origin, .. } = self.client;
-        // rmcp knows it only in the task that it runs the request in.
+        // rmcp knows the originating request only in the task that it runs the request in.
         let origin = OriginatingRequestId(origin.clone());
-        // rmcp reads an answer as the first thing that it looks like.
+        // rmcp parses an answer as the first type that matches.
         let (request, answers): (_, fn(&ClientResult) -> bool) = match request {
             InputRequest::Elicitation(mut request) => {
                 request.extensions.insert(origin);
@@ -282,8 +280,8 @@ impl Turn<'_> {
             }
             _ => return Err(ServiceError::UnexpectedResponse),
         };
-        // In a task of its own: whoever asks may itself run for a request of another
-        // connection, whose id rmcp would take for the origin. Dropped, it is aborted.
+        // In a task of its own: the caller may run within a request of another connection, whose id
+        // rmcp would take for the origin. Dropping the set aborts the task.
         let mut asking = JoinSet::new();
         asking.spawn(put(peer.clone(), request).in_current_span());
         let answer = asking.join_next().await;
@@ -298,11 +296,11 @@ impl fmt::Debug for LiveClient {
     }
 }
 
-/// The error -32021 of a server, in the protocol's words, if what the server requires of
-/// the client can be relayed to the client.
+/// Returns the error -32021 of a server, in the words of the protocol, if the capabilities that the
+/// server requires of the client can be relayed.
 ///
-/// Its `data` names capabilities only, and of these only those that are relayed: it may
-/// be shown to the client whatever else of an error must not be.
+/// Its `data` names only capabilities that are relayed, so it may be shown to the client even if
+/// other details of an error may not.
 pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     if error.code != ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY {
         return None;
@@ -314,7 +312,7 @@ pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     is_relayed.then(|| ErrorData::missing_required_client_capability(required))
 }
 
-/// Asks over a connection, and waits for the answer; dropped, it withdraws the
+/// Sends a question over a connection and waits for the answer. Dropping the future cancels the
 /// question.
 async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientResult, ServiceError> {
     let options = PeerRequestOptions::no_options();
@@ -325,7 +323,7 @@ async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientRes
     answer.unwrap_or(Err(ServiceError::TransportClosed))
 }
 
-/// What of a client's capabilities is to be asked for something, if it is any.
+/// Returns the declared capabilities in [`ASKABLE`], or `None` if there are none.
 fn declared(capabilities: &ClientCapabilities) -> Option<Map<String, Value>> {
     let ClientCapabilities { elicitation, sampling, roots, .. } = capabilities;
     if elicitation.is_none() && sampling.is_none() && roots.is_none() {
@@ -351,15 +349,15 @@ impl Drop for Pending {
         let is_new = self.since.elapsed() < ON_ITS_WAY;
         let mut notify = Box::pin(async move {
             drop(peer.notify_cancelled(params.clone()).await);
-            // rmcp sends each message from a task of its own, so this can have come
-            // before the question, and to nothing. Twice does no harm.
+            // rmcp sends each message from a task of its own, so this one can overtake the question
+            // and have no effect. Sending it twice does no harm.
             if is_new {
                 sleep(ON_ITS_WAY).await;
                 drop(peer.notify_cancelled(params).await);
             }
         });
-        // The first poll puts the message into the connection's queue, also where
-        // there is no runtime; it waits for how the sending went.
+        // The first poll queues the message on the connection, even without a runtime. The rest
+        // waits for the outcome of sending.
         if unconstrained(&mut notify).now_or_never().is_none()
             && let Ok(runtime) = Handle::try_current()
         {

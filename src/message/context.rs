@@ -1,4 +1,4 @@
-//! What a request came with, beside its message.
+//! The context of a request: its id, `_meta`, extensions and connection.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use super::{
     shared::Shared,
 };
 
-/// Under which key of `_meta` a client of 2026-07-28 declares what it can do.
+/// The key of `_meta` under which a client of 2026-07-28 declares its capabilities.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// Under which key of `_meta` a client of 2026-07-28 says that it is one.
+/// The key of `_meta` under which a client of 2026-07-28 declares its protocol version.
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// Under which key of `_meta` a client names the token of its progress.
+/// The key of `_meta` that holds the client's progress token.
 const PROGRESS_TOKEN: &str = "progressToken";
 
-/// What a [`Request`](super::Request) came with, beside the message.
+/// The context of a [`Request`](super::Request): everything beside the message.
 ///
-/// A request made in code has an empty one: no client, no `_meta`, id `0`, and
-/// nobody who could cancel it but by dropping the call.
+/// A request made in code has an empty one: no client, no `_meta`, id `0`, and it can only be
+/// canceled by dropping the call.
 #[derive(Clone, Debug)]
 pub struct Context {
     id: RequestId,
-    /// Which branch of the request of this id it is, if it is one.
+    /// The branch of the request with this id; `None` for the request itself.
     branch: Option<Arc<str>>,
     pub(crate) meta: Shared<RequestMetaObject>,
     pub(crate) extensions: Shared<Extensions>,
@@ -39,12 +39,12 @@ pub struct Context {
     pub(crate) peer: Option<Peer<RoleServer>>,
     pub(crate) progress: Option<Progress>,
     pub(crate) logs: Option<Logs>,
-    /// The client, if it was found that it can be asked meanwhile.
+    /// The client, if [`note_live_client`](Self::note_live_client) found that it can be asked.
     pub(super) live_client: Option<LiveClient>,
     pub(super) delegation: Delegation,
-    /// How it is traced, other than by default.
+    /// Tracing settings; `None` for the default.
     pub(crate) tracing: Option<Arc<Tracing>>,
-    /// Whether a span here stands for the place in a trace that `meta` tells.
+    /// Whether a span of this process represents the trace position in `meta`.
     pub(super) is_in_span: bool,
 }
 
@@ -57,26 +57,26 @@ pub(crate) struct BranchParts {
 // === impl Context ===
 
 impl Context {
-    /// The JSON-RPC id of the request.
+    /// Returns the JSON-RPC id of the request.
     ///
-    /// A branch of a composite has the id of its composite's request with the
-    /// branch appended, such as `7#search`.
+    /// A branch of a composite has the id of the composite's request with the branch appended, such
+    /// as `7#search`.
     #[must_use]
     pub fn id(&self) -> RequestId {
-        // Put together when it is asked for, which most branches never are.
+        // Formatted on demand: most branches never need it.
         match &self.branch {
             None => self.id.clone(),
             Some(branch) => RequestId::String(format!("{}#{branch}", self.id).into()),
         }
     }
 
-    /// The JSON-RPC id of the request without what a branch appends.
+    /// Returns the JSON-RPC id of the request without the branch suffix.
     pub(super) const fn plain_id(&self) -> &RequestId {
         &self.id
     }
 
-    /// The JSON-RPC id of the request as a text, unless that has more than so many bytes:
-    /// then it is not put together.
+    /// Returns the JSON-RPC id of the request as text, or `None` if it is longer than `bytes`. A
+    /// longer id is not formatted.
     pub(crate) fn id_within(&self, bytes: usize) -> Option<String> {
         let plain = match &self.id {
             RequestId::Number(_) => 0,
@@ -89,73 +89,72 @@ impl Context {
         Some(self.id().to_string()).filter(|id| id.len() <= bytes)
     }
 
-    /// The `_meta` of the request.
+    /// Returns the `_meta` of the request.
     #[must_use]
     pub fn meta(&self) -> &RequestMetaObject {
         &self.meta
     }
 
-    /// The `_meta` of the request, to change it.
+    /// Returns the `_meta` of the request for modification.
     pub fn meta_mut(&mut self) -> &mut RequestMetaObject {
         &mut self.meta
     }
 
-    /// Values that travel with the request inside this process, such as the
-    /// HTTP request it came in.
+    /// Returns values that travel with the request inside this process, such as the HTTP request.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// Values that travel with the request inside this process, to change them.
+    /// Returns the extensions for modification.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
 
-    /// The token that is cancelled when the client gives up, if there is one.
+    /// Returns the token that is canceled when the client cancels the request, if there is one.
     ///
-    /// Layers need not watch it: whoever serves the stack drops the call.
+    /// Layers need not watch it: the server that runs the stack drops the call.
     #[must_use]
     pub const fn cancellation(&self) -> Option<&CancellationToken> {
         self.cancellation.as_ref()
     }
 
-    /// Sets the token that is cancelled when whoever makes the request gives up.
+    /// Sets the token that is canceled when the caller cancels the request.
     ///
-    /// Dropping the call does the same; handlers are told in either case.
+    /// Dropping the call does the same; handlers are notified in either case.
     pub fn set_cancellation(&mut self, token: CancellationToken) {
         self.cancellation = Some(token);
     }
 
-    /// The connection to the client, if the request came over one.
+    /// Returns the connection to the client, if the request came over one.
     #[must_use]
     pub const fn peer(&self) -> Option<&Peer<RoleServer>> {
         self.peer.as_ref()
     }
 
-    /// Where to tell how far the request is, if anybody wants to know.
+    /// Returns the progress reporter of the request, if the client asked for progress.
     #[must_use]
     pub const fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
     }
 
-    /// Sets where to tell how far the request is.
+    /// Sets the progress reporter of the request.
     pub fn set_progress(&mut self, progress: Progress) {
         self.progress = Some(progress);
     }
 
-    /// Where to send log messages about the request, if the client receives them.
+    /// Returns the sender of log messages about the request, if the client receives them.
     ///
-    /// A branch of a composite has none, since a message does not say which branch it is of.
+    /// `None` for a branch of a composite: a log message cannot name its branch.
     #[must_use]
     pub const fn logs(&self) -> Option<&Logs> {
         self.logs.as_ref()
     }
 
-    /// What the client can be asked for.
+    /// Returns what the client can be asked for.
     ///
-    /// A client of 2026-07-28, and whoever calls in code, says so in `_meta`; an
-    /// older one has said so when it introduced itself.
+    /// A client of 2026-07-28 and a caller in code declare it in `_meta`; an older client declared
+    /// it during initialization.
     pub(crate) fn abilities(&self) -> Abilities {
         match (self.meta.get(CLIENT_CAPABILITIES), &self.live_client) {
             (Some(Value::Object(capabilities)), _) => Abilities::of(capabilities),
@@ -165,44 +164,41 @@ impl Context {
         }
     }
 
-    /// The client of the request, if it is an older one that can be asked meanwhile.
+    /// Returns the client if it uses an older protocol and can be asked during the request.
     fn client(&self) -> Option<LiveClient> {
         let peer = self.peer.as_ref()?;
-        // Who speaks 2026-07-28 says so with each request.
+        // A client of 2026-07-28 declares its protocol version with each request.
         let is_old = self.meta.get(PROTOCOL_VERSION).is_none();
         if is_old { LiveClient::new(peer, &self.id) } else { None }
     }
 
-    /// The client, if it can be asked while its request goes on.
+    /// Returns the client if it can be asked during its request.
     pub(crate) fn live_client(&self) -> Option<LiveClient> {
         self.live_client.clone().or_else(|| self.client())
     }
 
-    /// The client, if it was found that it can be asked while its request goes on.
+    /// Returns the client if it is already known that it can be asked during its request.
     pub(crate) const fn known_live_client(&self) -> Option<&LiveClient> {
         self.live_client.as_ref()
     }
 
-    /// Finds out once, for all branches to come, whether the client can be asked
-    /// while its request goes on.
+    /// Checks once, for all later branches, whether the client can be asked during its request.
     pub(crate) fn note_live_client(&mut self) {
         self.live_client = self.live_client();
     }
 
-    /// The context of one branch of a composite that was called in this one.
+    /// Returns the context of one branch of a composite that was called in this one.
     ///
-    /// What belongs to the client alone stays behind: its progress token (each
-    /// branch would report under the same one), its connection, and of its
-    /// declared capabilities all but what the composite asks it for in the name of
-    /// the branch. Its own progress is a part of that of the request.
+    /// It has no progress token, since all branches would report under the same one, and no
+    /// connection. Of the declared capabilities it keeps those that the composite relays for the
+    /// branch. Its progress is a part of the progress of the request.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
         self.branch_charged(&self.branch_parts(), branch, progress, None)
     }
 
-    /// Copies what each [branch](Self::branch) gets, once for all of them.
+    /// Copies the parts that all [branches](Self::branch) share.
     pub(crate) fn branch_parts(&self) -> BranchParts {
-        // Most clients send a progress token and nothing else, and an empty map allocates
-        // nothing.
+        // Most clients send only a progress token, and an empty map allocates nothing.
         let mut meta: Map<String, Value> = self
             .meta
             .iter()
@@ -222,7 +218,7 @@ impl Context {
         BranchParts { meta, extensions }
     }
 
-    /// A [branch](Self::branch) that is charged to this account, if there is one.
+    /// Returns a [branch](Self::branch) that is charged to `account`, if given.
     pub(crate) fn branch_charged(
         &self,
         parts: &BranchParts,
@@ -246,19 +242,19 @@ impl Context {
         }
     }
 
-    /// What the run is charged that the request is of, if it is of one.
+    /// Returns the account of the request's run, if it belongs to one.
     pub(crate) const fn account(&self) -> Option<&Arc<Account>> {
         self.delegation.account.as_ref()
     }
 
-    /// Sets what is charged for the request and all that it leads to.
+    /// Sets the account that is charged for the request and its inner requests.
     #[cfg(test)]
     pub(crate) fn set_account(&mut self, account: Arc<Account>) {
         self.delegation.account = Some(account);
     }
 }
 
-/// What of a client's capabilities is to be asked for something.
+/// Returns the capabilities that can be relayed: those in [`ASKABLE`].
 fn askable(capabilities: &Value) -> Value {
     let relayed = ASKABLE
         .into_iter()

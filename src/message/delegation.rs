@@ -1,4 +1,4 @@
-//! Requests that are made while another one is answered.
+//! Requests that are made while another request is answered.
 
 use std::{
     borrow::Cow,
@@ -13,42 +13,41 @@ use serde_json::{Map, Value};
 
 use super::{Account, Context, Refusal, Request, Subject, context::CLIENT_CAPABILITIES};
 
-/// How deep requests may be made within others.
+/// The maximum nesting depth of requests.
 const MAX_DEPTH: usize = 8;
-/// How many calls tools may make that are called for one request, all together.
+/// The maximum number of calls that tools make for one request, in total.
 ///
-/// Where each calls several, there would be no end to be seen at eight levels.
+/// If each tool calls several, the depth limit alone would not bound the work.
 const MAX_CALLS: usize = 10_000;
 
-/// Within what a request was made.
+/// The requests around a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delegation {
     depth: usize,
-    /// What the run is charged that the request is of, if it is of one.
+    /// The account of the request's run, if it belongs to one.
     pub(super) account: Option<Arc<Account>>,
-    /// What all have in common that are made within one request, if any can be and it is
-    /// of no run that has it in common.
+    /// State shared by all requests made within one request; `None` if none can be made, or if the
+    /// request belongs to a run, which holds that state.
     shared: Option<Arc<Shared>>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// How many calls were made so.
+    /// The number of these calls.
     calls: AtomicUsize,
-    /// The run that they are of, if the request was of none. Not made before somebody
-    /// charges it.
+    /// Their run, if the request belongs to none. Created when first charged.
     account: OnceLock<Arc<Account>>,
 }
 
 tokio::task_local! {
-    /// Within what this task makes requests at the moment, if it answers one.
+    /// The request that this task is answering, if any; its requests are made within it.
     static ANSWERED: Delegation;
 }
 
 // === impl Delegation ===
 
 impl Delegation {
-    /// The same, charged to this account, if there is one.
+    /// Returns a copy that is charged to `account`, if given.
     pub(super) fn charged(&self, account: Option<&Arc<Account>>) -> Self {
         Self {
             depth: self.depth,
@@ -61,19 +60,17 @@ impl Delegation {
 // === impl Request ===
 
 impl Request {
-    /// Makes the request a part of the one that has this context: for a tool that calls
-    /// others to do its work, such as an agent, through the stack that it stands in or
-    /// another.
+    /// Makes this request part of the one with context `outer`: for a tool that calls others to do
+    /// its work, such as an agent, through its own stack or another.
     ///
-    /// It carries on all that is known of the caller: `_meta`, extensions, the token that
-    /// cancels it, and where progress is told. What it costs is charged to the run that the
-    /// outer request belongs to. A client that can be asked meanwhile still can be; others
-    /// seem to be able to nothing, since nobody would take their answers. What the request
-    /// has in its own context stays, and stands above what it is given.
+    /// It inherits the caller's `_meta`, extensions, cancellation token and progress. Its costs are
+    /// charged to the run of the outer request. A client that can be asked during its request can
+    /// be asked here too; other clients appear to have no capabilities, since their answers could
+    /// not be delivered. Values in the request's own context take precedence.
     ///
-    /// A call that is made within more than eight others is refused before anything is
-    /// called, and so are more than 10 000 calls that tools make for one request: a stack
-    /// that calls itself comes to an end.
+    /// A call that is made within more than eight others is rejected before anything is called, and
+    /// so are more than 10 000 calls that tools make for one request: a stack that calls itself
+    /// comes to an end.
     ///
     /// # Examples
     ///
@@ -104,8 +101,8 @@ impl Request {
         self
     }
 
-    /// Notes within what the call is made, also if nobody said so, and refuses it if such
-    /// calls seem to have no end.
+    /// Records the request around the call, also if the caller did not set it, and rejects the call
+    /// if a limit of such calls is reached.
     pub(crate) fn enter(&mut self) -> Result<(), Refusal> {
         let delegation = &mut self.context_mut().delegation;
         let _ = ANSWERED.try_with(|outer| delegation.follow(outer));
@@ -121,13 +118,13 @@ impl Request {
 // === impl Delegation ===
 
 impl Delegation {
-    /// Answers a request by code that may make others: whatever its task asks of a stack
-    /// meanwhile is asked within that request.
+    /// Runs code that answers a request and may make others: requests that its task makes are made
+    /// within that request.
     pub(crate) fn answer<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {
         ANSWERED.scope(self, answer)
     }
 
-    /// Makes it one that was made within another, unless it is known to be.
+    /// Makes this a request within `outer`, unless it already is.
     fn follow(&mut self, outer: &Self) {
         if self.depth <= outer.depth {
             *self = outer.within();
@@ -138,7 +135,7 @@ impl Delegation {
         Self { depth: self.depth + 1, ..self.clone() }
     }
 
-    /// Makes it of a run, of the same as all that is made within the same request.
+    /// Assigns a run, shared by all requests made within the same request.
     fn begin_run(&mut self) {
         let Self { account, shared, .. } = self;
         account.get_or_insert_with(|| match shared {
@@ -147,14 +144,14 @@ impl Delegation {
         });
     }
 
-    /// Counts a call, unless it is one too many.
+    /// Counts a call, or fails if a limit is reached.
     fn count(&self) -> Result<(), (usize, &'static str)> {
         if self.depth > MAX_DEPTH {
             return Err((MAX_DEPTH, "calls within each other"));
         }
         let before = match (&self.shared, &self.account) {
             (Some(shared), _) => shared.calls.fetch_add(1, Ordering::Relaxed),
-            // All branches of the run count together.
+            // All branches of the run share one counter.
             (None, Some(account)) if self.depth > 0 => account.count_delegated(),
             _ => 0,
         };
@@ -165,15 +162,15 @@ impl Delegation {
 // === impl Context ===
 
 impl Context {
-    /// Within how many other requests this one was [made](Request::within); zero for one of
-    /// a client, and for the branches of a composite that it calls.
+    /// Returns the number of requests that this one was [made](Request::within) within; zero for a
+    /// client's request and for the branches of a composite that it calls.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.delegation.depth
     }
 
-    /// Within what requests are made while this one is answered; all are counted together,
-    /// and charged to one run.
+    /// Returns the delegation for requests made while this one is answered; they share one counter
+    /// and are charged to one run.
     pub(crate) fn delegation(&mut self) -> Delegation {
         if self.delegation.account.is_none() {
             self.delegation.shared.get_or_insert_default();
@@ -181,8 +178,8 @@ impl Context {
         self.delegation.clone()
     }
 
-    /// Lets a run begin with the request that is charged for all that it leads to, unless
-    /// it is of one.
+    /// Starts a run that is charged for the request and its inner requests, unless it belongs to
+    /// one.
     pub(crate) fn begin_run(&mut self) {
         let delegation = &mut self.delegation;
         if delegation.account.is_none() {
@@ -191,12 +188,13 @@ impl Context {
         }
     }
 
-    /// The context of a request that is made within the one that has this.
+    /// Returns the context of a request made within the one with this context.
     fn delegated(&self, name: Arc<str>) -> Self {
         let mut inner = self.branch(name, self.progress.clone());
         inner.delegation = self.delegation.within();
         inner.live_client = self.live_client();
-        // Who cannot be asked at once would be told to ask, and the answer be nobody's.
+        // A client that cannot be asked directly would get a question whose answer could not be
+        // delivered.
         if let Some(client) = &inner.live_client {
             let able = Value::Object(client.capabilities().clone());
             inner.meta.insert(CLIENT_CAPABILITIES.to_owned(), able);
@@ -338,7 +336,7 @@ mod tests {
         let mut outer = Context::default();
         let delegation = outer.delegation();
         let calls = delegation.answer(async {
-            // Some say within what they are made, and some do not.
+            // Half of them are explicitly within the outer request, the others are not.
             for _ in 0..MAX_CALLS / 2 {
                 assert_eq!(Request::call_tool("ask").within(&outer).enter(), Ok(()));
                 assert_eq!(Request::call_tool("ask").enter(), Ok(()));

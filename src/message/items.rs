@@ -1,10 +1,12 @@
+//! The items of list replies.
+
 use rmcp::model::{
     ErrorData, Prompt, Resource, ResourceTemplate, ServerResult, Skill, SkillResources, Tool,
 };
 
 use super::{ItemKind, Reply};
 
-/// An item of a list, to look at or to rewrite.
+/// A mutable reference to an item of a list.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ItemMut<'r> {
@@ -14,14 +16,14 @@ pub enum ItemMut<'r> {
     Prompt(&'r mut Prompt),
     /// A resource.
     Resource(&'r mut Resource),
-    /// A template of the URIs of resources.
+    /// A URI template of resources.
     ResourceTemplate(&'r mut ResourceTemplate),
 }
 
 // === impl ItemMut ===
 
 impl ItemMut<'_> {
-    /// What it is.
+    /// Returns the kind of the item.
     #[must_use]
     pub const fn kind(&self) -> ItemKind {
         match self {
@@ -32,7 +34,7 @@ impl ItemMut<'_> {
         }
     }
 
-    /// The name or URI by which clients ask for it.
+    /// Returns the name or URI by which clients refer to the item.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -47,8 +49,8 @@ impl ItemMut<'_> {
 // === impl Reply ===
 
 impl Reply {
-    /// Keeps the items of a list that `keep` wants, and lets it rewrite them; does
-    /// nothing if the reply is no list.
+    /// Removes the items of a list for which `keep` returns `false`, and lets it rewrite the
+    /// others. Does nothing if the reply is not a list.
     ///
     /// A directory of resources is a list of resources.
     pub fn retain_items(&mut self, mut keep: impl FnMut(ItemMut<'_>) -> bool) {
@@ -70,8 +72,8 @@ impl Reply {
         }
     }
 
-    /// Keeps the skills of a list, and the files of skills, whose URI `keep` wants; does
-    /// nothing if the reply has no skills.
+    /// Removes the skills of a list, and the files of skills, for whose URI `keep` returns `false`.
+    /// Does nothing if the reply has no skills.
     pub(crate) fn retain_skills(&mut self, keep: impl Fn(&str) -> bool) {
         let retain_files = |skill: &mut Skill| {
             if let SkillResources::Files(files) = &mut skill.resources {
@@ -88,16 +90,16 @@ impl Reply {
         }
     }
 
-    /// What the reply is a list of, if it is one.
+    /// Returns the kind of the items, if the reply is a list.
     #[must_use]
     pub fn lists(&self) -> Option<ItemKind> {
         self.page().map(|(kind, _)| kind)
     }
 
-    /// Puts an error in the place of a result that is no list of these items, and tells
-    /// whether it did.
+    /// Replaces a result that is not a list of these items with an error, and returns `true` if it
+    /// did.
     ///
-    /// It could have hidden names in it, and clients that read it all the same.
+    /// It could contain hidden names, and some clients read it anyway.
     pub(crate) fn refuse_other_than_list(&mut self, kind: ItemKind) -> bool {
         let is_other = self.result().is_some() && self.lists() != Some(kind);
         if is_other {
@@ -107,13 +109,13 @@ impl Reply {
         is_other
     }
 
-    /// Whether the reply is the last page of a list, and of what.
+    /// Returns the kind of the items, if the reply is the last page of a list.
     #[must_use]
     pub fn ends_list(&self) -> Option<ItemKind> {
         self.page().and_then(|(kind, next)| next.is_none().then_some(kind))
     }
 
-    /// A page of a list: of what, and the cursor of the next one.
+    /// Returns the kind of the items and the cursor of the next page, if the reply is a list.
     pub(crate) fn page(&self) -> Option<(ItemKind, Option<&str>)> {
         let (kind, next) = match self.result()? {
             ServerResult::ListToolsResult(list) => (ItemKind::Tool, &list.next_cursor),

@@ -1,20 +1,21 @@
-/// What has been spent of an amount, and what is held of it for what is going on.
+//! Spent and reserved amounts of a budget.
+
+/// The spent and the reserved amount of a budget.
 ///
-/// A run keeps one of what it costs and of each of its budgets, a store of budgets
-/// one of each caller's.
+/// A run has one for its cost and one for each of its budgets; a store of budgets has one for each
+/// caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// There is no more to spend than this can tell.
+    /// The spent amount; saturates at `u64::MAX`.
     spent: u64,
-    /// The exact sum of what is held, however much that is: what was added is
-    /// taken away again.
+    /// The exact sum of the reserved amounts, however large: each is subtracted again.
     held: u128,
 }
 
 // === impl Tally ===
 
 impl Tally {
-    /// Nothing is held, and this much was spent.
+    /// Creates a tally with this spent amount and no reservation.
     pub(crate) const fn of(spent: u64) -> Self {
         Self { spent, held: 0 }
     }
@@ -23,21 +24,21 @@ impl Tally {
         self.spent
     }
 
-    /// How much too little is left of `limit` to hold `amount` as well.
+    /// Returns the amount by which `limit` is too small to also reserve `amount`.
     ///
-    /// To hold nothing, there must be something left: it is held for what is only
-    /// known afterwards.
+    /// A reservation of zero requires that some amount is left: its actual amount is only known
+    /// afterwards.
     pub(crate) fn missing(self, amount: u64, limit: u64) -> u128 {
         (self.used() + u128::from(amount.max(1))).saturating_sub(limit.into())
     }
 
-    /// What is left of `limit`.
+    /// Returns the amount left of `limit`.
     pub(crate) fn left(self, limit: u64) -> u64 {
-        // It is no more than the limit, so it can be told.
+        // It is not larger than the limit, so it fits.
         u128::from(limit).saturating_sub(self.used()).try_into().unwrap_or(limit)
     }
 
-    /// Whether nothing is spent or held.
+    /// Returns `true` if no amount is spent or reserved.
     pub(crate) const fn is_full(self) -> bool {
         self.spent == 0 && self.held == 0
     }
@@ -46,21 +47,21 @@ impl Tally {
         self.held += u128::from(amount);
     }
 
-    /// Spends what something really was that so much was held for.
+    /// Replaces a reserved amount with the actual amount spent.
     pub(crate) fn close(&mut self, held: u64, actual: u64) {
         self.held -= u128::from(held);
         self.spent = self.spent.saturating_add(actual);
     }
 
-    /// Forgets what was spent beyond `most`.
+    /// Caps the spent amount at `most`.
     pub(crate) fn cap(&mut self, most: u64) {
         self.spent = self.spent.min(most);
     }
 
-    /// Gives back what was spent, however long ago.
+    /// Refunds a spent amount.
     pub(crate) fn come_back(&mut self, amount: u128) {
         let spent = u128::from(self.spent).saturating_sub(amount);
-        // It is no more than it was, so it can be told.
+        // It is not larger than before, so it fits.
         self.spent = spent.try_into().unwrap_or(self.spent);
     }
 

@@ -1,3 +1,5 @@
+//! The log messages of one request.
+
 #![expect(deprecated, reason = "clients and servers before 2026-07-28 set log levels")]
 
 use std::{
@@ -27,7 +29,7 @@ const MAX_PER_SECOND: u32 = 100;
 /// The name of the logger that reports dropped messages.
 const LOGGER: &str = env!("CARGO_PKG_NAME");
 
-/// Where log messages about one request are sent.
+/// A sender of log messages about one request.
 ///
 /// A request from a client that receives log messages has one in its
 /// [`Context`](super::Context): from any client before 2026-07-28, and from a newer one
@@ -139,7 +141,7 @@ impl LogLevel {
 
 impl Queue {
     fn with<T>(&self, look: impl FnOnce(&mut Waiting) -> T) -> T {
-        // Nothing panics while it is held, and if it did, the queue would be whole.
+        // No code panics while the lock is held, and the queue would be consistent if it did.
         look(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,5 +1,4 @@
-//! Whether a request is larger than it may be, found out without copying any of
-//! it, and no later than it is.
+//! Checks the size of a request against limits, without a copy and stopping at the first excess.
 
 use std::iter;
 
@@ -11,40 +10,39 @@ use serde_json::Value;
 
 use super::{Refusal, Request, Subject, size::SMALL};
 
-/// How deep serde_json reads; nothing that is deeper came over a wire.
+/// The maximum depth that serde_json parses; no deeper value came over a wire.
 pub(crate) const MAX_LEVELS: usize = 128;
-/// How many bytes of a name, a URI or a cursor count nothing.
+/// The number of bytes of a name, a URI or a cursor that are not counted.
 const FREE_NAME: usize = 1024;
-/// How many bytes of `_meta`, and of what else is about the client itself, count
-/// nothing.
+/// The number of bytes of `_meta`, and of other data about the client itself, that are not counted.
 const FREE_META: usize = 16 * 1024;
-/// How deep that may be in any case: clients declare what they can do in it.
+/// The depth that is always allowed there: clients declare their capabilities in it.
 const META_LEVELS: usize = 16;
 
-/// What a request has too much of.
+/// The exceeded limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Excess {
     Bytes,
     Levels,
 }
 
-/// How large and how deep a request may be; without bounds by default.
+/// The maximum size and depth of a request. Defaults to no limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     bytes: Option<usize>,
     levels: Option<usize>,
 }
 
-/// What is left of what a request may have.
+/// The remaining size and depth.
 struct Budget {
     bytes: usize,
-    /// How deep arrays and objects may be nested.
+    /// The maximum nesting of arrays and objects.
     levels: usize,
 }
 
 type Within = Result<(), Excess>;
 
-/// Whether the arrays and objects of a value are nested deeper than this.
+/// Returns `true` if the arrays and objects of a value are nested deeper than `levels`.
 pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
     Budget { bytes: usize::MAX, levels }.value(value, levels).is_err()
 }
@@ -52,17 +50,17 @@ pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
 // === impl Bounds ===
 
 impl Bounds {
-    /// No bounds.
+    /// Creates bounds without limits.
     pub(crate) const fn new() -> Self {
         Self { bytes: None, levels: None }
     }
 
-    /// Sets how many bytes a request may have.
+    /// Sets the maximum size of a request in bytes.
     pub(crate) const fn max_argument_bytes(self, bytes: usize) -> Self {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// Sets how deep a request may be, up to what is read at all.
+    /// Sets the maximum depth of a request, capped at [`MAX_LEVELS`].
     pub(crate) const fn max_depth(self, levels: usize) -> Self {
         Self { levels: Some(if levels < MAX_LEVELS { levels } else { MAX_LEVELS }), ..self }
     }
@@ -71,7 +69,7 @@ impl Bounds {
     ///
     /// # Errors
     ///
-    /// Returns a refusal that names the setting whose limit the request passes.
+    /// Returns a refusal that names the setting whose limit the request exceeds.
     #[inline]
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         if self.bytes.is_none() && self.levels.is_none() {
@@ -112,9 +110,9 @@ impl Budget {
         self.params(request.message())
     }
 
-    /// Everything but what the request is about.
+    /// Measures everything but the subject of the request.
     ///
-    /// The `_meta` in the parameters is none: rmcp reads it into the context.
+    /// The `_meta` in the parameters is empty: rmcp moves it into the context.
     fn params(&mut self, message: &ClientRequest) -> Within {
         use ClientRequest as Message;
 
@@ -164,18 +162,17 @@ impl Budget {
                     None => Ok(()),
                 }
             }
-            // The others hold nothing but what they are about.
+            // The others contain only their subject.
             _ => Ok(()),
         }
     }
 
-    /// Named values; the brackets around them count nothing, so that no arguments
-    /// are nothing.
+    /// Measures named values; their brackets are not counted, so empty arguments have no size.
     fn arguments(&mut self, arguments: Option<&JsonObject>) -> Within {
         arguments.map_or(Ok(()), |arguments| self.members(arguments, self.levels))
     }
 
-    /// What a client sends back when it was asked for something.
+    /// Measures the input responses of a client, and the state that it returns with them.
     fn round(&mut self, responses: Option<&InputResponses>, state: Option<&str>) -> Within {
         if let Some(state) = state {
             self.text(state)?;
@@ -197,7 +194,7 @@ impl Budget {
         Ok(())
     }
 
-    /// What a client says of itself.
+    /// Measures the client's information about itself.
     fn client(&mut self, initialize: &InitializeRequestParams) -> Within {
         let client = &initialize.client_info;
         let texts = [&client.title, &client.description, &client.website_url];
@@ -222,12 +219,12 @@ impl Budget {
         Ok(())
     }
 
-    /// A name, a URI or a cursor.
+    /// Measures a name, a URI or a cursor.
     fn name(&mut self, name: &str) -> Within {
         self.take(name.len().saturating_sub(FREE_NAME))
     }
 
-    /// What counts nothing up to so many bytes.
+    /// Measures a part whose first `free` bytes are not counted.
     fn beyond(&mut self, free: usize, measure: impl FnOnce(&mut Self) -> Within) -> Within {
         let bytes = self.bytes.saturating_add(free);
         let mut generous = Self { bytes, levels: self.levels.max(META_LEVELS) };

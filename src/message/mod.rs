@@ -1,15 +1,13 @@
-//! What travels through a stack: a [`Request`] on its way in, a [`Reply`] on
-//! its way out.
+//! The messages that pass through a stack: a [`Request`] on its way in, a [`Reply`] on its way out.
 //!
 //! Every layer and every server of this crate is a
 //! `tower::Service<Request, Response = Reply>`. A request is an MCP message
 //! with the [`Context`] it came in; a reply is a result, a JSON-RPC error or a
-//! typed [`Refusal`]. All three are *answers*. The service's own error type is
-//! for a service that could not answer, so stock Tower layers fit above and
-//! below without adapting errors.
+//! typed [`Refusal`]. All three are *answers*. The service's own error type is for a service that
+//! failed to answer, so stock Tower layers fit above and below without adapting errors.
 //!
-//! None of it needs a client: a request can be made in code, and a layer can
-//! be called like any other Tower service.
+//! No client is needed: a request can be made in code, and a layer can be called like any other
+//! Tower service.
 //!
 //! # Examples
 //!

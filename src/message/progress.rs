@@ -35,19 +35,17 @@ use super::Logs;
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
-/// How much more it is, in steps, to say something that is no step forward.
+/// The smallest increase of a value, in steps, for a notification without a completed step.
 const NUDGE: f64 = 1e-6;
 
-/// Where the progress of one request is told.
+/// The progress reporter of one request.
 ///
-/// A request from a client that gave a progress token has one in its
-/// [`Context`](super::Context). A server that learns of progress in another way
-/// than through rmcp's own handlers tells it here, such as what a remote server
-/// sends under a token of its own.
+/// A request from a client that sent a progress token has one in its [`Context`](super::Context). A
+/// server that receives progress other than through rmcp's own handlers reports it here, such as
+/// the notifications of a remote server under a token of its own.
 ///
-/// The client gets one stream whose values only [increase], and none after the
-/// answer. While it is slow to take them, the latest replaces the ones before, and
-/// nobody waits for it.
+/// The client gets one stream whose values only [increase], and none after the answer. While the
+/// client is slow, the latest notification replaces the previous ones, and no caller waits for it.
 ///
 /// [increase]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 #[derive(Clone)]
@@ -56,18 +54,18 @@ pub struct Progress(Stream);
 #[derive(Clone)]
 enum Stream {
     Client(Arc<Client>),
-    /// A part of a request that is told as one.
+    /// A part of a request that is reported as one.
     Part {
         whole: Arc<Parts>,
         part: usize,
     },
 }
 
-/// The progress of a request of a client. A [`Pump`] sends it.
+/// The progress of a client's request, sent by a [`Pump`].
 struct Client {
     token: ProgressToken,
     state: Mutex<State>,
-    /// Woken when there is something to send.
+    /// Woken when there is a notification to send.
     pump: AtomicWaker,
 }
 
@@ -91,7 +89,7 @@ struct Next {
     is_of_parts: bool,
 }
 
-/// What can be sent now.
+/// The next notification to send, if any.
 enum Due {
     Now(ProgressNotificationParam),
     At(Instant),
@@ -111,17 +109,17 @@ pub(crate) struct Pump {
 // === impl Progress ===
 
 impl Progress {
-    /// The progress of a request that came with this token; a [`Pump`] sends it.
+    /// Creates the progress of a request with this token; a [`Pump`] sends it.
     pub(crate) fn new(token: ProgressToken) -> Self {
         let state = State { last: None, reached: 0.0, nudges: 0, sent: Instant::now(), next: None };
         let client = Client { token, state: Mutex::new(state), pump: AtomicWaker::new() };
         Self(Stream::Client(Arc::new(client)))
     }
 
-    /// Tells how far the request is, in any unit, and of how many if that is known.
+    /// Reports the progress of the request, in any unit, and the total if it is known.
     ///
-    /// What is no step forward is not told, nor what is not finite. This only notes
-    /// what is sent next, so it costs little and waits for nobody.
+    /// Ignores values that are not finite or do not increase. This only stores the next
+    /// notification, so it is cheap and never blocks.
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
         if !progress.is_finite() {
             return;
@@ -132,19 +130,19 @@ impl Progress {
         }
     }
 
-    /// Takes the request apart into parts, each of which counts for one.
+    /// Splits the request into parts, each of which counts as one.
     pub(crate) fn split(&self, labels: Arc<Labels>) -> Arc<Parts> {
         Arc::new(Parts::new(self.clone(), labels))
     }
 
-    /// Tells that the request still goes on, which has this many parts.
+    /// Reports that the request, which has this number of parts, is still running.
     pub(crate) fn still(&self, parts: usize, message: String) {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
         self.push(0.0, parts as f64, Message::text(message));
     }
 
-    /// Tells that so many parts of it are done, or something else if they are no more
-    /// than before.
+    /// Reports the number of completed parts; if it did not increase, the value is nudged so that
+    /// the message is sent.
     fn push(&self, done: f64, total: f64, message: Message) {
         match &self.0 {
             Stream::Client(client) => client.push(done, total, message),
@@ -154,7 +152,7 @@ impl Progress {
         }
     }
 
-    /// When the last notification was sent, if this is the progress of a whole request.
+    /// Returns the time of the last notification, if this is the progress of a whole request.
     fn sent(&self) -> Option<Instant> {
         match &self.0 {
             Stream::Client(client) => Some(client.with(|state| state.sent)),
@@ -191,12 +189,12 @@ impl Client {
 
     fn push(&self, done: f64, total: f64, message: Message) {
         if done >= total {
-            // The answer says so.
+            // The answer reports it.
             return;
         }
         self.with(|state| {
             let value = match state.last {
-                // It takes the place and the value of what was not sent.
+                // Replaces a notification that was not sent, with the same value.
                 Some(last) if done <= last && state.next.is_some() => Some(last),
                 Some(last) if done <= last => state.nudge(total),
                 _ => Some(state.reach(done)),
@@ -235,7 +233,7 @@ impl Client {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        // Nothing panics while it is held, and if it did, the state would be whole.
+        // No code panics while the lock is held, and the state would be consistent if it did.
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -249,12 +247,12 @@ impl State {
         value
     }
 
-    /// A value for what is no step forward, which the protocol wants to be larger than
-    /// the last all the same.
+    /// Returns a value for a notification without a completed step: the protocol requires a larger
+    /// value than the last.
     ///
-    /// It is a millionth of a step more, and never as much as the next whole number of
-    /// steps, or as all: so nothing seems to be done that is not. After a million of
-    /// them without a step forward there is none.
+    /// It is a millionth of a step larger, and less than the next whole number of steps and the
+    /// total, so it never reports an incomplete step as done. After a million of them without a
+    /// completed step, it returns `None`.
     fn nudge(&mut self, total: f64) -> Option<f64> {
         let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
         let is_more = self.last.is_none_or(|last| value > last);
@@ -269,7 +267,8 @@ impl State {
 // === impl Pump ===
 
 impl Pump {
-    /// Sends the progress and the log messages of a request, if it has either.
+    /// Returns a sender of the progress and the log messages of a request, or `None` if it has
+    /// neither.
     pub(crate) fn new(
         progress: Option<&Progress>,
         logs: Option<&Logs>,
@@ -286,10 +285,10 @@ impl Pump {
         Some(Self { progress, logs, peer, sending: None, timer: None })
     }
 
-    /// Tells the client what there is to tell while the work goes on.
+    /// Runs `work` while sending notifications to the client.
     ///
-    /// When the work is done, the last report and all log messages are sent before this
-    /// returns, so that nothing comes after the answer.
+    /// When the work is done, the last report and all log messages are sent before this returns, so
+    /// no notification follows the answer.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);
@@ -316,7 +315,7 @@ impl Pump {
                     self.sending = None;
                 }
                 None => {
-                    // Before it looks, so that nothing is missed.
+                    // The waker is registered before the check, so that no wakeup is missed.
                     let Some(next) = self.next(cx, is_answered) else {
                         return Poll::Ready(());
                     };
@@ -334,7 +333,7 @@ impl Pump {
 }
 
 impl Pump {
-    /// The next notification to send; without one, the task is woken when there is one.
+    /// Returns the next notification to send; without one, the task is woken when there is one.
     #[expect(deprecated, reason = "older clients and servers log")]
     fn next(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Option<ServerNotification> {
         while let Some(client) = &self.progress {
@@ -360,15 +359,15 @@ impl Pump {
     }
 }
 
-/// How much of one is done.
+/// Returns the completed fraction.
 ///
-/// Without a total nobody knows, but it is more each time, and never all.
+/// Without a total it is an estimate that increases each time and never reaches 1.
 fn fraction(progress: f64, total: Option<f64>) -> f64 {
     let fraction = match total {
         Some(total) if total > 0.0 => progress / total,
         _ => progress / (progress + 1.0),
     };
-    // Not a number becomes zero.
+    // Turns NaN into zero.
     fraction.clamp(0.0, 1.0).max(0.0)
 }
 

@@ -1,4 +1,4 @@
-//! What others are told of spans.
+//! Propagation of trace contexts between requests and spans.
 
 use std::{fmt, sync::Arc};
 
@@ -6,24 +6,24 @@ use tracing::Span;
 
 use super::{Context, TraceContext};
 
-/// Decides which place in which trace a span is, for those who are called within it.
+/// Maps spans to positions in traces, and passes these to the servers called within a span.
 ///
-/// By itself, each who is called is told a place of its own below that of the request,
-/// and none if the request came with none. A tracer that records spans knows better:
-/// for OpenTelemetry, `OpenTelemetry` does this, with the feature of that name. One that
-/// implements neither method changes nothing.
+/// By default, each callee gets a new position below that of the request, and none if the request
+/// came with none. A tracer that records spans can do better: `OpenTelemetry` implements this for
+/// OpenTelemetry, with the feature of that name. An implementation without methods keeps the
+/// default.
 pub trait Propagate: Send + Sync {
-    /// Makes the span of a request a child of the place that the request comes from; where
-    /// nobody wants spans of requests, the span of a run that is called by one.
+    /// Makes the span of a request a child of the request's trace position; if spans of requests
+    /// are disabled, the span of the run that the request calls.
     ///
-    /// Nobody has entered the span before.
+    /// The span has not been entered before.
     fn extract(&self, incoming: &TraceContext, span: &Span) {
         let _ = (incoming, span);
     }
 
-    /// What somebody is told who is called within the span; nothing, if there is no trace.
+    /// Returns the trace context to send to a callee within the span; `None` if there is no trace.
     ///
-    /// `incoming` is what the request said by which the span came to be. The span is
+    /// `incoming` is the trace context of the request that created the span. The span is
     /// [disabled](Span::is_none) if no subscriber wants it.
     fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
         let _ = span;
@@ -31,7 +31,7 @@ pub trait Propagate: Send + Sync {
     }
 }
 
-/// How a request is traced, other than by default; it travels with the request.
+/// Tracing settings that travel with a request; they override the default.
 #[derive(Clone, Default)]
 pub(crate) struct Tracing {
     pub(crate) propagate: Option<Arc<dyn Propagate>>,
@@ -81,8 +81,8 @@ impl Context {
         self.pass_on(incoming.as_ref(), span);
     }
 
-    /// Puts the span of a run into the trace that the request comes from, if no span around
-    /// it is there.
+    /// Makes the span of a run a child of the request's trace position, unless an outer span
+    /// already is one.
     pub(crate) fn continue_trace_in_run(&self, span: &Span) {
         if !self.is_in_span
             && let Some(propagate) = self.propagate()
@@ -92,7 +92,7 @@ impl Context {
         }
     }
 
-    /// Makes it tell of the span to those who are called within it.
+    /// Sends the trace context of the span with requests made in this context.
     #[inline]
     pub(crate) fn call_within(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -101,7 +101,7 @@ impl Context {
         self.pass_on(self.trace().as_ref(), span);
     }
 
-    /// Whether neither the client nor the server traces the request, as most are.
+    /// Returns `true` if neither the client nor the server traces the request, as usual.
     #[inline]
     fn is_untraced(&self, span: &Span) -> bool {
         self.meta.is_empty() && self.tracing.is_none() && span.is_none()
@@ -116,12 +116,12 @@ impl Context {
         self.is_in_span |= !span.is_none();
     }
 
-    /// Whether spans of the request have what tools are called with and answer.
+    /// Returns `true` if spans of the request record arguments and results of tools.
     pub(crate) fn is_traced_with_contents(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.contents)
     }
 
-    /// Whether the request, and what it leads to, is measured.
+    /// Returns `true` if metrics are recorded for the request and its inner requests.
     pub(crate) fn is_measured(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.metrics)
     }

@@ -1,3 +1,5 @@
+//! Typed rejections of requests.
+
 use std::{borrow::Cow, fmt, time::Duration};
 
 use rmcp::model::{ErrorCode, ErrorData};
@@ -5,94 +7,91 @@ use serde_json::json;
 
 use super::ItemKind;
 
-/// How many violations of a schema an answer tells.
+/// The maximum number of schema violations in an error.
 const VIOLATIONS_TOLD: usize = 8;
-/// The code of a call that a budget has not enough left for: one of those that
-/// JSON-RPC leaves to servers.
+/// The error code of a call that exceeds a budget: one of those that JSON-RPC reserves for servers.
 const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 
-/// A request that was refused before it reached what it asks for.
+/// A request that was rejected before it reached its target.
 ///
-/// Refusals keep their type on the way out, so that a layer that renames tools
-/// or arguments can put them into the words of its client; they become JSON-RPC
-/// errors at the edge. All of them are `-32602`, as the [specification] wants it
-/// for unknown tools and malformed calls, but for an unknown resource, which is
-/// `-32002`, and for a budget that is used up, which is `-32000`: there is nothing
-/// wrong with the call.
+/// Refusals keep their type on the way out, so that a layer that renames tools or arguments can
+/// translate them for its client; they become JSON-RPC errors at the edge. Their code is `-32602`,
+/// as the [specification] requires for unknown tools and malformed calls. The exceptions are an
+/// unknown resource, `-32002`, and an exhausted budget, `-32000`, where the call itself is valid.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Nothing of this name, or nothing that this client may know of.
+    /// No item with this name exists, or the client may not see it.
     Unknown {
-        /// What was asked for.
+        /// The kind of the requested item.
         kind: ItemKind,
-        /// The name or URI that it was asked for by.
+        /// The requested name or URI.
         name: Cow<'static, str>,
     },
-    /// It exists, but cannot be used at the moment.
+    /// The item exists, but cannot be used at the moment.
     Unavailable {
-        /// What was asked for.
+        /// The kind of the requested item.
         kind: ItemKind,
-        /// The name or URI that it was asked for by.
+        /// The requested name or URI.
         name: Cow<'static, str>,
     },
-    /// The arguments do not fit the tool's input schema.
+    /// The arguments do not match the tool's input schema.
     InvalidArguments {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
-        /// What does not fit; never empty.
+        /// The violations of the schema; never empty.
         violations: Vec<Violation>,
     },
     /// The request is larger or nested deeper than a limit allows.
     OverLimit {
-        /// What there is too much of, such as `bytes` or `levels of nesting`.
+        /// The limited unit, such as `bytes` or `levels of nesting`.
         unit: &'static str,
-        /// How much is allowed.
+        /// The maximum.
         limit: usize,
         /// The name of the setting.
         setting: &'static str,
     },
-    /// A [budget](crate::budget) has not enough left for the call.
+    /// The remaining amount of a [budget](crate::budget) is too small for the call.
     OverBudget {
         /// The name of the budget, or of the setting that limits a run.
         budget: Cow<'static, str>,
-        /// When there will be enough, if it is known.
+        /// The time until the budget suffices, if it is known.
         retry_after: Option<Duration>,
     },
-    /// The call was made by a tool that a tool called, and so on, without an end.
+    /// Too many nested calls: tools call tools without an end.
     Endless {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
-        /// What there is too much of, such as `calls within each other`.
+        /// The limited unit, such as `calls within each other`.
         unit: &'static str,
-        /// How much is allowed.
+        /// The maximum.
         limit: usize,
     },
 }
 
-/// One place where arguments do not fit a schema.
+/// A place where arguments do not match a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Where in the arguments, as a JSON Pointer ([RFC 6901]); empty for the
-    /// arguments as a whole.
+    /// The place in the arguments, as a JSON Pointer ([RFC 6901]); empty for the arguments as a
+    /// whole.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     pub path: String,
-    /// What was expected; holds no argument's value.
+    /// A description of the mismatch; never contains the value of an argument.
     pub message: String,
 }
 
 // === impl Refusal ===
 
 impl Refusal {
-    /// Arrays and objects are nested deeper than this.
+    /// Arrays and objects are nested deeper than `levels`.
     pub(crate) const fn too_deep(levels: usize) -> Self {
         Self::OverLimit { unit: "levels of nesting", limit: levels, setting: "max_depth" }
     }
 
-    /// What was asked for, if the refusal tells it.
+    /// Returns the kind of the requested item, if the refusal names it.
     #[must_use]
     pub const fn kind(&self) -> Option<ItemKind> {
         match self {
@@ -102,7 +101,7 @@ impl Refusal {
         }
     }
 
-    /// The name or URI of what was asked for, if the refusal tells it.
+    /// Returns the name or URI of the requested item, if the refusal names it.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -114,8 +113,7 @@ impl Refusal {
         }
     }
 
-    /// The name or URI of what was asked for, to put it into the words of the
-    /// client.
+    /// Returns the name or URI of the requested item, for translation to the names of the client.
     pub const fn name_mut(&mut self) -> Option<&mut Cow<'static, str>> {
         match self {
             Self::Unknown { name, .. }
@@ -126,7 +124,7 @@ impl Refusal {
         }
     }
 
-    /// Why it was refused, without the tool's name if a schema is the reason.
+    /// Returns the reason, without the tool's name if a schema is the reason.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::InvalidArguments { violations, .. } => {
@@ -137,7 +135,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal as a JSON-RPC error.
+    /// Returns the refusal as a JSON-RPC error.
     #[must_use]
     pub fn to_error(&self) -> ErrorData {
         let data = match self {
@@ -203,8 +201,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// How many such units a time has: rounded up, so that whoever waits as long finds
-/// something.
+/// Returns a time in units, rounded up so that a retry after that time succeeds.
 fn rounded_up(time: Duration, unit: Duration) -> u64 {
     time.as_nanos().div_ceil(unit.as_nanos()).try_into().unwrap_or(u64::MAX)
 }

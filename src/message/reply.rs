@@ -1,3 +1,5 @@
+//! The reply to a request: a result, a JSON-RPC error or a refusal.
+
 use std::borrow::Cow;
 
 use rmcp::model::{
@@ -7,10 +9,10 @@ use rmcp::model::{
 
 use super::{ItemKind, Refusal, size};
 
-/// What a server answers: a result, a JSON-RPC error or a typed refusal.
+/// The reply of a server: a result, a JSON-RPC error or a typed refusal.
 #[derive(Clone, Debug)]
 pub struct Reply(
-    // Boxed once, here: every layer moves the reply on, and results are large.
+    // Boxed once, here: every layer moves the reply, and results are large.
     Box<Body>,
 );
 
@@ -25,15 +27,15 @@ enum Body {
     Refused(Refusal),
 }
 
-/// What a `tools/call` was answered with.
+/// The answer to a `tools/call`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ToolAnswer {
     /// The tool ran; it may have failed (`isError`).
     Result(CallToolResult),
-    /// The tool wants input from the client before it goes on.
+    /// The tool requires input from the client before it continues.
     InputRequired(InputRequiredResult),
-    /// The tool goes on as a task of this id.
+    /// The tool continues as a task with this id.
     Task(String),
     /// A JSON-RPC error.
     Error(ErrorData),
@@ -46,32 +48,30 @@ pub enum ToolAnswer {
 // === impl Reply ===
 
 impl Reply {
-    /// No tool of this name, or none that the client may know of.
+    /// Rejects an unknown tool, or one that the client may not see.
     pub fn unknown_tool(tool: impl Into<Cow<'static, str>>) -> Self {
         Self::unknown(ItemKind::Tool, tool)
     }
 
-    /// Nothing of this kind and name or URI, or nothing that the client may know
-    /// of.
+    /// Rejects an unknown item of this kind, or one that the client may not see.
     pub fn unknown(kind: ItemKind, name: impl Into<Cow<'static, str>>) -> Self {
         Refusal::Unknown { kind, name: name.into() }.into()
     }
 
-    /// A request of this method that is [not what the method
-    /// takes](super::Request::is_malformed).
+    /// Rejects a request of this method that is [malformed](super::Request::is_malformed).
     #[must_use]
     pub fn malformed(method: &str) -> Self {
         ErrorData::invalid_params(format!("malformed `{method}`"), None).into()
     }
 
-    /// No such method here.
+    /// Rejects an unknown method.
     pub fn method_not_found(method: impl Into<Cow<'static, str>>) -> Self {
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.into(), None).into()
     }
 
-    /// The JSON-RPC error that the client gets, if the reply is one.
+    /// Returns the JSON-RPC error that the client gets, if the reply is one.
     ///
-    /// A tool that failed (`isError`) is a result.
+    /// A failed tool call (`isError`) is a result.
     #[must_use]
     pub fn error(&self) -> Option<Cow<'_, ErrorData>> {
         match &*self.0 {
@@ -81,7 +81,7 @@ impl Reply {
         }
     }
 
-    /// The refusal, if the reply is one.
+    /// Returns the refusal, if the reply is one.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.0 {
@@ -90,7 +90,7 @@ impl Reply {
         }
     }
 
-    /// The refusal to rewrite, if the reply is one.
+    /// Returns the refusal for modification, if the reply is one.
     pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
         match &mut *self.0 {
             Body::Refused(refusal) => Some(refusal),
@@ -98,7 +98,7 @@ impl Reply {
         }
     }
 
-    /// The result, if the reply is one.
+    /// Returns the result, if the reply is one.
     #[must_use]
     #[inline]
     pub fn result(&self) -> Option<&ServerResult> {
@@ -108,7 +108,7 @@ impl Reply {
         }
     }
 
-    /// The result to rewrite, if the reply is one.
+    /// Returns the result for modification, if the reply is one.
     pub fn result_mut(&mut self) -> Option<&mut ServerResult> {
         match &mut *self.0 {
             Body::Result(result) => Some(result),
@@ -116,7 +116,7 @@ impl Reply {
         }
     }
 
-    /// What the server says it can do, if the reply tells that.
+    /// Returns the server's capabilities, if the reply declares them.
     pub(crate) fn capabilities_mut(&mut self) -> Option<&mut ServerCapabilities> {
         match self.result_mut()? {
             ServerResult::InitializeResult(result) => Some(&mut result.capabilities),
@@ -145,7 +145,7 @@ impl Reply {
         matches!(&*self.0, Body::Error(error) if error.code == ErrorCode::METHOD_NOT_FOUND)
     }
 
-    /// A page of tools, if the reply is one.
+    /// Returns a page of tools, if the reply is one.
     #[must_use]
     pub fn tools(&self) -> Option<&ListToolsResult> {
         match self.result()? {
@@ -154,7 +154,7 @@ impl Reply {
         }
     }
 
-    /// A page of tools to rewrite, if the reply is one.
+    /// Returns a page of tools for modification, if the reply is one.
     pub fn tools_mut(&mut self) -> Option<&mut ListToolsResult> {
         match self.result_mut()? {
             ServerResult::ListToolsResult(list) => Some(list),
@@ -162,7 +162,7 @@ impl Reply {
         }
     }
 
-    /// The result of a tool, if the reply is one.
+    /// Returns the result of a tool, if the reply is one.
     #[must_use]
     pub fn tool_result(&self) -> Option<&CallToolResult> {
         match self.result()? {
@@ -171,7 +171,7 @@ impl Reply {
         }
     }
 
-    /// The result of a tool to rewrite, if the reply is one.
+    /// Returns the result of a tool for modification, if the reply is one.
     pub fn tool_result_mut(&mut self) -> Option<&mut CallToolResult> {
         match self.result_mut()? {
             ServerResult::CallToolResult(result) => Some(result),
@@ -179,16 +179,16 @@ impl Reply {
         }
     }
 
-    /// Whether the tool wants input from the client before it goes on.
+    /// Returns `true` if the tool requires input from the client before it continues.
     pub(crate) fn asks(&self) -> bool {
         matches!(&*self.0, Body::Result(ServerResult::InputRequiredResult(_)))
     }
 
-    /// How large what a tool has answered is, as all messages are measured.
+    /// Returns the size of a tool's answer, measured like that of all messages.
     pub(crate) fn size(&self) -> usize {
         match &*self.0 {
             Body::Result(ServerResult::CallToolResult(result)) => size::of_result(result),
-            // What rmcp could not read came all the same.
+            // A result that rmcp could not parse.
             Body::Result(ServerResult::CustomResult(result)) => size::of_value(&result.0),
             Body::Error(error) => {
                 error.message.len() + error.data.as_ref().map_or(0, size::of_value)
@@ -201,7 +201,7 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error that the server answered with.
+    /// Returns the JSON-RPC error of the server.
     pub fn into_result(self) -> Result<ServerResult, ErrorData> {
         match *self.0 {
             Body::Result(result) => Ok(result),
@@ -210,7 +210,7 @@ impl Reply {
         }
     }
 
-    /// Reads the reply as the answer to a `tools/call`.
+    /// Converts the reply to the answer to a `tools/call`.
     #[must_use]
     pub fn into_tool_answer(self) -> ToolAnswer {
         match *self.0 {
@@ -221,7 +221,7 @@ impl Reply {
             Body::Result(ServerResult::CreateTaskResult(CreateTaskResult { task, .. })) => {
                 ToolAnswer::Task(task.task_id)
             }
-            // A result of another type, or one that rmcp could not read.
+            // A result of another type, or one that rmcp could not parse.
             Body::Result(_) => ToolAnswer::Invalid,
             Body::Error(error) => ToolAnswer::Error(error),
             Body::Refused(refusal) => ToolAnswer::Refused(refusal),

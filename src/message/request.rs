@@ -1,3 +1,5 @@
+//! An MCP request with its context.
+
 use std::borrow::Cow;
 
 use rmcp::model::{
@@ -35,17 +37,16 @@ const METHODS: [&str; 21] = [
 /// An MCP request on its way to a server.
 #[derive(Clone, Debug)]
 pub struct Request(
-    // Boxed once, here: every layer moves the request on, and the two together
-    // are some 450 bytes.
+    // Boxed once, here: every layer moves the request, and the two parts have about 450 bytes.
     Box<Parts>,
 );
 
-/// Whether it is a method that rmcp has a type for.
+/// Returns `true` if rmcp has a type for the method.
 pub(crate) fn is_of_protocol(method: &str) -> bool {
     known_method(method).is_some()
 }
 
-/// The method of this name that rmcp has a type for.
+/// Returns the static name of the method, if rmcp has a type for it.
 pub(crate) fn known_method(method: &str) -> Option<&'static str> {
     METHODS.into_iter().find(|known| *known == method)
 }
@@ -59,27 +60,26 @@ struct Parts {
 // === impl Request ===
 
 impl Request {
-    /// Wraps an MCP message, with the context it came in.
+    /// Wraps an MCP message and its context.
     pub fn new(message: impl Into<ClientRequest>, context: impl Into<Context>) -> Self {
         Self(Box::new(Parts { message: message.into(), context: context.into() }))
     }
 
-    /// Calls a tool with these parameters in this context.
+    /// Creates a tool call with these parameters in this context.
     #[inline]
     pub(crate) fn of_tool_call(params: CallToolRequestParams, context: Context) -> Self {
         let message = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         Self(Box::new(Parts { message, context }))
     }
 
-    /// Calls the tool `name` without arguments.
+    /// Creates a call of the tool `name` without arguments.
     pub fn call_tool(name: impl Into<Cow<'static, str>>) -> Self {
         Self::call_tool_with(CallToolRequestParams::new(name))
     }
 
-    /// Calls a tool with these parameters.
+    /// Creates a tool call with these parameters.
     ///
-    /// Their `_meta` becomes that of the context, as it does on the way through
-    /// rmcp, so that there is one place to look for it.
+    /// Moves their `_meta` to the context, as rmcp does, so that there is one place to look for it.
     #[must_use]
     pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
         let meta = params.meta.take().unwrap_or_default();
@@ -88,13 +88,13 @@ impl Request {
         request
     }
 
-    /// Lists the tools, from the first page.
+    /// Creates a request for the first page of the list of tools.
     #[must_use]
     pub fn list_tools() -> Self {
         Self::list_tools_from(None)
     }
 
-    /// Lists the tools, from the page that `cursor` stands for.
+    /// Creates a request for the page of the list of tools at `cursor`.
     #[must_use]
     pub fn list_tools_from(cursor: Option<String>) -> Self {
         let params =
@@ -107,51 +107,51 @@ impl Request {
         Self::new(request, Context::default())
     }
 
-    /// Puts the request into another context.
+    /// Replaces the context of the request.
     #[must_use]
     pub fn with_context(mut self, context: impl Into<Context>) -> Self {
         self.0.context = context.into();
         self
     }
 
-    /// The MCP method, such as `tools/call`.
+    /// Returns the MCP method, such as `tools/call`.
     #[must_use]
     pub fn method(&self) -> &str {
         self.0.message.method()
     }
 
-    /// What the request came with.
+    /// Returns the context of the request.
     #[must_use]
     #[inline]
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// What the request came with, to change it.
+    /// Returns the context of the request for modification.
     #[inline]
     pub fn context_mut(&mut self) -> &mut Context {
         &mut self.0.context
     }
 
-    /// The MCP message.
+    /// Returns the MCP message.
     #[must_use]
     #[inline]
     pub fn message(&self) -> &ClientRequest {
         &self.0.message
     }
 
-    /// The MCP message, to rewrite it.
+    /// Returns the MCP message for modification.
     pub fn message_mut(&mut self) -> &mut ClientRequest {
         &mut self.0.message
     }
 
-    /// Takes the request apart.
+    /// Splits the request into its message and its context.
     #[must_use]
     pub fn into_parts(self) -> (ClientRequest, Context) {
         (self.0.message, self.0.context)
     }
 
-    /// The tool call, if the request is one.
+    /// Returns the tool call, if the request is one.
     #[must_use]
     #[inline]
     pub fn tool_call(&self) -> Option<&CallToolRequestParams> {
@@ -161,7 +161,7 @@ impl Request {
         }
     }
 
-    /// The tool call to rewrite, if the request is one.
+    /// Returns the tool call for modification, if the request is one.
     pub fn tool_call_mut(&mut self) -> Option<&mut CallToolRequestParams> {
         match &mut self.0.message {
             ClientRequest::CallToolRequest(call) => Some(&mut call.params),
@@ -169,18 +169,18 @@ impl Request {
         }
     }
 
-    /// Whether the request ends a subscription, which anybody may who has one.
+    /// Returns `true` if the request ends a subscription; any client with a subscription may end
+    /// it.
     #[must_use]
     pub fn unsubscribes(&self) -> bool {
         matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
     }
 
-    /// Whether the request has a method of the protocol, and is none of it.
+    /// Returns `true` if the request has a method of the protocol but invalid parameters.
     ///
-    /// rmcp reads a `tools/call` with a field of a wrong type as a custom request
-    /// of that name. A rule that looks for tool calls does not see one, but a
-    /// server might, so everything that runs rules answers it with an
-    /// [error](super::Reply::malformed).
+    /// rmcp parses a `tools/call` with a field of a wrong type as a custom request of that name. A
+    /// rule that matches tool calls misses it, but a server might run it, so every layer with rules
+    /// rejects it with an [error](super::Reply::malformed).
     ///
     /// ```
     /// use mcp_composite::message::{Context, Request};
@@ -199,14 +199,14 @@ impl Request {
         }
     }
 
-    /// Whether the request lists tools.
+    /// Returns `true` if the request lists tools.
     #[must_use]
     #[inline]
     pub fn lists_tools(&self) -> bool {
         matches!(&self.0.message, ClientRequest::ListToolsRequest(_))
     }
 
-    /// Whether the request asks what the server can do.
+    /// Returns `true` if the request asks for the server's capabilities.
     pub(crate) const fn asks_for_capabilities(&self) -> bool {
         matches!(
             &self.0.message,
@@ -214,7 +214,7 @@ impl Request {
         )
     }
 
-    /// Whether the request lists tools from the beginning.
+    /// Returns `true` if the request lists tools from the beginning.
     ///
     /// An empty cursor is a cursor: only its absence means the first page.
     #[must_use]

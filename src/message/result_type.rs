@@ -1,9 +1,11 @@
+//! The result types of requests.
+
 use rmcp::model::{ClientRequest, ServerResult};
 
-/// Whether a result is of a type that answers a request of this kind.
+/// Returns a check whether a result has a type that answers this kind of request.
 ///
-/// rmcp reads a result as the first type that it looks like, and as a custom
-/// one if it looks like none: what a server got wrong arrives as another type.
+/// rmcp parses a result as the first type that matches, and as a custom result if none does: an
+/// invalid result arrives as another type.
 pub(crate) fn expected(request: &ClientRequest) -> fn(&ServerResult) -> bool {
     macro_rules! any_of {
         ($($Result:ident)|+) => { |result| matches!(result, $(ServerResult::$Result(_))|+) };
@@ -23,14 +25,14 @@ pub(crate) fn expected(request: &ClientRequest) -> fn(&ServerResult) -> bool {
         ClientRequest::ListSkillsRequest(_) => any_of!(ListSkillsResult),
         ClientRequest::GetSkillRequest(_) => any_of!(GetSkillResult),
         ClientRequest::GetTaskRequest(_) => any_of!(GetTaskResult),
-        // The same thing, once with and once without a `resultType`.
+        // The same result, with and without a `resultType`.
         ClientRequest::PingRequest(_)
         | ClientRequest::SetLevelRequest(_)
         | ClientRequest::SubscribeRequest(_)
         | ClientRequest::UnsubscribeRequest(_)
         | ClientRequest::UpdateTaskRequest(_)
         | ClientRequest::CancelTaskRequest(_) => any_of!(EmptyResult | TaskAckResult),
-        // Nobody knows what the result of a method looks like that nobody knows.
+        // The result of an unknown method can have any type.
         _ => |_| true,
     }
 }

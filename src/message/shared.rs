@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-/// A value that is copied when it is changed, if others share it.
+/// A value that is copied on write if it is shared.
 #[derive(Clone, Debug)]
 pub(crate) enum Shared<T> {
     /// Cloned with its owner.
@@ -23,7 +23,7 @@ impl<T: Clone + Default> Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// Returns the value to share it, cloned unless it is shared.
+    /// Returns a shared handle to the value; clones the value unless it is shared already.
     pub(super) fn to_shared(&self) -> Arc<T> {
         match self {
             Self::Owned(value) => Arc::new(value.clone()),

@@ -1,16 +1,15 @@
-//! How large messages are, measured without building a string.
+//! The size of messages, measured without building a string.
 //!
-//! What is counted are the bytes of keys, texts and data and a few for each
-//! other value, the shortest texts and blocks of content without any; escapes and
-//! punctuation are not.
+//! The size includes the bytes of keys, texts and data. Any other value, and an empty text or
+//! content block, counts as a few bytes; escapes and punctuation are not counted.
 
 use rmcp::model::{
     Annotations, CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents,
 };
 use serde_json::Value;
 
-/// What a number, a boolean, a null or a pair of brackets counts, and a text in a
-/// value or a block of content at least: there is no room for any number of empty ones.
+/// The size of a number, a boolean, a null or a pair of brackets, and the minimum size of a text in
+/// a value and of a content block: an unlimited number of empty ones does not fit.
 pub(super) const SMALL: usize = 4;
 
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
@@ -18,7 +17,7 @@ pub(crate) fn of_result(result: &CallToolResult) -> usize {
     content + of_meta(result.meta.as_ref()) + result.structured_content.as_ref().map_or(0, of_value)
 }
 
-/// A block counts all that a server can fill, and something if it has filled nothing.
+/// Measures all fields of a content block that a server can set, and at least [`SMALL`].
 fn of_block(block: &ContentBlock) -> usize {
     let (content, meta, annotations) = match block {
         ContentBlock::Text(text) => (text.text.len(), &text.meta, &text.annotations),
@@ -73,7 +72,7 @@ fn of_texts<'t>(texts: impl IntoIterator<Item = &'t Option<String>>) -> usize {
     texts.into_iter().flatten().map(String::len).sum()
 }
 
-/// A text of a list, of which there may be any number.
+/// Measures an element of a list of texts, whose number is not limited.
 fn of_text(text: &str) -> usize {
     text.len().max(SMALL)
 }

@@ -1,10 +1,12 @@
+//! The subject of a request: an item or a list of items.
+
 use std::fmt;
 
 use rmcp::model::{ClientRequest, PaginatedRequestParams, Reference};
 
 use super::Request;
 
-/// What servers list, and clients ask for by name or URI.
+/// The kinds of items that servers list and clients request by name or URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ItemKind {
@@ -14,16 +16,16 @@ pub enum ItemKind {
     Prompt,
     /// Resources.
     Resource,
-    /// Templates of the URIs of resources.
+    /// URI templates of resources.
     ResourceTemplate,
 }
 
-/// What a [`Request`] is about, as its client names it.
+/// The subject of a [`Request`], as its client names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subject<'r> {
-    /// One item, by its name or URI: a call, a `get`, a `read`, a subscription or
-    /// its end, or a completion.
+    /// One item, by its name or URI: of a call, a `get`, a `read`, a subscribe or unsubscribe
+    /// request, or a completion.
     Item(ItemKind, &'r str),
     /// The list of all items of a kind, from a cursor.
     List(ItemKind, Option<&'r str>),
@@ -34,7 +36,7 @@ pub enum Subject<'r> {
 // === impl ItemKind ===
 
 impl ItemKind {
-    /// Whether clients see it under a name, and not under a URI.
+    /// Returns `true` if clients refer to the item by name rather than by URI.
     pub(crate) const fn is_named(self) -> bool {
         matches!(self, Self::Tool | Self::Prompt)
     }
@@ -98,14 +100,14 @@ impl<'r> Subject<'r> {
 // === impl Request ===
 
 impl Request {
-    /// What the request is about.
+    /// Returns the subject of the request.
     #[must_use]
     pub fn subject(&self) -> Subject<'_> {
         Subject::of(self.message())
     }
 
-    /// Makes the request be about another item of the same kind; does nothing if
-    /// it is not about one.
+    /// Replaces the item that the request is about with another of the same kind. Does nothing if
+    /// the request is not about an item.
     ///
     /// ```
     /// use mcp_composite::message::{ItemKind, Request, Subject};

@@ -1,4 +1,4 @@
-//! Tasks that tools go on as, which nobody here can follow.
+//! Cancels the tasks of tools that continue as tasks, which are not supported here.
 
 use rmcp::model::{CancelTaskParams, CancelTaskRequest};
 use tower::{BoxError, ServiceExt};
@@ -9,7 +9,7 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Cancels a task that nobody will ever ask for.
+/// Cancels a task whose result no client will request.
 pub(crate) async fn cancel_task<S>(service: S, id: String, context: Context)
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>>,

@@ -9,21 +9,21 @@ use super::Reply;
 
 /// The result of a `tools/call`, in the allocation of the reply that contained it.
 ///
-/// It is no larger than a pointer, so that runs of composites can move it.
+/// It has the size of a pointer, so that runs of composites can move it cheaply.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolResult(
-    // A reply with a `CallToolResult`, which `of` and `from` make sure of.
+    // Always a reply with a `CallToolResult`; `of` and `from` ensure it.
     Reply,
 );
 
 // === impl ToolResult ===
 
 impl ToolResult {
-    /// The result of a tool.
+    /// Returns the reply as a tool result.
     ///
     /// # Errors
     ///
-    /// Returns the reply if it is anything else.
+    /// Returns the reply unchanged if it is not a tool result.
     pub(crate) fn of(reply: Reply) -> Result<Self, Reply> {
         match reply.result() {
             Some(ServerResult::CallToolResult(_)) => Ok(Self(reply)),

@@ -1,4 +1,4 @@
-//! The trace that a request is a part of, as W3C writes it.
+//! The W3C trace context of a request.
 
 use std::fmt::{self, Write as _};
 
@@ -6,17 +6,17 @@ use rmcp::model::RequestMetaObject;
 
 use super::Context;
 
-/// How long a `tracestate` or `baggage` may be, in bytes; the limit that W3C Baggage has.
+/// The maximum length of a `tracestate` or `baggage` in bytes; the limit of W3C Baggage.
 const MAX_LIST: usize = 8192;
-/// How many members a `tracestate` may have.
+/// The maximum number of members of a `tracestate`.
 const MAX_MEMBERS: usize = 32;
-/// The flags that mean something: `sampled`, and `random-trace-id` of Level 2.
+/// The defined flags: `sampled`, and `random-trace-id` of Level 2.
 const FLAGS: u8 = 0b11;
 
-/// A place in a trace: `traceparent` and `tracestate` of [W3C Trace Context].
+/// A position in a trace: `traceparent` and `tracestate` of [W3C Trace Context].
 ///
-/// One that is read is valid: other flags than `sampled` and `random` are dropped, and so
-/// is a `tracestate` that is malformed.
+/// A parsed one is valid: flags other than `sampled` and `random` and a malformed `tracestate` are
+/// dropped.
 ///
 /// [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 ///
@@ -44,7 +44,7 @@ pub struct TraceContext {
 // === impl TraceContext ===
 
 impl TraceContext {
-    /// A place in a trace; none if an id is zero.
+    /// Creates a trace context, or returns `None` if an id is zero.
     #[must_use]
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> Option<Self> {
         let (trace, span) = (u128::from_be_bytes(trace_id), u64::from_be_bytes(span_id));
@@ -52,10 +52,10 @@ impl TraceContext {
         is_valid.then_some(Self { trace, span, flags: flags & FLAGS, state: None })
     }
 
-    /// Reads a `traceparent`, and the `tracestate` that belongs to it; none if the
-    /// `traceparent` is malformed.
+    /// Parses a `traceparent` and its `tracestate`. Returns `None` if the `traceparent` is
+    /// malformed.
     ///
-    /// Of versions after `00`, what `00` has is read ([section 4.3]).
+    /// Of versions after `00`, the fields of `00` are parsed ([section 4.3]).
     ///
     /// [section 4.3]: https://www.w3.org/TR/trace-context/#versioning-of-traceparent
     #[must_use]
@@ -76,49 +76,49 @@ impl TraceContext {
         })
     }
 
-    /// Sets the `tracestate`; there is none if this one is empty or malformed.
+    /// Sets the `tracestate`, or removes it if this one is empty or malformed.
     #[must_use]
     pub fn with_state(self, state: &str) -> Self {
         Self { state: is_state(state).then(|| state.into()), ..self }
     }
 
-    /// A place below this one: with a span id that nobody else has, and the same otherwise.
+    /// Returns a child position: with a new span id, and otherwise the same.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span: fastrand::u64(1..), ..self.clone() }
     }
 
-    /// What all spans of the trace have in common.
+    /// Returns the id of the trace.
     #[must_use]
     pub const fn trace_id(&self) -> [u8; 16] {
         self.trace.to_be_bytes()
     }
 
-    /// What tells a span from others of its trace.
+    /// Returns the id of the span.
     #[must_use]
     pub const fn span_id(&self) -> [u8; 8] {
         self.span.to_be_bytes()
     }
 
-    /// The flags: `1` is `sampled`, `2` is `random`.
+    /// Returns the flags: `1` is `sampled`, `2` is `random`.
     #[must_use]
     pub const fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// Whether who began the trace, or is above, may have recorded it.
+    /// Returns `true` if the parent may have recorded the trace.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & 1 == 1
     }
 
-    /// The `tracestate`, if there is one.
+    /// Returns the `tracestate`, if there is one.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// The `traceparent`.
+    /// Formats the `traceparent`.
     #[must_use]
     pub fn traceparent(&self) -> String {
         let mut text = String::with_capacity(55);
@@ -152,8 +152,8 @@ impl fmt::Debug for TraceContext {
 // === impl Context ===
 
 impl Context {
-    /// The place in a trace that the request comes from, as its `_meta` says ([SEP-414]);
-    /// none if it says nothing, or what it says is malformed.
+    /// Returns the trace position of the request in its `_meta` ([SEP-414]), or `None` if it is
+    /// missing or malformed.
     ///
     /// [SEP-414]: https://modelcontextprotocol.io/seps/414-request-meta
     #[must_use]
@@ -161,9 +161,9 @@ impl Context {
         if self.meta.is_empty() { None } else { TraceContext::read(&self.meta) }
     }
 
-    /// Sets what `_meta` says of the trace, without what is malformed.
+    /// Sets the trace position in `_meta` and removes malformed entries.
     pub(super) fn set_trace(&mut self, trace: Option<&TraceContext>) {
-        // Only what changes is taken mutably: branches share the rest.
+        // Mutable access only for entries that change: branches share the rest.
         match trace {
             Some(trace) => trace.write(&mut self.meta),
             // A `tracestate` belongs to its `traceparent`.
@@ -181,12 +181,12 @@ impl Context {
     }
 }
 
-/// Whether it is so many digits, in lower case.
+/// Returns `true` if `text` consists of `digits` lowercase hexadecimal digits.
 fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether it is a `tracestate` with something in it ([section 3.3.1]).
+/// Returns `true` if `text` is a non-empty `tracestate` ([section 3.3.1]).
 ///
 /// [section 3.3.1]: https://www.w3.org/TR/trace-context/#tracestate-header-field-values
 fn is_state(text: &str) -> bool {
@@ -214,7 +214,7 @@ fn is_value(value: &str) -> bool {
     (1..=256).contains(&value.len()) && value.bytes().all(is_allowed)
 }
 
-/// Whether it is a `baggage` ([section 3.3.1]): members `key=value`, with properties.
+/// Returns `true` if `text` is a `baggage` ([section 3.3.1]): members `key=value` with properties.
 ///
 /// [section 3.3.1]: https://www.w3.org/TR/baggage/#definition
 fn is_baggage(text: &str) -> bool {

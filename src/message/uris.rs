@@ -1,3 +1,5 @@
+//! The resource URIs in replies.
+
 use rmcp::model::{ContentBlock, ResourceContents, ServerResult, TaskPayload};
 use serde_json::Value;
 
@@ -6,9 +8,8 @@ use super::Reply;
 // === impl Reply ===
 
 impl Reply {
-    /// Visits the URIs of resources that a result has or links to, to rewrite them,
-    /// also those in the result of a task; those of lists are
-    /// [items](Self::retain_items).
+    /// Calls `visit` with each resource URI that a result contains or links to, also in the result
+    /// of a task. The URIs of lists are visited by [`retain_items`](Self::retain_items).
     pub(crate) fn visit_uris(&mut self, mut visit: impl FnMut(&mut String)) {
         match self.result_mut() {
             Some(ServerResult::ReadResourceResult(read)) => {
@@ -31,11 +32,10 @@ impl Reply {
     }
 }
 
-/// Visits the blocks and contents in a member of the result of a task, which has no
-/// type.
+/// Visits the URIs in a member of a task's result, which is untyped.
 fn of_task(member: &mut Value, visit: &mut impl FnMut(&mut String)) {
     for element in member.as_array_mut().into_iter().flatten() {
-        // Messages of a prompt have blocks in them.
+        // Messages of a prompt contain blocks.
         let block = match element.get("content") {
             Some(Value::Object(_)) => &mut element["content"],
             _ => element,

@@ -1,24 +1,22 @@
-//! What a layer knows of the tools behind it.
+//! A cached catalog of the tools behind a layer.
 //!
-//! A layer that must know tools, their schemas or their annotations holds a
-//! catalog at its own level, in its own names. It is filled when it is first
-//! needed, by listing all pages of the service behind the layer, and shared by
-//! all clones of that service:
+//! A layer that needs tools, their schemas or their annotations holds a catalog of the tools,
+//! by the names that are used at its position in the stack. It is loaded on first use, by
+//! listing all pages of the service behind the layer, and shared by all clones of that service:
 //!
-//! - Concurrent needs share one listing. If the call that does it is dropped,
-//!   the next one takes over.
-//! - A listing may take 10 seconds. A failure is remembered for one second.
-//! - After 60 seconds the catalog is refreshed in the background; until its
-//!   successor arrives, it serves. Without a runtime there is no background, and
-//!   whoever needs it next waits.
-//! - A list that goes round in a circle, or is too large, is not read to its end.
-//! - When its [`Epoch`] is bumped, whoever lists tools waits for a new catalog, or
-//!   calls one where access depends on what it is now.
-//! - A tool that it does not know is looked for again, at most once a second.
+//! - Concurrent requests share one listing. If the request that lists is dropped, the next one
+//!   takes over.
+//! - A listing may take 10 seconds. A failure is cached for one second.
+//! - After 60 seconds the catalog is refreshed in the background, and the old one is used in
+//!   the meantime. Without a runtime, the next request that needs it waits for the refresh.
+//! - Listing fails if the cursors form a cycle, or the list is too large.
+//! - After its [`Epoch`] is bumped, requests that list tools wait for a new catalog, and so do
+//!   calls whose access check depends on the current definition of the tool.
+//! - For an unknown tool, the tools are listed again, at most once a second.
 //!
 //! # Examples
 //!
-//! A composite must know its targets, and lists them once for all calls:
+//! A composite needs the definitions of its targets, and lists them once for all calls:
 //!
 //! ```
 //! # #[cfg(feature = "testing")]
@@ -66,15 +64,15 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// How long all pages together may take.
+/// Timeout for all pages together.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
-/// After which time a catalog is refreshed although nothing said that it changed.
+/// Age at which a catalog is refreshed even without a change notification.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// How long after a listing the next one waits, if it failed or did not help.
+/// Minimum interval between listings after one that failed or lacked the tool.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How many catalogs a layer keeps that vary by caller.
+/// Maximum number of per-caller catalogs of a layer.
 const MAX_VARIED: usize = 1_000;
-/// Bytes of the lists in these catalogs, as JSON.
+/// Maximum bytes of the lists in these catalogs, as JSON.
 const MAX_VARIED_BYTES: usize = 256 << 20;
 
 /// The tools that a service lists, by name.
@@ -94,7 +92,7 @@ pub struct Known<D> {
     derived: D,
     epoch: u64,
     since: Instant,
-    /// Counted among the bytes of all catalogs of a layer as long as the content lives.
+    /// Counts toward the bytes of all catalogs of a layer until the content is dropped.
     _held: Held,
 }
 
@@ -102,33 +100,32 @@ pub struct Known<D> {
 #[derive(Clone, Debug, Default)]
 struct Holding(Arc<AtomicUsize>);
 
-/// Bytes that are counted as long as the value lives.
+/// Bytes that are counted until the value is dropped.
 #[derive(Debug)]
 struct Held {
     bytes: usize,
     holding: Holding,
 }
 
-/// What a rule must know to decide about a request.
+/// The knowledge that a rule needs to decide about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Needs<'r> {
     /// Nothing about tools.
     Nothing,
-    /// This tool; one that is known is known well enough.
+    /// This tool; a stale definition suffices.
     Tool(&'r str),
-    /// This tool as it is now: tools are listed again first if they have changed
-    /// since.
+    /// The current definition of this tool: tools are listed again first if they have changed.
     CurrentTool(&'r str),
-    /// Which tools there are now.
+    /// All current tools.
     AllTools,
 }
 
-/// Why tools could not be listed.
+/// The reason why tools could not be listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {
-    /// It took longer than 10 seconds.
+    /// Listing took longer than 10 seconds.
     #[error("listing tools took longer than {LISTING_TIMEOUT:?}")]
     TimedOut,
     /// There were too many pages or tools.
@@ -137,16 +134,16 @@ pub enum ListError {
     /// All pages together were too large.
     #[error("the list of tools is larger than {MAX_BYTES} bytes")]
     TooLarge,
-    /// A page said to go on where the list had been before.
+    /// A page returned the cursor of an earlier one.
     #[error("the list of tools comes back to where it was")]
     Circular,
-    /// The service refused, for this reason.
+    /// The service returned an error with this message.
     #[error("`tools/list` was answered with an error: {0}")]
     Refused(String),
-    /// The service answered with something that is no list of tools.
+    /// The service returned a result that is not a list of tools.
     #[error("`tools/list` was answered with something else")]
     Invalid,
-    /// The service could not answer, for this reason.
+    /// The service failed, for this reason.
     #[error("the service could not answer `tools/list`: {0}")]
     Service(String),
 }
@@ -158,30 +155,30 @@ struct Shared<D> {
     epoch: Epoch,
     state: Mutex<State<D>>,
     holding: Holding,
-    /// Held by whoever lists tools.
+    /// Locked by the request or task that lists tools.
     flight: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct State<D> {
     known: Option<Arc<Known<D>>>,
     failed: Option<(Instant, ListError)>,
-    /// The refresh in the background; it ends with the catalog.
+    /// The background refresh, which is aborted when the catalog is dropped.
     refresh: JoinSet<()>,
 }
 
-/// What a catalog can say at once.
+/// The state of a catalog for a request, without waiting.
 pub(crate) enum AtHand<D> {
-    /// What is known will do.
+    /// The known tools suffice.
     Known(Arc<Known<D>>),
-    /// What is known will do, but is worth a refresh.
+    /// The known tools suffice, but should be refreshed.
     Stale(Arc<Known<D>>),
-    /// Nothing is known, and asking failed a moment ago.
+    /// No tools are known, and the last listing failed recently.
     Failed(ListError),
     /// Tools must be listed first.
     Unknown,
 }
 
-/// Says by which key of a request's context the tools vary.
+/// Returns the key of a request's context that the tools vary by.
 pub(crate) type VaryBy = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 /// The context to list tools in: that of a caller if tools vary by caller, else an empty one.
@@ -204,8 +201,8 @@ struct Varied<D> {
 ///
 /// # Errors
 ///
-/// Returns an error if the service fails or refuses, answers with something
-/// else, or does not come to an end.
+/// Returns an error if the service fails, returns an error or an unexpected result, or the list
+/// does not end.
 pub(crate) async fn list_all<S>(service: S, context: Context) -> Result<Tools, ListError>
 where
     S: Service<Request, Response = Reply> + Clone,
@@ -214,9 +211,9 @@ where
     in_time(list_pages(service, context)).await.unwrap_or(Err(ListError::TimedOut))
 }
 
-/// Waits as long as a listing may take.
+/// Runs `work` with the timeout of a listing.
 pub(crate) async fn in_time<F: Future>(work: F) -> Option<F::Output> {
-    // Rules need no runtime; without one there is also no clock to go by.
+    // Rules need no runtime; without one there are no timers.
     if !has_runtime() {
         return Some(work.await);
     }
@@ -275,13 +272,13 @@ impl From<NoEnd> for ListError {
 // === impl Tools ===
 
 impl Tools {
-    /// The tool of this name.
+    /// Returns the tool of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.place(name).map(|place| &self.tools[place])
     }
 
-    /// Where the tool of this name stands among all.
+    /// Returns the index of the tool of this name.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
     }
@@ -291,20 +288,20 @@ impl Tools {
         self.tools.iter()
     }
 
-    /// Tools that differ from the one of the same name that was listed first.
+    /// Iterates over tools that differ from the first listed one of the same name.
     ///
-    /// Which of them a call reaches, only their server knows.
+    /// The server decides which of them a call reaches.
     pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
         self.shadowed.iter()
     }
 
-    /// How many tools there are.
+    /// Returns the number of tools.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no tools.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
@@ -312,7 +309,7 @@ impl Tools {
 }
 
 impl Extend<Tool> for Tools {
-    /// Adds tools; of two with one name, the first counts.
+    /// Adds tools; of two with one name, the first is used.
     fn extend<T: IntoIterator<Item = Tool>>(&mut self, tools: T) {
         for tool in tools {
             match self.places.get(&*tool.name) {
@@ -347,13 +344,13 @@ impl FromIterator<Tool> for Tools {
 // === impl Known ===
 
 impl<D> Known<D> {
-    /// The tools.
+    /// Returns the tools.
     #[must_use]
     pub const fn tools(&self) -> &Tools {
         &self.tools
     }
 
-    /// What was derived from them.
+    /// Returns the data that the rule derived from them.
     #[must_use]
     pub const fn derived(&self) -> &D {
         &self.derived
@@ -389,7 +386,7 @@ impl<D> Catalog<D> {
             };
         };
         let known = known.clone();
-        // What is known serves on while asking again fails.
+        // The known tools remain in use while listing fails.
         if failed.is_some() {
             return AtHand::Known(known);
         }
@@ -409,7 +406,7 @@ impl<D> Catalog<D> {
         }
     }
 
-    /// Waits for what is needed, and lists tools if nobody else does.
+    /// Waits for the needed tools, and lists them unless another request already does.
     pub(crate) async fn wait<F>(
         &self,
         needs: Needs<'_>,
@@ -420,7 +417,7 @@ impl<D> Catalog<D> {
         F: Future<Output = Result<(Tools, D), ListError>>,
     {
         let Some(_flight) = in_time(self.0.flight.lock()).await else {
-            // Whoever lists tools does not get on with it.
+            // The listing of another request takes too long.
             return self.0.state().known.clone().ok_or(ListError::TimedOut);
         };
         match self.at_hand(needs, Instant::now(), suffices) {
@@ -428,13 +425,13 @@ impl<D> Catalog<D> {
             AtHand::Failed(error) => return Err(error),
             AtHand::Unknown => (),
         }
-        // Read before listing: a change meanwhile makes the result outdated.
+        // Read before listing: a concurrent change makes the result outdated.
         let epoch = self.0.epoch.now();
         let loaded = load().await;
         self.0.store(epoch, loaded)
     }
 
-    /// Lists tools in the background, unless somebody does.
+    /// Lists tools in the background, unless a listing is already running.
     pub(crate) fn refresh<F>(&self, load: impl FnOnce() -> F)
     where
         D: Send + Sync + 'static,
@@ -453,7 +450,7 @@ impl<D> Catalog<D> {
             // Only a weak reference, so that the catalog owns the task and not
             // the task the catalog.
             if let Some(shared) = Weak::upgrade(&shared) {
-                // What is known serves on after a failure, which was logged.
+                // The known tools remain in use after a failure, which was logged.
                 let _ = shared.store(epoch, loaded);
             }
             drop(flight);
@@ -498,7 +495,7 @@ impl<D> Shared<D> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<D>> {
-        // Nothing panics while it is held, and if it did, the state would be whole.
+        // No code panics while holding the lock, and the state would stay consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -534,16 +531,16 @@ impl<D> Catalogs<D> {
         Self { common: Catalog::new(epoch, Holding::default()), varied }
     }
 
-    /// The catalog for a request, and the context to list tools in.
+    /// Returns the catalog for a request, and the context to list tools in.
     ///
-    /// That is an empty one, unless tools vary by caller: what one caller may
-    /// see must not become what all see.
+    /// The context is empty unless tools vary by caller: tools that only one caller may see
+    /// must not appear in a shared catalog.
     pub(crate) fn of(&self, context: &Context) -> (Catalog<D>, ListingContext) {
         match self.varied.as_deref().and_then(|varied| Some((varied, (varied.by)(context)?))) {
             None => (self.common.clone(), ListingContext::default()),
             Some((varied, key)) => {
                 let mut context = context.branch("tools".into(), None);
-                // A refresh in the background goes on when its call is over.
+                // A background refresh continues after its call has ended.
                 context.cancellation = None;
                 (varied.catalog(key, &self.common.0.epoch), ListingContext(Some(Box::new(context))))
             }
@@ -581,8 +578,8 @@ impl<D> Varied<D> {
             Some((_, catalog)) => catalog,
             None => Catalog::new(epoch.clone(), self.holding.clone()),
         };
-        // Lists that requests still use are counted until these end, so all other catalogs
-        // may have to go.
+        // Lists that running requests still use are counted, so all other catalogs may have
+        // to be evicted.
         while catalogs.len() >= MAX_VARIED
             || self.holding.bytes() > MAX_VARIED_BYTES && !catalogs.is_empty()
         {

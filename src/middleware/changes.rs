@@ -1,9 +1,9 @@
-//! Who says that something has changed, and who wants to know.
+//! Change notifications for tools, prompts and resources.
 //!
-//! A server's tools, prompts and resources come and go. Whoever notices, such
-//! as a [`RemoteService`](crate::adapter::RemoteService) that was told by its
-//! server, tells its [`Changes`]; whoever depends on it holds a clone of them:
-//! layers forget what they knew, and clients are told.
+//! A server's tools, prompts and resources change over time. The component that detects a
+//! change, such as a [`RemoteService`](crate::adapter::RemoteService) notified by its server,
+//! reports it to its [`Changes`]. Dependents hold clones of them: layers invalidate their
+//! catalogs, and clients are notified.
 //!
 //! # Examples
 //!
@@ -36,11 +36,10 @@ use self::updates::Hub;
 pub use self::updates::Updates;
 pub(crate) use self::updates::{Renamed, Wanted};
 
-/// A count of changes, by which whoever knows of a change makes what others
-/// know outdated.
+/// A counter of changes, which invalidates cached state when it is bumped.
 ///
-/// Clones count together: give one to each layer and [`bump`](Self::bump)
-/// another when the tools have changed.
+/// Clones share the counter: pass one to each layer, and [`bump`](Self::bump) another when
+/// the tools have changed.
 ///
 /// # Examples
 ///
@@ -60,13 +59,13 @@ pub struct Epoch(Arc<watch::Sender<u64>>);
 #[derive(Clone, Debug)]
 pub struct Bumps(watch::Receiver<u64>);
 
-/// What may change about servers; clones speak of the same servers.
+/// The changes of a set of servers. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Changes {
     kinds: Arc<Kinds>,
-    /// Under which URIs a resource is updated that somebody tells of.
+    /// Maps the URI of a reported update to the URIs to publish.
     told_as: Option<Arc<Renamed>>,
-    /// Under which URIs whoever watches hears of it.
+    /// Maps a published URI to the URIs that listeners receive.
     heard_as: Option<Arc<Renamed>>,
 }
 
@@ -81,7 +80,7 @@ struct Kinds {
 // === impl Epoch ===
 
 impl Epoch {
-    /// Makes what is known outdated.
+    /// Increments the counter, which invalidates dependent state.
     pub fn bump(&self) {
         self.0.send_modify(|count| *count += 1);
     }
@@ -100,10 +99,9 @@ impl Epoch {
 // === impl Bumps ===
 
 impl Bumps {
-    /// Waits until the epoch was bumped since the last time; several bumps count
-    /// as one.
+    /// Waits until the epoch was bumped since the last call; several bumps count as one.
     ///
-    /// Never returns if there is nobody left who could do it.
+    /// Never returns once all handles of the epoch are dropped.
     pub async fn bumped(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await
@@ -114,19 +112,19 @@ impl Bumps {
 // === impl Changes ===
 
 impl Changes {
-    /// Which tools there are, and what they look like.
+    /// Returns the epoch of the tools: their names and definitions.
     #[must_use]
     pub fn tools(&self) -> &Epoch {
         &self.kinds.tools
     }
 
-    /// Which prompts there are.
+    /// Returns the epoch of the prompts.
     #[must_use]
     pub fn prompts(&self) -> &Epoch {
         &self.kinds.prompts
     }
 
-    /// Which resources and resource templates there are.
+    /// Returns the epoch of the resources and resource templates.
     #[must_use]
     pub fn resources(&self) -> &Epoch {
         &self.kinds.resources
@@ -156,13 +154,13 @@ impl Changes {
         self.kinds.updates.listen(self.heard_as.clone(), Some(wanted))
     }
 
-    /// The same changes for those who know resources by other URIs.
+    /// Returns the same changes for listeners that know resources by other URIs.
     pub(crate) fn heard_as(&self, renamed: Arc<Renamed>) -> Self {
-        // Who is further away knows them by names of names.
+        // Renaming composes: outer listeners rename the URIs of inner ones.
         Self { heard_as: Some(after(self.heard_as.clone(), renamed)), ..self.clone() }
     }
 
-    /// The same changes to be told by those who know resources by other URIs.
+    /// Returns the same changes for reporters that know resources by other URIs.
     pub(crate) fn told_as(&self, renamed: Arc<Renamed>) -> Self {
         let renamed = match self.told_as.clone() {
             Some(told_as) => after(Some(renamed), told_as),
@@ -182,7 +180,7 @@ impl fmt::Debug for Changes {
     }
 }
 
-/// Renames what was renamed before.
+/// Composes two renamings: `before`, then `renamed`.
 fn after(before: Option<Arc<Renamed>>, renamed: Arc<Renamed>) -> Arc<Renamed> {
     match before {
         None => renamed,

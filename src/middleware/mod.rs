@@ -1,4 +1,4 @@
-//! The parts that layers are made of.
+//! The building blocks of layers.
 
 pub mod catalog;
 

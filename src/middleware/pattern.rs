@@ -1,18 +1,17 @@
-//! Which names a rule speaks of.
+//! Patterns for names and URIs.
 //!
 //! A name or URI is matched by
 //!
 //! - the same text;
-//! - a glob: `*` is any run of characters, `/` included, `?` any single one,
-//!   `[a-z]` one of these, `[!a-z]` one of the others, `{a,b}` either, and `\*` is
-//!   a star;
-//! - after `re:`, a [regular expression](regex#syntax) that the whole name must
-//!   match, in which `.` is also the end of a line.
+//! - a glob: `*` matches any run of characters including `/`, `?` any single character,
+//!   `[a-z]` one of the range, `[!a-z]` one outside of it, `{a,b}` either alternative, and `\*`
+//!   a literal `*`;
+//! - after `re:`, a [regular expression](regex#syntax) that must match the whole name, in which
+//!   `.` also matches a line break.
 //!
-//! A glob also matches the text that it is written as, so that the template
-//! `db://{table}` can be named, and `http://[::1]/`. With more than that in it, such
-//! brackets and braces need a `\`: `http://\[::1\]/*`. Letter case counts, and `%41`
-//! is not `A`.
+//! A glob also matches its own text, so that `db://{table}` matches that template, and
+//! `http://[::1]/` that URI. In combination with wildcards, such brackets and braces need a
+//! `\`: `http://\[::1\]/*`. Matching is case-sensitive, and `%41` is not equal to `A`.
 //!
 //! # Examples
 //!
@@ -47,31 +46,30 @@ pub(crate) use self::{
     unmatched::Unmatched,
 };
 
-/// What a pattern begins with that is a regular expression.
+/// The prefix of a regular expression.
 const REGEX: &str = "re:";
 
-/// Names that are matched by any of some patterns, compiled into one matcher.
+/// A set of patterns, compiled into one matcher.
 ///
-/// To ask takes no longer for more exact names.
+/// The time of a match does not depend on the number of exact names.
 #[derive(Clone, Default)]
 pub struct Patterns(Arc<Compiled>);
 
 #[derive(Default)]
 struct Compiled {
-    /// As they were written.
+    /// The patterns as written.
     written: Vec<String>,
     exact: HashSet<String>,
-    /// Of those that are more than a text, in their order.
+    /// The expressions of globs and regular expressions, in order.
     others: RegexSet,
-    /// Where they stand among all.
+    /// Their indices among all patterns.
     places: Vec<usize>,
-    /// The automaton of the same patterns, made when it is needed; `None` if it is too
-    /// large.
+    /// The automaton of the same patterns, built on first use; `None` if it is too large.
     automaton: OnceLock<Option<Automaton>>,
 }
 
-/// Which names a rule lets through: those that it allows, or all, without those
-/// that it denies.
+/// An allow list and a deny list of names. Without an allow list, all names that are not denied
+/// are selected.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     allow: Option<Patterns>,
@@ -92,7 +90,7 @@ pub struct PatternMistake {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
-    /// It is no pattern.
+    /// The pattern is invalid.
     Invalid(String),
     /// The same text is allowed and denied.
     Contradicts,
@@ -105,7 +103,7 @@ impl Patterns {
     ///
     /// # Errors
     ///
-    /// Returns every pattern that is blank, no glob or no regular expression.
+    /// Returns every pattern that is blank, or is an invalid glob or regular expression.
     pub fn new<P: Into<String>>(
         patterns: impl IntoIterator<Item = P>,
     ) -> Result<Self, PatternError> {
@@ -119,7 +117,7 @@ impl Patterns {
                     compiled.exact.insert(pattern.clone());
                 }
                 Ok(Some(expression)) => {
-                    // A template of URIs has braces.
+                    // The text of a URI template contains braces.
                     if !pattern.starts_with(REGEX) {
                         compiled.exact.insert(pattern.clone());
                     }
@@ -136,7 +134,7 @@ impl Patterns {
         if !mistakes.is_empty() {
             return Err(PatternError(mistakes));
         }
-        // A name may hold any character, also the end of a line.
+        // A name may contain any character, including line breaks.
         compiled.others = RegexSetBuilder::new(expressions)
             .dot_matches_new_line(true)
             .build()
@@ -144,7 +142,7 @@ impl Patterns {
         Ok(Self(Arc::new(compiled)))
     }
 
-    /// Compiles patterns of which none may be one of `others`.
+    /// Compiles patterns, and rejects those that are also in `others`.
     fn beside<P: Into<String>>(
         others: &Self,
         patterns: impl IntoIterator<Item = P>,
@@ -169,31 +167,30 @@ impl Patterns {
         Err(PatternError(mistakes))
     }
 
-    /// Whether any of the patterns matches the name.
+    /// Returns `true` if any of the patterns matches the name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.0.exact.contains(name) || self.0.others.is_match(name)
     }
 
-    /// Whether one of the patterns is written exactly like the name.
+    /// Returns `true` if the text of a pattern equals the name.
     #[must_use]
     pub fn has_text(&self, name: &str) -> bool {
         self.0.exact.contains(name)
     }
 
-    /// Whether there are no patterns.
+    /// Returns `true` if there are no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.written.is_empty()
     }
 
-    /// The patterns as they were written, in their order.
+    /// Iterates over the patterns as written, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.written.iter().map(String::as_str)
     }
 
-    /// Whether a pattern may match a text of the set: `true` also if that would take more
-    /// than the budget to decide.
+    /// Returns `true` if a pattern may match a text of the set, or if the budget is exhausted.
     fn may_match(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || {
             for exact in &self.0.exact {
@@ -209,8 +206,8 @@ impl Patterns {
         !self.is_empty() && decide().unwrap_or(true)
     }
 
-    /// Whether the patterns match every text of a set with wildcards: `false` also if that
-    /// would take more than the budget to decide.
+    /// Returns `true` if the patterns match every text of a set with wildcards, and `false` if
+    /// they do not or the budget is exhausted.
     fn match_all(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || match (self.0.automaton(), set.automaton(budget)?) {
             (Some(patterns), Some(set)) => patterns.covers(&set, budget),
@@ -219,7 +216,7 @@ impl Patterns {
         decide().unwrap_or(false)
     }
 
-    /// Which of the patterns match the name, by their places.
+    /// Returns the indices of the patterns that match the name.
     pub(crate) fn which<'p>(&'p self, name: &'p str) -> impl Iterator<Item = usize> + 'p {
         let compiled = &*self.0;
         let written = compiled.exact.contains(name).then_some(compiled.written.iter().enumerate());
@@ -241,7 +238,7 @@ impl Compiled {
     }
 }
 
-/// The regular expression that a pattern stands for, if it is more than a text.
+/// Returns the regular expression of a pattern, or `None` if it is a plain text.
 fn expression(pattern: &str) -> Result<Option<String>, String> {
     let (regex, text) = match pattern.strip_prefix(REGEX) {
         Some(regex) => (true, regex),
@@ -259,21 +256,21 @@ fn expression(pattern: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// The expression that matches where all of a name matches `regex`.
+/// Returns the expression that matches if a whole name matches `regex`.
 fn anchored(regex: &str) -> Result<String, String> {
-    // Alone first, so that `)|(` does not get out of the group.
+    // Compiled alone first, so that `)|(` cannot escape the group.
     Regex::new(regex).map_err(|error| last_line(&error))?;
     let anchored = format!("^(?:{regex})$");
     if Regex::new(&anchored).is_ok() {
         return Ok(anchored);
     }
-    // With `(?x)` it may end in a comment, which goes up to the end of the line.
+    // With `(?x)` it may end in a comment, which extends to the end of the line.
     let anchored = format!("^(?:{regex}\n)$");
     Regex::new(&anchored).map_err(|error| last_line(&error))?;
     Ok(anchored)
 }
 
-/// What is wrong, without the expression and the arrow that points into it.
+/// Returns the cause of an error, without the expression and the marker below it.
 fn last_line(error: &regex::Error) -> String {
     let told = error.to_string();
     let last = told.lines().last().unwrap_or_default();
@@ -289,11 +286,11 @@ impl fmt::Debug for Patterns {
 // === impl Selection ===
 
 impl Selection {
-    /// Allows only what one of these patterns matches: nothing, if there are none.
+    /// Allows only names that match one of these patterns. An empty list allows nothing.
     ///
     /// # Errors
     ///
-    /// Returns every pattern that does not compile, or is denied in the same words.
+    /// Returns every pattern that does not compile, or whose exact text is also denied.
     pub fn allow<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
@@ -302,11 +299,11 @@ impl Selection {
         Ok(self)
     }
 
-    /// Denies what one of these patterns matches, whatever is allowed.
+    /// Denies names that match one of these patterns, even if they are allowed.
     ///
     /// # Errors
     ///
-    /// Returns every pattern that does not compile, or is allowed in the same words.
+    /// Returns every pattern that does not compile, or whose exact text is also allowed.
     pub fn deny<P: Into<String>>(
         mut self,
         patterns: impl IntoIterator<Item = P>,
@@ -316,45 +313,44 @@ impl Selection {
         Ok(self)
     }
 
-    /// Whether the rule lets the name through.
+    /// Returns `true` if the name is selected.
     #[must_use]
     pub fn selects(&self, name: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(name))
             && (self.deny.is_empty() || !self.deny.matches(name))
     }
 
-    /// Whether the rule lets every name of a set through: `false` also if that would take
-    /// more than the budget to decide.
+    /// Returns `true` if every name of a set is selected, and `false` if not or the budget is
+    /// exhausted.
     pub(crate) fn selects_each(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.match_all(names, budget))
             && !self.may_deny(names, budget)
     }
 
-    /// Whether the rule may deny a name of a set: `true` also if that would take more than
-    /// the budget to decide.
+    /// Returns `true` if a name of a set may be denied, or if the budget is exhausted.
     pub(crate) fn may_deny(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.deny.may_match(names, budget)
     }
 
-    /// Whether the rule lets every name through.
+    /// Returns `true` if every name is selected.
     #[must_use]
     pub fn selects_all(&self) -> bool {
         self.allow.is_none() && self.deny.is_empty()
     }
 
-    /// What is allowed, unless that is everything.
+    /// Returns the allowed patterns, or `None` if everything is allowed.
     #[must_use]
     pub const fn allowed(&self) -> Option<&Patterns> {
         self.allow.as_ref()
     }
 
-    /// What is denied.
+    /// Returns the denied patterns.
     #[must_use]
     pub const fn denied(&self) -> &Patterns {
         &self.deny
     }
 
-    /// What is allowed, and what is denied.
+    /// Returns the allowed patterns, if any, and the denied ones.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Patterns> {
         self.allow.iter().chain([&self.deny]).cloned()
     }
@@ -363,7 +359,7 @@ impl Selection {
 // === impl PatternError ===
 
 impl PatternError {
-    /// All patterns are too large together.
+    /// Creates the error for patterns that are too large together.
     fn of_all(written: &[String], error: &regex::Error) -> Self {
         let reason = format!("all patterns together are too large: {}", last_line(error));
         let reason = Reason::Invalid(reason);
@@ -372,7 +368,7 @@ impl PatternError {
         Self(vec![PatternMistake { index, pattern, reason }])
     }
 
-    /// The patterns that are wrong, in their order; never empty.
+    /// Returns the invalid patterns, in order; never empty.
     #[must_use]
     pub fn mistakes(&self) -> &[PatternMistake] {
         &self.0
@@ -396,19 +392,19 @@ impl std::error::Error for PatternError {}
 // === impl PatternMistake ===
 
 impl PatternMistake {
-    /// Which of the patterns it is, from zero.
+    /// Returns the index of the pattern, from zero.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as written.
     #[must_use]
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// What is wrong with it.
+    /// Returns the reason why it is invalid.
     #[must_use]
     pub fn reason(&self) -> &str {
         match &self.reason {

@@ -1,4 +1,4 @@
-//! What is looked for in lists that pass by.
+//! Tracks which configured patterns have matched a listed item.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,29 +9,28 @@ use std::{
     },
 };
 
-/// How many names are remembered, to tell which one was meant.
+/// Maximum number of names kept for suggestions.
 const MAX_NAMES: usize = 10_000;
-/// How many pages may have a successor that nobody has asked for.
+/// Maximum number of cursors kept whose page has not been requested yet.
 const MAX_CURSORS: usize = 1_000;
-/// How long a name or a cursor may be that is remembered: none that an operator meant is
-/// longer.
+/// Maximum length of a name or cursor that is kept; configured names are never longer.
 const MAX_TEXT: usize = 1_024;
 
-/// Things that may stand in a list.
+/// Patterns to find in a list of names.
 pub(crate) trait WatchedNames {
-    /// Looks at a name that is there.
+    /// Compares a listed name with the patterns.
     fn see(&mut self, name: &str);
 
-    /// Whether all of them were seen.
+    /// Returns `true` if all patterns have matched.
     fn is_found(&self) -> bool;
 }
 
-/// Looks for things in the pages of lists, until all were seen or a whole list was.
+/// Watches the pages of lists, until all patterns have matched or a whole list was seen.
 ///
-/// A page counts if it is the first, or if a page that counts has told its cursor,
-/// whoever asked for the one and the other. So a late page alone says nothing, and
-/// clients that list at the same time finish each other's lists. When it is over,
-/// nothing is kept, and a page costs a look at a flag.
+/// A page counts if it is the first, or if its cursor was returned by a page that counts, for
+/// any client. So a late page alone does not count, and clients that list concurrently complete
+/// each other's lists. After the watch is over, nothing is kept, and a page only costs the
+/// check of a flag.
 #[derive(Debug)]
 pub(crate) struct PatternWatch<S> {
     is_over: AtomicBool,
@@ -41,25 +40,25 @@ pub(crate) struct PatternWatch<S> {
 /// A page that counts.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Whether the pages before it have something in them.
+    /// Whether the pages before it contain items.
     goes_on: bool,
 }
 
-/// What a list does not have that was seen from the beginning to the end.
+/// The patterns that a completely seen list did not match.
 #[derive(Debug)]
 pub(crate) struct Missed<S> {
-    /// What was looked for, and what of it was seen.
+    /// The patterns, and which of them have matched.
     pub(crate) sought: S,
-    /// What there is.
+    /// The listed names.
     names: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Search<S> {
-    /// None when it is over.
+    /// `None` when the watch is over.
     sought: Option<S>,
     names: BTreeSet<String>,
-    /// Those of pages that count, and whether there is something in front of them.
+    /// The cursors of pages that count, and whether the pages before them contain items.
     cursors: HashMap<String, bool>,
 }
 
@@ -73,12 +72,12 @@ impl<S: WatchedNames> PatternWatch<S> {
         Self { is_over, search: Mutex::new(search) }
     }
 
-    /// Whether there is nothing left to look for.
+    /// Returns `true` if the watch is over.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// The page that is asked for with `cursor`, if it counts.
+    /// Returns the page that is requested with `cursor`, if it counts.
     pub(crate) fn page(&self, cursor: Option<&str>) -> Option<Page> {
         if self.is_over() {
             return None;
@@ -90,10 +89,10 @@ impl<S: WatchedNames> PatternWatch<S> {
         Some(Page { goes_on })
     }
 
-    /// Looks at what a page has, which `next` comes after; what a whole list does
-    /// not have is told once.
+    /// Processes the names of a page with the next cursor `next`. When a whole list was seen,
+    /// returns the patterns without a match, once.
     ///
-    /// That an empty list has nothing says nothing.
+    /// An empty list does not count.
     pub(crate) fn see(
         &self,
         page: &Page,
@@ -113,10 +112,10 @@ impl<S: WatchedNames> PatternWatch<S> {
         let names = names.into_iter().filter(|name| name.len() <= MAX_TEXT);
         search.names.extend(names.take(room));
         match next {
-            // The list is then not seen to its end.
+            // The rest of the list cannot be followed.
             Some(next) if next.len() > MAX_TEXT => None,
             Some(next) => {
-                // Lists that nobody goes on with must not keep others from being seen.
+                // Abandoned lists must not prevent tracking of others.
                 if search.cursors.len() == MAX_CURSORS {
                     search.cursors.clear();
                 }
@@ -131,7 +130,7 @@ impl<S: WatchedNames> PatternWatch<S> {
         }
     }
 
-    /// Looks at a whole list.
+    /// Processes a whole list.
     pub(crate) fn see_all<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<Missed<S>> {
         let page = self.page(None)?;
         self.see(&page, None, names.map(str::to_owned))
@@ -152,7 +151,7 @@ impl<S: WatchedNames> PatternWatch<S> {
 // === impl Missed ===
 
 impl<S> Missed<S> {
-    /// What there is.
+    /// Returns the listed names.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.names.iter().map(String::as_str).collect()
     }

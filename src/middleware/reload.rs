@@ -1,9 +1,9 @@
-//! Replace a service while it serves.
+//! Hot replacement of a service.
 //!
-//! A [`Reload`] is a service that can be exchanged for another of its type, such
-//! as a stack that was built from a file that has changed since. A request goes
-//! to the one or to the other, never to a mix of both: what was accepted before
-//! runs to its end on the old one, which is dropped after that.
+//! A [`Reload`] is a service that can be replaced by another of its type, such as a stack built
+//! from a changed configuration file. Each request is handled by exactly one of them: requests
+//! that were accepted before the replacement complete on the old service, which is dropped
+//! after that.
 //!
 //! # Examples
 //!
@@ -43,25 +43,24 @@ use crate::message::{Reply, Request};
 
 /// A service that can be replaced while it serves.
 ///
-/// Clones are replaced together, and one that is not in use keeps no service
-/// alive that was replaced. It is ready when the service is; whoever waits
-/// for that while the service is replaced waits for the new one from then on.
-/// See the [module docs](self) for an example.
+/// Clones are replaced together, and an idle clone does not keep a replaced service alive. It
+/// is ready when the service is; if the service is replaced while a caller waits for readiness,
+/// the caller waits for the new service. See the [module docs](self) for an example.
 pub struct Reload<S> {
-    /// Held from when it is asked whether it is ready until it is called, so that a
-    /// clone that nobody calls keeps no service alive that was replaced long ago.
+    /// Held only from `poll_ready` to `call`, so that an idle clone does not keep a replaced
+    /// service alive.
     current: Option<S>,
     latest: watch::Receiver<Latest<S>>,
-    /// Held so that what was replaced last is found after the reloader is gone.
+    /// Held so that the latest service stays available after the reloader is dropped.
     reloader: Reloader<S>,
-    /// Wakes up whoever waits for the current one when there is another.
+    /// Wakes the task that waits for the current service when it is replaced.
     replaced: Option<BoxFuture<'static, ()>>,
 }
 
-/// Replaces the service of a [`Reload`] and of all its clones; clones replace
-/// the same.
+/// Replaces the service of a [`Reload`] and of all its clones. Clones of the reloader replace
+/// the same service.
 ///
-/// The service stays when the last of them is dropped.
+/// The service stays when the last reloader is dropped.
 pub struct Reloader<S>(Arc<watch::Sender<Latest<S>>>);
 
 /// Locked only to be cloned, so that the service need not be `Sync`.
@@ -70,7 +69,7 @@ type Latest<S> = Arc<Mutex<S>>;
 // === impl Reload ===
 
 impl<S> Reload<S> {
-    /// Serves with `service` until the [`Reloader`] has another.
+    /// Creates a `Reload` that serves with `service` until the [`Reloader`] replaces it.
     #[must_use]
     pub fn new(service: S) -> (Self, Reloader<S>) {
         let reloader = Reloader(Arc::new(watch::Sender::new(Arc::new(Mutex::new(service)))));
@@ -104,7 +103,7 @@ where
             }
             let replaced = self.replaced.get_or_insert_with(|| {
                 let mut latest = latest.clone();
-                // It can only fail without a reloader, and this has one.
+                // Only fails without a reloader, and `self` holds one.
                 async move { latest.changed().await.unwrap_or_default() }.boxed()
             });
             if replaced.poll_unpin(cx).is_pending() {
@@ -115,7 +114,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // Not kept, so that who only waits for the next request keeps none alive.
+        // Not kept, so that an idle clone does not keep a replaced service alive.
         self.current.take().expect("called before it was ready").call(request)
     }
 }
@@ -140,7 +139,7 @@ impl<S: fmt::Debug> fmt::Debug for Reload<S> {
 // === impl Reloader ===
 
 impl<S> Reloader<S> {
-    /// The service that it replaces.
+    /// Returns the service that it replaces.
     #[must_use]
     pub fn service(&self) -> Reload<S> {
         let latest = self.0.subscribe();
@@ -150,8 +149,7 @@ impl<S> Reloader<S> {
     /// Replaces the service: every request that becomes ready from now on goes to
     /// the new one.
     ///
-    /// Whoever knows tools from before is not told; bump the
-    /// [`Epoch`](crate::changes::Epoch)s that they go by.
+    /// This does not invalidate catalogs of tools; bump their [`Epoch`](crate::changes::Epoch)s.
     pub fn replace(&self, service: S) {
         self.0.send_replace(Arc::new(Mutex::new(service)));
     }

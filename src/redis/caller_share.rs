@@ -1,3 +1,5 @@
+//! The limit of the total size of a caller's items.
+
 use std::{sync::LazyLock, time::Duration};
 
 use ::redis::{Script, Value};
@@ -25,7 +27,7 @@ pub(super) struct Share<'s> {
     key: String,
 }
 
-/// What to do about an item that exceeds its caller's share.
+/// Behavior if an item exceeds its caller's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhenFull {
     Refuse,

@@ -1,3 +1,5 @@
+//! A lazily established connection to Redis.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
@@ -11,10 +13,10 @@ use ::redis::{
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 
-/// A connection that is made when it is first needed, and again after it was lost.
+/// A connection that is established when it is first used, and again after it was lost.
 ///
-/// Whoever asks is told at once if nobody is there, and not after many attempts: the
-/// next one who asks tries again.
+/// If the server is away, requests fail at once instead of being retried; the next request
+/// reconnects.
 #[derive(Clone)]
 pub(super) struct Connection {
     client: Client,
@@ -22,7 +24,7 @@ pub(super) struct Connection {
     current: Arc<Mutex<Option<Arc<ConnectionManager>>>>,
 }
 
-/// Why there is no answer.
+/// The error if the server did not answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Away {
     #[error("no answer within {0:?}")]
@@ -34,9 +36,9 @@ pub(super) enum Away {
 // === impl Away ===
 
 impl Away {
-    /// Whether the server has answered, and will answer the same later.
+    /// Returns `true` if the server has answered, and a retry would fail in the same way.
     pub(super) fn is_final(&self) -> bool {
-        // It has no room, or somebody else is to be waited for.
+        // Temporary errors: the server has no memory, or waits for others.
         const LATER: [&str; 6] =
             ["OOM", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS"];
 
@@ -56,7 +58,7 @@ impl Connection {
         Self { client, timeout, current: Arc::default() }
     }
 
-    /// Asks the server something that does no harm if it is asked twice.
+    /// Sends an idempotent request, repeated once if the connection was lost.
     pub(super) async fn ask<'a, T, F>(&self, ask: F) -> Result<T, Away>
     where
         F: Fn(ConnectionManager) -> BoxFuture<'a, RedisResult<T>>,
@@ -65,7 +67,7 @@ impl Connection {
         let asking = async {
             let current = used.insert(self.current()?).clone();
             match ask((*current).clone()).await {
-                // Nobody saw that it was lost until now.
+                // The loss of the connection was only detected now.
                 Err(error) if !is_answer(&error) => {
                     self.forget(&current);
                     let next = used.insert(self.current()?).clone();
@@ -91,7 +93,7 @@ impl Connection {
         if let Some(current) = &*current {
             return Ok(Arc::clone(current));
         }
-        // Attempts and waiting are in the hands of whoever asks.
+        // Retries and timeouts are handled by `ask`.
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(0)
             .set_connection_timeout(Some(self.timeout))
@@ -100,7 +102,8 @@ impl Connection {
         Ok(Arc::clone(current.insert(Arc::new(new))))
     }
 
-    /// Lets the next one who asks connect anew, unless another has.
+    /// Drops the connection so that the next request reconnects, unless another request has done
+    /// so.
     fn forget(&self, used: &Arc<ConnectionManager>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, used)) {
@@ -111,15 +114,15 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // There can be a password in the client.
+        // The client may contain a password.
         f.debug_struct("Connection").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-/// Whether the server has answered, and would answer the same on another connection.
+/// Returns `true` if the server has answered, and would answer the same on another connection.
 fn is_answer(error: &RedisError) -> bool {
     match error.kind() {
-        // Another server may have taken its place.
+        // Another server may have replaced it.
         ErrorKind::Server(
             ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading,
         ) => false,

@@ -1,3 +1,5 @@
+//! An expiring store with random handles in Redis.
+
 use std::{
     sync::{Arc, LazyLock},
     time::Duration,
@@ -16,25 +18,24 @@ use crate::{
     state::{PutError, TakeError},
 };
 
-/// How many random bytes a handle has.
+/// Number of random bytes in a handle.
 const HANDLE: usize = 32;
-/// How many bytes stand before what is kept, and tell whose it is.
+/// Number of bytes before each value that identify its owner.
 const OWNER: usize = 32;
-/// How many random bytes tell one who takes something from another: with what stands
-/// before them, they are as long as a digest.
+/// Number of random bytes that identify a take: with their prefix, they are as long as a digest.
 const TAKING: usize = 13;
-/// How long the server keeps a value after it was taken, in case the answer was lost.
+/// How long the server keeps a value after it was taken, in case the reply was lost.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// Longer than any server.
+/// Longer than any server runs.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.lua")));
 
-/// Values that belong to somebody, under handles that nobody can guess.
+/// Values of owners, stored under random handles.
 #[derive(Clone, Debug)]
 pub(super) struct RedisExpiringStore {
     pub(super) connection: Connection,
-    /// How their keys begin.
+    /// Prefix of the keys.
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
     pub(super) max_bytes: usize,
@@ -43,7 +44,7 @@ pub(super) struct RedisExpiringStore {
     pub(super) when_full: WhenFull,
 }
 
-/// How often a value is given.
+/// How often a value can be retrieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Times {
     Once,
@@ -132,7 +133,7 @@ impl RedisExpiringStore {
         times: Times,
     ) -> Result<Vec<u8>, TakeError> {
         let invalid = |reason: &'static str| Err(TakeError::Invalid(reason.into()));
-        // Nobody is asked, however long it is.
+        // Rejected without a request to the server.
         if handle.len() != 2 * HANDLE {
             return invalid("it is no handle");
         }

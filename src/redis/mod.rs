@@ -1,29 +1,29 @@
-//! What replicas share, in Redis or Valkey.
+//! Stores that replicas share, in Redis or Valkey.
 //!
-//! A [`RedisStore`] says which server it is, and makes the stores of it:
+//! A [`RedisStore`] represents a server, and creates its stores:
 //!
-//! | | is a | shared are |
+//! | method | implements | shared data |
 //! |---|---|---|
-//! | [`budgets`](RedisStore::budgets) | [`BudgetStore`](crate::budget::BudgetStore) | what calls may use together |
-//! | [`state`](RedisStore::state) | [`StateStore`](crate::state::StateStore) | runs that wait for a person |
-//! | [`results`](RedisStore::results) | [`ResultStore`](crate::results::ResultStore) | results of which clients got a part |
+//! | [`budgets`](RedisStore::budgets) | [`BudgetStore`](crate::budget::BudgetStore) | budgets of calls |
+//! | [`state`](RedisStore::state) | [`StateStore`](crate::state::StateStore) | runs that wait for user input |
+//! | [`results`](RedisStore::results) | [`ResultStore`](crate::results::ResultStore) | full versions of truncated results |
 //!
-//! Each store has one connection, made when it is first needed, and again after it was
-//! lost. So a server that is away is no mistake of the file or the code: it is told by
-//! each call that needs it, at once if nobody answers there and after the
-//! [timeout](RedisStore::timeout) if it is silent, and the next call tries again.
+//! Each store has one connection, established when it is first used, and again after it was lost.
+//! So an unavailable server is not a configuration error: each call that needs it fails, at once if
+//! the connection is refused and after the [timeout](RedisStore::timeout) if the server is silent,
+//! and the next call tries again.
 //!
 //! # The server
 //!
-//! Redis since version 6, or Valkey: one server, or what stands for one, such as a
-//! proxy before a cluster; the keys of a script carry the same hash tag. A user of it
-//! needs the commands of strings, hashes and sorted sets, `EVALSHA`, `SCRIPT LOAD` and
-//! `TIME`, on the keys that begin with the [prefix](RedisStore::prefix).
+//! Redis 6 or later, or Valkey: a single server, or a proxy in front of a cluster; the keys of a
+//! script have the same hash tag. The user needs the commands of strings, hashes and sorted sets,
+//! `EVALSHA`, `SCRIPT LOAD` and `TIME`, on the keys that begin with the
+//! [prefix](RedisStore::prefix).
 //!
-//! Set `maxmemory`, and `maxmemory-policy noeviction`: a server that is full then refuses
-//! to keep more, while with another policy it forgets what was used and who waits. The
-//! names of callers are kept as their SHA-256 and so are handles; states and results
-//! are kept as they are, and can be read by whoever can read the server.
+//! Set `maxmemory` and `maxmemory-policy noeviction`: a full server then rejects new values, while
+//! other policies evict budgets and waiting runs. Names of callers and handles are stored as
+//! SHA-256; states and results are stored unencrypted, readable by all users with access to the
+//! server.
 //!
 //! # Examples
 //!
@@ -71,22 +71,22 @@ pub use self::{
 };
 use self::{caller_share::WhenFull, connection::Connection, expiring_store::RedisExpiringStore};
 
-/// How keys begin, unless it is said otherwise.
+/// Default prefix of keys.
 const PREFIX: &str = "mcp-composite";
-/// How long an answer may take, unless it is said otherwise.
+/// Default timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a run waits for a person, unless it is said otherwise.
+/// Default duration that a run waits for user input.
 const STATE_TTL: Duration = Duration::from_secs(60 * 60);
-/// How long a result is kept, unless it is said otherwise.
+/// Default duration that a result is kept.
 const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
-/// How large a state may be, unless it is said otherwise.
+/// Default maximum size of a state in bytes.
 const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
-/// How large a result may be, unless it is said otherwise.
+/// Default maximum size of a result in bytes.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// Default maximum size of the states of one caller.
 const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 
-/// A Redis or Valkey server, and how it is used.
+/// A Redis or Valkey server with its settings.
 ///
 /// See the [module docs](self) for an example.
 #[derive(Clone)]
@@ -99,60 +99,61 @@ pub struct RedisStore {
 // === impl RedisStore ===
 
 impl RedisStore {
-    /// The server of a URL, such as `redis://user:password@host:6379/0`, or
-    /// `unix:///run/redis.sock`. It is not asked yet.
+    /// Creates a store for the server at a URL, such as `redis://user:password@host:6379/0`, or
+    /// `unix:///run/redis.sock`. Does not connect yet.
     ///
-    /// A URL that begins with `rediss` is spoken to over TLS, if the crate `redis` is built
-    /// with its feature `tokio-rustls-comp`: add it to your own dependencies.
+    /// A URL with the scheme `rediss` uses TLS, if the `redis` crate is built with its feature
+    /// `tokio-rustls-comp`: add it to your own dependencies.
     ///
     /// # Errors
     ///
-    /// Returns an error if it is no URL of a server, or one that needs TLS where there is
-    /// none. The error does not say the URL, in which there can be a password.
+    /// Returns an error if the URL is invalid, or needs TLS that is not enabled. The error does not
+    /// contain the URL, which may contain a password.
     pub fn new(url: &str) -> Result<Self, RedisError> {
         let info = url.into_connection_info().map_err(|error| mistake(url, &error))?;
-        // Commands are small, and somebody waits for each.
+        // Commands are small, and a call waits for each.
         let settings = TcpSettings::default().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(settings));
         Ok(Self::from_client(client.map_err(|error| mistake(url, &error))?))
     }
 
-    /// The server of a client, for whom a URL cannot say enough. It is not asked yet.
+    /// Creates a store for the server of a client, for settings that a URL cannot express. Does not
+    /// connect yet.
     #[must_use]
     pub fn from_client(client: Client) -> Self {
         Self { client, prefix: PREFIX.into(), timeout: TIMEOUT }
     }
 
-    /// Sets how all keys begin, before a colon; `mcp-composite` by default.
+    /// Sets the prefix of all keys, before a colon. Defaults to `mcp-composite`.
     ///
-    /// Whoever uses the same server with the same prefix shares everything.
+    /// All processes with the same server and prefix share their stores.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets how long an answer may take, connecting included; a second by default.
+    /// Sets the timeout of a request, including connecting. Defaults to 1 second.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Budgets that are kept there.
+    /// Creates a store for budgets.
     #[must_use]
     pub fn budgets(&self) -> RedisBudgets {
         RedisBudgets::new(self.connection(), Arc::clone(&self.prefix))
     }
 
-    /// Runs that wait for a person there.
+    /// Creates a store for waiting runs.
     #[must_use]
     pub fn state(&self) -> RedisState {
         let kept = self.kept("state", STATE_TTL, MAX_STATE_BYTES, WhenFull::Refuse);
         RedisState(RedisExpiringStore { max_caller_bytes: Some(MAX_CALLER_BYTES), ..kept })
     }
 
-    /// Whole results that are kept there.
+    /// Creates a store for full results.
     #[must_use]
     pub fn results(&self) -> RedisResults {
         RedisResults(self.kept("result", RESULT_TTL, MAX_RESULT_BYTES, WhenFull::DropOldest))
@@ -175,7 +176,7 @@ impl RedisStore {
         }
     }
 
-    /// One of its own, so that nothing small waits behind something large.
+    /// Returns a separate connection, so that small requests do not wait for large ones.
     fn connection(&self) -> Connection {
         Connection::new(self.client.clone(), self.timeout)
     }
@@ -183,7 +184,7 @@ impl RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // There can be a password in the client.
+        // The client may contain a password.
         f.debug_struct("RedisStore")
             .field("prefix", &self.prefix)
             .field("timeout", &self.timeout)
@@ -191,7 +192,7 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-/// What is wrong with a URL.
+/// Returns the error for an invalid URL.
 fn mistake(url: &str, error: &::redis::RedisError) -> RedisError {
     match url.split_once("://") {
         Some((scheme @ ("rediss" | "valkeys"), _)) if error.to_string().contains("TLS") => {

@@ -1,3 +1,5 @@
+//! A result store in Redis.
+
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -5,36 +7,36 @@ use futures::future::BoxFuture;
 use super::expiring_store::{RedisExpiringStore, Times};
 use crate::results::{PutError, ResultStore, TakeError};
 
-/// Whole results of which clients got a part, in Redis: any replica gives the rest.
+/// Full versions of truncated results, in Redis, readable through any replica.
 ///
-/// A result is given as often as its caller asks, until it expires. Whoever can read
-/// the server's data can read the results in it.
+/// A result can be retrieved by its caller any number of times, until it expires. Users with access
+/// to the server can read all results.
 ///
-/// How large all may be together is the server's to say, with its `maxmemory`; one
-/// that is full refuses further results. Each is kept under
-/// `PREFIX:result:SHA-256 OF THE HANDLE`, with the SHA-256 of its caller before it.
+/// The total size is limited by the server's `maxmemory`; a full server rejects further results.
+/// Each result is stored under `PREFIX:result:SHA-256 OF THE HANDLE`, prefixed by the SHA-256 of
+/// its caller.
 #[derive(Clone, Debug)]
 pub struct RedisResults(pub(super) RedisExpiringStore);
 
 // === impl RedisResults ===
 
 impl RedisResults {
-    /// Sets how long a result is kept; ten minutes by default.
+    /// Sets how long a result is kept. Defaults to 10 minutes.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.0.ttl = ttl;
         self
     }
 
-    /// Sets how large a result may be; 16 MiB by default.
+    /// Sets the maximum size of a result. Defaults to 16 MiB.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.0.max_bytes = bytes;
         self
     }
 
-    /// Sets the maximum size of the results of one caller, each with half a KiB besides itself.
-    /// Unlimited by default.
+    /// Sets the maximum size of the results of one caller, each counted with half a KiB of
+    /// overhead. Unlimited by default.
     ///
     /// A result that exceeds it replaces the caller's oldest ones. All requests without a caller
     /// count as one caller. The results of a caller are counted in a sorted set under

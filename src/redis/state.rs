@@ -1,3 +1,5 @@
+//! A state store in Redis.
+
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -5,32 +7,31 @@ use futures::future::BoxFuture;
 use super::expiring_store::{RedisExpiringStore, Times};
 use crate::state::{PutError, StateStore, TakeError};
 
-/// Runs that wait for a person, in Redis: any replica takes them, and one of them.
+/// Runs that wait for user input, in Redis: any replica can resume them, exactly once.
 ///
-/// Clients get handles that nobody can guess. So they cannot read a state, it can be
-/// large, and it is gone when it is taken: no question is answered twice, at whatever
-/// replica. For a minute more the server keeps it for the one who took it, if the answer
-/// is lost on the way and asked for again. Whoever can read the server's data can read the states in it: what tools
-/// have answered so far, as far as later steps need it.
+/// Clients get random handles. So they cannot read a state, and it can be large; it is deleted when
+/// it is taken, so no question is answered twice, even on different replicas. The server keeps it
+/// for one more minute for the replica that took it, in case the reply is lost and requested again.
+/// Users with access to the server can read all states: the tool results so far that later steps
+/// need.
 ///
-/// How large all may be together is the server's to say, with its `maxmemory`; one
-/// that is full refuses further states. Each is kept under
-/// `PREFIX:state:SHA-256 OF THE HANDLE`, with the SHA-256 of its binding before it, or by
-/// whom it was taken.
+/// The total size is limited by the server's `maxmemory`; a full server rejects further states.
+/// Each state is stored under `PREFIX:state:SHA-256 OF THE HANDLE`, prefixed by the SHA-256 of its
+/// binding, or by the id of the take.
 #[derive(Clone, Debug)]
 pub struct RedisState(pub(super) RedisExpiringStore);
 
 // === impl RedisState ===
 
 impl RedisState {
-    /// Sets how long a state may wait for a person; an hour by default.
+    /// Sets how long a state may wait for user input. Defaults to 1 hour.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.0.ttl = ttl;
         self
     }
 
-    /// Sets how large a state may be; 4 MiB by default.
+    /// Sets the maximum size of a state. Defaults to 4 MiB.
     #[must_use]
     pub const fn max_state_bytes(mut self, bytes: usize) -> Self {
         self.0.max_bytes = bytes;
@@ -39,10 +40,10 @@ impl RedisState {
 
     /// Sets the maximum size of the states of one caller. Defaults to 16 MiB.
     ///
-    /// Each state counts half a KiB besides itself, until it expires or for a minute after it was
+    /// Each state counts with half a KiB of overhead, until it expires or for a minute after it was
     /// taken, as long as the server keeps it. Callers are known if the composite layer has a
     /// [`caller`](crate::composite::CompositeLayer::caller) function; all requests for which it
-    /// returns `None` count as one caller. Without such a function there is no share.
+    /// returns `None` count as one caller. Without such a function, there is no limit per caller.
     ///
     /// The states of a caller are counted in a sorted set under
     /// `PREFIX:state:caller:SHA-256 OF THE CALLER`.

@@ -1,11 +1,9 @@
-//! Arguments become what the schema of a tool declares, where it is plain what is
-//! meant.
+//! Coerces arguments to the types that the schema of a tool declares, if the meaning is clear.
 //!
-//! Text that a template has rendered is text, whatever it stands for, and the model
-//! that wrote a number may have meant its digits. A value that fits is never
-//! touched; one that does not becomes another only if that fits; in an array or
-//! object, each part on its own. Nothing here fails: what is left as it was is for
-//! the check that follows.
+//! A template renders text, whatever the text stands for, and a model that wrote a number may have
+//! meant its digits. A valid value is never changed. An invalid one is converted only if the result
+//! is valid; in an array or object, each part on its own. Coercion never fails: unconverted values
+//! are left for the check that follows.
 
 mod convert;
 mod shape;
@@ -17,16 +15,16 @@ pub(crate) use self::convert::Kind;
 use self::{convert::Wish, shape::Shapes};
 use crate::expr::PathSegment;
 
-/// How many parts of schemas are looked at for one value: a schema that refers to
-/// itself has more than there are atoms.
+/// The maximum number of subschemas visited for one value: a schema that refers to itself has an
+/// exponential number.
 const MAX_VISITS: usize = 200_000;
-/// Steps of a check in the time of which one part is looked at.
+/// The number of check steps in the time of one visit.
 const STEPS_PER_VISIT: usize = 5;
 
-/// Turns text into what the schema declares, and numbers and booleans into text where text
-/// is declared. Returns `true` if anything has changed.
+/// Converts texts to declared types, and numbers and booleans to text where text is declared.
+/// Returns `true` if a value has changed.
 ///
-/// Takes the steps of that. If there are too few, parts of the arguments stay as they are.
+/// Subtracts the used steps. If there are too few, parts of the arguments stay as they are.
 pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usize) -> bool {
     let visits = MAX_VISITS.min(*left / STEPS_PER_VISIT);
     let mut coercion =
@@ -42,26 +40,25 @@ pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usiz
     is_changed
 }
 
-/// What becomes of a value.
+/// The result of matching a value with a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// It does not fit, whatever becomes of it.
+    /// The value does not match, whatever the edits.
     Never,
-    /// It fits once it has been edited.
+    /// The value matches after edits.
     Edited,
     Already,
 }
 
-/// Looks what has to change in a value, before anything does: one branch after the
-/// other is tried on it.
+/// Collects the edits of a value before any is applied, since branches are tried in turn.
 struct Coercion<'s> {
     shapes: Shapes<'s>,
-    /// Where in the value it looks.
+    /// The current place in the value.
     path: Vec<PathSegment>,
     edits: Vec<Edit>,
 }
 
-/// A place in a value, and what it becomes.
+/// A place in a value and its new value.
 type Edit = (Vec<PathSegment>, Value);
 
 fn apply(edits: Vec<Edit>, value: &mut Value) {
@@ -79,7 +76,7 @@ fn apply(edits: Vec<Edit>, value: &mut Value) {
 // === impl Coercion ===
 
 impl<'s> Coercion<'s> {
-    /// Looks at a value to which all these rules apply.
+    /// Matches a value with all these rules.
     fn visit(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         if !self.shapes.may_go_on(depth) || self.fits_all(&rules, value, depth) {
             return Fit::Already;
@@ -99,7 +96,7 @@ impl<'s> Coercion<'s> {
         rules.iter().all(|rule| self.shapes.fits_rule(rule, value, depth))
     }
 
-    /// Adds to the rules the branches that the value is meant for.
+    /// Adds the branches that match the value after edits to the rules.
     fn choose(&mut self, rules: &mut Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         let mut fit = Fit::Edited;
         let mut next = 0;
@@ -120,7 +117,7 @@ impl<'s> Coercion<'s> {
         fit
     }
 
-    /// Whether a value fits a branch once it has been edited.
+    /// Returns `true` if a value matches a branch after edits.
     fn would_fit(&mut self, branch: &'s JsonObject, value: &Value, depth: usize) -> bool {
         let before = self.edits.len();
         let mut rules = Vec::new();
@@ -191,24 +188,24 @@ impl<'s> Coercion<'s> {
             self.shapes.wishes(rule, &mut declared, depth);
         }
         if value.is_number() {
-            // Rather a number than its digits.
+            // Prefers a number to its digits.
             declared.sort_by_key(|wish| *wish != Wish::Kind(Kind::Integer));
         }
         let mut tried = None;
         for wish in declared {
-            // The same text is read only once.
+            // The same text is parsed only once.
             if tried == Some(wish) || !self.shapes.may_read(value, wish) {
                 continue;
             }
             tried = Some(wish);
             let Some(mut new) = wish.convert(value) else { continue };
             let fit = self.coerced(rules, &mut new, depth);
-            // Nobody has seen whether it fits.
+            // The visits are used up, so the match is unknown.
             if self.shapes.are_seen() {
                 return Fit::Already;
             }
             match fit {
-                // What was meant is plain, though a part of it does not fit.
+                // The intended type is clear, although a part of the value does not match.
                 Fit::Never if is_declared(rules, &new) => {
                     self.edit(new);
                     return Fit::Never;
@@ -223,14 +220,14 @@ impl<'s> Coercion<'s> {
         Fit::Never
     }
 
-    /// Records the new value, unless it takes too long to copy its path.
+    /// Records the new value, unless copying its path takes too long.
     fn edit(&mut self, new: Value) {
         if self.shapes.may_copy(&self.path) {
             self.edits.push((self.path.clone(), new));
         }
     }
 
-    /// Coerces what a text was read into.
+    /// Coerces a value that was parsed from a text.
     fn coerced(&mut self, rules: &[&'s JsonObject], value: &mut Value, depth: usize) -> Fit {
         if self.fits_all(rules, value, depth) {
             return Fit::Already;
@@ -247,7 +244,7 @@ impl<'s> Coercion<'s> {
     }
 }
 
-/// Whether an array or object is what the rules name, and nothing else.
+/// Returns `true` if the rules declare the type of an array or object, and no other.
 fn is_declared(rules: &[&JsonObject], value: &Value) -> bool {
     let kind = match value {
         Value::Array(_) => "array",

@@ -1,6 +1,6 @@
-//! Arguments that are only partly known, against the schema of a tool.
+//! Checks partially known arguments against the schema of a tool.
 //!
-//! Told is what fails whatever the unknown parts become, and what is surely a slip.
+//! Reports violations that exist whatever the unknown parts are, and likely typos.
 
 use std::{collections::HashSet, ptr};
 
@@ -18,14 +18,13 @@ use crate::{
     suggest,
 };
 
-/// How many parts of arguments are looked at.
+/// The maximum number of inspected parts of arguments.
 const MAX_PARTS: usize = 10_000;
-/// How many steps it may take to check what is known of them: what they are coerced
-/// to has to be seen to its end.
+/// The maximum number of steps to check the known parts, which have to be coerced first.
 const MAX_STEPS: usize = 16_000;
-/// How many properties of a schema may be what somebody meant.
+/// The maximum number of properties of a schema considered for a suggestion.
 const MAX_CANDIDATES: usize = 1_000;
-/// Keywords of which nobody knows what they say of a part before the whole is known.
+/// Keywords whose effect on a part depends on the whole value.
 const COMPOUND: [&str; 15] = [
     "$dynamicRef",
     "$recursiveRef",
@@ -43,23 +42,22 @@ const COMPOUND: [&str; 15] = [
     "unevaluatedItems",
     "unevaluatedProperties",
 ];
-/// Keywords beside a reference that say nothing of a value.
+/// Keywords beside a reference that do not restrict a value.
 const SILENT: [&str; 7] =
     ["$comment", "$defs", "$ref", "$schema", "definitions", "description", "title"];
 
-/// Something in arguments that does not fit the schema of a tool.
+/// A part of arguments that does not match the schema of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
-    /// Where in the arguments, as they are written.
+    /// The place in the arguments as they are written.
     pub(crate) path: Vec<PathSegment>,
     pub(crate) message: String,
 }
 
-/// Finds what of arguments does not fit a schema, whatever their unknown parts
-/// become.
+/// Returns the parts of arguments that do not match a schema, whatever their unknown parts are.
 ///
-/// A member that the schema does not name is told even where the tool allows any: it
-/// would be ignored, and is most likely a slip.
+/// A member that the schema does not name is reported even if the tool allows any: it would be
+/// ignored, and is most likely a typo.
 pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misfit> {
     let mut survey = Survey {
         root: schema,
@@ -74,16 +72,15 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
     survey.told
 }
 
-/// Looks at arguments and schema side by side.
+/// Compares arguments with a schema.
 struct Survey<'s> {
     root: &'s JsonObject,
-    /// Where in the arguments it looks.
+    /// The current place in the arguments.
     path: Vec<PathSegment>,
-    /// Places, as JSON Pointers, below which everything is known and nothing depends
-    /// on the rest.
+    /// Places, as JSON Pointers, below which everything is known and does not depend on the rest.
     known: HashSet<String>,
     told: Vec<Misfit>,
-    /// How many parts may still be looked at.
+    /// The number of parts that may still be inspected.
     left: usize,
 }
 
@@ -120,7 +117,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// What is known is validated later; a validator knows nothing of slips.
+    /// Known values are validated later; this finds typos, which a validator does not report.
     fn look_at_known(&mut self, schema: &'s JsonObject, value: &Value) {
         if self.left == 0 || self.path.len() > MAX_LEVELS {
             return;
@@ -174,7 +171,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Follows references, unless there is more beside them.
+    /// Follows references, unless other keywords stand beside them.
     fn without_references(&self, schema: &'s JsonObject) -> &'s JsonObject {
         let is_silent = |schema: &JsonObject| schema.keys().all(|key| SILENT.contains(&&**key));
         let mut schema = schema;
@@ -187,14 +184,14 @@ impl<'s> Survey<'s> {
         schema
     }
 
-    /// Whether a schema says of each part what it says, whatever the others are.
+    /// Returns `true` if a schema applies to each part independently of the others.
     fn is_plain(&self, schema: &JsonObject) -> bool {
-        // A document within the document has references of its own.
+        // An embedded document has references of its own.
         let is_within = schema.contains_key("$id") && !ptr::eq(self.root, schema);
         !is_within && !COMPOUND.iter().any(|keyword| schema.contains_key(*keyword))
     }
 
-    /// The schema of all elements of an array.
+    /// Returns the schema of all elements of an array.
     fn items(&self, schema: &'s JsonObject) -> Option<&'s JsonObject> {
         let items = schema.get("items")?.as_object()?;
         (self.is_plain(schema) && !schema.contains_key("prefixItems")).then_some(items)
@@ -213,9 +210,9 @@ impl<'s> Survey<'s> {
         expected
     }
 
-    /// Compares the names of an object's members with those that the schema knows.
+    /// Compares the names of an object's members with those in the schema.
     fn compare_names(&mut self, schema: &JsonObject, names: &[&str]) {
-        // Up to draft 7, nothing counts beside a reference.
+        // Up to draft 7, keywords beside a reference are ignored.
         if schema.contains_key("$ref") {
             return;
         }
@@ -240,7 +237,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Tells what a validator finds in the parts that are known.
+    /// Reports the errors of a validator in the known parts.
     fn validate(&mut self, arguments: &PartialValue) {
         let Some(mut value) = outline(arguments, MAX_LEVELS) else { return };
         if self.known.is_empty() || is_deeper(&value, MAX_LEVELS) {
@@ -292,7 +289,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Tells something once: a validator may say the same in fewer words.
+    /// Reports a message once: a validator may report the same in fewer words.
     fn tell(&mut self, message: String) {
         let is_told = |told: &Misfit| told.path == self.path && told.message.starts_with(&message);
         if self.told.len() < MAX_VIOLATIONS && !self.told.iter().any(is_told) {
@@ -301,16 +298,16 @@ impl<'s> Survey<'s> {
     }
 }
 
-/// Whether a schema speaks of members besides those that it names.
+/// Returns `true` if a schema restricts members besides those that it names.
 fn is_open(schema: &JsonObject) -> bool {
     schema.contains_key("patternProperties")
         || schema.get("additionalProperties").is_some_and(|others| *others != Value::Bool(false))
 }
 
-/// Whether a schema allows this type, as far as it says.
+/// Returns `true` if a schema allows this type.
 fn is_expected(schema: &JsonObject, kind: &str) -> bool {
     match schema.get("type") {
-        // Up to draft 7, nothing counts beside a reference.
+        // Up to draft 7, keywords beside a reference are ignored.
         _ if schema.contains_key("$ref") => true,
         Some(Value::String(name)) => name == kind,
         Some(Value::Array(names)) => names.iter().any(|name| name == kind),
@@ -326,7 +323,7 @@ fn not_in_schema(name: &str) -> String {
     format!("the tool's schema has no `{name}`")
 }
 
-/// Types as one says them: `an integer or null`.
+/// Formats types for messages: `an integer or null`.
 fn in_words(kinds: &[&str]) -> String {
     let mut words: Vec<_> = kinds
         .iter()
@@ -340,7 +337,7 @@ fn in_words(kinds: &[&str]) -> String {
     words.join(" or ")
 }
 
-/// What is known of arguments, with nothing where elements of arrays are unknown.
+/// Returns the known part of arguments, with null for unknown elements of arrays.
 fn outline(arguments: &PartialValue, levels: usize) -> Option<Value> {
     let levels = levels.checked_sub(1)?;
     match arguments {
@@ -365,7 +362,7 @@ fn pointer(path: &[PathSegment]) -> String {
     })
 }
 
-/// The steps of a JSON Pointer.
+/// Returns the segments of a JSON Pointer.
 fn segments(pointer: &str, mut value: &Value) -> Vec<PathSegment> {
     let mut segments = Vec::new();
     for part in pointer.split('/').skip(1) {

@@ -1,14 +1,14 @@
-//! Where the references of a schema lead.
+//! Resolves references within a schema.
 
 use std::borrow::Cow;
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-/// How many references are followed, one after the other.
+/// The maximum length of a chain of references.
 const MAX_REFERENCES: usize = 32;
 
-/// Follows a `$ref` within the same schema, and those that it leads to.
+/// Follows a `$ref` within the same schema, and the references of its target.
 pub(crate) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &'s JsonObject {
     for _ in 0..MAX_REFERENCES {
         let Some(target) = target(root, schema) else { break };
@@ -17,7 +17,7 @@ pub(crate) fn resolve<'s>(root: &'s JsonObject, mut schema: &'s JsonObject) -> &
     schema
 }
 
-/// What the `$ref` of a schema leads to, if it is an object in the same schema.
+/// Returns the target of a schema's `$ref`, if it is an object in the same schema.
 pub(crate) fn target<'s>(root: &'s JsonObject, schema: &'s JsonObject) -> Option<&'s JsonObject> {
     let pointer = schema.get("$ref")?.as_str()?.strip_prefix('#')?;
     if pointer.is_empty() {

@@ -1,10 +1,9 @@
-//! How much work it is to check a value, told before it is done.
+//! The cost of checking a value, computed before the check.
 //!
-//! A validator follows a reference as often as it comes to it. So a schema of a few
-//! lines, in which each definition refers twice to the next one, can take longer
-//! than anybody waits, and so can one that refers to itself from two places, with
-//! arguments that are nested deep enough. And a single keyword can take long: a regular
-//! expression with a long text, or a long list of values that a value may be.
+//! A validator follows a reference each time it reaches it. So a schema of a few lines, in which
+//! each definition refers twice to the next one, can take practically forever to check. So can one
+//! that refers to itself from two places, with arguments that are nested deep enough. And a single
+//! keyword can take long: a regular expression with a long text, or a long list of allowed values.
 
 mod cost;
 mod pattern;
@@ -24,50 +23,49 @@ use self::{
 };
 use super::Unusable;
 
-/// Where a schema is that does not say so.
+/// The base URI of a schema without one.
 const BASE: &str = "json-schema:///";
-/// How many parts a schema may have.
+/// The maximum number of subschemas.
 const MAX_PARTS: usize = 5_000;
-/// How many parts may have an identity of their own.
+/// The maximum number of subschemas with an identity (`$id`).
 const MAX_IDENTITIES: usize = 256;
-/// How many of them may lead to a part, one after the other.
+/// The maximum number of nested identities.
 const MAX_SCOPES: usize = 64;
-/// How long an identity or a reference may be.
+/// The maximum length of an identity or a reference in bytes.
 const MAX_REFERENCE: usize = 1_024;
-/// How long all of them may be.
+/// The maximum length of all of them together.
 const MAX_REFERENCE_BYTES: usize = 256 * 1024;
-/// How many steps may be taken without going into a value.
+/// The maximum number of steps without descending into a value.
 const MAX_STEPS_IN_PLACE: usize = 4_096;
-/// How many of them may be within each other.
+/// The maximum depth of these steps.
 const MAX_LEVELS_IN_PLACE: usize = 256;
-/// How many steps may be taken in place in all by the parts with `unevaluatedProperties` or
-/// `unevaluatedItems`.
+/// The maximum number of these steps of all subschemas with `unevaluatedProperties` or
+/// `unevaluatedItems` together.
 const MAX_COPIED_STEPS: usize = 4_096;
-/// How many names of members are copied in the time of copying such a step.
+/// The number of member names that are copied in the time of copying such a step.
 const NAMES_PER_STEP: usize = 16;
-/// How many regular expressions a schema may have.
+/// The maximum number of regular expressions in a schema.
 const MAX_PATTERNS: usize = 100;
-/// How long all of them may be.
+/// The maximum length of all of them together.
 const MAX_PATTERN_BYTES: usize = 16 * 1024;
-/// How long it may take to parse all of them, in bytes of an expression without classes.
+/// The maximum time to parse all of them, in bytes of an expression without classes.
 const MAX_PATTERN_SIZE: usize = 400_000;
-/// How many bytes all of them may take when compiled.
+/// The maximum size of all of them when compiled, in bytes.
 pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;
-/// How many steps may be within each other, with those into a value: a validator
-/// takes room on the stack for each.
+/// The maximum depth of steps, including those into a value: a validator uses the stack for each.
 const MAX_LEVELS: usize = 512;
-/// How many parts of values may be compared to see whether the lists of a schema are without
-/// repetition.
+/// The maximum number of comparisons between parts of values to find duplicates in the lists of a
+/// schema.
 const MAX_COMPARISONS: usize = 1_000_000;
-/// The number of values of a list that a validator hashes.
+/// The number of values from which a validator hashes a list.
 const MIN_HASHED: usize = 16;
-/// Keywords whose values are such lists.
+/// Keywords whose values are lists without duplicates.
 const UNIQUE_LISTS: [&str; 3] = ["enum", "required", "type"];
 /// Keywords whose values are objects of such lists.
 const DEPENDENT_LISTS: [&str; 2] = ["dependencies", "dependentRequired"];
 /// Keywords whose schemas apply to the same value.
 const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
-/// Keywords whose schemas apply to it by the members that it has.
+/// Keywords whose schemas apply to the same value depending on its members.
 const DEPENDENT: [&str; 2] = ["dependentSchemas", "dependencies"];
 /// Keywords whose schema applies to any member of an object.
 const OF_MEMBERS: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
@@ -75,25 +73,24 @@ const OF_MEMBERS: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
 const OF_ELEMENTS: [&str; 5] =
     ["items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"];
 
-/// What of a schema applies to what of a value.
+/// The subschemas of a schema and the parts of a value that they apply to.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// The whole schema is the first.
+    /// The subschemas; the whole schema is the first.
     parts: Vec<Part>,
 }
 
-/// A schema within a schema; what it applies are places among all parts.
+/// A subschema; it refers to other subschemas by index.
 #[derive(Debug, Default)]
 struct Part {
-    /// What its own keywords cost, beyond the step that each part is.
+    /// The cost of its own keywords, in addition to one step for each subschema.
     cost: Cost,
     in_place: Vec<usize>,
-    /// Whether it looks for what they have left over, for which they are gone
-    /// through again.
+    /// Whether it checks the members that they leave unevaluated, for which they are applied again.
     looks_back: bool,
     by_name: BTreeMap<String, usize>,
     members: Vec<usize>,
-    /// What applies to the name of each member.
+    /// The schemas for the name of each member.
     names: Vec<usize>,
     elements: Vec<usize>,
 }
@@ -102,11 +99,11 @@ struct Part {
 #[derive(Clone, Copy)]
 enum Instance<'v> {
     Value(&'v Value),
-    /// The name of a member. A validator makes a text of it.
+    /// The name of a member. A validator copies it to a string.
     Name(&'v str),
 }
 
-/// Finds the parts of a schema.
+/// Collects the subschemas of a schema.
 struct Reader<'s> {
     steps: Steps,
     places: HashMap<Key, usize>,
@@ -114,36 +111,36 @@ struct Reader<'s> {
     patterns: HashMap<&'s str, Pattern>,
     pattern_bytes: usize,
     pattern_size: usize,
-    /// The bytes that further expressions may take when compiled.
+    /// The remaining size of further expressions when compiled, in bytes.
     regex_bytes: usize,
 }
 
-/// What tells parts apart: a dynamic reference leads elsewhere in another scope.
+/// The identity of a subschema: a dynamic reference has another target in another scope.
 type Key = (*const Value, Vec<String>);
 
-/// How the references of a part are followed.
+/// The scope in which the references of a subschema are resolved.
 #[derive(Clone)]
 struct Scope<'s> {
     resolver: Resolver<'s>,
     draft: Draft,
 }
 
-/// What is known of the steps that a part takes in place.
+/// The in-place steps of a subschema, as far as they are known.
 #[derive(Clone, Copy)]
 enum InPlace {
     Unknown,
-    /// It is being counted: who comes here again goes round in a circle.
+    /// Being counted: reaching it again means a cycle.
     Open,
     Known(Tree),
 }
 
-/// A part with those that it applies in place.
+/// A subschema with those that it applies in place.
 #[derive(Clone, Copy)]
 struct Tree {
     steps: usize,
-    /// How many of the steps are within each other.
+    /// The depth of the steps.
     levels: usize,
-    /// How many members have schemas of their own.
+    /// The number of members with schemas of their own.
     names: usize,
 }
 
@@ -154,14 +151,14 @@ impl Steps {
     ///
     /// # Errors
     ///
-    /// Returns why it would take too long to check any value at all.
+    /// Returns the reason why checking any value would take too long.
     pub(super) fn read(schema: &Value) -> Result<Self, Unusable> {
         check_references(schema)?;
         check_lists(schema, &mut { MAX_COMPARISONS }).ok_or_else(|| {
             unusable("a list in it has too many values that are similar to each other")
         })?;
         let base = uri::from_str(BASE).map_err(|error| unresolved(&error))?;
-        // Beside the schemas of schemas; nothing else is fetched.
+        // In addition to the metaschemas; no other schema is fetched.
         let registry = SPECIFICATIONS.add(BASE, schema).and_then(|all| all.prepare());
         let registry = registry.map_err(|error| unresolved(&error))?;
         let scope = Scope { resolver: registry.resolver(base), draft: Draft::default() };
@@ -182,7 +179,7 @@ impl Steps {
         Ok(reader.steps)
     }
 
-    /// How many steps it takes to check a value, unless they are more than `most`.
+    /// Returns the number of steps to check a value, or `None` if it exceeds `most`.
     pub(super) fn count(&self, value: &Value, most: usize) -> Option<usize> {
         let mut left = most;
         self.walk(0, Instance::Value(value), MAX_LEVELS, &mut left)?;
@@ -256,7 +253,7 @@ impl Steps {
         Some(())
     }
 
-    /// Rejects what no value can be checked against.
+    /// Rejects a schema that exceeds the in-place limits for any value.
     fn count_in_place(&self) -> Result<(), Unusable> {
         let mut known = vec![InPlace::Unknown; self.parts.len()];
         for place in 0..self.parts.len() {
@@ -267,7 +264,7 @@ impl Steps {
                 ))
             })?;
         }
-        // Each part with `unevaluatedProperties` has its own copy of what it applies in place.
+        // A validator compiles a copy of the in-place schemas for each `unevaluatedProperties`.
         let copied = self.parts.iter().zip(&known).map(|(part, known)| match known {
             InPlace::Known(tree) if part.looks_back => tree.steps + tree.names / NAMES_PER_STEP,
             _ => 0,
@@ -281,7 +278,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Counts what a part applies in place.
+    /// Counts the schemas that a subschema applies in place.
     fn in_place(&self, place: usize, above: usize, known: &mut [InPlace]) -> Option<Tree> {
         match known[place] {
             InPlace::Known(tree) => return Some(tree),
@@ -310,8 +307,8 @@ impl Steps {
 // === impl Part ===
 
 impl Part {
-    /// How often what applies in place is gone through: once, and to find what is
-    /// left over again, in which each part is checked and looks back itself.
+    /// Returns how often the in-place schemas are applied: once, and again to find what is
+    /// unevaluated, in which each is checked and searched itself.
     const fn times(&self) -> usize {
         if self.looks_back { 3 } else { 1 }
     }
@@ -320,7 +317,7 @@ impl Part {
 // === impl Reader ===
 
 impl<'s> Reader<'s> {
-    /// The place of a part, which is read later unless it was.
+    /// Returns the index of a subschema, and queues it if it was not read yet.
     fn part(&mut self, schema: &'s Value, outer: &Scope<'s>) -> Result<usize, Unusable> {
         let draft = outer.draft.detect(schema);
         let resource = draft.create_resource_ref(schema);
@@ -361,14 +358,14 @@ impl<'s> Reader<'s> {
         }
         for keyword in DEPENDENT {
             for schema in members(schema, keyword).map(|(_, schema)| schema) {
-                // Or the names of members.
+                // The value may also be a list of member names.
                 if !schema.is_array() {
                     part.in_place.push(self.part(schema, scope)?);
                 }
             }
         }
         for target in self.targets(schema, scope)? {
-            // A validator does not go to where it is.
+            // A validator does not follow a reference to itself.
             if target != place {
                 part.in_place.push(target);
             }
@@ -394,7 +391,7 @@ impl<'s> Reader<'s> {
         Ok(part)
     }
 
-    /// The places of a schema, or of several.
+    /// Adds the indexes of one schema or of several.
     fn all(
         &mut self,
         schemas: Option<&'s Value>,
@@ -412,7 +409,7 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    /// Where the references of a part lead.
+    /// Returns the targets of the references of a subschema.
     fn targets(
         &mut self,
         schema: &'s JsonObject,
@@ -423,7 +420,7 @@ impl<'s> Reader<'s> {
             let Some(Value::String(reference)) = schema.get(keyword) else { continue };
             let resolved = match keyword {
                 "$recursiveRef" => scope.resolver.lookup_recursive_ref(),
-                // A validator does not follow it.
+                // A validator ignores an empty reference.
                 _ if reference.is_empty() => continue,
                 _ => scope.resolver.lookup(reference),
             };
@@ -463,8 +460,8 @@ impl<'s> Reader<'s> {
 // === impl Scope ===
 
 impl Scope<'_> {
-    /// What the meaning of references depends on: where they are, and from where
-    /// they were come to, each name once, where it is outermost.
+    /// Returns the names that determine the targets of references: the base URI and the dynamic
+    /// scope, each name once, at its outermost place.
     fn names(&self) -> Result<Vec<String>, Unusable> {
         let mut names = vec![self.resolver.base_uri().as_str().to_owned()];
         let from = self.resolver.dynamic_scope();
@@ -516,8 +513,8 @@ fn check_references(schema: &Value) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Takes the comparisons of `uniqueItems` in the schema of a schema: it compares values with
-/// each other that it cannot tell apart by their hashes.
+/// Subtracts the comparisons of `uniqueItems` in the metaschema, which compares values with equal
+/// hashes.
 fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     match schema {
         Value::Object(members) => members.iter().try_for_each(|(keyword, value)| {
@@ -540,7 +537,7 @@ fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// The parts of values that are compared because their hashes are the same.
+/// Returns the number of parts of values that are compared because of equal hashes.
 fn comparisons(values: &[Value]) -> usize {
     // Short lists are not hashed.
     if values.len() < MIN_HASHED {
@@ -556,8 +553,8 @@ fn comparisons(values: &[Value]) -> usize {
     groups.values().map(|(values, parts)| (values - 1).saturating_mul(*parts)).sum()
 }
 
-/// Hashes a value as a validator does: without the nesting of arrays, and numbers as floats.
-/// Returns the number of its parts.
+/// Hashes a value like a validator: without the nesting of arrays, and numbers as floats. Returns
+/// the number of its parts.
 fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     1 + match value {
         Value::Null => 0,
@@ -584,7 +581,7 @@ fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     }
 }
 
-/// Calls back for each text that is a member of an object.
+/// Calls `see` for each text that is a member of an object.
 fn each_text(value: &Value, see: &mut impl FnMut(&str, &str)) {
     match value {
         Value::Object(members) => {
@@ -600,7 +597,7 @@ fn each_text(value: &Value, see: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// The members of an object that is the value of a keyword.
+/// Returns the members of an object that is the value of a keyword.
 fn members<'s>(
     schema: &'s JsonObject,
     keyword: &str,

@@ -1,7 +1,7 @@
 //! `uniqueItems`, in linear time.
 //!
-//! The check of the validator compares arrays that are nested differently with each
-//! other, which takes minutes for a few megabytes of empty ones.
+//! The check of the validator compares arrays with different nesting with each other, which takes
+//! minutes for a few megabytes of empty ones.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,13 @@ use jsonschema::{Keyword, ValidationError, paths::Location};
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-/// The keyword, as it is checked instead of the validator's own.
+/// The `uniqueItems` keyword, instead of the validator's own.
 pub(super) struct UniqueItems {
     /// Whether `uniqueItems` is true.
     is_wanted: bool,
 }
 
-/// A value that is the same as another if the two are equal to JSON Schema.
+/// A value in a form that is equal if JSON Schema considers the values equal.
 #[derive(PartialEq, Eq, Hash)]
 enum Comparable<'v> {
     Null,
@@ -73,7 +73,7 @@ impl<'v> Comparable<'v> {
         }
     }
 
-    /// To JSON Schema, `1.0` is `1`.
+    /// JSON Schema considers `1.0` equal to `1`.
     fn number(number: &Number) -> Self {
         if let Some(integer) = number.as_i128() {
             return Self::Integer(integer);

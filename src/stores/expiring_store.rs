@@ -1,4 +1,4 @@
-//! What this process keeps for a while, under handles that nobody can guess.
+//! An in-memory store with random handles and expiry.
 
 use std::{
     cmp::Reverse,
@@ -12,22 +12,22 @@ use tokio::time::Instant;
 
 use crate::random;
 
-/// How many random bytes a handle has.
+/// The number of random bytes of a handle.
 const HANDLE: usize = 32;
-/// How many bytes an item takes besides itself, so that many small ones are not for
-/// nothing.
+/// The size in bytes that each item counts in addition to its own, so that many small items use up
+/// the limit.
 const OVERHEAD: usize = 512;
-/// Longer than any process.
+/// A duration longer than any process.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// Items of somebody, each until it expires.
+/// A store of owned items, each of which expires.
 #[derive(Debug)]
 pub(crate) struct ExpiringStore {
-    /// How long an item is kept.
+    /// The time after which an item expires.
     pub(crate) ttl: Duration,
-    /// How large an item may be.
+    /// The maximum size of an item.
     pub(crate) max_item_bytes: usize,
-    /// How large all may be together, each with half a KiB besides itself.
+    /// The maximum size of all items, each counted with half a KiB in addition to its own size.
     pub(crate) max_total_bytes: usize,
     /// The maximum size of the items of one caller, counted like all items.
     pub(crate) max_caller_bytes: Share,
@@ -35,12 +35,12 @@ pub(crate) struct ExpiringStore {
     kept: Mutex<Entries>,
 }
 
-/// What becomes of an item that there is no room for.
+/// The behavior when the store is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// It is refused: those that are kept were promised.
+    /// Rejects the new item: stored items are promised to be kept.
     Refuse,
-    /// It evicts the oldest item of the caller with the most bytes.
+    /// Evicts the oldest item of the caller with the most bytes.
     DropOldest,
 }
 
@@ -53,35 +53,35 @@ pub(crate) enum Share {
     Part(usize),
 }
 
-/// Why an item is not kept.
+/// The reason why an item is not stored.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// It alone has more bytes than an item may.
+    /// The item is larger than the maximum size of an item.
     TooLarge { bytes: usize, max: usize },
-    /// With it, all would have more bytes than they may.
+    /// The items would exceed the maximum size of all items.
     Full { bytes: usize, max: usize },
-    /// With it, the items of its caller would exceed the caller's share. `bytes` is its own
-    /// size, since callers that are not told apart must not learn what others hold.
+    /// The items of the caller would exceed the caller's share. `bytes` is the item's own size,
+    /// since callers that share a key must not learn what others store.
     CallerFull { bytes: usize, max: usize },
-    /// There are no random numbers.
+    /// No random numbers are available.
     NoHandle(getrandom::Error),
 }
 
-/// Why there is no item; for a log, and not for clients.
+/// The reason why an item is not found; for logs, not for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// The text cannot be a handle.
+    /// The text is not a valid handle.
     NoHandle,
-    /// It was taken, has expired, or never was.
+    /// The item was taken, has expired, or never existed.
     Unknown,
-    /// It is kept for somebody else.
+    /// The item belongs to another owner.
     Foreign,
 }
 
 #[derive(Default)]
 struct Entries {
     items: HashMap<Handle, Item>,
-    /// When each expires, the first one first.
+    /// The items by expiry, the earliest first.
     expiries: BTreeSet<(Instant, Handle)>,
     bytes: usize,
     /// The callers that have items.
@@ -92,7 +92,7 @@ struct Entries {
 
 type Handle = Arc<str>;
 type Caller = Arc<[u8]>;
-/// The bytes of a caller's items, and when the oldest expires.
+/// The bytes of a caller's items, and the expiry of the oldest.
 type Rank = (usize, Reverse<Instant>);
 
 /// The items of one caller.
@@ -104,8 +104,8 @@ struct Account {
 }
 
 struct Item {
-    /// As many as are counted, and no room for more. Shared, so that nobody waits while
-    /// others copy them.
+    /// Allocated with the exact counted size. Shared, so that the lock is not held while the bytes
+    /// are copied.
     bytes: Arc<[u8]>,
     owner: Box<[u8]>,
     /// The caller whose share it counts against; `None` if callers have no shares.
@@ -135,12 +135,12 @@ impl ExpiringStore {
         Self { ttl, max_item_bytes, max_total_bytes, max_caller_bytes, when_full, kept }
     }
 
-    /// Keeps an item for an owner, counts it against the share of a caller, and returns
-    /// its handle.
+    /// Stores an item for an owner, counts it against the share of a caller, and returns its
+    /// handle.
     ///
     /// # Errors
     ///
-    /// Returns why it is not kept.
+    /// Returns the reason why the item is not stored.
     pub(crate) fn put(
         &self,
         bytes: Vec<u8>,
@@ -179,11 +179,11 @@ impl ExpiringStore {
         Ok(handle)
     }
 
-    /// Takes an item of this owner: nobody gets it again.
+    /// Removes and returns an item of this owner.
     ///
     /// # Errors
     ///
-    /// Returns why there is none.
+    /// Returns the reason why there is no item.
     pub(crate) fn take(&self, handle: &str, owner: &[u8]) -> Result<Vec<u8>, Missing> {
         let taken = {
             let mut kept = self.kept_for(handle)?;
@@ -193,18 +193,18 @@ impl ExpiringStore {
         Ok(taken.map(|item| item.bytes.to_vec()).unwrap_or_default())
     }
 
-    /// A copy of an item of this owner.
+    /// Returns a copy of an item of this owner.
     ///
     /// # Errors
     ///
-    /// Returns why there is none.
+    /// Returns the reason why there is no item.
     pub(crate) fn get(&self, handle: &str, owner: &[u8]) -> Result<Vec<u8>, Missing> {
         let bytes = self.kept_for(handle)?.find(handle, owner)?.bytes.clone();
         Ok(bytes.to_vec())
     }
 
     fn kept_for(&self, handle: &str) -> Result<MutexGuard<'_, Entries>, Missing> {
-        // Not even looked for, however long it is.
+        // A text of another length is not looked up.
         if handle.len() != 2 * HANDLE {
             return Err(Missing::NoHandle);
         }
@@ -214,7 +214,7 @@ impl ExpiringStore {
     }
 
     fn kept(&self) -> MutexGuard<'_, Entries> {
-        // Nothing panics while it is held.
+        // No code panics while the lock is held.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +222,7 @@ impl ExpiringStore {
 // === impl Missing ===
 
 impl Missing {
-    /// In words for a log.
+    /// Returns the reason for logs.
     pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::NoHandle => "it is no handle",
@@ -235,7 +235,7 @@ impl Missing {
 // === impl Entries ===
 
 impl Entries {
-    /// It stays if it belongs to somebody else.
+    /// Returns an item of this owner; an item of another owner is not touched.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, Missing> {
         match self.items.get(handle) {
             None => Err(Missing::Unknown),
@@ -307,7 +307,7 @@ impl Entries {
         oldest.is_some_and(|(_, handle)| self.remove(&handle).is_some())
     }
 
-    /// All are kept equally long, so the first to expire is the oldest.
+    /// Removes the oldest item: all have the same time to live, so it expires first.
     fn drop_first(&mut self) -> bool {
         let first = self.expiries.first().map(|(_, handle)| handle.clone());
         first.is_some_and(|handle| self.remove(&handle).is_some())
@@ -322,7 +322,7 @@ impl Entries {
 
 impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whoever knows a handle can get its item.
+        // Handles are not shown, since they give access to items.
         f.debug_struct("Entries")
             .field("items", &self.items.len())
             .field("bytes", &self.bytes)
@@ -333,7 +333,7 @@ impl fmt::Debug for Entries {
 // === impl Account ===
 
 impl Account {
-    /// `None` if it has no items.
+    /// Returns the rank of the account, or `None` if it has no items.
     fn rank(&self) -> Option<Rank> {
         self.items.first().map(|(expiry, _)| (self.bytes, Reverse(*expiry)))
     }

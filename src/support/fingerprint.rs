@@ -1,19 +1,19 @@
-//! What tells values apart, in 32 bytes.
+//! The SHA-256 fingerprint of a JSON value.
 //!
-//! The fingerprint of a value is the SHA-256 of its canonical JSON: members sorted
-//! by their names, nothing between tokens, numbers as `serde_json` prints them. So it
-//! does not depend on the order in which members came, nor on how maps are built.
+//! The fingerprint of a value is the SHA-256 of its canonical JSON: members sorted by their names,
+//! no whitespace between tokens, numbers as `serde_json` prints them. So it does not depend on the
+//! order of members or the map type.
 
 use std::{fmt, io};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// What tells a value, or several in their order, from others.
+/// The fingerprint of a value, or of several in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint([u8; 32]);
 
-/// Takes the fingerprint of several values.
+/// Computes the fingerprint of several values.
 #[derive(Default)]
 pub(crate) struct Fingerprinter(Sha256);
 
@@ -47,14 +47,14 @@ impl Fingerprinter {
     /// Adds a value.
     pub(crate) fn and(mut self, value: &Value) -> Self {
         self.value(value);
-        // No canonical JSON has one in it, so no two lists of values are alike.
+        // Canonical JSON never contains a line break, so different lists of values differ.
         self.0.update(b"\n");
         self
     }
 
     /// Adds a value by its fingerprint.
     pub(crate) fn and_fingerprint(mut self, Fingerprint(bytes): &Fingerprint) -> Self {
-        // No JSON begins so, and its length is known.
+        // No JSON value begins with it, and the length of a fingerprint is fixed.
         self.0.update(b"#");
         self.0.update(bytes);
         self
@@ -104,7 +104,7 @@ impl Fingerprinter {
     }
 }
 
-/// Writes into a hash, piece by piece.
+/// A writer that feeds a hash.
 struct Sink<'h>(&'h mut Sha256);
 
 // === impl Sink ===

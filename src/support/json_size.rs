@@ -1,29 +1,29 @@
-//! How large something is as JSON, found out without building a string.
+//! The JSON size of a value, computed without building a string.
 
 use std::io;
 
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Counts what is written to it, and fails when there is no room for more.
+/// A writer that counts bytes, and fails when the limit is reached.
 #[derive(Debug)]
 pub(crate) struct BoundedCounter(usize);
 
-/// A limit of the bytes that several waiting messages have together.
+/// A limit of the total bytes of several waiting messages.
 #[derive(Debug)]
 pub(crate) struct ByteBudget(Semaphore);
 
-/// How many bytes something has as JSON.
+/// Returns the size of a value as JSON, in bytes.
 pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     let mut room = BoundedCounter::new(usize::MAX);
-    // What cannot be written has no bytes; nothing of MCP is like that.
+    // A value that cannot be serialized has no bytes; no MCP value is like that.
     let _ = serde_json::to_writer(&mut room, value);
     usize::MAX - room.0
 }
 
-/// Says that so many bytes were looked at to find out what they take.
+/// Records the number of bytes inspected to measure their size.
 ///
-/// Only tests count them: how long something takes is no matter of chance there.
+/// Only tests count them, for a deterministic measure of time.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn record_inspected(_bytes: usize) {}
@@ -38,17 +38,18 @@ impl BoundedCounter {
         Self(bytes)
     }
 
-    /// Whether something has room, as JSON; what has none is not read to its end.
+    /// Subtracts the size of a value as JSON; returns `false`, without reading it to its end, if it
+    /// exceeds the limit.
     pub(crate) fn holds<T: Serialize>(&mut self, value: &T) -> bool {
         serde_json::to_writer(self, value).is_ok()
     }
 
-    /// Returns the number of bytes for which there is room.
+    /// Returns the number of bytes left.
     pub(crate) const fn left(&self) -> usize {
         self.0
     }
 
-    /// Takes so many bytes, if there are.
+    /// Subtracts bytes, or returns `None` if too few are left.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.checked_sub(bytes)?;
         Some(())
@@ -92,7 +93,7 @@ pub(crate) mod looks {
         BYTES.set(BYTES.get() + bytes);
     }
 
-    /// How many bytes are looked at meanwhile.
+    /// Returns the number of bytes inspected during `work`.
     pub(crate) fn during<T>(work: impl FnOnce() -> T) -> usize {
         let before = BYTES.get();
         work();

@@ -1,4 +1,4 @@
-//! Small helpers that know nothing of composites.
+//! Helpers that do not depend on composites.
 
 pub(crate) mod warnings;
 

@@ -1,25 +1,23 @@
-//! What tools may be called.
+//! Rules for the names of tools.
 
-/// How long a tool's name may be.
+/// The maximum length of a tool's name.
 const MAX_NAME: usize = 128;
-/// How long a separator may be.
+/// The maximum length of a separator.
 pub(crate) const MAX_SEPARATOR: usize = 8;
-/// How long the name and the prefix of a backend may be: half of what the name of a tool
-/// may have.
+/// The maximum length of the name and the prefix of a backend: half of that of a tool's name.
 pub(crate) const MAX_PREFIX: usize = 64;
 
-/// Whether a router can put it between the name of a server and that of its
-/// tool: 1 to 8 visible ASCII characters.
+/// Returns `true` if a router can use it between the names of a backend and its tool: 1 to 8
+/// visible ASCII characters.
 pub(crate) fn is_separator(text: &str) -> bool {
     (1..=MAX_SEPARATOR).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// Whether an operator may give the name to a tool: one that is legal, and of
-/// which each part is a name.
+/// Returns `true` if an operator may give the name to a tool: a legal name, each part of which is a
+/// name.
 ///
-/// If the protocol does not allow all of the separator, each part between two
-/// of it must begin and end with what is allowed. So `a/` and `a//b` are no
-/// names.
+/// If the protocol does not allow all characters of the separator, each part between two separators
+/// must begin and end with an allowed character. So `a/` and `a//b` are rejected.
 pub(crate) fn is_tool_name(name: &str, separator: &str) -> bool {
     is_legal(name, separator)
         && (separator.chars().all(is_plain)
@@ -28,7 +26,7 @@ pub(crate) fn is_tool_name(name: &str, separator: &str) -> bool {
                 .all(|part| part.starts_with(is_plain) && part.ends_with(is_plain)))
 }
 
-/// Whether clients take the name of a tool: 1 to 128 of the characters that the
+/// Returns `true` if clients accept the name of a tool: 1 to 128 of the characters that the
 /// protocol allows ([SEP-986]) and those of the separator.
 ///
 /// [SEP-986]: https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-names
@@ -36,12 +34,12 @@ pub(crate) fn is_legal(name: &str, separator: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && is_spelled(name, separator)
 }
 
-/// Whether a name has only characters that it may have.
+/// Returns `true` if a name consists only of allowed characters.
 pub(crate) fn is_spelled(name: &str, separator: &str) -> bool {
     name.chars().all(|character| is_plain(character) || separator.contains(character))
 }
 
-/// Whether the protocol allows it in the names of tools.
+/// Returns `true` if the protocol allows the character in the names of tools.
 pub(crate) const fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')
 }

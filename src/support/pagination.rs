@@ -1,4 +1,4 @@
-//! The pages of a list, which come to an end.
+//! Limits of paginated lists.
 
 use std::collections::HashSet;
 
@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use crate::json_size::BoundedCounter;
 
-/// How many pages a list may have.
+/// The maximum number of pages of a list.
 pub(crate) const MAX_PAGES: usize = 1_000;
-/// How many items a list may have.
+/// The maximum number of items of a list.
 pub(crate) const MAX_ITEMS: usize = 100_000;
-/// How large all pages together may be, as JSON.
+/// The maximum size of all pages together, as JSON.
 pub(crate) const MAX_BYTES: usize = 64 << 20;
 
-/// What of a list was seen so far.
+/// The pages of a list seen so far.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pages: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Pages {
     room: BoundedCounter,
 }
 
-/// Why a list is not read to its end.
+/// The reason why a list is not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoEnd {
     #[error("did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
@@ -45,7 +45,7 @@ impl Pages {
         MAX_BYTES - self.room.left()
     }
 
-    /// Looks at a page, and returns where the next one is, if there is one.
+    /// Counts a page, and returns the cursor of the next one, if there is one.
     pub(crate) fn turn<I: Serialize>(
         &mut self,
         items: &[I],

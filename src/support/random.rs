@@ -1,15 +1,15 @@
-//! Texts that nobody can guess.
+//! Random hexadecimal texts.
 
 use std::fmt::Write as _;
 
-/// A text of as many random bytes.
+/// Returns a text of `BYTES` random bytes in hexadecimal.
 pub(crate) fn text<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut random = [0; BYTES];
     getrandom::fill(&mut random)?;
     Ok(hex(&random))
 }
 
-/// Bytes as a text, two digits each.
+/// Returns bytes as hexadecimal text, two digits each.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
         // Writing to a string cannot fail.

@@ -1,12 +1,11 @@
-//! The near miss: what somebody most likely meant.
+//! Finds the nearest match of a misspelled word.
 
-/// How many characters a word may have that is a slip of another.
+/// The maximum number of characters of a word that may be a typo of another.
 const MAX_WORD: usize = 64;
 
-/// The candidate that `word` is most likely a slip of, if there is one.
+/// Returns the candidate that `word` is most likely a typo of, if there is one.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    // The distance takes time with the product of both lengths, and nothing
-    // that is this long is a slip of a key.
+    // The time grows with the product of both lengths, and a word this long is not a typo of a key.
     if word.chars().count() > MAX_WORD {
         return None;
     }
@@ -21,25 +20,24 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|(_, candidate)| candidate)
 }
 
-/// How many slips a candidate may be away.
+/// Returns the maximum distance of a candidate.
 fn slips(candidate: &str) -> usize {
     candidate.len().max(3) / 3
 }
 
-/// How far a candidate is away, unless it is too long to be near.
+/// Returns the distance of a candidate, or `None` if it is too long to be near.
 fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
-    // Four bytes a character, and as much again of what only tells spellings apart.
+    // Up to four bytes per character, and as many again for the characters that `plain` removes.
     if candidate.len() > 8 * MAX_WORD {
         return None;
     }
     let candidate_plain = plain(candidate);
-    // Each character that one has more than the other is a slip.
+    // Each additional character of one of them is a typo.
     let more = candidate_plain.chars().count().abs_diff(plain_word.chars().count());
     (more <= slips(candidate)).then(|| strsim::damerau_levenshtein(plain_word, &candidate_plain))
 }
 
-/// The word without what only tells spellings apart, such as `maxParallel` from
-/// `max-parallel`.
+/// Returns the word in lowercase without separators, so that `maxParallel` equals `max-parallel`.
 pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }

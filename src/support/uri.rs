@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// The spellings that a server may treat as the same URI, without the URI itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// Where URL parsers and file systems say that the URI leads. A rule for one of these
-    /// is a rule for the URI, whether it allows or denies.
+    /// The targets of the URI according to URL parsers and file systems. A rule for one of these is
+    /// a rule for the URI, whether it allows or denies.
     pub(crate) places: Vec<String>,
     /// Spellings that only some servers treat as the same. They count for rules that deny,
     /// because no rule allows them for most harmless URIs.
@@ -72,7 +72,7 @@ impl Readings {
         Some(Self { places, others })
     }
 
-    /// All of them.
+    /// Returns all spellings.
     pub(crate) fn all(self) -> impl Iterator<Item = String> {
         self.places.into_iter().chain(self.others)
     }
@@ -114,7 +114,7 @@ fn canonical_spellings(scheme: &str, rest: &str) -> Vec<String> {
     spellings
 }
 
-/// Splits a URI behind the colon of its scheme.
+/// Splits a URI after the colon of its scheme.
 fn split_scheme(uri: &str) -> (&str, &str) {
     uri.split_at(uri.find(':').map_or(0, |colon| colon + 1))
 }
@@ -166,7 +166,7 @@ fn is_usual_authority(scheme: &str, authority: &str) -> bool {
         && (usual_port(scheme).is_none() || !host.starts_with('[') && !is_number(host))
 }
 
-/// Parts `//host` from what is behind it.
+/// Splits off `//host`.
 fn authority(rest: &str) -> (&str, &str) {
     let end = match rest.strip_prefix("//") {
         Some(after) => 2 + after.find(['/', '?', '#']).unwrap_or(after.len()),
@@ -175,7 +175,7 @@ fn authority(rest: &str) -> (&str, &str) {
     rest.split_at(end)
 }
 
-/// The default port of a web address.
+/// Returns the default port of a web address.
 fn usual_port(scheme: &str) -> Option<&'static str> {
     match scheme {
         "http:" | "ws:" => Some("80"),
@@ -204,7 +204,7 @@ fn usual_digits<'p>(scheme: &str, port: &'p str) -> Option<&'p str> {
     (!digits.is_empty() && Some(digits) != usual_port(scheme)).then_some(digits)
 }
 
-/// Rewrites the host of a URI as it is usually written.
+/// Rewrites the host of a URI in its usual form.
 ///
 /// The host is in lower case without a user before it and a dot at its end; a port has no
 /// leading zeros and is left out if it is empty or the default of the scheme. Web addresses
@@ -252,8 +252,8 @@ fn address(host: &str) -> Option<String> {
     }
 }
 
-/// Parses an IPv4 address of up to four decimal, octal or hexadecimal numbers, of which the
-/// last fills the remaining bytes, as the [URL standard] has it.
+/// Parses an IPv4 address of up to four decimal, octal or hexadecimal numbers, of which the last
+/// fills the remaining bytes, as in the [URL standard].
 ///
 /// [URL standard]: https://url.spec.whatwg.org/#concept-ipv4-parser
 fn ipv4(host: &str) -> Option<Ipv4Addr> {
@@ -276,9 +276,9 @@ fn ipv4(host: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(first.sum::<u32>() + last))
 }
 
-/// Returns where a URI without needless escapes leads, as URLs are read and, if it has
-/// `..`, as file systems read paths. With `joins_slashes`, `//` is also read as `/` where
-/// the path has no `..`.
+/// Returns the targets of a URI without needless escapes: as URLs are read and, if it has `..`, as
+/// file systems read paths. With `joins_slashes`, `//` is also read as `/` where the path has no
+/// `..`.
 fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     let (authority, rest) = authority(rest);
     let (path, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
@@ -344,11 +344,11 @@ fn without_escapes_of(text: &str, is_read: impl Fn(u8) -> bool) -> String {
             read.extend(written);
         }
     }
-    // Only ASCII was put in.
+    // Only ASCII was inserted.
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Without any escape.
+/// Decodes all escapes.
 fn unescaped(text: &str) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -358,7 +358,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// With escapes of all that cannot stand in a URI, in upper case.
+/// Escapes all characters that cannot stand in a URI, in upper case.
 fn escaped(text: &str) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -388,13 +388,13 @@ fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// The escape of a byte, in upper case.
+/// Returns the escape of a byte, in upper case.
 fn escape(byte: u8) -> [u8; 3] {
     let digit = |digit: u8| b"0123456789ABCDEF"[usize::from(digit)];
     [b'%', digit(byte >> 4), digit(byte & 15)]
 }
 
-/// The next byte of a text, and how it is written.
+/// Returns the next byte of a text and its spelling.
 fn next<'t>(rest: &mut &'t [u8]) -> Option<(u8, &'t [u8])> {
     let text = *rest;
     let (byte, length) = match text {
@@ -415,19 +415,19 @@ fn digit(byte: u8) -> Option<u8> {
     u8::try_from(digit).ok()
 }
 
-/// Whether an escape of this character never changes a URI (RFC 3986, section 2.3).
+/// Returns `true` if an escape of this character never changes a URI (RFC 3986, section 2.3).
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Whether an ASCII character cannot stand in a URI.
+/// Returns `true` if an ASCII character cannot stand in a URI.
 const fn needs_escape(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
-/// A path without `.` and `..`.
+/// Removes `.` and `..` from a path.
 fn without_dots(path: &str) -> String {
-    // Nothing is above the root, which stands before the first `/`.
+    // No segment is above the root, which stands before the first `/`.
     let root = usize::from(path.starts_with('/'));
     let mut segments = Vec::new();
     let mut parts = path.split('/').peekable();

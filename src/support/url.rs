@@ -1,28 +1,28 @@
-//! Addresses of web servers, and what in them is secret.
+//! Parses URLs of web servers and finds their secrets.
 
 use std::net::Ipv6Addr;
 
-/// The parts of an address that matter here.
+/// The parts of a URL that are relevant here.
 #[derive(Debug)]
 pub(crate) struct Url<'t> {
-    /// The user and password in it.
+    /// The user and password.
     pub(crate) user: Option<&'t str>,
     path: &'t str,
-    /// What is behind the `?`.
+    /// The part after the `?`.
     query: Option<&'t str>,
-    /// What is behind the `#`.
+    /// The part after the `#`.
     fragment: Option<&'t str>,
 }
 
-/// How long a part of a path is, at least, that has a digit and may be a token.
+/// The minimum length of a path segment with a digit that may be a token.
 const MIN_TOKEN: usize = 8;
-/// How long it is if it has none.
+/// The minimum length without a digit.
 const MIN_TOKEN_OF_LETTERS: usize = 20;
 
 // === impl Url ===
 
 impl<'t> Url<'t> {
-    /// Takes an absolute URL of a web server apart; `None` if it is none.
+    /// Parses an absolute URL of a web server. Returns `None` if it is not one.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         if !["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
@@ -56,9 +56,8 @@ impl<'t> Url<'t> {
         (legal_host && legal_port).then_some(Self { user, path, query, fragment })
     }
 
-    /// What is secret in it, also without percent-encoding: user, query and
-    /// fragment as one text each and what may be secret within them, and what may
-    /// be a token in the path.
+    /// Returns the secrets of the URL, also without percent-encoding: the user, the query and the
+    /// fragment as a whole, the secrets within them, and possible tokens in the path.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         if let Some(user) = self.user {
@@ -69,8 +68,8 @@ impl<'t> Url<'t> {
             secrets.push(query);
             secrets.extend(query.split('&').map(|pair| pair.split_once('=').map_or(pair, |p| p.1)));
         }
-        // Many links of hosted servers have a token in their path. Its other parts
-        // are words such as `mcp`, which stand in many texts.
+        // Many links of hosted servers have a token in their path. The other segments are words
+        // such as `mcp`, which occur in many texts.
         secrets.extend(self.path.split('/').filter(|part| may_be_token(part)));
         secrets.extend(self.fragment);
         let mut secrets: Vec<_> = secrets.into_iter().map(str::to_owned).collect();
@@ -84,7 +83,7 @@ impl<'t> Url<'t> {
     }
 }
 
-/// What is before the first `mark`, and what is behind it.
+/// Splits a text at the first `mark`.
 fn split(text: &str, mark: char) -> (&str, Option<&str>) {
     match text.split_once(mark) {
         Some((before, behind)) => (before, Some(behind)),
@@ -97,9 +96,9 @@ fn may_be_token(part: &str) -> bool {
     part.chars().count() >= if has_digit { MIN_TOKEN } else { MIN_TOKEN_OF_LETTERS }
 }
 
-/// As much of a URL as is never secret: its scheme and its host.
+/// Returns the part of a URL that is never secret: its scheme and its host.
 ///
-/// Of one that has variables in it, this is called as it is written.
+/// Called before variables in the URL are replaced.
 #[cfg(feature = "config")]
 pub(crate) fn displayed(written: &str) -> String {
     let Some((scheme, rest)) = written.split_once("://") else {
@@ -110,7 +109,7 @@ pub(crate) fn displayed(written: &str) -> String {
         Some((_, server)) => ("…@", server),
         None => ("", authority),
     };
-    // What looks like a host may be part of a password with a `/` in it.
+    // An apparent host may be part of a password with a `/` in it.
     if path.contains('@') {
         return format!("{scheme}://…");
     }

@@ -1,4 +1,4 @@
-//! What an operator is told once, and how what others have written is printed.
+//! Warnings for operators, each logged once, and sanitizing of names and errors in logs.
 
 pub(crate) mod sanitize;
 
@@ -9,19 +9,18 @@ use std::{
 
 use self::sanitize::Sentence;
 
-/// How many warnings are remembered; what comes after is not logged.
+/// The maximum number of remembered warnings; further ones are not logged.
 const MAX_COMPLAINTS: usize = 1_000;
 
-/// What was said about a layer's settings, so that it is said once; clones share
-/// it.
+/// The logged warnings about a layer's settings, so that each is logged once; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 // === impl Warnings ===
 
 impl Warnings {
-    /// Logs a warning, unless it was; without what a terminal would obey in it, since
-    /// there may be names in it that clients and servers chose.
+    /// Logs a warning, unless it was logged before. Control characters are escaped, since clients
+    /// and servers may have chosen names in it.
     pub(crate) fn warn(&self, warning: fmt::Arguments<'_>) {
         let warning = Sentence(warning).to_string();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +30,7 @@ impl Warnings {
         }
     }
 
-    /// All that was said so far.
+    /// Returns all warnings logged so far.
     pub(crate) fn list(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,10 +1,10 @@
-//! What can be counted and timed, for the facade [`metrics`].
+//! Metrics for the facade [`metrics`].
 //!
-//! Requests are measured, and the runs that they lead to, by a
-//! [`TraceLayer`](crate::trace::TraceLayer::metrics) that was told so; what is rare, such
-//! as that a backend is connected, is measured in any case. The program brings a recorder,
-//! and [`describe`] tells that what the names mean, in which units. There are few values
-//! for each label, whatever clients do; see the [table](crate::trace#metrics).
+//! Requests, and the runs that they lead to, are measured if it is enabled with
+//! [`TraceLayer::metrics`](crate::trace::TraceLayer::metrics). Rare events, such as backend
+//! connections, are always measured. The application installs a recorder, and [`describe`]
+//! registers descriptions and units with it. Each label has few values, whatever clients do;
+//! see the [table](crate::trace#metrics).
 //!
 //! # Examples
 //!
@@ -71,9 +71,9 @@ const CONNECTIONS: &str = "mcp_composite.backend.connections";
 const COMPOSITE: &str = "gen_ai.workflow.name";
 const STATUS: &str = "mcp_composite.status";
 
-/// Tells the recorder what is measured, in which units.
+/// Registers the descriptions and units of all metrics.
 ///
-/// Call it once the recorder is there.
+/// Call it after the recorder is installed.
 pub fn describe() {
     describe_histogram!(SERVED, Unit::Seconds, "requests of clients, until they are answered");
     describe_histogram!(CALLED, Unit::Seconds, "calls of tools by runs, until they are answered");
@@ -88,7 +88,7 @@ pub fn describe() {
     describe_counter!(CONNECTIONS, Unit::Count, "connections made to backends, the first included");
 }
 
-/// A request of a client has ended.
+/// Records a finished client request.
 pub(crate) fn served(
     method: &'static str,
     target: Option<(ItemKind, &str)>,
@@ -106,14 +106,14 @@ pub(crate) fn served(
     histogram!(SERVED, labels).record(took);
 }
 
-/// A call of a tool by a run has ended.
+/// Records a finished tool call of a run.
 pub(crate) fn called(tool: &str, end: &End, took: Duration) {
     let mut labels = ended("tools/call", end);
     labels.push(Label::new("gen_ai.tool.name", tool.to_owned()));
     histogram!(CALLED, labels).record(took);
 }
 
-/// A run did something.
+/// Records an event of a run.
 pub(crate) fn happened(event: &Event<'_>) {
     let composite = || Label::new(COMPOSITE, event.composite.to_owned());
     let with = |label, value| vec![composite(), Label::new(label, value)];
@@ -130,7 +130,7 @@ pub(crate) fn happened(event: &Event<'_>) {
         }
         What::BranchSkipped { .. } => counter!(BRANCHES, with(STATUS, "skipped")).increment(1),
         What::Attempt { after: Some(after), .. } => {
-            // As the call that failed has told it.
+            // The same value as for the failed call.
             let after = if after == "tool" { "tool_error" } else { after };
             counter!(RETRIES, with("error.type", after)).increment(1);
         }
@@ -141,19 +141,19 @@ pub(crate) fn happened(event: &Event<'_>) {
     }
 }
 
-/// A call was refused, since a budget is used up.
+/// Records a call that was rejected because a budget is exhausted.
 pub(crate) fn over_budget(budget: &str) {
     counter!(OVER_BUDGET, "mcp_composite.budget" => budget.to_owned()).increment(1);
 }
 
-/// A result was too large.
+/// Records a truncated result.
 pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult) {
     let left_out = size::of_result(whole).saturating_sub(size::of_result(shortened));
     counter!(SHORTENED).increment(1);
     counter!(LEFT_OUT).increment(u64::try_from(left_out).unwrap_or(u64::MAX));
 }
 
-/// A backend was connected, for the first time or again.
+/// Records a connection or reconnection of a backend.
 #[cfg(feature = "remote")]
 pub(crate) fn connected(backend: &str) {
     counter!(CONNECTIONS, "mcp_composite.backend" => backend.to_owned()).increment(1);

@@ -1,29 +1,30 @@
-//! Who watches runs.
+//! Observation of runs.
 //!
-//! An [`Observer`] is told when a run of a composite begins and ends, and each branch
-//! in it, and what comes between: attempts, and waiting for a person. It is given to a
-//! [`CompositeLayer`](crate::composite::CompositeLayer::observer), to a
-//! [`StackLayer`](crate::stack::StackLayer::observer), or to the `config::Config` of a
-//! file; several add up.
+//! An [`Observer`] receives an event when a run of a composite or one of its branches starts or
+//! ends, for each attempt, and when a branch waits for a person. Add it to a
+//! [`CompositeLayer`](crate::composite::CompositeLayer::observer), a
+//! [`StackLayer`](crate::stack::StackLayer::observer), or the `config::Config` of a file. All
+//! added observers receive the events.
 //!
-//! Whoever is told of a start is told of exactly one end, also if the call is dropped
-//! or something panics. A run that stops to ask is [suspended](What::RunSuspended), and
-//! its branches end after it was [resumed](What::RunResumed), which may be in another
-//! process: under the same id, if somebody watches there too. If its call is dropped
-//! before that, or the run that it is nested in ends, this is its end.
+//! Each start is followed by exactly one end, even if the call is dropped or panics. A run that
+//! stops to request input is [suspended](What::RunSuspended), and its branches end after it was
+//! [resumed](What::RunResumed). Another process may resume it; observers there see the same id.
+//! If its call is dropped before that, or the run that it is nested in ends, the run ends with
+//! it.
 //!
-//! Of a run whose [state](crate::state) a client was given, there is no end if that does
-//! not come back or is refused: nobody knows whether it still will. So it is with a nested
-//! run, if the one around it ends after it went on and before the nested one does.
+//! If the [state](crate::state) of a run was sent to a client, there is no end event if the
+//! state is never returned or is rejected, since the run could still be resumed. The same
+//! applies to a nested run, if the enclosing run ends after it was resumed and before the nested
+//! one is.
 //!
-//! Nothing is told of arguments unless an observer [wants](Observer::wants_arguments)
-//! them, and nothing at all of what tools answer. What an observer is told it is told
-//! while the run waits for it, so it should be quick.
+//! Events contain no arguments unless an observer [wants](Observer::wants_arguments) them, and
+//! never contain results of tools. Observers are called synchronously by the run, so they
+//! should return quickly.
 //!
-//! The same is logged, without arguments, under the target `mcp_composite::run`: runs
-//! at the level `debug` and branches at the level `trace`, in the [span](crate::trace) of
-//! the run. Without an observer, and where neither that nor the spans are wanted, nothing
-//! of it costs anything.
+//! The same events are logged, without arguments, under the target `mcp_composite::run`: runs
+//! at the level `debug` and branches at the level `trace`, in the [span](crate::trace) of the
+//! run. Without observers, and if neither these logs nor the spans are enabled, there is no
+//! overhead.
 //!
 //! # Examples
 //!
@@ -80,44 +81,44 @@ use std::{
 use rmcp::model::JsonObject;
 use tracing::Level;
 
-/// Is told of runs.
+/// Receives the events of runs.
 ///
-/// One that panics harms no run: it is told of what comes next, and its first panic is
-/// logged.
+/// A panic of an observer does not affect the run. The observer still receives later events, and
+/// its first panic is logged.
 pub trait Observer: Send + Sync {
-    /// Takes note of something that a run did.
+    /// Handles an event of a run.
     fn on_event(&self, event: &Event<'_>);
 
-    /// Whether it is told what runs and tools are called with; by default it is not.
+    /// Returns `true` if events should contain the arguments of runs and tools. Defaults to
+    /// `false`.
     ///
-    /// They are told as they are, whatever is made of them further down.
+    /// Arguments are passed as received, before lower layers change them.
     fn wants_arguments(&self) -> bool {
         false
     }
 }
 
-/// Something that a run did.
+/// An event of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Event<'e> {
-    /// Which run.
+    /// The run.
     pub run: RunId,
-    /// Which branch of which run it is nested in, if it is.
+    /// The run and branch that it is nested in, if any.
     pub parent: Option<Parent<'e>>,
     /// The name of the composite.
     pub composite: &'e str,
-    /// What it did.
+    /// The kind of the event.
     pub what: What<'e>,
 }
 
-/// What tells a run from others.
+/// The identifier of a run.
 ///
-/// It is a random number, which a run has as long as it goes on, also in another
-/// process.
+/// It is a random number, which stays the same when another process resumes the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub(crate) u64);
 
-/// The branch that a nested run is called by.
+/// The branch that calls a nested run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parent<'e> {
@@ -135,95 +136,95 @@ pub struct Parent<'e> {
 pub struct Branch<'e> {
     /// The id of the target or step.
     pub id: &'e str,
-    /// Which element of its loop, if it is one.
+    /// The index of the element, if the branch is an element of a loop.
     pub element: Option<usize>,
 }
 
-/// What a run did.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum What<'e> {
-    /// It began.
+    /// The run started.
     #[non_exhaustive]
     RunStarted {
-        /// What it was called with, for who wants to know.
+        /// Its arguments, if the observer wants them.
         arguments: Option<&'e JsonObject>,
     },
-    /// It stopped until a person has answered.
+    /// The run is suspended until a person answers.
     RunSuspended,
-    /// It goes on after that.
+    /// The run was resumed.
     RunResumed,
-    /// It ended with an answer.
+    /// The run ended with a result.
     #[non_exhaustive]
     RunFinished {
-        /// Whether the answer is an error (`isError`).
+        /// Whether the result is an error (`isError`).
         is_error: bool,
         /// The setting that ended it, such as `max_calls`, if one did.
         limit: Option<&'static str>,
-        /// How long it ran, without the time that it waited for a person.
+        /// The duration of the run, without the time that it waited for a person.
         took: Duration,
     },
-    /// It ended without an answer: the call was cancelled or dropped.
+    /// The run ended without a result: the call was canceled or dropped.
     #[non_exhaustive]
     RunDropped {
-        /// How long it ran, without the time that it waited for a person.
+        /// The duration of the run, without the time that it waited for a person.
         took: Duration,
     },
-    /// A branch began.
+    /// A branch started.
     #[non_exhaustive]
     BranchStarted {
-        /// Which.
+        /// The branch.
         branch: Branch<'e>,
     },
     /// A branch calls its tool.
     #[non_exhaustive]
     Attempt {
-        /// Which.
+        /// The branch.
         branch: Branch<'e>,
-        /// The tool, by the name that the composite knows.
+        /// The tool, by the name that the composite uses.
         tool: &'e str,
-        /// How often it was called by then, this time included.
+        /// The number of this attempt, starting at 1.
         attempt: u32,
-        /// The kind of error, as in reports, that the last attempt ended with.
+        /// The kind of error of the previous attempt, as in reports.
         after: Option<&'static str>,
-        /// What the tool is called with, for who wants to know.
+        /// The arguments of the tool, if the observer wants them.
         arguments: Option<&'e JsonObject>,
     },
     /// A branch waits for a person.
     #[non_exhaustive]
     BranchWaiting {
-        /// Which.
+        /// The branch.
         branch: Branch<'e>,
     },
-    /// A branch ended that had begun.
+    /// A started branch ended.
     #[non_exhaustive]
     BranchFinished {
-        /// Which.
+        /// The branch.
         branch: Branch<'e>,
-        /// How: `completed`, `failed`, `timed_out` or `cancelled`; rarely `skipped`, of a
-        /// loop that came to no element, since a limit was reached just then.
+        /// The status: `completed`, `failed`, `timed_out` or `cancelled`; rarely `skipped`, for a
+        /// loop that started no element because a limit was reached.
         status: &'static str,
-        /// The kind of error, as in reports, if it is one.
+        /// The kind of error, as in reports, if it failed.
         error: Option<&'static str>,
-        /// How often its tool was called.
+        /// The number of calls of its tool.
         attempts: u32,
-        /// When it began, after the run.
+        /// When it started, relative to the start of the run.
         started: Duration,
-        /// How long it took.
+        /// The duration of the branch.
         took: Duration,
     },
-    /// A branch will not begin.
+    /// A branch will not start.
     #[non_exhaustive]
     BranchSkipped {
-        /// Which.
+        /// The branch.
         branch: Branch<'e>,
-        /// Why: `condition`, the name of a setting that ended the run, such as
+        /// The reason: `condition`, the name of a setting that ended the run, such as
         /// `max_calls`, or `ended`, if the run ended otherwise.
         reason: &'static str,
     },
 }
 
-/// All that watch the runs of a layer.
+/// The observers of the runs of a layer.
 #[derive(Clone, Default)]
 pub(crate) struct Observers(Option<Arc<Vec<Watcher>>>);
 
@@ -251,14 +252,14 @@ impl Observers {
         Arc::make_mut(self.0.get_or_insert_default()).push(watcher);
     }
 
-    /// Adds those.
+    /// Adds the observers of `others`.
     pub(crate) fn add(&mut self, others: &Self) {
         if let Some(others) = &others.0 {
             Arc::make_mut(self.0.get_or_insert_default()).extend(others.iter().cloned());
         }
     }
 
-    /// Whether anybody wants to know.
+    /// Returns `true` if there are observers, or logs or spans of runs are enabled.
     pub(crate) fn are_there(&self) -> bool {
         self.0.is_some()
             || tracing::span_enabled!(target: "mcp_composite::run", Level::INFO)
@@ -292,7 +293,7 @@ impl Watcher {
                 observer.on_event(&event.without_arguments());
             }
         }));
-        // What with may hold anything; the panic hook has printed it.
+        // The panic payload may contain anything; the panic hook has already printed it.
         if told.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
             tracing::error!("an observer of runs panics");
         }

@@ -1,7 +1,7 @@
-//! The spans of runs and calls, and how what they are of has ended.
+//! The spans of runs and calls, and the outcome of their operations.
 //!
-//! The targets are those of [`observe`](crate::observe). Each span has all fields that it
-//! may ever have: a subscriber is told of no others.
+//! The targets are those of [`observe`](crate::observe). Each span is created with all fields
+//! that it may ever have, since `tracing` does not record others later.
 
 mod end;
 
@@ -16,10 +16,10 @@ use crate::{
     observe::{Branch, RunId},
 };
 
-/// How large arguments and results are that spans have, in bytes as all messages are measured.
+/// Maximum size of arguments and results in spans, in bytes of the size measure of messages.
 pub(crate) const MAX_CONTENT: usize = 8 * 1024;
 
-/// The span of a run of a composite.
+/// Creates the span of a run of a composite.
 pub(crate) fn run(composite: &str, run: RunId, branch: Option<Branch<'_>>) -> Span {
     tracing::info_span!(
         target: "mcp_composite::run",
@@ -38,7 +38,7 @@ pub(crate) fn run(composite: &str, run: RunId, branch: Option<Branch<'_>>) -> Sp
     )
 }
 
-/// The span of an attempt to call the tool of a branch.
+/// Creates the span of an attempt to call the tool of a branch.
 pub(crate) fn call(
     tool: &str,
     branch: Branch<'_>,
@@ -64,7 +64,7 @@ pub(crate) fn call(
     )
 }
 
-/// Puts into a span what a tool has answered, for those who want contents.
+/// Records the result of a tool in a span, unless it is too large.
 pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     if size::of_result(result) <= MAX_CONTENT
         && let Ok(result) = serde_json::to_string(result)
@@ -73,7 +73,7 @@ pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     }
 }
 
-/// What a span is called.
+/// Returns the name of a span.
 pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Cow<'static, str> {
     match target {
         Some((_, target)) => format!("{method} {target}").into(),
@@ -81,7 +81,7 @@ pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Co
     }
 }
 
-/// Arguments, unless they are large.
+/// Returns the arguments as JSON, unless they are too large.
 pub(crate) fn json(arguments: &JsonObject) -> Option<String> {
     let size: usize = arguments.iter().map(|(key, value)| key.len() + size::of_value(value)).sum();
     (size <= MAX_CONTENT).then(|| serde_json::to_string(arguments).ok())?

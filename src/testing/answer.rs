@@ -1,3 +1,5 @@
+//! Scripted answers of tools.
+
 use std::{collections::BTreeMap, fmt, future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
@@ -11,14 +13,13 @@ use tower::BoxError;
 use super::Call;
 use crate::message::Reply;
 
-/// What a scripted tool answers.
+/// The answer of a scripted tool.
 ///
-/// It is also made of what servers answer with otherwise: of a [`CallToolResult`],
-/// for several blocks of content or `_meta`; of an [`ErrorData`], for the `data` of
-/// an error; and of any [`Reply`].
+/// It can also be converted from a [`CallToolResult`], for several content blocks or `_meta`; from
+/// an [`ErrorData`], for the `data` of an error; and from any [`Reply`].
 ///
-/// An answer can be a sequence: the first call gets the first, the next call the
-/// next, and the last is given for good. See the [module docs](super) for examples.
+/// An answer can be a sequence: each call gets the next answer, and the last one is repeated for
+/// all further calls. See the [module docs](super) for examples.
 #[derive(Clone)]
 #[must_use]
 pub struct Answer {
@@ -26,7 +27,7 @@ pub struct Answer {
     turns: Vec<Turn>,
 }
 
-/// What one call is answered with.
+/// The answer of one call.
 #[derive(Clone)]
 struct Turn {
     after: Duration,
@@ -48,57 +49,57 @@ type Maker = dyn Fn(Call) -> BoxFuture<'static, Answer> + Send + Sync;
 // === impl Answer ===
 
 impl Answer {
-    /// Text.
+    /// Answers with text.
     pub fn text(text: impl Into<String>) -> Self {
         CallToolResult::success(vec![ContentBlock::text(text)]).into()
     }
 
-    /// Structured content, and the same as text.
+    /// Answers with structured content, and the same as text.
     pub fn structured(content: Value) -> Self {
         CallToolResult::structured(content).into()
     }
 
-    /// The arguments of the call as structured content, `{}` if there are none.
+    /// Answers with the arguments of the call as structured content, `{}` if there are none.
     pub fn echo() -> Self {
         Self::new(Script::Echo)
     }
 
-    /// A question of this key with an empty form, and the state `asked`.
+    /// Answers with a question under this key, with an empty form and the state `asked`.
     ///
-    /// Other questions are a [`Reply`] with an
+    /// For other questions, use a [`Reply`] with an
     /// [`InputRequiredResult`](rmcp::model::InputRequiredResult).
     pub fn asks(key: impl Into<String>, message: impl Into<String>) -> Self {
         question(key, message).into()
     }
 
-    /// A result that says that the tool has failed (`isError`), and why.
+    /// Answers with a failed result (`isError`) and this message.
     pub fn failure(why: impl Into<String>) -> Self {
         CallToolResult::error(vec![ContentBlock::text(why)]).into()
     }
 
-    /// A JSON-RPC error.
+    /// Answers with a JSON-RPC error.
     pub fn error(code: i32, message: impl Into<String>) -> Self {
         ErrorData::new(ErrorCode(code), message.into(), None).into()
     }
 
-    /// The service's own error: what happens when a server cannot be reached.
+    /// Answers with a service error, as if the server cannot be reached.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::new(Script::Unavailable(why.into()))
     }
 
-    /// A panic of this text.
+    /// Panics with this message.
     pub fn panic(text: impl Into<String>) -> Self {
         Self::new(Script::Panic(text.into()))
     }
 
-    /// None, until the call is dropped.
+    /// Never answers, until the call is dropped.
     pub fn never() -> Self {
         Self::new(Script::Never)
     }
 
-    /// Whatever a closure makes of the call: an answer, or what one is made of.
+    /// Answers with the value that a closure returns for the call.
     ///
-    /// If it makes a sequence, the first of it is given.
+    /// If it returns a sequence, its first answer is used.
     pub fn from_fn<F, R, A>(make: F) -> Self
     where
         F: Fn(Call) -> R + Send + Sync + 'static,
@@ -111,9 +112,9 @@ impl Answer {
         })))
     }
 
-    /// Gives it after `delay`, counted from the call; each of it, if it is a sequence.
+    /// Delays the answer by `delay` from the call; in a sequence, each answer.
     ///
-    /// This needs a Tokio runtime with its time enabled, when the tool is called.
+    /// Requires a Tokio runtime with time enabled when the tool is called.
     pub fn after(mut self, delay: Duration) -> Self {
         for turn in &mut self.turns {
             turn.after = delay;
@@ -121,7 +122,7 @@ impl Answer {
         self
     }
 
-    /// Gives it to this many calls, before what comes [then](Self::then).
+    /// Repeats the answer for this many calls, before the [next](Self::then) one.
     ///
     /// # Panics
     ///
@@ -133,13 +134,13 @@ impl Answer {
         self
     }
 
-    /// Gives `next` to the calls that follow.
+    /// Sets the answer of the following calls.
     pub fn then(mut self, next: impl Into<Self>) -> Self {
         self.turns.extend(next.into().turns);
         self
     }
 
-    /// Answers the call that comes after `before` others.
+    /// Returns the answer of a call, given the number of calls before it.
     pub(super) fn give(&self, call: Call, before: usize) -> BoxFuture<'static, Given> {
         let Turn { after, script } = self.turns[before.min(self.turns.len() - 1)].clone();
         Box::pin(async move {
@@ -168,7 +169,7 @@ impl Answer {
     }
 }
 
-/// A question of this key with an empty form, and the state `asked`.
+/// Creates a question under this key, with an empty form and the state `asked`.
 pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Reply {
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -181,7 +182,7 @@ pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Re
     ServerResult::InputRequiredResult(asks).into()
 }
 
-/// What a service gives.
+/// The result of a scripted service.
 pub(super) type Given = Result<Reply, BoxError>;
 
 impl From<Reply> for Answer {

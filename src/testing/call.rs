@@ -1,3 +1,5 @@
+//! Recorded calls of scripted servers.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use rmcp::model::JsonObject;
@@ -7,7 +9,7 @@ use crate::message::Request;
 
 /// A call that reached a [`Server`](super::Server).
 ///
-/// It can be compared with a tool and its arguments:
+/// It can be compared with a pair of tool and arguments:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -22,21 +24,21 @@ use crate::message::Request;
 /// ```
 #[derive(Clone)]
 pub struct Call {
-    /// Shared, so that noting a call copies nothing of it.
+    /// Shared, so that recording a call does not clone the request.
     request: Arc<Request>,
     at: Duration,
     pub(super) status: Status,
 }
 
-/// How far a [`Call`] is.
+/// The status of a [`Call`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// It waits for its answer.
+    /// The call is waiting for its answer.
     Running,
-    /// It was answered, if only with an error.
+    /// The call was answered, possibly with an error.
     Answered,
-    /// Nobody wanted the answer any more.
+    /// The call was dropped before it was answered.
     Dropped,
     /// The tool panicked.
     Panicked,
@@ -45,25 +47,24 @@ pub enum Status {
 // === impl Call ===
 
 impl Call {
-    /// Notes the call that `request` makes.
+    /// Records the call of `request`.
     pub(super) const fn new(request: Arc<Request>, at: Duration) -> Self {
         Self { request, at, status: Status::Running }
     }
 
-    /// The name of the tool, as the server knows it.
+    /// Returns the name of the tool on the server.
     #[must_use]
     pub fn tool(&self) -> &str {
         self.request.tool_call().map_or("", |call| &call.name)
     }
 
-    /// The arguments; null if there are none.
+    /// Returns the arguments; null if there are none.
     #[must_use]
     pub fn arguments(&self) -> Value {
         self.object().cloned().map_or(Value::Null, Value::Object)
     }
 
-    /// The answers to what the tool has asked, by their keys; null if it has asked
-    /// nothing.
+    /// Returns the answers to the tool's questions, by their keys; null if there are none.
     #[must_use]
     pub fn answers(&self) -> Value {
         let call = self.request.tool_call();
@@ -71,25 +72,25 @@ impl Call {
         answers.map_or(Value::Null, |answers| answers.into_iter().collect())
     }
 
-    /// The state that the tool gave when it asked, as it came back.
+    /// Returns the request state of the tool's question, as the client returned it.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.request.tool_call()?.request_state.as_deref()
     }
 
-    /// All that came with the call, its context included.
+    /// Returns the whole request, including its context.
     #[must_use]
     pub fn request(&self) -> &Request {
         &self.request
     }
 
-    /// How long after the server was made the call arrived.
+    /// Returns the time of the call since the server was created.
     #[must_use]
     pub const fn at(&self) -> Duration {
         self.at
     }
 
-    /// How far the call was when it was asked for.
+    /// Returns the status of the call when it was read from the server.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.status
@@ -110,8 +111,7 @@ impl PartialEq<(&str, Value)> for Call {
     }
 }
 
-/// Like what it is compared with, so that the two sides of a failed assertion differ
-/// in what is different.
+/// Prints like the pair it is compared with, so that a failed assertion only shows the differences.
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("").field(&self.tool()).field(&self.arguments()).finish()

@@ -1,4 +1,4 @@
-//! What a client sees of a service.
+//! Client functions for testing a service.
 
 use std::panic::Location;
 
@@ -23,14 +23,14 @@ use crate::{
     testing::Server,
 };
 
-/// How many pages of tools are asked for at most.
+/// Maximum number of pages of tools.
 const MAX_PAGES: usize = 1_000;
 
-/// A call of `tool`, with an object as its arguments, or null if it has none.
+/// Creates a call of `tool` with an object as arguments, or null for none.
 ///
 /// # Panics
 ///
-/// Panics if the arguments are anything else.
+/// Panics if the arguments are neither an object nor null.
 #[must_use]
 #[track_caller]
 pub fn request(tool: &str, arguments: Value) -> Request {
@@ -43,15 +43,15 @@ pub fn request(tool: &str, arguments: Value) -> Request {
     Request::call_tool_with(call)
 }
 
-/// Calls a tool and gives its result, be it a failure (`isError`) or not.
+/// Calls a tool and returns its result, which may be a failure (`isError`).
 ///
-/// Arguments are an object, or null. The future borrows nothing, and does nothing
-/// before it is awaited.
+/// Arguments are an object or null. The future borrows nothing, and does nothing until it is
+/// awaited.
 ///
 /// # Panics
 ///
-/// Panics if there is no result, but a JSON-RPC error, say. The message tells which,
-/// and where the call was made.
+/// Panics if the reply is not a result but, for example, a JSON-RPC error. The message contains the
+/// reply and the location of the call.
 #[track_caller]
 pub fn call<S>(
     service: &S,
@@ -75,15 +75,15 @@ where
     }
 }
 
-/// Calls a tool that must be refused, and gives the JSON-RPC error.
+/// Calls a tool that must be rejected, and returns the JSON-RPC error.
 ///
-/// Arguments are an object, or null. The future borrows nothing, and does nothing
-/// before it is awaited.
+/// Arguments are an object or null. The future borrows nothing, and does nothing until it is
+/// awaited.
 ///
 /// # Panics
 ///
-/// Panics if the answer is anything else: a tool that has failed (`isError`) was not
-/// refused. The message tells the answer, and where the call was made.
+/// Panics if the reply is anything else, such as a failed result (`isError`). The message contains
+/// the reply and the location of the call.
 #[track_caller]
 pub fn refused<S>(
     service: &S,
@@ -108,11 +108,11 @@ where
     }
 }
 
-/// Lists the tools that clients see, from all pages.
+/// Lists the visible tools of all pages.
 ///
 /// # Panics
 ///
-/// Panics if they cannot be listed, or if there is no end of pages.
+/// Panics if the tools cannot be listed, or if there are too many pages.
 #[track_caller]
 pub fn listed<S>(service: &S) -> impl Future<Output = Vec<Tool>> + use<S>
 where
@@ -142,19 +142,18 @@ where
     }
 }
 
-/// All that a file configures, with a scripted server in the place of each backend.
+/// Builds the stack of a file, with a scripted server in place of each backend.
 ///
-/// A call of a backend runs out of time as the file has it. What a file says of how
-/// to connect a backend means nothing here.
+/// Calls of a backend time out as configured in the file. Its connection settings are ignored.
 ///
-/// If the file has no backends, because the program connects them in code, the servers
-/// stand behind the stack under whatever names they are given, and their tools have no
-/// prefix. If two have a tool of the same name, calls reach the first.
+/// If the file has no backends, because the program connects them in code, the servers are added
+/// below the stack under any names, and their tools have no prefix. If two servers have a tool of
+/// the same name, calls are routed to the first.
 ///
 /// # Panics
 ///
-/// Panics if a backend of the file has no server, or if the file has backends and a
-/// server is given for none of them.
+/// Panics if a backend of the file has no server, or if the file has backends and a server belongs
+/// to none of them.
 #[cfg(feature = "config")]
 #[must_use]
 #[track_caller]

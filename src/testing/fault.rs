@@ -1,3 +1,5 @@
+//! Faults that can be injected into calls.
+
 use std::{fmt, future, panic, time::Duration};
 
 use futures::future::BoxFuture;
@@ -12,39 +14,38 @@ use tower_service::Service;
 use super::answer::{Given, question};
 use crate::message::{Reply, Request};
 
-/// What every fault says that says anything.
+/// The message of all faults that have one.
 const WHY: &str = "a fault";
 
-/// What goes wrong with a call; put there by [`Faults`](super::Faults).
+/// A fault of a call, injected by [`Faults`](super::Faults).
 ///
-/// Only some let the call reach the service, and only [`Slow`](Self::Slow),
-/// [`Late`](Self::Late) and [`Deaf`](Self::Deaf) give the answer that it gave.
+/// Only some faults let the call reach the service, and only [`Slow`](Self::Slow),
+/// [`Late`](Self::Late) and [`Deaf`](Self::Deaf) return its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The service is called only after this time. Whoever gives up before has called
-    /// nothing.
+    /// Calls the service after this delay. If the caller gives up before, the service is not
+    /// called.
     Slow(Duration),
-    /// The service is called at once, but its answer is there only this long after the
-    /// call. Whoever gives up before does not know that it was done.
+    /// Calls the service at once, but returns its answer this long after the call. If the caller
+    /// gives up before, the call may have been executed.
     Late(Duration),
-    /// The service does not hear that its caller is gone: a call that is dropped goes on
-    /// to its end, in a task of its own. Whoever waits notices nothing.
+    /// The service ignores cancellation: a dropped call runs to completion in a separate task.
+    /// Callers that wait notice nothing.
     Deaf,
-    /// The service does what it is called for, and its answer is lost on the way back:
-    /// the error of the service.
+    /// The service executes the call, but its answer is lost and replaced by a service error.
     Lost,
-    /// The service's own error: it cannot be reached.
+    /// A service error: the service cannot be reached.
     Unavailable,
-    /// A result that says that the tool has failed (`isError`).
+    /// A failed result (`isError`).
     Failure,
-    /// A JSON-RPC error, of the code -32603.
+    /// A JSON-RPC error with the code -32603.
     Error,
     /// The result of another method.
     Malformed,
-    /// A result with a text of this many bytes.
+    /// A result with a text of this size in bytes.
     Huge(usize),
-    /// A question with the key `fault` to the person behind the client, whoever that is.
+    /// A question to the user with the key `fault`.
     Asks,
     /// A panic.
     Panic,
@@ -55,7 +56,7 @@ pub enum Fault {
 // === impl Fault ===
 
 impl Fault {
-    /// Its name, such as `slow`, whatever the time or the size is.
+    /// Returns the name, such as `slow`, without the time or size.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -74,7 +75,7 @@ impl Fault {
         }
     }
 
-    /// Calls a service that is ready, or does not.
+    /// Calls the ready service with the fault, or answers without it.
     pub(super) fn happen<S>(self, mut ready: S, request: Request) -> BoxFuture<'static, Given>
     where
         S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Send + 'static,
@@ -112,7 +113,7 @@ impl Fault {
                     Err(WHY.into())
                 })
             }
-            // The service that is not called may hold a permit.
+            // Drops the service that is not called, since it may hold a permit.
             Self::Unavailable => instead(async { Err(WHY.into()) }),
             Self::Failure => instead(async {
                 let why = vec![ContentBlock::text(WHY)];
@@ -131,8 +132,7 @@ impl Fault {
     }
 }
 
-/// An answer that is there after a turn of whoever waits for it, like that of any
-/// server.
+/// Returns an answer after yielding once, like a real server.
 fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'static, Given> {
     Box::pin(async {
         tokio::task::yield_now().await;
@@ -140,7 +140,7 @@ fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'s
     })
 }
 
-/// Its name, with the time or the size if it has one.
+/// Prints the name, with the time or size if there is one.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;

@@ -1,3 +1,5 @@
+//! Deterministic fault injection.
+
 use std::{
     collections::HashMap,
     fmt, mem,
@@ -14,22 +16,20 @@ use tower_service::Service;
 use super::{Fault, answer::Given};
 use crate::message::{Reply, Request};
 
-/// Makes some calls of a service go wrong, by chance that can be repeated.
+/// Injects faults into some calls of a service, pseudo-randomly and reproducibly.
 ///
-/// It is a layer for any service: a scripted [`Server`](super::Server), a server of
-/// yours, a whole stack. Each call of a tool meets at most one [`Fault`]; which, if any,
-/// depends on the seed, the tool, and how often that tool was called before, and not on
-/// what else goes on at the same time. So a test that has failed fails again with its
-/// seed. All services that one
-/// `Faults` is put around count together.
+/// It is a layer for any service: a scripted [`Server`](super::Server), your own server, a whole
+/// stack. Each tool call gets at most one [`Fault`], which depends only on the seed, the tool, and
+/// the number of previous calls of that tool, not on concurrent calls. So a failed test fails again
+/// with the same seed. All services that one `Faults` wraps are counted together.
 ///
-/// Requests that call no tool pass. The service is ready when the one behind it is;
-/// faults that take time need a Tokio runtime with its time enabled, and
-/// [`Deaf`](Fault::Deaf) needs a runtime.
+/// Requests that are not tool calls are forwarded. The service is ready when the inner service is;
+/// faults with delays need a Tokio runtime with time enabled, and [`Deaf`](Fault::Deaf) needs a
+/// runtime.
 ///
 /// # Examples
 ///
-/// What a fan-out makes of a server of which every third answer is lost:
+/// A fan-out over a server that loses every third answer:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -70,27 +70,27 @@ struct Shared {
     met: Arc<Mutex<Met>>,
 }
 
-/// Which share of the calls meets a fault.
+/// The share of calls that get a fault.
 #[derive(Clone)]
 struct Rule {
-    /// Of which tool, if not of all.
+    /// The tool; `None` for all tools.
     tool: Option<String>,
     fault: Fault,
     share: f64,
 }
 
-/// What has happened so far.
+/// The random generators and the counts so far.
 #[derive(Default)]
 struct Met {
-    /// Chance, for each tool its own.
+    /// The random generator of each tool.
     chance: HashMap<String, Rng>,
-    /// How often each rule was followed, by its place.
+    /// The number of injected faults of each rule, by its index.
     counts: Vec<usize>,
 }
 
-/// A service of which some calls go wrong, put there by [`Faults`].
+/// Middleware created by [`Faults`], which injects faults into some calls.
 ///
-/// It is ready when the service is.
+/// It is ready when the inner service is.
 #[derive(Clone)]
 pub struct Faulty<S> {
     faults: Faults,
@@ -100,28 +100,27 @@ pub struct Faulty<S> {
 // === impl Faults ===
 
 impl Faults {
-    /// Lets all pass, until faults are added.
+    /// Creates a layer without faults.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Shared { seed, rules: Vec::new(), met: Arc::default() }))
     }
 
-    /// Makes this share of all calls meet a fault, besides those that meet others.
+    /// Injects a fault into this share of all calls, in addition to other faults.
     ///
     /// # Panics
     ///
-    /// Panics if the share is not between 0 and 1, or if those of a tool are more than 1
-    /// together.
+    /// Panics if the share is not between 0 and 1, or if the shares of a tool add up to more than
+    /// 1.
     #[track_caller]
     pub fn inject(self, fault: Fault, share: f64) -> Self {
         self.with(Rule { tool: None, fault, share })
     }
 
-    /// Makes this share of the calls of one tool meet a fault, besides those that meet
-    /// others.
+    /// Injects a fault into this share of the calls of one tool, in addition to other faults.
     ///
     /// # Panics
     ///
-    /// As [`inject`](Self::inject) does.
+    /// Panics like [`inject`](Self::inject).
     #[track_caller]
     pub fn inject_into(self, tool: &str, fault: Fault, share: f64) -> Self {
         self.with(Rule { tool: Some(tool.to_owned()), fault, share })
@@ -132,18 +131,18 @@ impl Faults {
         assert!((0.0..=1.0).contains(&rule.share), "a share of {} of all calls", rule.share);
         let shared = Arc::make_mut(&mut self.0);
         shared.rules.push(rule);
-        // Clones from before count by rules of their own.
+        // Existing clones keep their own counts and rules.
         shared.met = Arc::default();
         let tools = shared.rules.iter().map(|rule| rule.tool.as_deref());
         for tool in tools {
             let share: f64 = shared.rules_of(tool).map(|(_, rule)| rule.share).sum();
-            // What is one by its decimals is not always one by its bits.
+            // A decimal sum of 1 may be slightly more in binary.
             assert!(share < 1.0 + 1e-9, "faults in {share} of all calls");
         }
         self
     }
 
-    /// How many calls have met this fault; its time or size does not matter.
+    /// Returns the number of injected faults of this kind, regardless of its time or size.
     #[must_use]
     pub fn injected(&self, fault: Fault) -> usize {
         let counts = self.0.met().counts.clone();
@@ -151,7 +150,7 @@ impl Faults {
         rules.filter(|(rule, _)| rule.fault.name() == fault.name()).map(|(_, count)| count).sum()
     }
 
-    /// The fault of the next call of a tool, if it meets one.
+    /// Returns the fault of the next call of a tool, if any.
     fn next(&self, tool: &str) -> Option<Fault> {
         let shared = &*self.0;
         let mut met = shared.met();
@@ -196,13 +195,13 @@ impl fmt::Debug for Faults {
 // === impl Shared ===
 
 impl Shared {
-    /// The rules for a tool and their places; without one, those for all tools.
+    /// Returns the rules for a tool with their indices; without a tool, the rules for all tools.
     fn rules_of(&self, tool: Option<&str>) -> impl Iterator<Item = (usize, &Rule)> {
         let is_meant = move |rule: &Rule| rule.tool.is_none() || rule.tool.as_deref() == tool;
         self.rules.iter().enumerate().filter(move |(_, rule)| is_meant(rule))
     }
 
-    /// The same for the same seed and tool, in every process.
+    /// Returns the generator of a tool, which is the same for the same seed in every process.
     fn chance_of(&self, tool: &str) -> Rng {
         let mix = |seed, byte| Rng::with_seed(seed ^ u64::from(byte)).u64(..);
         Rng::with_seed(tool.bytes().fold(self.seed, mix))
@@ -231,8 +230,8 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // The one that was ready goes with the call, so that one which is not made gives
-        // back what it was promised; its clone is not ready.
+        // The ready service moves into the call, so that it is released if it is not called; its
+        // clone is not ready.
         let later = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, later);
         match request.tool_call().and_then(|call| self.faults.next(&call.name)) {

@@ -1,16 +1,15 @@
-//! Test a file, a stack or a rule of yours against tools that do as you say.
+//! Testing of configurations, stacks and layers with scripted tools.
 //!
-//! A [`Server`] has scripted tools: each gives the [`Answer`] that the test wants,
-//! at once, late or never, and the server notes every [`Call`]. Then [`call`],
-//! [`refused`] and [`listed`] are what a client sees. Nothing here opens a
-//! connection, and in a test with paused time nothing waits.
+//! A [`Server`] has scripted tools: each returns the [`Answer`] that the test defines, at once,
+//! late or never, and the server records every [`Call`]. [`call`], [`refused`] and [`listed`] act
+//! as a client. No connections are opened, and tests with paused time do not wait.
 //!
-//! What becomes of all this when calls go wrong, by chance that can be repeated, is what
-//! [`Faults`] are for: a layer for any service, a scripted server or one of yours.
+//! To test reproducible failures, [`Faults`] is a layer for any service, a scripted server or your
+//! own.
 //!
 //! # Examples
 //!
-//! A file, and what its composite makes of two tools:
+//! A file, and its composite of two tools:
 //!
 //! ```
 //! # #[cfg(feature = "config")]
@@ -40,10 +39,10 @@
 //! # fn main() {}
 //! ```
 //!
-//! Your own file is read with `Config::load("gateway.toml")`. In a test, the code
-//! stands in a function with `#[tokio::test(start_paused = true)]`: time is paused,
-//! and jumps to the next delay or timeout when nothing else is left to do. Paused
-//! time needs a feature of Tokio, and the kit one of this crate:
+//! Read your own file with `Config::load("gateway.toml")`. In a test, put the code into a function
+//! with `#[tokio::test(start_paused = true)]`: time is paused, and advances to the next delay or
+//! timeout when no other work is left. Paused time needs a feature of Tokio, and this module a
+//! feature of this crate:
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -53,8 +52,8 @@
 //!
 //! # Example: a file with backends
 //!
-//! [`stack`] puts a scripted server in the place of each backend, below all that the
-//! file says of it, its names, its filter and its timeout included:
+//! [`stack`] replaces each backend by a scripted server, below the layers that the file configures,
+//! including names, filters and timeouts:
 //!
 //! ```
 //! # #[cfg(feature = "config")]

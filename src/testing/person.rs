@@ -1,3 +1,5 @@
+//! A scripted user who answers questions of composites and tools.
+
 use std::{
     collections::{BTreeMap, VecDeque},
     panic::Location,
@@ -14,13 +16,13 @@ use tower_service::Service;
 use super::client::{answer, described, request};
 use crate::message::{CLIENT_CAPABILITIES, Reply, Request, ToolAnswer};
 
-/// How often a person is asked in one call.
+/// Maximum number of rounds of questions in one call.
 const MAX_ROUNDS: usize = 100;
 
-/// A client with a person behind it, who answers what composites and tools ask.
+/// A client with a user who answers questions of composites and tools.
 ///
-/// Questions have the keys that clients see: the id of an elicitation step, or
-/// `branch:key` of a tool's. A question that there is no answer to fails the test.
+/// Questions have the keys that clients see: the id of an elicitation step, or `branch:key` for a
+/// question of a tool. A question without an answer fails the test.
 ///
 /// # Examples
 ///
@@ -48,7 +50,7 @@ pub struct Person {
     rounds: usize,
 }
 
-/// What a person does when asked.
+/// The reaction of a user to a question.
 #[derive(Clone, Debug)]
 enum Said {
     Answer(Value),
@@ -58,33 +60,33 @@ enum Said {
 // === impl Person ===
 
 impl Person {
-    /// A person who expects no question.
+    /// Creates a user who expects no questions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Fills in the form of the question of this key, the next time it is asked.
+    /// Accepts the next question with this key and fills in its form.
     pub fn accepts(self, key: &str, content: impl Into<Value>) -> Self {
         let content: Value = content.into();
         self.answers(key, json!({ "action": "accept", "content": content }))
     }
 
-    /// Says no to the question of this key, the next time it is asked.
+    /// Declines the next question with this key.
     pub fn declines(self, key: &str) -> Self {
         self.answers(key, json!({ "action": "decline" }))
     }
 
-    /// Closes the question of this key, the next time it is asked.
+    /// Cancels the next question with this key.
     pub fn cancels(self, key: &str) -> Self {
         self.answers(key, json!({ "action": "cancel" }))
     }
 
-    /// Answers the question of this key with anything, the next time it is asked.
+    /// Answers the next question with this key with any value.
     pub fn answers(self, key: &str, answer: Value) -> Self {
         self.says(key, Said::Answer(answer))
     }
 
-    /// Leaves out the answer to the question of this key, the next time it is asked.
+    /// Omits the answer to the next question with this key.
     pub fn ignores(self, key: &str) -> Self {
         self.says(key, Said::Nothing)
     }
@@ -94,29 +96,28 @@ impl Person {
         self
     }
 
-    /// The questions so far: their keys and messages, those of one round in the order
-    /// of their keys.
+    /// Returns the keys and messages of the questions so far; within a round, sorted by key.
     #[must_use]
     pub fn asked(&self) -> &[(String, String)] {
         &self.asked
     }
 
-    /// How often answers were asked for.
+    /// Returns the number of rounds of questions.
     #[must_use]
     pub const fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Calls a tool, answers what it asks, and gives its result, be it a failure
-    /// (`isError`) or not.
+    /// Calls a tool, answers its questions, and returns its result, which may be a failure
+    /// (`isError`).
     ///
-    /// Arguments are an object, or null.
+    /// Arguments are an object or null.
     ///
     /// # Panics
     ///
-    /// Panics if there is no result, but a JSON-RPC error, say, or a question without
-    /// an answer, or no end of questions. The message tells which, and where the call
-    /// was made.
+    /// Panics if the reply is not a result but, for example, a JSON-RPC error, if a question has no
+    /// answer, or if there are too many rounds of questions. The message contains the reason and
+    /// the location of the call.
     #[track_caller]
     pub fn call<S>(
         &mut self,
@@ -160,7 +161,7 @@ impl Person {
         }
     }
 
-    /// Answers questions, or gives the first that there is no answer to.
+    /// Answers questions, or returns the first one without an answer.
     fn hear(&mut self, asks: InputRequests) -> Result<InputResponses, String> {
         let mut said = InputResponses::new();
         for (key, request) in asks {
@@ -177,7 +178,7 @@ impl Person {
     }
 }
 
-/// What somebody says who can be asked.
+/// Returns the metadata of a client that supports all kinds of questions.
 fn can_be_asked() -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     let abilities =

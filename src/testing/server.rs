@@ -1,3 +1,5 @@
+//! A server of scripted tools.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
@@ -15,11 +17,11 @@ use tower_service::Service;
 use super::{Answer, Call, Status, answer::Given};
 use crate::message::{Reply, Request};
 
-/// A server of scripted tools, that notes what happens to its calls.
+/// A server of scripted tools that records its calls.
 ///
-/// It is a Tower service that is always ready, as any layer wants one. Clones are the
-/// same server: put one into a stack, and ask the other. An answer takes at least
-/// one turn of whoever waits for it, like that of any server.
+/// It is a Tower service that is always ready, for use below any layer. Clones refer to the same
+/// server: put one into a stack, and inspect another. An answer yields at least once, like that of
+/// a real server.
 ///
 /// See the [module docs](super) for examples.
 #[derive(Clone)]
@@ -28,7 +30,7 @@ pub struct Server(Arc<Shared>);
 struct Shared {
     made: Instant,
     state: Mutex<State>,
-    /// Told when a call has arrived or ended.
+    /// Notified when a call has arrived or ended.
     changed: watch::Sender<()>,
 }
 
@@ -51,7 +53,7 @@ struct Scripted {
     calls: usize,
 }
 
-/// Notes how a call ends.
+/// Records how a call ends.
 struct Watch {
     server: Server,
     place: usize,
@@ -61,21 +63,21 @@ struct Watch {
 // === impl Server ===
 
 impl Server {
-    /// Has no tools yet.
+    /// Creates a server without tools.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a tool that takes any object; of its annotations nothing is known.
+    /// Adds a tool that accepts any object and has no annotations.
     #[must_use]
     pub fn tool(self, name: &str, answer: impl Into<Answer>) -> Self {
         self.tool_as(Tool::new(name.to_owned(), "A scripted tool", any_object()), answer)
     }
 
-    /// Adds a tool that is listed like this, with schemas and annotations of its own.
+    /// Adds a tool with this definition, including schemas and annotations.
     ///
-    /// Nothing is checked against the schemas: a server may break its word.
+    /// Neither arguments nor results are checked against the schemas.
     #[must_use]
     pub fn tool_as(self, tool: Tool, answer: impl Into<Answer>) -> Self {
         self.add(tool, answer);
@@ -95,7 +97,7 @@ impl Server {
         self.tool(tool, Answer::structured(content))
     }
 
-    /// Adds a tool that gives back its arguments; short for [`Answer::echo`].
+    /// Adds a tool that returns its arguments; short for [`Answer::echo`].
     #[must_use]
     pub fn echoes(self, tool: &str) -> Self {
         self.tool(tool, Answer::echo())
@@ -113,11 +115,11 @@ impl Server {
         self.tool(tool, Answer::never())
     }
 
-    /// Lists this many tools to a page; all, if not set.
+    /// Sets the number of tools per page. Defaults to all tools.
     ///
     /// # Panics
     ///
-    /// Panics if it is zero.
+    /// Panics if the number is zero.
     #[must_use]
     pub fn page_size(self, tools: usize) -> Self {
         assert!(tools > 0, "pages without tools have no end");
@@ -125,10 +127,10 @@ impl Server {
         self
     }
 
-    /// Adds a tool while the server is in use, behind the others; one of the same
-    /// name goes.
+    /// Adds a tool while the server is in use, after the others, and replaces a tool of the same
+    /// name.
     ///
-    /// The server tells nobody: bump the [`Epoch`](crate::changes::Epoch) or
+    /// Clients are not notified: bump the [`Epoch`](crate::changes::Epoch) or
     /// [`Changes`](crate::changes::Changes) of the layers above.
     pub fn add(&self, tool: Tool, answer: impl Into<Answer>) {
         let answer = answer.into();
@@ -138,14 +140,13 @@ impl Server {
         });
     }
 
-    /// Removes a tool while the server is in use, if there is one. The calls that it
-    /// has run on.
+    /// Removes a tool while the server is in use, if it exists. Its running calls continue.
     pub fn remove(&self, tool: &str) {
         self.with(|state| state.tools.retain(|other| other.tool.name != tool));
     }
 
-    /// Takes a tool off the list while the server is in use, if there is one. Whoever
-    /// knows its name can still call it.
+    /// Removes a tool from the list while the server is in use, if it exists. It can still be
+    /// called by name.
     pub fn unlist(&self, tool: &str) {
         self.with(|state| {
             for scripted in state.tools.iter_mut().filter(|scripted| scripted.tool.name == tool) {
@@ -154,8 +155,7 @@ impl Server {
         });
     }
 
-    /// Makes listing tools fail with the service's own error, until
-    /// [`mend_list`](Self::mend_list).
+    /// Makes listing tools fail with a service error, until [`mend_list`](Self::mend_list).
     pub fn break_list(&self, why: impl Into<String>) {
         let why = why.into();
         self.with(|state| state.list_failure = Some(why));
@@ -166,27 +166,26 @@ impl Server {
         self.with(|state| state.list_failure = None);
     }
 
-    /// The calls that have arrived, in their order, those of tools that do not exist
-    /// included.
+    /// Returns the calls in order of arrival, including those of unknown tools.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.with(|state| state.calls.clone())
     }
 
-    /// The tools that were called, in the order of the calls.
+    /// Returns the tools that were called, in the order of the calls.
     #[must_use]
     pub fn called(&self) -> Vec<String> {
         self.tools_of(|_| true)
     }
 
-    /// The tools of the calls that were dropped before they were answered, in the
-    /// order in which they arrived.
+    /// Returns the tools of the calls that were dropped before they were answered, in order of
+    /// arrival.
     #[must_use]
     pub fn dropped(&self) -> Vec<String> {
         self.tools_of(|call| call.status() == Status::Dropped)
     }
 
-    /// The arguments of the last call of a tool, null if it had none.
+    /// Returns the arguments of the last call of a tool; null if it had none.
     #[must_use]
     pub fn arguments(&self, tool: &str) -> Option<Value> {
         self.with(|state| {
@@ -195,7 +194,7 @@ impl Server {
         })
     }
 
-    /// When the calls of a tool arrived, counted from when the server was made.
+    /// Returns the arrival times of the calls of a tool, since the server was created.
     #[must_use]
     pub fn starts(&self, tool: &str) -> Vec<Duration> {
         self.with(|state| {
@@ -203,34 +202,33 @@ impl Server {
         })
     }
 
-    /// How many calls run now.
+    /// Returns the number of running calls.
     #[must_use]
     pub fn running(&self) -> usize {
         self.with(|state| state.running)
     }
 
-    /// How many calls ran at the same time, at most.
+    /// Returns the maximum number of calls that ran at the same time.
     #[must_use]
     pub fn most_running(&self) -> usize {
         self.with(|state| state.most_running)
     }
 
-    /// How many pages of tools were asked for.
+    /// Returns the number of requested pages of tools.
     #[must_use]
     pub fn lists(&self) -> usize {
         self.with(|state| state.lists)
     }
 
-    /// All requests that have arrived, calls and others, but for lists of tools.
+    /// Returns all requests in order of arrival, except those that list tools.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.with(|state| state.requests.iter().map(|request| (**request).clone()).collect())
     }
 
-    /// Waits until something is so, and looks whenever a call has arrived or ended.
+    /// Waits until a condition is true, checked whenever a call has arrived or ended.
     ///
-    /// A test that gives up a call waits with it until the tool runs, and again until
-    /// it has stopped:
+    /// A test of cancellation waits until the tool runs, and again until it has stopped:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -304,7 +302,8 @@ impl Service<Request> for Server {
         let mut watch = Watch { server: self.clone(), place, is_answered: false };
         self.0.changed.send_replace(());
         Box::pin(async move {
-            // No server answers at once, and what waits for it should show.
+            // A real server does not answer at once, and tests should reveal code that relies on
+            // it.
             tokio::task::yield_now().await;
             let given = given.await;
             watch.answered();
@@ -328,7 +327,7 @@ impl fmt::Debug for Server {
 // === impl State ===
 
 impl State {
-    /// Notes a call, and finds the answer that is its turn.
+    /// Records a call, and selects its answer.
     fn begin(&mut self, call: Call) -> (usize, BoxFuture<'static, Given>) {
         let scripted = self.tools.iter_mut().find(|scripted| scripted.tool.name == call.tool());
         let given = match scripted {

@@ -28,8 +28,8 @@ use super::line::MAX_BYTES;
 #[cfg(feature = "remote")]
 use crate::message::client::MAX_QUESTIONS;
 
-/// How many bytes a request or notification of a server may have: a question may have 1 MiB
-/// without the escapes, with which some servers write all but ASCII.
+/// The maximum size of a request or notification of a server in bytes: a question may have 1 MiB
+/// without escapes, and some servers escape all characters but ASCII.
 #[cfg(feature = "remote")]
 const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 
@@ -39,12 +39,12 @@ const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 /// result of a tool call several times. Both ways return the same message.
 #[expect(unnameable_types, reason = "it is sealed: implemented for the roles of rmcp")]
 pub trait Decode: ServiceRole {
-    /// Returns how many bytes a request or notification of the peer may have.
+    /// Returns the maximum size of a request or notification of the peer in bytes.
     fn max_request() -> usize;
 
-    /// Returns `None` if the message is of another kind or malformed: rmcp decodes those.
+    /// Decodes a message. Returns `None` if it is of another kind or malformed: rmcp decodes those.
     ///
-    /// A result that asks too many questions becomes an error, which says so of the peer.
+    /// A result that asks too many questions becomes an error that names the peer.
     fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>>;
 }
 
@@ -62,7 +62,7 @@ struct Envelope<'a> {
     error: Option<IgnoredAny>,
 }
 
-/// The fields of a result of a tool call; results of other requests have others.
+/// The fields of the result of a tool call; results of other requests have others.
 #[cfg(feature = "remote")]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -147,7 +147,7 @@ impl Decode for RoleClient {
         let fields: CallFields = serde_json::from_str(result).ok()?;
         let result = match fields.result_type {
             Some(result_type) if result_type.is_input_required() => {
-                // Each of them takes as long as 40 other values: they are not even decoded.
+                // The questions are not decoded, since each takes as long as 40 other values.
                 if fields.input_requests.is_some_and(|Members(count)| count > MAX_QUESTIONS) {
                     let text =
                         format!("{peer} asked for input: it asks too many questions at once");

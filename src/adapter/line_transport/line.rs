@@ -1,31 +1,31 @@
-//! A line that is kept while it is within the limits of a message.
+//! The buffer of a line, which keeps a message within the limits.
 
 use rmcp::model::{NumberOrString, RequestId};
 use tokio_util::bytes::BytesMut;
 
 use crate::adapter::value_count::{MAX_VALUES, ValueCount};
 
-/// How many bytes a message may have. It is the default of rmcp for its own transports.
+/// The maximum size of a message in bytes. It is the default of rmcp for its own transports.
 pub(super) const MAX_BYTES: usize = 16 << 20;
-/// How many bytes of both ends of a message beyond a limit are kept to find its `id`.
+/// The number of bytes at both ends of an oversized message that are kept to find its `id`.
 const ENDS_KEPT: usize = 512;
-/// How much memory is kept for the next line.
+/// The maximum memory that is kept for the next line, in bytes.
 const MEMORY_KEPT: usize = 64 << 10;
 
 /// A line that arrives in pieces.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// How many bytes a request or a notification may have.
+    /// The maximum size of a request or a notification in bytes.
     max_request: usize,
-    /// All of it, or its first bytes if it is beyond a limit.
+    /// The whole line, or its first bytes if it exceeds a limit.
     pub(super) bytes: BytesMut,
-    /// The last bytes of a line beyond a limit.
+    /// The last bytes of a line that exceeds a limit.
     tail: Vec<u8>,
     excess: Option<Excess>,
     values: ValueCount,
 }
 
-/// Which limit a message exceeds.
+/// The limit that a message exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Excess {
     #[error("of more than {} MiB", .0 >> 20)]
@@ -34,12 +34,12 @@ pub(super) enum Excess {
     Values,
 }
 
-/// A message beyond a limit.
+/// The kind of a message that exceeds a limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Request(RequestId),
     Response(RequestId),
-    /// A notification, or no message at all.
+    /// A notification, or not a message.
     Other,
 }
 
@@ -76,7 +76,7 @@ impl Line {
         self.tail.drain(..self.tail.len().saturating_sub(ENDS_KEPT));
     }
 
-    /// Returns the limit that the line exceeds with so many more bytes.
+    /// Returns the limit that the line exceeds after this number of additional bytes.
     fn exceeded(&self, more: usize) -> Option<Excess> {
         let length = self.bytes.len() + more;
         let max_request = self.max_request;
@@ -96,15 +96,15 @@ impl Line {
         Head::of(&head).is_response
     }
 
-    /// Returns the limit that the line exceeds, if it does.
+    /// Returns the limit that the line exceeds, if any.
     pub(super) const fn excess(&self) -> Option<Excess> {
         self.excess
     }
 
-    /// Returns what a line beyond a limit is, as far as both of its ends show that.
+    /// Returns the kind of a line that exceeds a limit, as far as its ends show it.
     ///
-    /// The `id` is near one of its ends, whichever peer wrote it. A peer that lies about it
-    /// harms only its own requests, or those to itself.
+    /// The `id` is near one of the ends, whichever peer wrote it. A peer that forges it harms only
+    /// its own requests, or those to itself.
     pub(super) fn subject(&self) -> Subject {
         let head = String::from_utf8_lossy(&self.bytes);
         let tail = String::from_utf8_lossy(&self.tail);
@@ -116,7 +116,7 @@ impl Line {
         }
     }
 
-    /// Begins the next line.
+    /// Starts the next line.
     pub(super) fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
@@ -141,7 +141,7 @@ impl<'a> Head<'a> {
         let keys = [r#""result""#, r#""error""#, r#""params""#];
         let content = keys.into_iter().filter_map(|key| head.find(key)).min();
         let (outside, content) = head.split_at(content.unwrap_or(head.len()));
-        // A client that puts `params` first hides its method behind them.
+        // If `params` comes first, the method of a request may follow it.
         let is_response = !outside.contains(r#""method""#) && !content.starts_with(keys[2]);
         Self { outside, is_response }
     }
@@ -155,7 +155,7 @@ fn id_of_head(head: &str) -> Option<RequestId> {
 fn id_of_tail(tail: &str) -> Option<RequestId> {
     let (_, after) = tail.rsplit_once(r#""id""#)?;
     let (id, rest) = id(after)?;
-    // Nothing but the version may follow, else it is within the content.
+    // Only the version may follow; otherwise the `id` is part of the content.
     let rest = rest.replace([' ', '\r'], "");
     matches!(&*rest, "}" | r#","jsonrpc":"2.0"}"#).then_some(id)
 }
@@ -165,7 +165,7 @@ fn id(text: &str) -> Option<(RequestId, &str)> {
     let text = text.trim_start_matches([' ', ':']);
     if let Some(text) = text.strip_prefix('"') {
         let (id, rest) = text.split_once('"')?;
-        // Escaped characters would have to be decoded: no known peer escapes any.
+        // Escaped characters would have to be decoded; no known peer escapes any.
         return (!id.contains('\\')).then(|| (NumberOrString::String(id.into()), rest));
     }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

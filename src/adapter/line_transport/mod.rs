@@ -31,19 +31,18 @@ use super::value_count::ValueCount;
 
 /// Sends and receives messages as lines of JSON: [MCP's stdio transport].
 ///
-/// It replaces `rmcp::transport::stdio` for peers that are not trusted. A message may
-/// have 16 MiB and 262 144 JSON values; keys, arrays and objects count as values, too. Values
-/// are counted before a message is parsed, so that a message takes neither hundreds of MiB of
-/// memory nor a worker thread of the runtime for long. A request or notification of a server
-/// may have 3 MiB. Beyond a limit,
+/// It replaces `rmcp::transport::stdio` for untrusted peers. A message may have 16 MiB and 262 144
+/// JSON values; keys, arrays and objects count as values, too. Values are counted before a message
+/// is parsed, so that a message takes neither hundreds of MiB of memory nor a worker thread of the
+/// runtime for long. A request or notification of a server may have 3 MiB. Beyond a limit,
 ///
-/// - a request is answered with the error `-32600`, which says why;
+/// - a request is answered with the error `-32600`, which states the reason;
 /// - a response becomes the error `-32603` for the request that it answers;
 /// - any other message is dropped and logged.
 ///
 /// A result of 2026-07-28 that asks more than 32 questions becomes an error, too.
 ///
-/// The next message is read as usual. rmcp's transport drops messages beyond its limit, and
+/// The next message is read as usual. rmcp's transport drops messages beyond its limit, so the
 /// requests or responses in them are never answered.
 ///
 /// # Examples
@@ -75,8 +74,8 @@ pub struct LineTransport<Role: ServiceRole, R, W: AsyncWrite> {
     line: Line,
     decoder: JsonRpcMessageCodec<RxJsonRpcMessage<Role>>,
     writer: AsyncRwTransport<Role, Empty, W>,
-    /// An answer to a message that could not be used. rmcp drops the future of `receive` at
-    /// any time, so it is kept here until it has been sent.
+    /// The answer to a message that could not be used. rmcp drops the future of `receive` at any
+    /// time, so the answer is kept here until it has been sent.
     reply: Option<BoxFuture<'static, io::Result<()>>>,
     /// The name of the peer in errors.
     peer: Cow<'static, str>,
@@ -90,7 +89,7 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    /// Receives from a reader and sends to a writer.
+    /// Creates a transport from a reader and a writer.
     pub fn new(reader: R, writer: W) -> Self {
         Self {
             reader: BufReader::new(reader),
@@ -102,7 +101,7 @@ where
         }
     }
 
-    /// Sets how errors call the peer.
+    /// Sets the name of the peer in errors.
     #[cfg(feature = "stdio")]
     pub(crate) fn peer(mut self, peer: String) -> Self {
         self.peer = peer.into();
@@ -130,7 +129,7 @@ where
         }
     }
 
-    /// Returns the message of a line, if it is one.
+    /// Returns the message of a line, if it contains one.
     fn message(&mut self) -> Option<RxJsonRpcMessage<Role>> {
         if let Some(excess) = self.line.excess() {
             let peer = &self.peer;
@@ -157,9 +156,10 @@ where
         }
         self.line.bytes.extend_from_slice(b"\n");
         match self.decoder.decode(&mut self.line.bytes) {
-            // Otherwise it is a notification of another protocol.
+            // `None` is a notification of another protocol.
             Ok(message) => message,
-            // Like other SDKs: an answer to a line that is no JSON might cause the next one.
+            // Not answered, like in other SDKs: an answer to invalid JSON might cause the next
+            // invalid line.
             Err(JsonRpcMessageCodecError::Serde(error))
                 if matches!(error.classify(), Category::Syntax | Category::Eof) =>
             {
@@ -229,8 +229,8 @@ impl<Role: ServiceRole, R, W: AsyncWrite> fmt::Debug for LineTransport<Role, R, 
     }
 }
 
-/// Returns the error that replaces a response with too many values, and `Some(None)` for
-/// another message with too many. For text that does not arrive as lines.
+/// Returns the error that replaces a response with too many values, and `Some(None)` for another
+/// message with too many. Used for text that does not arrive as lines.
 #[cfg(feature = "http")]
 pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     let mut values = ValueCount::default();
@@ -249,7 +249,7 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     Some(serde_json::to_string(&error).ok())
 }
 
-/// The error for the request that a response beyond a limit belongs to.
+/// Returns the error for the request whose response exceeds a limit.
 fn refused_answer(peer: &str, excess: Excess) -> ErrorData {
     ErrorData::internal_error(format!("{peer} sent an answer {excess}"), None)
 }

@@ -1,4 +1,4 @@
-//! One request to a remote server, from what is sent to what is answered.
+//! Sends requests to a remote server and converts the responses.
 
 use std::sync::{
     Arc, Weak,
@@ -45,15 +45,15 @@ use crate::{
     },
 };
 
-/// What travels in `_meta` from caller to server whoever the two are: the trace.
+/// The keys of `_meta` that are passed from caller to server: the trace context.
 ///
-/// Everything else in it speaks of the connection between two neighbours.
+/// All other keys concern a single connection.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
-/// Under which key of a result's `_meta` a server names itself.
+/// The key in a result's `_meta` by which a server names itself.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// How many bytes the questions of a server in one answer may have together, as JSON, with
-/// the state that it wants back; and one question of an older server.
+/// The maximum size in bytes, as JSON, of a server's questions in one answer, with its request
+/// state; and of one question of an older server.
 pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
 
 /// A connection to a server.
@@ -62,47 +62,46 @@ pub(super) struct Connection {
     pub(super) peer: Peer<RoleClient>,
     /// Whether the server speaks 2026-07-28 or later.
     pub(super) modern: bool,
-    /// Cancelled as soon as nothing will come over it any more.
+    /// Cancelled as soon as no more messages will arrive.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
-    /// The calls on their way, if the server may ask something for them.
+    /// The calls in flight, if the server may send requests during them.
     calls: Option<Arc<Calls>>,
-    /// Whether the server may ask a person.
+    /// Whether the server may ask the user for input.
     elicitation: bool,
-    /// Whether our end says that nothing can be asked for.
+    /// Whether the client of this connection declares no capabilities.
     declares_nothing: bool,
     /// Whether the server declares that it sends log messages.
     logs: bool,
-    /// The keys of `_meta` that are passed on beside the trace.
+    /// The keys of `_meta` that are passed on in addition to the trace context.
     passed_meta: Arc<[String]>,
-    /// Weak, since it has the connection.
+    /// Weak, since the remote owns the connection.
     remote: Weak<Remote>,
-    /// Whether a request could not be sent and none was answered since, as over
-    /// HTTP, where a server can end and come back without ending a connection.
+    /// Whether a request could not be sent and none was answered since. Over HTTP, a server can
+    /// stop and restart without ending a connection.
     has_failed: AtomicBool,
 }
 
-/// The tokens that rmcp gives our requests: to whom the progress goes that a server
-/// tells under them.
+/// The progress tokens that rmcp assigns to requests, and the receivers of their progress.
 #[derive(Default)]
 pub(super) struct Tokens {
-    /// Locked from before a request is sent until its token is known: a server can
-    /// be faster than we are.
+    /// Locked from before a request is sent until its token is known, because the server may be
+    /// faster.
     routes: Mutex<Arc<Routes>>,
     /// The clients that receive the log messages of the server.
     pub(super) logs: Arc<LogRoutes>,
 }
 
-/// A request on its way. Dropped, it is cancelled at the server.
+/// A request in flight. Dropping it cancels the request at the server.
 struct Pending<'c> {
     connection: &'c Connection,
     handle: RequestHandle<RoleClient>,
-    /// What the server may ask for it meanwhile goes with it.
+    /// Dropped with the request, which withdraws the server's open questions.
     _asked_for: Option<CallOnItsWay>,
     answered: bool,
-    /// Held as long as progress may come.
+    /// Held while progress may arrive.
     _route: Option<Route>,
-    /// Held as long as log messages may come.
+    /// Held while log messages may arrive.
     _logs: LogRoute,
 }
 
@@ -112,13 +111,13 @@ impl Connection {
     pub(super) fn new(remote: &Arc<Remote>, session: &Session, gone: CancellationToken) -> Self {
         let client = session.service();
         let connection = Self::over(remote, session.peer().clone(), client.tokens().clone(), gone);
-        // A newer server asks in its answer.
+        // A newer server asks in its response.
         let asks = remote.elicitation && !connection.modern;
         let calls = asks.then(|| client.calls().clone());
         Self { calls, declares_nothing: !remote.elicitation, ..connection }
     }
 
-    /// A connection over a peer that somebody else keeps.
+    /// Creates a connection over a peer that the caller keeps alive.
     pub(super) fn over(
         remote: &Arc<Remote>,
         peer: Peer<RoleClient>,
@@ -144,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     pub(super) async fn call(&self, request: Request) -> Result<Reply, BackendError> {
         let is_list = matches!(request.subject(), Subject::List(..));
         let (message, context) = request.into_parts();
@@ -182,7 +181,7 @@ impl Connection {
                 );
                 Ok(self.error("gave an invalid answer").into())
             }
-            // A server without tools, for example, as a wrapped handler without them replies.
+            // For example, a wrapped handler without tools replies so.
             Err(ServiceError::McpError(error))
                 if is_list && error.code == ErrorCode::METHOD_NOT_FOUND =>
             {
@@ -196,8 +195,8 @@ impl Connection {
         }
     }
 
-    /// Checks what a server of 2026-07-28 asks for before it answers; one of an older
-    /// revision asks by requests of its own.
+    /// Checks the questions in a response of a server of 2026-07-28; older servers send separate
+    /// requests.
     fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
         let asked = || asks.input_requests.iter().flatten();
         if !self.elicitation && asked().next().is_some() {
@@ -256,13 +255,13 @@ impl Connection {
         }
     }
 
-    /// The `_meta` for the server: not the caller's, which tells what the caller
-    /// speaks and who it is.
+    /// Returns the `_meta` for the server. The caller's own is not passed on as a whole because it
+    /// states the caller's protocol version and identity.
     fn meta(&self, message: &ClientRequest, context: &Context) -> Option<RequestMetaObject> {
         let from = context.meta();
-        // An older caller has said what it can be asked for when it introduced itself.
+        // An older caller has declared its capabilities at initialization.
         let live_client = context.known_live_client();
-        // rmcp says by itself what our end declares, and copies all that is given to it.
+        // rmcp adds the capabilities of this client itself, and copies all that it is given.
         let log_level = context.logs().filter(|_| self.modern && self.logs).map(Logs::level);
         if from.is_empty()
             && live_client.is_none()
@@ -302,11 +301,11 @@ impl Connection {
         Some(meta).filter(|meta| !meta.is_empty())
     }
 
-    /// Puts a server's JSON-RPC error into words for a caller.
+    /// Translates a server's JSON-RPC error for a caller.
     ///
-    /// What the server says about our connection to it would be read as being
-    /// about the caller's connection to us: `-32020` to `-32022` are HTTP errors
-    /// there, and version negotiation. A capability that we relay is the caller's.
+    /// A caller would take errors about the connection to the server for errors of its own
+    /// connection: `-32020` to `-32022` are HTTP errors and version negotiation. A missing
+    /// capability is reported as it is, since the caller's capabilities are relayed.
     fn translate(&self, mut error: ErrorData) -> ErrorData {
         if self.modern
             && self.elicitation
@@ -329,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// Tells that everything may have changed, if the server was away.
+    /// Reports all lists as changed if the server was unreachable before.
     fn has_come_back(&self) {
         if self.has_failed.load(Ordering::Relaxed)
             && self.has_failed.swap(false, Ordering::Relaxed)
@@ -368,7 +367,7 @@ impl Connection {
 impl Pending<'_> {
     async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
         tokio::select! {
-            // What has arrived before the connection went has arrived.
+            // A response that arrived before the connection was lost is used.
             biased;
             answer = &mut self.handle.rx => {
                 self.answered = true;
@@ -390,7 +389,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Tells a server that nobody waits for its answer any more.
+/// Cancels a request at the server.
 fn cancel(peer: Peer<RoleClient>, id: RequestId) {
     let params = CancelledNotificationParam::new(Some(id), Some("the caller gave up".to_owned()));
     let mut notify = Box::pin(async move {
@@ -398,9 +397,9 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
             drop(error);
         }
     });
-    // The first poll puts the message into the connection's queue, whatever the
-    // budget of this task, so that it is sent even where there is no runtime. It
-    // waits only if the queue is full, and for how the sending went.
+    // The first poll puts the message into the connection's queue, regardless of the task's budget,
+    // so it is sent even without a runtime. Later polls are needed only if the queue is full, and
+    // for the outcome.
     if unconstrained(&mut notify).now_or_never().is_none()
         && let Ok(runtime) = Handle::try_current()
     {
@@ -411,8 +410,8 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
 // === impl Tokens ===
 
 impl Tokens {
-    /// Takes a report of a server, if there is one, and passes it on to the request that
-    /// has its token.
+    /// Takes a pending progress notification, if any, and forwards it to the request with its
+    /// token.
     pub(super) async fn report(&self, told: &mut Option<ProgressNotificationParam>) {
         if told.is_some() {
             let routes = self.routes.lock().await;
@@ -422,19 +421,19 @@ impl Tokens {
         }
     }
 
-    /// How many requests may still be told how far they are, if none is just sent.
+    /// Returns the number of requests that receive progress, or `None` if one is just being sent.
     pub(super) fn len(&self) -> Option<usize> {
         self.routes.try_lock().ok().map(|routes| routes.len())
     }
 }
 
-/// The request to be told when a resource changes.
+/// Returns the request to subscribe to a resource.
 #[expect(deprecated, reason = "older servers know no other")]
 pub(super) fn subscribe(uri: impl Into<String>) -> SubscribeRequest {
     SubscribeRequest::new(SubscribeRequestParams::new(uri))
 }
 
-/// The request to set the log level.
+/// Returns the request to set the log level.
 #[expect(deprecated, reason = "older servers know no other")]
 pub(super) fn set_level(level: LoggingLevel) -> SetLevelRequest {
     SetLevelRequest::new(SetLevelRequestParams::new(level))
@@ -445,7 +444,7 @@ pub(super) fn unsubscribe(uri: impl Into<String>) -> UnsubscribeRequest {
     UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri))
 }
 
-/// Takes the server's name off its result: whoever serves the result has its own.
+/// Removes the server's name from its result, since the serving end adds its own.
 fn forget_server(result: &mut ServerResult) {
     let meta = match result {
         ServerResult::CallToolResult(result) => &mut result.meta,

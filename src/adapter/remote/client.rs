@@ -1,3 +1,5 @@
+//! The MCP client of a connection to a remote server.
+
 use std::sync::Arc;
 
 #[expect(deprecated, reason = "older servers still send log messages")]
@@ -15,11 +17,10 @@ use rmcp::{
 use super::{call::Tokens, pending_calls::Calls, state::Remote};
 use crate::message::client::unanswered;
 
-/// What a server finds at our end of its connection.
+/// The client that a server finds at this end of its connection.
 ///
-/// It declares that a person can be asked with a form, whoever that is. Not that
-/// one can be sent to an address, since nobody relays that they were there, and
-/// neither sampling nor roots, which are deprecated.
+/// It declares elicitation with a form. It does not declare elicitation by URL, since the user's
+/// completion of it is not relayed, nor the deprecated sampling and roots.
 #[derive(Clone)]
 pub(super) struct Client {
     remote: Arc<Remote>,

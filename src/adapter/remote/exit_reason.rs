@@ -1,20 +1,21 @@
+//! The reason why a connection ended.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is known of why a connection ended, from whoever knows more than that it
-/// did.
+/// The reason why a connection ended, as far as it is known.
 #[derive(Clone, Default)]
 pub(super) struct ExitReason(Arc<Mutex<Option<String>>>);
 
 // === impl ExitReason ===
 
 impl ExitReason {
-    /// Says something better than what was said.
+    /// Sets the reason, replacing a less specific one.
     #[cfg(feature = "stdio")]
     pub(super) fn set(&self, words: String) {
         *self.words() = Some(words);
     }
 
-    /// Says something if nothing was said yet.
+    /// Sets the reason if there is none yet.
     pub(super) fn or(&self, words: &str) {
         self.words().get_or_insert_with(|| words.to_owned());
     }

@@ -1,15 +1,15 @@
 //! Servers over [streamable HTTP].
 //!
-//! rmcp does the HTTP: sessions of older servers, redirects within the same
-//! origin, and a bound of 16 MiB for each message. `https` needs the feature `tls`.
+//! rmcp implements the HTTP transport: sessions of older servers, redirects within the same origin,
+//! and a limit of 16 MiB per message. `https` needs the feature `tls`.
 //!
-//! A connection over HTTP does not break when the server goes away: each request
-//! fails for which no connection can be made, and the first that is answered again
-//! makes the [`Changes`](crate::changes::Changes) outdated. A session that the
-//! server does not know any more is a lost connection.
+//! A connection over HTTP does not end when the server becomes unreachable: requests fail while the
+//! server cannot be connected, and the next response marks all lists as
+//! changed in [`Changes`](crate::changes::Changes). A session that the server no longer knows is a
+//! lost connection.
 //!
-//! That a request was cancelled is told to a server one at a time, and no more after five
-//! seconds: one that is slow to take it may not hear of it.
+//! Cancellations are sent to a server one at a time and dropped after five seconds, so a slow
+//! server may not receive them.
 //!
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
@@ -31,16 +31,16 @@ use crate::{
     url::Url,
 };
 
-/// How many requests a server may be answering at once. Past it they wait, so
-/// this is more than a composite has targets.
+/// The maximum number of concurrent requests to a server. Further requests wait, so this exceeds
+/// the number of targets of a composite.
 const CONCURRENT_REQUESTS: usize = 256;
 
 impl RemoteBuilder {
     /// Connects over streamable HTTP to the server at this URL.
     ///
-    /// The headers are sent with every request, and nowhere shown. Their values, and what
-    /// is secret in the URL, are [secrets](Self::secrets) like those that are set: the user,
-    /// the query, and what may be a token in the path.
+    /// The headers are sent with every request, and never shown. Their values and the secret parts
+    /// of the URL are treated as [secrets](Self::secrets): the user, the query, and path segments
+    /// that may be tokens.
     ///
     /// # Examples
     ///
@@ -74,12 +74,12 @@ impl RemoteBuilder {
         let headers: HashMap<_, _> = headers
             .into_iter()
             .map(|(name, mut value)| {
-                // Not all of it need be ASCII.
+                // The value need not be ASCII.
                 if let Ok(text) = str::from_utf8(value.as_bytes()) {
                     secrets.extend(credentials(text).map(str::to_owned));
                     secrets.push(text.to_owned());
                 }
-                // `Debug` of whatever holds it says `Sensitive`.
+                // The `Debug` output of any type that holds it is `Sensitive`.
                 value.set_sensitive(true);
                 (name, value)
             })
@@ -90,7 +90,7 @@ impl RemoteBuilder {
             .max_concurrent_requests(CONCURRENT_REQUESTS)
             .reinit_on_expired_session(false);
         self.transport(move || {
-            // The client of each connection starts with its transport.
+            // Each connection has its own HTTP client, created with its transport.
             let transport = ReconnectPause::new()
                 .map(|client| StreamableHttpClientTransport::with_client(client, config.clone()));
             async move { transport.map(SendTimeout::new) }
@@ -98,7 +98,7 @@ impl RemoteBuilder {
     }
 }
 
-/// What led to an error of rmcp's transport, which does not say so itself.
+/// Returns the source of an rmcp transport error, which does not report it itself.
 pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error.downcast_ref()? {
         StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),
@@ -106,11 +106,11 @@ pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Err
     }
 }
 
-/// Whether an error says that the server does not know our session any more, as
-/// an older one does that was started again.
+/// Returns `true` if an error says that the server no longer knows the session, as an older server
+/// does after a restart.
 ///
-/// rmcp could make a new session in silence, but then nobody would know that the
-/// server's tools may be others, and nobody would subscribe again.
+/// rmcp could create a new session by itself, but then changed tools would not be noticed and
+/// subscriptions would not be repeated.
 pub(super) fn is_end_of_session(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }

@@ -23,16 +23,16 @@ pub(super) struct Levels {
 
 #[derive(Clone, Default)]
 struct Wanted {
-    /// The levels of clients; those of clients that are gone do not count.
+    /// The levels of clients. Disconnected clients do not count.
     by_client: Vec<(Weak<LogLevel>, LoggingLevel)>,
     /// The level that requests without a client have set.
     in_code: Option<LoggingLevel>,
 }
 
-/// The requests on their way over a connection, and where their clients receive log messages.
+/// The requests in flight on a connection, with the clients that receive log messages.
 ///
-/// A log message does not say which request it is about. It is relayed if all requests are
-/// those of one client, so that no client reads messages about the requests of another.
+/// A log message does not name its request. It is relayed only if all requests in flight belong to
+/// one client, so that no client reads messages about the requests of another.
 #[derive(Default)]
 pub(super) struct LogRoutes(Mutex<Open>);
 
@@ -42,7 +42,7 @@ struct Open {
     requests: HashMap<u64, Option<(Logs, About)>>,
 }
 
-/// A request on its way. Dropped, it receives no more log messages.
+/// A request in flight. Dropping it stops its log messages.
 pub(super) struct LogRoute {
     routes: Arc<LogRoutes>,
     key: u64,
@@ -51,7 +51,7 @@ pub(super) struct LogRoute {
 // === impl Levels ===
 
 impl Levels {
-    /// The lowest level that is wanted if this client wants that one.
+    /// Returns the lowest wanted level if this client sets this level.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
         let mut wanted = self.wanted().clone();
         wanted.set(client, level);
@@ -63,12 +63,12 @@ impl Levels {
         self.wanted().set(client, level);
     }
 
-    /// The lowest level that is wanted, if any was set.
+    /// Returns the lowest wanted level, or `None` if none was set.
     pub(super) fn lowest(&self) -> Option<LoggingLevel> {
         self.wanted().lowest()
     }
 
-    /// Takes over the levels that were set for another server.
+    /// Copies the levels that were set for another server.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn copy(&self, other: &Self) {
         let others = other.wanted().clone();
@@ -76,7 +76,7 @@ impl Levels {
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        // Nothing panics while it is held, and if it did, the list would be whole.
+        // The lock is never held across a panic, and the list would be consistent if it were.
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,8 +116,7 @@ impl LogRoutes {
         LogRoute { routes: self.clone(), key }
     }
 
-    /// Relays a log message, without secrets, to the only client that has requests on their
-    /// way.
+    /// Relays a redacted log message to the client, if only one client has requests in flight.
     pub(super) fn relay(&self, message: &LoggingMessageNotificationParam) {
         let Some((logs, about)) = self.only_client() else { return };
         if !logs.wants(message.level) {
@@ -145,7 +144,7 @@ impl LogRoutes {
     }
 
     fn requests(&self) -> MutexGuard<'_, Open> {
-        // Nothing panics while it is held, and if it did, the map would be whole.
+        // The lock is never held across a panic, and the map would be consistent if it were.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,50 +1,43 @@
-//! A server at the other end of a connection, as a Tower service.
+//! A remote MCP server as a Tower service.
 //!
-//! A [`RemoteService`] keeps one server connected: it makes the connection in
-//! the background, makes it again when it is lost, and passes requests on. It is
-//! always ready, and never fails to be: while there is no connection, calls are
-//! answered with a [`BackendError`] that names the server, and nobody else is
-//! held up. A call that comes while a connection is being made waits for it.
+//! A [`RemoteService`] keeps one server connected: it connects in the background, reconnects when
+//! the connection is lost, and forwards requests. It is always ready: without a connection, calls
+//! fail with a [`BackendError`] that names the server, and other backends are not affected. A call
+//! during an attempt to connect waits for its outcome.
 //!
 //! - *Cancellation.* A call that is dropped is cancelled at the server.
-//! - *`_meta`.* What a caller says there about itself and its connection stays
-//!   behind. The trace ([SEP-414]: `traceparent`, `tracestate`, `baggage`) goes
-//!   on, and so do keys that [`pass_meta`](RemoteBuilder::pass_meta) names. A
-//!   server of 2026-07-28 is told what the caller can be asked for, since the
-//!   caller will answer it itself, by calling again.
-//! - *Questions.* An older server that asks a person in the middle of a call
-//!   (`elicitation/create`, with a form) is relayed to the client that made the
-//!   call, if that one speaks an older protocol, too, and declares that it can be
-//!   asked. Otherwise the server gets an error that says why. A question is
-//!   withdrawn when its call is over. Over pipes no server says which call it asks
-//!   for, so there all calls on their way must be of one request of one client. See
+//! - *`_meta`.* The caller's entries about itself and its connection are not forwarded. The trace
+//!   context ([SEP-414]: `traceparent`, `tracestate`, `baggage`) is, and so are the keys in
+//!   [`pass_meta`](RemoteBuilder::pass_meta). A server of 2026-07-28 receives the capabilities of
+//!   the caller that concern input, since the caller answers such requests itself, by calling
+//!   again.
+//! - *Questions.* If an older server asks the user during a call (`elicitation/create`, with a
+//!   form), the question is relayed to the client that made the call, if the client also speaks an
+//!   older protocol and declares the capability. Otherwise the server gets an error with the
+//!   reason. A question is withdrawn when its call ends. Over pipes, servers do not say which call
+//!   a question belongs to, so all calls in flight must belong to one request of one client. See
 //!   [`elicitation`](RemoteBuilder::elicitation).
-//! - *Progress* that the server tells goes to where the request's
-//!   [`Context`] wants it, under the token there.
-//! - *Errors.* What the server says about its connection to us (that it lacks a
-//!   method, or a protocol version) is put into other words, since a caller would
-//!   take it for being about its own connection. A result of the wrong type is
-//!   an error.
-//! - *Changes.* The server's tools are listed whenever it is connected. When it
-//!   says that something has changed, or is back with other tools, the
-//!   [`Changes`] are told.
-//! - *Updates* of resources are forwarded under the URI that was subscribed to, once for
-//!   each subscribed resource that the update is of: the resource itself, and those that
-//!   it is a part of by its path, query or fragment. Updates of other resources are
-//!   dropped, so a caller learns no URI that it does not know, and no update takes memory.
-//! - *Losses.* A lost connection is made again at once if it was good for ten
-//!   seconds, else after half a second to a second, then after twice as long each
-//!   time, up to one or two minutes. Requests are never sent twice. A server that
-//!   refuses something without saying what, as many over HTTP do that have
-//!   forgotten a session, is asked whether it still answers; if not, the connection
-//!   is lost.
+//! - *Progress* of the server is forwarded to the request's [`Context`], under the token there.
+//! - *Errors.* Errors about the connection to the server (a missing method or an unsupported
+//!   protocol version) are translated, since a caller would take them for errors of its own
+//!   connection. A result of the wrong type is an error.
+//! - *Changes.* The server's tools are listed on every connection. If the server reports a change,
+//!   or has other tools after a reconnect, the [`Changes`] are notified.
+//! - *Updates* of resources are forwarded under the URI that was subscribed to, once for each
+//!   subscribed resource that the update concerns: the resource itself, and those that contain it
+//!   by path, query or fragment. Updates of other resources are dropped, so a caller learns no URI
+//!   that it does not know, and no update takes memory.
+//! - *Lost connections.* If a lost connection was good for ten seconds, it is reconnected at once.
+//!   Otherwise the delay is half a second to a second, doubles each time, and is limited to one to
+//!   two minutes. Requests are never sent twice. If a server rejects a message without naming the
+//!   request, as many HTTP servers do that have lost a session, it is pinged; without an answer,
+//!   the connection is lost.
 //!
-//! - *Log messages* of the server during requests of a single client are relayed to that
-//!   client, from the level that the client has set; others are only logged here. The
-//!   clients share the connection, so the server is set to the lowest of their levels.
+//! - *Log messages* of the server during requests of a single client are relayed to that client,
+//!   from the level that the client has set; others are only logged locally. The clients share the
+//!   connection, so the server is set to the lowest of their levels.
 //!
-//! An older server is told that it may ask a person and nothing else of what
-//! clients can do.
+//! For an older server, elicitation is the only client capability that is declared.
 //!
 //! # Examples
 //!
@@ -137,19 +130,19 @@ use crate::{
     message::{BackendError, BackendErrorKind, Context, Logs, Reply, Request},
 };
 
-/// How long an attempt to connect may take if nothing else is set.
+/// Default timeout of an attempt to connect.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server at the other end of a connection.
+/// A remote MCP server.
 ///
 /// Clones share the connection. When the last one is dropped, the connection is
 /// closed in the background; [`close`](Self::close) waits for that.
 ///
-/// See the [module docs](self) for what it does, and for an example.
+/// See the [module docs](self) for its behavior and an example.
 #[derive(Clone)]
 pub struct RemoteService(Arc<Owner>);
 
-/// Sets up a [`RemoteService`].
+/// Builds a [`RemoteService`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RemoteBuilder {
@@ -160,10 +153,10 @@ pub struct RemoteBuilder {
     changes: Changes,
 }
 
-/// The answer of a [`RemoteService`].
+/// The response future of a [`RemoteService`].
 pub struct ResponseFuture(BoxFuture<'static, Result<Reply, BackendError>>);
 
-/// Ends a server, without wanting it connected until then.
+/// A handle that ends a server without keeping it connected until then.
 #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
 #[derive(Clone)]
 pub(crate) struct Ending {
@@ -171,18 +164,18 @@ pub(crate) struct Ending {
     stop: CancellationToken,
 }
 
-/// Whoever has this wants the server connected.
+/// Keeps the server connected while it exists.
 struct Owner {
     remote: Arc<Remote>,
     stop: CancellationToken,
-    /// The task that keeps it so.
+    /// The supervisor task, which keeps the server connected.
     supervisor: JoinSet<()>,
 }
 
 // === impl RemoteService ===
 
 impl RemoteService {
-    /// Sets up a server; the name is the one that errors call it by.
+    /// Returns a builder for a server; errors refer to it by this name.
     pub fn builder(name: impl Into<Arc<str>>) -> RemoteBuilder {
         RemoteBuilder {
             about: About { name: name.into(), secrets: Secrets::default() },
@@ -193,11 +186,10 @@ impl RemoteService {
         }
     }
 
-    /// A server to which somebody else keeps a connection.
+    /// Creates a service for a server over a connection that the caller keeps alive.
     ///
-    /// It is not made again when it is lost, and whatever the server sends on its
-    /// own, such as progress, goes to the handler that the connection was made
-    /// with.
+    /// The connection is not reconnected when it is lost. Messages that the server sends on its
+    /// own, such as progress, go to the handler that the connection was created with.
     #[must_use]
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());
@@ -210,30 +202,30 @@ impl RemoteService {
         Self(Arc::new(Owner { remote, stop, supervisor: JoinSet::new() }))
     }
 
-    /// The name of the server.
+    /// Returns the name of the server.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.remote.about.name
     }
 
-    /// What the server said of itself when it was last connected.
+    /// Returns the server's description as of the last connection.
     #[must_use]
     pub fn server_info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.0.remote.info()
     }
 
-    /// Whom this server tells what has changed.
+    /// Returns the changes that this server notifies.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.0.remote.changes
     }
 
-    /// Waits until it is known whether the server can be connected, and says what
-    /// is in the way if it cannot, in words for whoever runs it.
+    /// Waits for the current attempt to connect, if there is one, and returns its outcome.
     ///
     /// # Errors
     ///
-    /// Returns those words; they hold no secret that the builder was told of.
+    /// Returns the reason why the server is not connected, as a message for the operator without
+    /// the secrets that were set in the builder.
     pub async fn connected(&self) -> Result<(), String> {
         match self.0.remote.settled().await {
             State::Connected(_) => Ok(()),
@@ -246,23 +238,22 @@ impl RemoteService {
         }
     }
 
-    /// Ends the connection, and the child process if it is one.
+    /// Closes the connection, and ends the child process if there is one.
     ///
-    /// Calls on their way fail, as do later ones. Returns when the process has
-    /// ended: it has three seconds to end by itself, three more after `SIGTERM`,
-    /// and is killed then. One that is not connected yet is killed at once.
+    /// Calls in flight fail, as do later ones. Returns when the process has ended: it has three
+    /// seconds to exit by itself, three more after `SIGTERM`, and is then killed. A process that is
+    /// not connected yet is killed at once.
     pub async fn close(&self) {
         self.0.stop.cancel();
         let state = &self.0.remote.state;
         if self.0.supervisor.is_empty() {
             state.send_replace(State::Closed);
         }
-        // The sender is at hand, so this cannot fail.
+        // This function holds the sender, so this cannot fail.
         let _ = state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
     }
 
-    /// Listens to the resources that are listened to at another server, whose place
-    /// this one takes, and sets its log level.
+    /// Takes over the subscriptions and log levels of another server that this one replaces.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn subscribe_like(&self, other: &Self) {
         self.0.remote.levels.copy(&other.0.remote.levels);
@@ -270,7 +261,7 @@ impl RemoteService {
         self.0.remote.subscribe_again.notify_one();
     }
 
-    /// What ends the server, or waits for its end if nobody wants it any more.
+    /// Returns a handle that ends the server, or waits for its end after all clones are dropped.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn ending(&self) -> Ending {
         Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
@@ -290,7 +281,7 @@ impl Service<Request> for RemoteService {
     type Error = BackendError;
     type Future = ResponseFuture;
 
-    /// Always ready: a `Buffer` above fails for good if what it holds fails once.
+    /// Always ready: an outer `Buffer` fails for good if its inner service fails once.
     fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), BackendError>> {
         Poll::Ready(Ok(()))
     }
@@ -317,23 +308,22 @@ impl fmt::Debug for RemoteService {
 // === impl RemoteBuilder ===
 
 impl RemoteBuilder {
-    /// Sets how long an attempt to connect may take; 30 seconds, unless set.
+    /// Sets the timeout of an attempt to connect. Defaults to 30 seconds.
     ///
-    /// Half a minute is a long time, but some servers are downloaded when they
-    /// are first started, and one that does not know 2026-07-28 and does not say
-    /// so costs ten seconds.
+    /// The default is long because some servers are downloaded when they are first started, and
+    /// because a server that does not know 2026-07-28 and does not answer takes ten seconds.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets whom to tell what has changed.
+    /// Sets the changes that the server notifies.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Passes keys of `_meta` on from callers to the server, beside the trace.
+    /// Passes these keys of `_meta` from callers to the server, in addition to the trace context.
     pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.passed_meta.extend(keys.into_iter().map(Into::into));
         self
@@ -341,23 +331,22 @@ impl RemoteBuilder {
 
     /// Sets whether the server may ask callers for input. Defaults to `true`.
     ///
-    /// That is the person behind a caller (`elicitation`), and of a server of 2026-07-28 also the
+    /// This concerns the user of a caller (`elicitation`), and with a server of 2026-07-28 also the
     /// deprecated `sampling` and `roots`. With `false`, no such capability of a caller is relayed
-    /// to the server, and an answer that asks for any input is an error. Some servers then offer
-    /// other tools, or none that are dangerous.
+    /// to the server, and a response that asks for input is an error. Some servers then offer other
+    /// tools, or none that are dangerous.
     pub const fn elicitation(mut self, elicitation: bool) -> Self {
         self.elicitation = elicitation;
         self
     }
 
-    /// Keeps values out of what is logged and told about the server.
+    /// Redacts these values in logs and errors about the server.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
         self.about.secrets = secrets;
         self
     }
 
-    /// Connects over a transport of rmcp's, which is made anew for each
-    /// connection.
+    /// Connects over an rmcp transport that is opened anew for each connection.
     ///
     /// # Panics
     ///
@@ -412,10 +401,10 @@ impl Ending {
         matches!(*self.remote.state.borrow(), State::Closed)
     }
 
-    /// Returns when the server has ended; see [`RemoteService::close`].
+    /// Ends the server and waits until it has ended; see [`RemoteService::close`].
     pub(crate) async fn end(&self) {
         self.stop.cancel();
-        // The sender is at hand, so this cannot fail.
+        // This function holds the sender, so this cannot fail.
         let _ =
             self.remote.state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
     }
@@ -432,7 +421,7 @@ impl fmt::Debug for Ending {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Told and not aborted, so that it ends the connection as it should.
+        // Stopped and not aborted, so that the supervisor closes the connection properly.
         self.stop.cancel();
         self.supervisor.detach_all();
     }
@@ -441,7 +430,7 @@ impl Drop for Owner {
 // === impl Attempt ===
 
 impl Attempt {
-    /// Begins a connection over an open transport.
+    /// Starts a connection over an open transport.
     async fn begin<T, E, A>(self, transport: T) -> Result<Session, BoxError>
     where
         T: IntoTransport<RoleClient, E, A>,
@@ -461,7 +450,7 @@ impl Remote {
     #[expect(deprecated, reason = "older clients use the deprecated methods")]
     async fn answer(&self, request: Request) -> Result<Reply, BackendError> {
         match request.message() {
-            // These are between two neighbours, and the server is a neighbour of ours.
+            // These concern a single connection, and are not forwarded.
             ClientRequest::InitializeRequest(_)
             | ClientRequest::DiscoverRequest(_)
             | ClientRequest::SubscriptionsListenRequest(_) => {
@@ -472,8 +461,8 @@ impl Remote {
                 Ok(ServerResult::EmptyResult(EmptyResult {}).into())
             }
             ClientRequest::SubscribeRequest(SubscribeRequest { params, .. }) => {
-                // Before it is known to work: a connection that is made meanwhile
-                // takes it up as well.
+                // Counted before the outcome is known, so that a connection made meanwhile
+                // subscribes as well.
                 let Some(subscribing) = self.subscribed(&params.uri) else {
                     let refused = "there are too many subscriptions to resources of this backend";
                     return Ok(ErrorData::invalid_params(refused, None).into());
@@ -481,7 +470,7 @@ impl Remote {
                 let reply = self.subscription(request).await;
                 match reply {
                     Ok(ref reply) if reply.error().is_none() => subscribing.keep(),
-                    // It stands until there is a connection again.
+                    // The subscription is repeated when there is a connection again.
                     Err(error) if error.is_of_connection() => {
                         subscribing.keep();
                         return Ok(ServerResult::EmptyResult(EmptyResult {}).into());
@@ -540,8 +529,8 @@ impl Remote {
         }
     }
 
-    /// Tells an older server of a subscription. A newer one learns of it when it
-    /// is next listened to, which is at once.
+    /// Subscribes or unsubscribes an older server. A newer one receives a new filter when it is
+    /// listened to again, which is at once.
     async fn subscription(&self, request: Request) -> Result<Reply, BackendError> {
         let connection = self.connection().await?;
         if connection.modern {

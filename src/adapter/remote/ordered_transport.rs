@@ -1,3 +1,5 @@
+//! A transport that keeps messages and progress in order.
+
 use std::{pin::pin, sync::Arc, task::Poll};
 
 use futures::poll;
@@ -12,28 +14,28 @@ use tokio_util::sync::CancellationToken;
 
 use super::{call::Tokens, exit_reason::ExitReason};
 
-/// The longest URI of an updated resource, in bytes. rmcp looks for each in its cache.
+/// The maximum length of the URI of an updated resource in bytes. rmcp looks up each one in its
+/// cache.
 const MAX_UPDATED_URI: usize = 8 << 10;
 
-/// A transport that says at once when nothing will come over it any more, and
-/// that sends and reports progress in order.
+/// A transport that reports at once when no more messages will arrive, and that keeps messages and
+/// progress in order.
 ///
-/// rmcp tells those who wait for an answer only when the transport is closed,
-/// and closing a child process may take seconds. It sends each message in a task
-/// of its own, so that a cancellation could overtake the request it cancels, and it
-/// handles each notification in a task of its own, so that an answer could overtake
-/// the last report of progress.
+/// rmcp fails pending requests only when the transport is closed, and closing a child process may
+/// take seconds. It sends each message in its own task, so that a cancellation could overtake the
+/// request that it cancels. It also handles each notification in its own task, so that a response
+/// could overtake the last progress notification.
 pub(super) struct OrderedTransport<T> {
     transport: T,
-    /// Ends when the message before is on its way.
+    /// Closed when the previous message has been queued.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
-    /// Told when the server refuses something without saying what, which rmcp
-    /// cannot tell whoever waits for it.
+    /// Notified when the server rejects a message without naming the request, which rmcp cannot
+    /// report to the caller.
     doubt: Arc<Notify>,
     last_words: ExitReason,
     tokens: Arc<Tokens>,
-    /// A report that waits until the token of its request is known.
+    /// A progress notification that waits until the token of its request is known.
     progress: Option<ProgressNotificationParam>,
 }
 
@@ -63,11 +65,11 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
         let sent = self.transport.send(item);
         async move {
             if let Some(before) = before {
-                // It fails when that is on its way, or given up.
+                // Fails when the previous message was queued or dropped.
                 let _ = before.await;
             }
             let mut sent = pin!(sent);
-            // Once polled it has its place in the queue of the transport.
+            // Once polled, it has its place in the queue of the transport.
             let polled = poll!(&mut sent);
             drop::<oneshot::Sender<()>>(after);
             match polled {
@@ -79,7 +81,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            // Kept in `self` while this waits, since rmcp drops this future and asks again.
+            // Kept in `self` during the await, since rmcp drops this future and calls again.
             self.tokens.report(&mut self.progress).await;
             let received = self.transport.receive().await;
             match received {
@@ -101,7 +103,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
                     notification: ServerNotification::LoggingMessageNotification(ref logged),
                     ..
                 })) => self.tokens.logs.relay(&logged.params),
-                // No client has subscribed to it: URIs of subscriptions are shorter.
+                // No client has subscribed to it, because URIs of subscriptions are shorter.
                 Some(JsonRpcMessage::Notification(JsonRpcNotification {
                     notification: ServerNotification::ResourceUpdatedNotification(ref updated),
                     ..

@@ -1,4 +1,4 @@
-//! An epoch that one server bumps, and not more often than its pace allows.
+//! An epoch that one server bumps at a limited pace.
 
 use std::{
     fmt,
@@ -14,7 +14,8 @@ use tokio::{
 
 use crate::changes::{Epoch, pace::Pace};
 
-/// An [`Epoch`] that one source bumps at a pace; bumps in a pause count as one, at its end.
+/// An [`Epoch`] that one source bumps at a limited pace. Bumps during a pause count as one, at its
+/// end.
 pub(super) struct PacedEpoch {
     epoch: Epoch,
     state: Mutex<State>,

@@ -1,4 +1,4 @@
-//! What an older server asks for in the middle of a call.
+//! Relays the requests of an older server to the client whose call caused them.
 
 use std::{
     collections::HashMap,
@@ -20,35 +20,33 @@ use crate::{
     message::client::{LiveClient, may_ask, unanswered},
 };
 
-/// The maximum size of the unanswered questions of one older server, as JSON, whichever
-/// clients they are for.
+/// The maximum size of the open questions of one older server in bytes, as JSON, for all clients
+/// together.
 const MAX_OPEN_BYTES: usize = 32 << 20;
 
-/// The calls on their way over a connection, each of which may make the server ask
-/// for something.
+/// The calls in flight on a connection, during each of which the server may send requests.
 pub(super) struct Calls {
-    /// Held from before a call is sent until its id is known: a server can be
-    /// faster than we are.
+    /// Held from before a call is sent until its id is known, because the server may be faster.
     registering: tokio::sync::Mutex<()>,
     by_id: Mutex<HashMap<RequestId, Call>>,
-    /// The bytes of the questions that are not answered yet.
+    /// The bytes of the open questions.
     open: ByteBudget,
 }
 
-/// A call on its way. Dropped, it is over, and what was asked for it is withdrawn.
+/// A call in flight. Dropping it ends the call and withdraws its open questions.
 pub(super) struct CallOnItsWay {
     calls: Arc<Calls>,
     id: RequestId,
 }
 
-/// The right to send a call, and to register it before the server asks for it.
+/// The right to send a call and to register it before the server's requests are relayed.
 pub(super) struct Registering<'c> {
     calls: &'c Arc<Calls>,
     _held: tokio::sync::MutexGuard<'c, ()>,
 }
 
 struct Call {
-    /// Who made it, if that one can be asked.
+    /// The client that made the call, if it can be asked.
     client: Option<LiveClient>,
     over: CancellationToken,
 }
@@ -56,7 +54,7 @@ struct Call {
 // === impl Calls ===
 
 impl Calls {
-    /// Waits until this request can be sent, if a server may ask something for it.
+    /// Waits until the request can be sent, or returns `None` if the server cannot ask during it.
     pub(super) async fn registering(
         self: &Arc<Self>,
         request: &ClientRequest,
@@ -78,8 +76,8 @@ impl Calls {
         })
     }
 
-    /// Puts what a server asks to the client whose call it asks for, as long as that
-    /// goes on and the server wants to know.
+    /// Relays a server's request to the client whose call caused it, until the call ends or the
+    /// server withdraws it.
     pub(super) async fn relay(
         &self,
         request: InputRequest,
@@ -99,10 +97,10 @@ impl Calls {
         }
     }
 
-    /// Who is asked over a stream, and for which calls.
+    /// Returns the client to ask for a request on a stream, and the calls it may belong to.
     ///
-    /// Over HTTP, a stream is that of one call. Over pipes nothing says so, and no
-    /// client must see what is asked for the call of another.
+    /// Over HTTP, a stream belongs to one call. Over pipes, the call is unknown, and a client must
+    /// not see questions for the call of another.
     fn asked(
         &self,
         origin: Option<&InboundStreamOrigin>,
@@ -130,7 +128,7 @@ impl Calls {
     }
 
     fn by_id(&self) -> MutexGuard<'_, HashMap<RequestId, Call>> {
-        // Nothing panics while it is held, and if it did, the map would be whole.
+        // The lock is never held across a panic, and the map would be consistent if it were.
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,7 +146,7 @@ impl Default for Calls {
 // === impl Registering ===
 
 impl Registering<'_> {
-    /// Notes that a call was sent, and whom to ask for it.
+    /// Registers a sent call, with the client to ask for it.
     pub(super) fn sent(self, id: RequestId, client: Option<LiveClient>) -> CallOnItsWay {
         let call = Call { client, over: CancellationToken::new() };
         self.calls.by_id().insert(id.clone(), call);
@@ -161,7 +159,7 @@ impl Registering<'_> {
 impl Drop for CallOnItsWay {
     fn drop(&mut self) {
         let call = self.calls.by_id().remove(&self.id);
-        // With the lock released: whoever waits for it may look at the calls.
+        // The lock is released first, since a woken task may lock the calls.
         if let Some(call) = call {
             call.over.cancel();
         }

@@ -1,5 +1,4 @@
-//! What is told about a server: without its secrets, in one line, and with the
-//! reason.
+//! Errors and texts of a server for logs: redacted, on one line, and with their sources.
 
 use std::{
     borrow::Cow,
@@ -17,10 +16,10 @@ use serde_json::Value;
 
 use crate::{adapter::secrets::Secrets, message::BackendErrorKind};
 
-/// How many characters of a text that comes from a server are logged.
+/// The maximum number of characters of a server's text that are logged.
 const TOLD: usize = 512;
 
-/// Who a server is, and what must not be told of it.
+/// The name of a server and its secrets.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) name: Arc<str>,
@@ -30,8 +29,8 @@ pub(super) struct About {
 // === impl About ===
 
 impl About {
-    /// A text from or about the server as it may be logged: without secrets,
-    /// control characters and end.
+    /// Returns a text from or about the server for logs: redacted, truncated, and without control
+    /// characters.
     pub(super) fn redact_text(&self, text: &str) -> String {
         let text = self.secrets.redact(text);
         let mut characters = text.chars();
@@ -46,12 +45,12 @@ impl About {
         told
     }
 
-    /// An error with all that led to it.
+    /// Returns the text of an error with its sources.
     pub(super) fn redact_chain(&self, error: &(dyn Error + 'static)) -> String {
         let mut told = String::new();
         for cause in causes(error) {
             let text = cause.to_string();
-            // Many errors repeat what led to them.
+            // Many errors repeat the text of their source.
             if says_nothing(cause) || told.contains(&text) {
                 continue;
             }
@@ -63,7 +62,7 @@ impl About {
         self.redact_text(&told)
     }
 
-    /// Takes the secrets out of what a server answers instead of a result.
+    /// Redacts the error of a server.
     pub(super) fn redact_error(&self, error: &mut ErrorData) {
         if let Cow::Owned(message) = self.secrets.redact(&error.message) {
             error.message = message.into();
@@ -97,7 +96,7 @@ impl About {
     }
 }
 
-/// What became of a server to which a request could not be sent.
+/// Returns the kind of error for a request that could not be sent.
 pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     let kinds = causes(error).filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
     for kind in kinds {
@@ -110,7 +109,7 @@ pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     BackendErrorKind::Failed
 }
 
-/// Whether a request could not be sent because the server has ended the session.
+/// Returns `true` if a request could not be sent because the server has ended the session.
 #[cfg(feature = "http")]
 pub(super) fn ends_session(error: &(dyn Error + 'static)) -> bool {
     causes(error).any(super::http::is_end_of_session)
@@ -122,7 +121,7 @@ pub(super) fn ends_session(_: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// An error and what led to it, also where rmcp's errors do not say so.
+/// Returns an error and its sources, including those that rmcp's errors do not report.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     iter::successors(Some(error), |&error| cause(error))
 }
@@ -133,7 +132,7 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     }
     match error.downcast_ref() {
         Some(ClientInitializeError::TransportError { error, .. }) => return Some(&*error.error),
-        // What failed first only says that the server is an older one.
+        // The first failure only means that the server is an older one.
         Some(ClientInitializeError::LegacyFallbackFailed { fallback, .. }) => {
             return Some(&**fallback);
         }
@@ -146,7 +145,7 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     None
 }
 
-/// Whether the text of an error is only the names of types and steps.
+/// Returns `true` if the text of an error names only types and steps.
 fn says_nothing(error: &(dyn Error + 'static)) -> bool {
     error.is::<DynamicTransportError>()
         || matches!(error.downcast_ref(), Some(ServiceError::TransportSend(_)))

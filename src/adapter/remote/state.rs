@@ -1,3 +1,5 @@
+//! The shared state of a remote server: its connection, subscriptions and log levels.
+
 use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
@@ -16,40 +18,41 @@ use crate::{
     message::{BackendError, BackendErrorKind},
 };
 
-/// How many bytes the URIs of all resources may have that are listened to, as JSON: they
-/// are one message, of which a server over HTTP may take no more than 4 MiB.
+/// The maximum size of the subscribed URIs in bytes, as JSON. They are sent in one message, which a
+/// server over HTTP may limit to 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
 
-/// The longest URI of an updated resource, in bytes, for which the subscribed resources
-/// that it is a part of are looked up. The same limit as for subscriptions of clients.
+/// The longest URI of an updated resource, in bytes, for which the subscribed resources that
+/// contain it are looked up. The same limit as for subscriptions of clients.
 const MAX_UPDATED_URI: usize = 2 << 10;
-/// How many separators of such a URI may end a subscribed one, from the right.
+/// The maximum number of separators in such a URI, from the right, that are tried as the end of a
+/// subscribed URI.
 const MAX_PARENTS: usize = 64;
-/// How many bytes the URIs may have that an older server is yet to be unsubscribed from,
+/// The maximum size in bytes of the URIs that an older server is yet to be unsubscribed from
 /// because a request was cancelled.
 const MAX_ABANDONED: usize = 1 << 20;
 
-/// How long after a change of a list of the server the next one counts; after that it is
-/// twice as long, and so on.
+/// The pause after a reported change of a list of the server before the next one counts. It doubles
+/// with each further change.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// How long it is at most.
+/// The upper bound of the pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// How long no list must have changed to begin with the first pause again.
+/// The time without changes after which the first pause applies again.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// What a remote server is to all who know it.
+/// The state of a remote server that its supervisor and its callers share.
 pub(super) struct Remote {
     pub(super) about: About,
     pub(super) connect_timeout: Duration,
     pub(super) passed_meta: Arc<[String]>,
-    /// Whether the server may ask a person.
+    /// Whether the server may ask the user for input.
     pub(super) elicitation: bool,
     pub(super) changes: Changes,
     pub(super) lists: Lists,
     pub(super) state: watch::Sender<State>,
-    /// Told when other resources are to be listened to.
+    /// Notified when the subscribed resources have changed.
     pub(super) listen_again: Notify,
-    /// Told when an older server is to be told of all subscriptions again.
+    /// Notified when all subscriptions are to be repeated at an older server.
     pub(super) subscribe_again: Notify,
     /// The log levels that clients have set.
     pub(super) levels: Levels,
@@ -58,20 +61,20 @@ pub(super) struct Remote {
     known: Mutex<Known>,
 }
 
-/// Whether there is a connection.
+/// The state of the connection.
 #[derive(Clone)]
 pub(super) enum State {
-    /// One is being made.
+    /// An attempt to connect is in progress.
     Connecting,
     Connected(Arc<Connection>),
-    /// It could not be made; after a while somebody will try again.
+    /// The attempt has failed; it is retried after a delay.
     Down,
-    /// Nobody will try again.
+    /// Closed for good.
     Closed,
 }
 
-/// The count of a caller that subscribes to a resource. If it is dropped while the answer
-/// of the server is unknown, the server is unsubscribed in the background.
+/// A caller's subscription to a resource. If it is dropped before the server has answered, the
+/// server is unsubscribed in the background.
 pub(super) struct Subscribing<'r> {
     remote: &'r Remote,
     uri: Option<Arc<str>>,
@@ -84,30 +87,29 @@ pub(super) struct Unsubscribing<'r> {
     uri: Option<Arc<str>>,
 }
 
-/// The epochs of the lists of the server, which it bumps at its own pace: one server that
-/// notifies continuously delays no calls of others.
+/// The epochs of the lists of the server, bumped at the server's own pace: a server that notifies
+/// continuously does not delay calls of others.
 pub(super) struct Lists {
     pub(super) tools: PacedEpoch,
     pub(super) prompts: PacedEpoch,
     pub(super) resources: PacedEpoch,
 }
 
-/// What outlives a connection.
+/// State that outlives a connection.
 #[derive(Default)]
 struct Known {
     info: Option<Arc<ServerPeerInfo>>,
-    /// The fingerprint of its tools.
+    /// The fingerprint of the server's tools.
     tools: Option<u64>,
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     trouble: Option<String>,
-    /// By how many callers a resource is listened to.
+    /// The number of callers that are subscribed to each resource.
     subscriptions: HashMap<Arc<str>, usize>,
-    /// How many bytes these are as JSON.
+    /// The size of these URIs in bytes, as JSON.
     listened: usize,
-    /// The resources that an older server may have subscribed for a request that was
-    /// cancelled.
+    /// The resources that an older server may be subscribed to because of a cancelled request.
     abandoned: HashSet<Arc<str>>,
-    /// How many bytes these are.
+    /// The size of these URIs in bytes.
     abandoned_bytes: usize,
 }
 
@@ -152,7 +154,7 @@ impl Remote {
         }
     }
 
-    /// The connection; one that is being made is waited for.
+    /// Returns the connection, after waiting for an attempt in progress.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, BackendError> {
         let state = self.state.borrow().clone();
         let state = match state {
@@ -167,26 +169,26 @@ impl Remote {
         }
     }
 
-    /// What became of the attempt to connect.
+    /// Waits for the attempt to connect, and returns its outcome.
     pub(super) async fn settled(&self) -> State {
         let mut states = self.state.subscribe();
         let settled = states.wait_for(|state| !matches!(state, State::Connecting)).await;
         settled.map_or(State::Closed, |state| state.clone())
     }
 
-    /// What the server said of itself when it was last connected.
+    /// Returns the server's description as of the last connection.
     pub(super) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.known().info.clone()
     }
 
-    /// Remembers that there is a connection, and what the server says of itself.
+    /// Records that the server is connected, with its description.
     pub(super) fn connected(&self, info: Option<Arc<ServerPeerInfo>>) {
         let mut known = self.known();
         known.info = info;
         known.trouble = None;
     }
 
-    /// Remembers why there is no connection, and logs what is not logged yet.
+    /// Records why there is no connection, and logs a warning if the reason is new.
     pub(super) fn trouble(&self, trouble: String) {
         let backend = &*self.about.name;
         let mut known = self.known();
@@ -198,46 +200,46 @@ impl Remote {
         }
     }
 
-    /// Why there is no connection, if there is none.
+    /// Returns the reason why there is no connection, or `None` if there is one.
     pub(super) fn why_not_connected(&self) -> Option<String> {
         self.known().trouble.clone()
     }
 
-    /// Remembers the tools of a new connection; says whether they are others than
-    /// those of the one before.
+    /// Records the tools of a new connection. Returns `true` if they differ from those of the
+    /// previous one.
     pub(super) fn has_changed(&self, tools: &Tools) -> bool {
         let mut hasher = DefaultHasher::new();
         for tool in tools {
-            // A tool that came as JSON is JSON.
+            // A tool that was deserialized can be serialized.
             serde_json::to_string(tool).unwrap_or_default().hash(&mut hasher);
         }
         let fingerprint = Some(hasher.finish());
         mem::replace(&mut self.known().tools, fingerprint) != fingerprint
     }
 
-    /// Tells that the tools have changed.
+    /// Reports that the tools have changed.
     pub(super) fn tools_changed(&self) {
-        // What they were when the server was connected counts no more: if it comes
-        // back with those, that is a change.
+        // Forget the tools as of the connection: if a new connection has the same ones, they have
+        // changed back.
         self.known().tools = None;
         self.lists.tools.bump();
     }
 
-    /// The resources that somebody listens to, in no order.
+    /// Returns the subscribed resources, in no order.
     pub(super) fn subscriptions(&self) -> Vec<String> {
         self.known().subscriptions.keys().map(|uri| uri.to_string()).collect()
     }
 
-    /// Whether a caller is subscribed to a resource.
+    /// Returns `true` if a caller is subscribed to a resource.
     pub(super) fn is_subscribed(&self, uri: &str) -> bool {
         self.known().subscriptions.contains_key(uri)
     }
 
-    /// Reports an update that the server sent, under the URIs of all subscribed resources
-    /// that it concerns: its own, and those that it is a part of.
+    /// Reports an update that the server sent, under the URIs of all subscribed resources that it
+    /// concerns: the updated one, and those that contain it.
     ///
-    /// Other updates are dropped, so what is forwarded takes no memory beside the
-    /// subscriptions. Callers learn no other URI than the one that they subscribed to.
+    /// Other updates are dropped, so forwarded updates take no memory in addition to the
+    /// subscriptions. Callers learn no URI other than the one that they subscribed to.
     pub(super) fn resource_updated(&self, uri: &str) {
         let concerned = self.known().concerned(uri);
         for uri in concerned {
@@ -245,7 +247,8 @@ impl Remote {
         }
     }
 
-    /// Counts a caller that subscribes to a resource, unless there are too many resources.
+    /// Counts a caller that subscribes to a resource. Returns `None` if there are too many
+    /// resources.
     pub(super) fn subscribed(&self, uri: &str) -> Option<Subscribing<'_>> {
         self.known().subscribed(uri, 1).then(|| {
             self.listen_again.notify_one();
@@ -265,17 +268,16 @@ impl Remote {
         mem::take(&mut known.abandoned)
     }
 
-    /// Has an older server unsubscribed in the background.
+    /// Unsubscribes an older server in the background.
     fn abandon(&self, uri: Arc<str>) {
-        // A newer one is asked for other resources, and a new connection has none.
+        // A newer server is sent a new filter, and a new connection has no subscriptions.
         let is_older = matches!(&*self.state.borrow(), State::Connected(to) if !to.modern);
         if is_older && self.known().abandon(uri) {
             self.unsubscribe_abandoned.notify_one();
         }
     }
 
-    /// Counts all who listen to resources of another server, whose place this one
-    /// takes.
+    /// Adds the subscriptions of another server that this one replaces.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn subscribed_like(&self, other: &Self) {
         let others = other.known().subscriptions.clone();
@@ -291,7 +293,7 @@ impl Remote {
         self.subscribe_again.notify_one();
     }
 
-    /// Counts somebody less; says whether nobody is left.
+    /// Removes a caller from the count. Returns `true` if it was the last.
     pub(super) fn unsubscribed(&self, uri: &str) -> bool {
         let mut known = self.known();
         let Some(count) = known.subscriptions.get_mut(uri) else { return true };
@@ -306,7 +308,7 @@ impl Remote {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // Nothing panics while it is held, and if it did, all of it would be whole.
+        // The lock is never held across a panic, and the state would be consistent if it were.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -314,12 +316,12 @@ impl Remote {
 // === impl Subscribing ===
 
 impl Subscribing<'_> {
-    /// Leaves the caller counted until it unsubscribes.
+    /// Keeps the caller counted until it unsubscribes.
     pub(super) fn keep(mut self) {
         self.uri = None;
     }
 
-    /// Takes the count back, as the server has refused.
+    /// Removes the caller from the count, since the server has refused.
     pub(super) fn refused(mut self) {
         if let Some(uri) = self.uri.take() {
             self.remote.unsubscribed(&uri);
@@ -340,7 +342,7 @@ impl Drop for Subscribing<'_> {
 // === impl Unsubscribing ===
 
 impl Unsubscribing<'_> {
-    /// The server has answered.
+    /// Marks the request as answered.
     pub(super) fn done(mut self) {
         self.uri = None;
     }
@@ -357,7 +359,8 @@ impl Drop for Unsubscribing<'_> {
 // === impl Known ===
 
 impl Known {
-    /// Counts some who listen to a resource, unless there are too many resources.
+    /// Counts callers that subscribe to a resource. Returns `false` if there are too many
+    /// resources.
     fn subscribed(&mut self, uri: &str, callers: usize) -> bool {
         if let Some(count) = self.subscriptions.get_mut(uri) {
             *count += callers;
@@ -372,7 +375,7 @@ impl Known {
         true
     }
 
-    /// The subscribed resources that an update concerns.
+    /// Returns the subscribed resources that an update concerns.
     fn concerned(&self, uri: &str) -> Vec<Arc<str>> {
         let subscribed =
             |uri: &str| self.subscriptions.get_key_value(uri).map(|(uri, _)| Arc::clone(uri));
@@ -389,8 +392,8 @@ impl Known {
         own.into_iter().chain(parents.flatten().filter_map(subscribed)).collect()
     }
 
-    /// Notes that the server is to be unsubscribed from a resource, unless there are too
-    /// many of them.
+    /// Records that the server is to be unsubscribed from a resource. Returns `false` if it is
+    /// recorded already or there are too many.
     fn abandon(&mut self, uri: Arc<str>) -> bool {
         let bytes = self.abandoned_bytes + uri.len();
         if bytes > MAX_ABANDONED || self.abandoned.contains(&uri) {
@@ -401,7 +404,7 @@ impl Known {
     }
 }
 
-/// How many bytes a text is in a list.
+/// Returns the size of a text in a JSON list.
 fn as_json(text: &str) -> usize {
     let quoted = serde_json::to_string(text).map_or(0, |text| text.len());
     quoted + ",".len()

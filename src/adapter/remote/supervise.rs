@@ -1,4 +1,4 @@
-//! Keeps a server connected, as long as somebody wants it.
+//! Keeps a server connected until it is no longer needed.
 
 use std::{convert::Infallible, future, pin::pin, sync::Arc, time::Duration};
 
@@ -33,29 +33,28 @@ use crate::{
     message::{Context, Request},
 };
 
-/// How long to wait before the second attempt to connect; it doubles.
+/// The first delay between attempts to connect; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// How long to wait at most between two attempts.
+/// The upper bound of the delay between attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// A connection that lived so long was a good one: if it is lost, it is made
-/// again at once.
+/// The minimum lifetime of a good connection: if it is lost, it is reconnected at once.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
-/// How long to wait for the end of a connection that nobody wants any more.
+/// How long to wait for the end of a connection that is no longer needed.
 const LONGEST_END: Duration = Duration::from_secs(20);
-/// How long a server may take to say that it still answers.
+/// The timeout of a ping that checks whether the server still answers.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long to wait before listening again to a server that ended it; it doubles.
+/// The first delay before listening again after the server has ended a stream; it doubles.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// How long to wait at most.
+/// The upper bound of that delay.
 const LISTEN_AGAIN_WITHIN: Duration = Duration::from_secs(300);
-/// How many ends of subscriptions an older server is sent at the same time.
+/// The maximum number of concurrent unsubscribe requests to an older server.
 const UNSUBSCRIBING: usize = 8;
 
-/// Makes a connection, each time anew.
+/// Opens a new connection.
 pub(super) type Open =
     Box<dyn Fn(Attempt) -> BoxFuture<'static, Result<Session, BoxError>> + Send + Sync>;
 
-/// What an attempt to connect is made with.
+/// The arguments of an attempt to connect.
 pub(super) struct Attempt {
     pub(super) client: Client,
     pub(super) lifecycle: ClientLifecycleMode,
@@ -64,26 +63,26 @@ pub(super) struct Attempt {
     pub(super) doubt: Arc<Notify>,
 }
 
-/// rmcp's side of a connection.
+/// The rmcp session of a connection.
 pub(super) type Session = RunningService<RoleClient, Client>;
 
-/// How a connection begins.
+/// The handshake of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
-    /// By asking which protocol the server speaks.
+    /// Discovers which protocol version the server speaks.
     Ask,
-    /// As before 2026-07-28, when there was nothing to ask.
+    /// Initializes, as before 2026-07-28.
     Initialize,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 struct Trouble {
     text: String,
-    /// Whether there was a server that did not understand how we began.
+    /// Whether a server was reached that did not understand the handshake.
     misunderstood: bool,
 }
 
-/// Says that nobody will try again, however the supervisor ends.
+/// Marks the remote as closed for good when the supervisor ends in any way.
 pub(super) struct Closes(pub(super) Arc<Remote>);
 
 /// A connection that was just made.
@@ -94,7 +93,7 @@ struct NewConnection {
     last_words: ExitReason,
 }
 
-/// Keeps a server connected until it is told to stop.
+/// Keeps a server connected until `stop` is cancelled.
 pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToken) {
     let remote = &closes.0;
     let mut opening = Opening::Ask;
@@ -131,8 +130,8 @@ pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToke
     }
 }
 
-/// How long to wait between attempts; not the same for all, so that those who
-/// have lost the same server do not come back at the same time.
+/// Returns the delays between attempts, with jitter, so that clients of the same server do not
+/// reconnect at the same time.
 fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
     ExponentialBuilder::new()
         .with_min_delay(first)
@@ -142,11 +141,10 @@ fn waits(first: Duration, longest: Duration) -> ExponentialBackoff {
         .build()
 }
 
-/// Makes one attempt to connect, and another one if the server did not understand
-/// how we began. Remembers how to begin the next time.
+/// Attempts to connect, and retries with the other handshake if the server did not understand the
+/// first. Remembers the handshake for the next time.
 ///
-/// Some older servers end, or never answer, when they are asked something before
-/// they are initialized.
+/// Some older servers exit or never answer if they receive a request before they are initialized.
 async fn connect(
     remote: &Arc<Remote>,
     open: &Open,
@@ -156,7 +154,7 @@ async fn connect(
         Err(trouble) if trouble.misunderstood => {
             let other = opening.other();
             let made = begin(remote, open, other).await;
-            // Next time a server that understands neither may be another one.
+            // A server that understands neither may be another one next time.
             *opening = if made.is_ok() { other } else { Opening::Ask };
             made.map_err(|_| trouble)
         }
@@ -194,14 +192,14 @@ async fn begin(
     Err(Trouble { text, misunderstood })
 }
 
-/// Whether there was a server, but not one that was to be spoken to so.
+/// Returns `true` if a server was reached but did not understand the handshake.
 fn is_misunderstanding(error: &ClientInitializeError) -> bool {
     use ClientInitializeError::{Cancelled, LegacyFallbackFailed, TransportError};
     !matches!(error, TransportError { .. } | LegacyFallbackFailed { .. } | Cancelled)
 }
 
-/// Serves a connection until it is lost or nobody wants it any more; says since
-/// when it was good, if it ever was.
+/// Serves a connection until it is lost or no longer needed. Returns since when it was good, or
+/// `None` if it never was.
 async fn stay_connected(
     remote: &Arc<Remote>,
     made: NewConnection,
@@ -229,12 +227,12 @@ async fn stay_connected(
         _ = &mut ended => true,
         never = serve => match never {},
     };
-    // Before it is closed, which may take a while: nobody else is to use it.
+    // Set before closing, which may take a while, so that new calls do not use the connection.
     let next = if stop.is_cancelled() { State::Down } else { State::Connecting };
     remote.state.send_replace(next);
     connection.gone.cancel();
     if !has_ended {
-        // A child process has ended when this has. Some transports take their time.
+        // A child process has exited when this returns. Some transports take their time.
         end.cancel();
         if timeout(LONGEST_END, ended).await.is_err() {
             tracing::warn!(backend = &*remote.about.name, "a connection does not end");
@@ -243,14 +241,14 @@ async fn stay_connected(
     good_since
 }
 
-/// Returns when a server refuses something without saying what, and then does
-/// not answer any more.
+/// Returns when a server rejects a message without naming the request, and then does not answer a
+/// ping.
 ///
-/// So do servers over HTTP that have forgotten a session, if they are built like
-/// the examples of TypeScript's SDK: rmcp expects another status.
+/// Servers over HTTP that are built like the examples of the TypeScript SDK behave so after they
+/// have lost a session: rmcp expects another status.
 async fn silence(connection: &Connection, doubt: &Notify) {
     if connection.modern {
-        // There are no sessions, and there is no ping.
+        // There are no sessions and no ping.
         return future::pending().await;
     }
     loop {
@@ -263,10 +261,10 @@ async fn silence(connection: &Connection, doubt: &Notify) {
     }
 }
 
-/// Takes up a new connection: lists its tools and makes it known.
+/// Sets up a new connection: lists its tools and publishes it.
 ///
-/// Tools are listed on every connection, since rmcp takes from that which of
-/// their arguments are headers over HTTP, and since they may be others.
+/// Tools are listed on every connection because rmcp reads from the list which arguments are
+/// headers over HTTP, and because the tools may have changed.
 async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     let info = connection.peer.peer_info();
     let capabilities = info.as_ref().map(|info| &info.capabilities);
@@ -291,7 +289,7 @@ async fn welcome(remote: &Remote, connection: &Arc<Connection>) {
     remote.lists.resources.bump();
 }
 
-/// Lists the tools; says whether they are others than before.
+/// Lists the tools. Returns `true` if they differ from those before, or if they are not known.
 async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     let connection = connection.clone();
     let service = service_fn(move |request| {
@@ -309,8 +307,8 @@ async fn lists_others(remote: &Remote, connection: &Arc<Connection>) -> bool {
     }
 }
 
-/// Tells an older server again what it was asked to tell before, on this
-/// connection or instead of another server, and which log level was set.
+/// Repeats the subscriptions and the log level at an older server, for a new connection or for one
+/// that replaces another server.
 async fn subscribe_again(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -346,8 +344,8 @@ async fn set_level_again(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Unsubscribes an older server from resources after a caller has cancelled a request whose
-/// outcome is unknown.
+/// Unsubscribes an older server from resources after a caller has cancelled a request whose outcome
+/// is unknown.
 async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     if connection.modern {
         return;
@@ -362,7 +360,7 @@ async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     let unsubscribe = async |uri: Arc<str>| {
         if !remote.is_subscribed(&uri) {
             send(call::unsubscribe(&*uri).into()).await;
-            // A caller may have subscribed again before the server took the end.
+            // A caller may have subscribed again before the server received the request.
             if remote.is_subscribed(&uri) {
                 send(subscribe(&*uri).into()).await;
             }
@@ -375,14 +373,14 @@ async fn unsubscribe_abandoned(remote: &Remote, connection: &Connection) {
     }
 }
 
-/// Listens to what changes at a server that must be asked to tell.
+/// Listens to changes of a newer server, which notifies only on request.
 async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     if !connection.modern {
         return future::pending().await;
     }
     let mut listening: Option<Subscription> = None;
     let mut waits = waits(LISTEN_AGAIN_AFTER, LISTEN_AGAIN_WITHIN);
-    // Whether something may have changed while nobody listened.
+    // Whether changes may have been missed since the last stream.
     let mut missed = false;
     loop {
         let filter = wanted(connection, remote.subscriptions());
@@ -394,10 +392,10 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
         let asked = connection.peer.listen(filter.clone());
         match timeout(remote.connect_timeout, asked).await {
             Ok(Ok(subscription)) => {
-                // The one before ends only now, so that nothing is missed.
+                // The previous stream ends only now, so that no notification is missed.
                 let subscription = listening.insert(subscription);
                 let since = Instant::now();
-                // At the same time, so that notifications do not pile up.
+                // Run concurrently, so that notifications do not pile up.
                 let catching_up =
                     OptionFuture::from(missed.then(|| catch_up(remote, connection, &filter)));
                 let following = pin!(follow(remote, subscription));
@@ -427,7 +425,7 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
     }
 }
 
-/// Tells what may have changed while nobody listened.
+/// Reports the changes that may have been missed between two streams.
 async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &SubscriptionFilter) {
     if filter.tools_list_changed.is_some() && lists_others(remote, connection).await {
         remote.lists.tools.bump();
@@ -440,7 +438,7 @@ async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &Subscr
     }
 }
 
-/// What to ask a server to tell.
+/// Returns the filter of notifications to request from a server.
 fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter {
     let mut filter = SubscriptionFilter::default();
     let Some(info) = connection.peer.peer_info() else { return filter };
@@ -457,8 +455,8 @@ fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter
     filter
 }
 
-/// Passes on what changes, until the server ends it or something else is wanted,
-/// which is when it returns `true`.
+/// Forwards notifications. Returns `true` if the filter has changed, and `false` if the server has
+/// ended the stream.
 async fn follow(remote: &Remote, subscription: &mut Subscription) -> bool {
     loop {
         let next = tokio::select! {

@@ -1,3 +1,5 @@
+//! A backend of a router, with its type-erased service.
+
 use std::{
     error::Error,
     fmt,
@@ -11,7 +13,7 @@ use tower_service::Service;
 
 use crate::message::{BackendError, BackendErrorKind, Reply, Request};
 
-/// One backend of a [`Router`](super::Router).
+/// A backend of a [`Router`](super::Router).
 #[must_use]
 pub struct Backend {
     pub(super) name: Arc<str>,
@@ -20,29 +22,28 @@ pub struct Backend {
     pub(super) description: Option<Description>,
 }
 
-/// Asks a backend what it says of itself.
+/// Returns the description of a backend, if it is known.
 pub(super) type Description = Arc<dyn Fn() -> Option<ServerConfig> + Send + Sync>;
 
-/// A Tower service whose type does not matter any more.
+/// A Tower service with its type erased.
 pub(super) trait BackendService: Send + Sync {
-    /// Answers a request on a clone of the service, as soon as that is ready.
+    /// Answers a request on a clone of the service as soon as the clone is ready.
     ///
-    /// A method that the backend does not know is always told in the reply.
+    /// A method that the backend does not know is always reported in the reply.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>>;
 }
 
 /// Locked only to be cloned, so that the service need not be `Sync`.
 ///
-/// What is cloned was never made ready, so it holds nothing that others wait for.
+/// The stored service is never polled for readiness, so it holds no permits that others wait for.
 struct Answering<S>(Mutex<S>);
 
 // === impl Backend ===
 
 impl Backend {
-    /// A backend of this name.
+    /// Creates a backend with this name.
     ///
-    /// Each request goes to a clone of the service, which is called when it is
-    /// ready.
+    /// Each request goes to a clone of the service, which is called when it is ready.
     pub fn new<S>(name: impl Into<Arc<str>>, service: S) -> Self
     where
         S: Service<Request, Response = Reply> + Clone + Send + 'static,
@@ -53,17 +54,16 @@ impl Backend {
         Self { name: name.into(), prefix: None, service, description: None }
     }
 
-    /// Sets what the names of its tools and prompts begin with, instead of its
-    /// name and the separator; it may be empty.
+    /// Sets the prefix of the names of its tools and prompts, instead of its name and the
+    /// separator. It may be empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// Sets what tells what the backend says of itself, and nothing as long as
-    /// that is not known.
+    /// Sets a function that returns the backend's own description, or `None` while it is unknown.
     ///
-    /// The backend is only asked for what it says it has.
+    /// Requests are sent to the backend only for capabilities that it declares.
     pub fn description<F>(mut self, description: F) -> Self
     where
         F: Fn() -> Option<ServerConfig> + Send + Sync + 'static,
@@ -101,13 +101,13 @@ where
     }
 }
 
-/// The reply that an error stands for, if it stands for one.
+/// Converts an error that reports an unsupported method into a reply.
 fn reply_to(error: BoxError) -> Result<Reply, BoxError> {
     let mut source: Option<&(dyn Error + 'static)> = Some(&*error);
     while let Some(told) = source {
         if let Some(told) = told.downcast_ref::<BackendError>() {
             return match told.kind() {
-                // Clients never see it, so it need not name the method.
+                // Clients never see this reply, so it need not name the method.
                 BackendErrorKind::Unsupported => Ok(Reply::method_not_found("")),
                 _ => Err(error),
             };

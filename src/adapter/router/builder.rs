@@ -1,3 +1,5 @@
+//! The builder of a router, which validates its settings.
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
@@ -10,10 +12,10 @@ use crate::{
     names::{MAX_PREFIX, MAX_SEPARATOR, is_separator, is_spelled},
 };
 
-/// How long a list waits for a backend that is late, unless it is said otherwise.
+/// Default time that a list waits for a slow backend.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Makes a [`Router`].
+/// Builds a [`Router`].
 #[derive(Debug)]
 #[must_use]
 pub struct RouterBuilder {
@@ -27,50 +29,48 @@ pub struct RouterBuilder {
 // === impl RouterBuilder ===
 
 impl RouterBuilder {
-    /// Sets what stands between the name of a backend and that of its tool:
-    /// `_`, if not set.
+    /// Sets the separator between the name of a backend and that of its tool. Defaults to `_`.
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.separator = separator.into();
         self
     }
 
-    /// Sets what happens when two backends offer something under one name.
+    /// Sets how names that two backends offer are resolved.
     pub const fn conflicts(mut self, conflicts: Conflicts) -> Self {
         self.conflicts = conflicts;
         self
     }
 
-    /// Sets how long a list waits for a backend: 5 seconds, if not set.
+    /// Sets how long a list waits for a backend. Defaults to 5 seconds.
     ///
-    /// Whoever waits for less than that under a timeout of their own gets no list
-    /// the first time that a backend is slow, and what is known the next time.
+    /// A caller with a shorter timeout gets no list the first time that a backend is slow, and a
+    /// list with the last known items the next time.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets whom to tell when more is known of a slow backend.
+    /// Sets the [`Changes`] to notify when a slow backend lists something new.
     ///
-    /// Backends that tell the same [`Changes`] are asked again when they say
-    /// that they have changed.
+    /// Backends that notify the same [`Changes`] are listed again after they report a change.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Adds a backend; those that were added before come first.
+    /// Adds a backend. Backends take precedence in the order in which they are added.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backends.push(backend);
         self
     }
 
-    /// Checks the settings and makes a router of them.
+    /// Validates the settings and builds the router.
     ///
     /// # Errors
     ///
-    /// Returns every mistake in the settings: no backends; a name, prefix or
-    /// separator that is too long or that no tool's name can hold; two backends
-    /// of one name or prefix; a prefix where names stay as they are.
+    /// Returns every mistake in the settings: no backends; a name, prefix or separator that is too
+    /// long or has characters that tool names cannot have; two backends with the same name or
+    /// prefix; a prefix with a conflict rule that does not use prefixes.
     pub fn build(self) -> Result<Router, RouterError> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {

@@ -1,10 +1,12 @@
+//! The mistakes in the settings of a router.
+
 use std::fmt;
 
 use crate::warnings::sanitize::Sanitized;
 
 /// Every mistake in the settings of a router.
 ///
-/// Prints one mistake a line.
+/// Displays one mistake per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterError(Vec<RouterMistake>);
 
@@ -15,14 +17,14 @@ pub struct RouterMistake {
     kind: RouterMistakeKind,
 }
 
-/// What is wrong in the settings of a router.
+/// The kind of a mistake in the settings of a router.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouterMistakeKind {
-    /// There is nothing to route to.
+    /// There are no backends.
     #[error("no backends: expected at least one")]
     NoBackends,
-    /// The separator is empty, too long or has letters that no name has.
+    /// The separator is empty, too long or has characters that names cannot have.
     #[error(
         "illegal separator `{}`: expected 1 to {max} visible ASCII characters",
         Sanitized(separator)
@@ -30,11 +32,10 @@ pub enum RouterMistakeKind {
     IllegalSeparator {
         /// The separator.
         separator: String,
-        /// How long it may be.
+        /// The maximum length.
         max: usize,
     },
-    /// The name of a backend is empty, too long or has letters that no tool's
-    /// name may have.
+    /// The name of a backend is empty, too long or has characters that tool names cannot have.
     #[error(
         "illegal backend name `{}`: expected 1 to {max} of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and \
          the separator",
@@ -43,16 +44,16 @@ pub enum RouterMistakeKind {
     IllegalName {
         /// The name.
         name: String,
-        /// How long it may be.
+        /// The maximum length.
         max: usize,
     },
-    /// Two backends have one name.
+    /// Two backends have the same name.
     #[error("duplicate backend name `{}`", Sanitized(name))]
     DuplicateName {
         /// The name.
         name: String,
     },
-    /// The prefix is too long or has letters that no tool's name may have.
+    /// The prefix is too long or has characters that tool names cannot have.
     #[error(
         "illegal prefix `{}` of backend `{}`: expected at most {max} of `A-Z`, `a-z`, `0-9`, `_`, \
          `-`, `.` and the separator",
@@ -64,10 +65,10 @@ pub enum RouterMistakeKind {
         backend: String,
         /// The prefix.
         prefix: String,
-        /// How long it may be.
+        /// The maximum length.
         max: usize,
     },
-    /// Two backends have one prefix.
+    /// Two backends have the same prefix.
     #[error(
         "backends `{}` and `{}` have the same prefix `{}`",
         Sanitized(&backends[0]),
@@ -80,7 +81,7 @@ pub enum RouterMistakeKind {
         /// The prefix.
         prefix: String,
     },
-    /// A backend has a prefix where names stay as they are.
+    /// A backend has a prefix, but the conflict rule does not use prefixes.
     #[error(
         "the prefix of backend `{}` has no meaning with `conflicts = \"{conflicts}\"`",
         Sanitized(backend)
@@ -88,7 +89,7 @@ pub enum RouterMistakeKind {
     MeaninglessPrefix {
         /// The backend.
         backend: String,
-        /// How conflicts are settled.
+        /// The conflict rule.
         conflicts: &'static str,
     },
 }
@@ -100,7 +101,7 @@ impl RouterError {
         Self(mistakes)
     }
 
-    /// Iterates over the mistakes, in the order of the backends.
+    /// Returns an iterator over the mistakes, in the order of the backends.
     pub fn iter(&self) -> std::slice::Iter<'_, RouterMistake> {
         self.0.iter()
     }
@@ -145,13 +146,14 @@ impl RouterMistake {
         Self { backend, kind }
     }
 
-    /// Which of the backends it is about, from zero, if it is about one.
+    /// Returns the index of the backend, from zero, or `None` if the mistake concerns no single
+    /// one.
     #[must_use]
     pub const fn backend(&self) -> Option<usize> {
         self.backend
     }
 
-    /// What is wrong.
+    /// Returns the kind of the mistake.
     #[must_use]
     pub const fn kind(&self) -> &RouterMistakeKind {
         &self.kind
@@ -164,5 +166,5 @@ impl fmt::Display for RouterMistake {
     }
 }
 
-// What is wrong is part of what it prints, and so no source of it.
+// The kind is part of the message, so it is not returned as a source.
 impl std::error::Error for RouterMistake {}

@@ -1,3 +1,5 @@
+//! Lists all items of a backend, page by page.
+
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures::future::FutureExt;
@@ -10,18 +12,18 @@ use crate::{
     pagination::{NoEnd, Pages},
 };
 
-/// What a backend lists.
+/// The items that a backend lists.
 #[derive(Debug)]
 pub(super) struct Listed<I> {
-    /// In its own names, in its order.
+    /// Under the backend's own names, in its order.
     pub(super) items: Vec<I>,
-    /// How long it may be kept: the least of all pages, unknown if one is silent.
+    /// The cache lifetime: the minimum of all pages; `None` if a page has none.
     pub(super) ttl_ms: Option<u64>,
-    /// Who may keep it.
+    /// The scope in which the list may be cached.
     pub(super) cache_scope: Option<CacheScope>,
 }
 
-/// Why a backend does not list what it has.
+/// The reason why the list of a backend is not available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
     #[error("it knows no such method")]
@@ -38,14 +40,14 @@ pub(super) enum ListError {
     Panicked,
 }
 
-/// Lists all that a backend has of one kind.
+/// Lists all items of one kind of a backend.
 pub(super) async fn list_all<I: Item>(
     service: Arc<dyn BackendService>,
     context: Context,
 ) -> Result<Listed<I>, ListError> {
-    // A panic of one backend must not take the lists of the others with it.
+    // A panic of one backend must not fail the lists of the others.
     let pages = AssertUnwindSafe(list_pages(service, context)).catch_unwind().await;
-    // The hook of the process has told what the panic says.
+    // The panic hook has already reported the message.
     pages.unwrap_or(Err(ListError::Panicked))
 }
 
@@ -77,12 +79,12 @@ async fn list_pages<I: Item>(
     }
 }
 
-/// What the operator reads of a service that could not answer.
+/// Returns the error of a failed service with its sources, for the operator.
 fn failure(error: &BoxError) -> ListError {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        // Many an error repeats what its source says.
+        // Many errors repeat the text of their source.
         let told = error.to_string();
         if !text.contains(&told) {
             text.push_str(": ");
@@ -93,13 +95,13 @@ fn failure(error: &BoxError) -> ListError {
     ListError::Service(text)
 }
 
-/// The shorter of two times for which something may be kept.
+/// Returns the shorter of two cache lifetimes.
 pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    // Who says nothing promises nothing.
+    // A missing lifetime promises nothing.
     Some(a?.min(b?))
 }
 
-/// The narrower of two scopes in which something may be kept.
+/// Returns the narrower of two cache scopes.
 pub(super) fn narrowest(a: Option<CacheScope>, b: Option<CacheScope>) -> Option<CacheScope> {
     match (a, b) {
         (Some(CacheScope::Public), Some(CacheScope::Public)) => Some(CacheScope::Public),

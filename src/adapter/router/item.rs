@@ -1,3 +1,5 @@
+//! The trait of listed items: tools, prompts, resources and resource templates.
+
 use rmcp::model::{
     CacheScope, ClientRequest, Extensions, ListPromptsRequest, ListPromptsResult,
     ListResourceTemplatesRequest, ListResourceTemplatesResult, ListResourcesRequest,
@@ -12,11 +14,11 @@ use crate::{
     message::{ItemKind, Reply},
 };
 
-/// Something that backends list, and that all is done with alike.
+/// An item that backends list: a tool, prompt, resource or resource template.
 pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     const KIND: ItemKind;
 
-    /// The name or URI by which clients ask for it.
+    /// Returns the name or URI by which clients request it.
     fn key(&self) -> &str;
     fn set_key(&mut self, key: String);
     fn request(cursor: Option<String>) -> ClientRequest;
@@ -26,8 +28,8 @@ pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     fn epoch(changes: &Changes) -> &Epoch;
     fn board(boards: &ListCaches) -> &ListCache<Self>;
 
-    /// The beginning that all URIs of a template have in common. `None` if they have none, as
-    /// of `{+uri}`, which would own every URI.
+    /// Returns the literal beginning of a template's URIs. `None` if it is empty, as for `{+uri}`,
+    /// which would own every URI.
     fn literal(&self) -> Option<&str> {
         None
     }

@@ -1,3 +1,5 @@
+//! The cached lists of all backends for one kind of item.
+
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,101 +17,101 @@ use super::{
 };
 use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 
-/// How many lists of several pages are kept for those who ask page by page.
+/// The maximum number of lists with several pages that are kept for later pages.
 const MAX_EARLIER: usize = 4;
-/// How long after news of a backend others are told of the next; after those it
-/// is twice as long, and so on.
+/// The pause after a reported change of a backend's list before the next one is reported. It
+/// doubles with each further change.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long it is at most.
+/// The upper bound of the pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long a backend must have had no news to begin with the first pause again.
+/// The time without changes after which the first pause applies again.
 const QUIET: Duration = Duration::from_secs(300);
 
-/// What is known of all backends about one kind of item.
+/// The known items of all backends, of one kind.
 pub(super) struct ListCache<I> {
     state: Mutex<State<I>>,
-    /// When it was last looked for something unknown; held by who does it.
+    /// The time of the last listing for an unknown name; locked during such a listing.
     pub(super) looked: tokio::sync::Mutex<Option<Instant>>,
 }
 
 struct State<I> {
     slots: Vec<Slot<I>>,
-    /// What the slots know, put together.
+    /// The merged list of all slots.
     current: Arc<Merged<I>>,
-    /// Lists of several pages that were begun.
+    /// Lists with several pages that clients may still be reading.
     earlier: VecDeque<Arc<Merged<I>>>,
 }
 
-/// What is known of one backend.
+/// The known state of one backend.
 struct Slot<I> {
     known: Option<Arc<Listed<I>>>,
-    /// The epoch at which it was asked for what is known of it.
+    /// The epoch at which `known` was requested.
     heard: Option<u64>,
-    /// When it said that it has no such method.
+    /// When the backend last replied that it does not know the method.
     lacks: Option<When>,
     outage: Option<Outage>,
-    /// Whether lists do not wait for it, since it has not answered after one did.
+    /// Whether lists no longer wait for the backend, because one list gave up waiting.
     late: bool,
     /// The latest epoch of a list that did not wait for it.
     used: u64,
-    /// Whether it is being asked in the background.
+    /// Whether it is being listed in the background.
     asked: bool,
-    /// Whether somebody was given a list without what it will answer.
+    /// Whether a list was returned without the current items of the backend.
     owed: bool,
-    /// How often changes of its list are announced: one backend that lists something else
-    /// each time must not keep all clients busy.
+    /// The pace of its change notifications: one backend that changes its list continuously must
+    /// not keep all clients busy.
     news: Pace,
 }
 
-/// In what two lists of a backend differ.
+/// The difference between two lists of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Difference {
     Nothing,
-    /// In their order, or in how long they may be kept.
+    /// In the order or the cache settings.
     Form,
-    /// In what is listed.
+    /// In the items.
     Content,
 }
 
-/// When a backend was asked.
+/// The moment of a request to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
-    /// Whether it had said of itself what it has.
+    /// Whether its description was known.
     pub(super) described: bool,
 }
 
-/// Why the last list of a backend is not known.
+/// The reason why the current list of a backend is not known.
 #[derive(Debug)]
 pub(super) enum Outage {
-    /// It was not waited for any longer than this.
+    /// It did not answer within this time.
     Late(Duration),
-    /// Whoever asked for the list did not wait for it.
+    /// The client of the list gave up waiting.
     GivenUp,
     Failed(String),
 }
 
-/// What to do about a backend when a list is made.
+/// How a list uses a backend.
 pub(super) enum CacheDecision<I> {
-    /// It has nothing.
+    /// It has no items of this kind.
     Skip,
     Ask,
-    /// It is slow: what is known of it must do.
+    /// It is slow: use its last known items.
     Use {
         known: Option<Arc<Listed<I>>>,
         asked: bool,
     },
 }
 
-/// What an answer of a backend comes to.
+/// The outcome of a backend's answer.
 pub(super) struct Learnt<I> {
-    /// What to put into a list.
+    /// The items to list.
     pub(super) source: Option<Arc<Listed<I>>>,
-    /// Whether that is what the backend has now.
+    /// Whether these are the current items of the backend.
     pub(super) fresh: bool,
-    /// After how long others must be told of it, if at all.
+    /// The delay of the change notification; `None` if none is due.
     pub(super) news: Option<Duration>,
-    /// What went wrong, if that is new.
+    /// The problem, if it is new.
     pub(super) problem: Option<Problem>,
 }
 
@@ -125,8 +127,8 @@ impl<I: Item> ListCache<I> {
         Self { state: Mutex::new(state), looked: tokio::sync::Mutex::default() }
     }
 
-    /// What to do about a backend that says it has such items or not, or
-    /// nothing of itself.
+    /// Decides how a list uses a backend. `offered` is whether its description declares such items,
+    /// if it is known.
     pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> CacheDecision<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -146,10 +148,9 @@ impl<I: Item> ListCache<I> {
         CacheDecision::Use { known: slot.known.clone(), asked: slot.asked }
     }
 
-    /// Gives up waiting for a backend: what is known of it, and the problem, if it
-    /// is new.
+    /// Gives up waiting for a backend. Returns its known items, and the problem if it is new.
     ///
-    /// It is not late if it has answered somebody who asked after a change.
+    /// The backend does not count as late if it has answered a later request.
     pub(super) fn late(
         &self,
         names: &ExposedNames,
@@ -168,8 +169,8 @@ impl<I: Item> ListCache<I> {
         (known, slot.fail(names, place, I::KIND, outage))
     }
 
-    /// Whether a backend is asked in the background from now on; not if it was, or
-    /// if nobody is without its answer.
+    /// Marks a late backend as listed in the background. Returns `false` if it already is, or is
+    /// not late.
     pub(super) fn ask_in_background(&self, place: usize) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -180,9 +181,8 @@ impl<I: Item> ListCache<I> {
         self.state().slots[place].asked = false;
     }
 
-    /// Whether a backend must be asked once more in the background: there was a
-    /// change since it was asked at this time, and lists that did not wait for it
-    /// lack what it is. If not, it is not asked any more.
+    /// Returns `true` if a backend must be listed again in the background: lists that did not wait
+    /// for it have seen a later change. Otherwise marks it as no longer listed in the background.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -190,7 +190,7 @@ impl<I: Item> ListCache<I> {
         slot.asked
     }
 
-    /// Takes note of what a backend answered.
+    /// Records the answer of a backend.
     pub(super) fn learn(
         &self,
         names: &ExposedNames,
@@ -215,8 +215,8 @@ impl<I: Item> ListCache<I> {
         };
         let (mut state, difference) = loop {
             let before = self.state().slots[place].known.clone();
-            // Compared without the lock, since it may be a lot; somebody may have
-            // learnt something else meanwhile.
+            // Compared without the lock, since lists may be long; another answer may have been
+            // recorded meanwhile.
             let difference = Difference::between(before.as_deref(), listed.as_deref());
             let state = self.state();
             if are_the_same(&[before], std::slice::from_ref(&state.slots[place].known)) {
@@ -229,14 +229,13 @@ impl<I: Item> ListCache<I> {
         }
         slot.heard = Some(when.epoch);
         slot.lacks = lacks;
-        // What has not changed stays the same value, so that nothing has to be put
-        // together again.
+        // An unchanged list keeps its allocation, so that lists need not be merged again.
         if difference != Difference::Nothing {
             slot.known = listed;
         }
         let is_news = slot.owed && difference == Difference::Content;
         let news = if is_news { slot.news.next(Instant::now()) } else { None };
-        // Else it will be asked once more.
+        // Otherwise it will be listed once more.
         if when.epoch >= slot.used {
             slot.late = false;
             slot.owed = false;
@@ -247,7 +246,7 @@ impl<I: Item> ListCache<I> {
         Learnt { fresh: true, ..slot.learnt(news) }
     }
 
-    /// Puts together what is known; what has become a problem by it.
+    /// Merges the known lists. Returns the merged list if it has changed.
     pub(super) fn update(&self, names: &ExposedNames) -> Option<Arc<Merged<I>>> {
         let mut updated = None;
         loop {
@@ -265,20 +264,20 @@ impl<I: Item> ListCache<I> {
                 }
                 known
             };
-            // Without the lock, since it may be a lot; somebody may have learnt
-            // something else meanwhile.
+            // Merged without the lock, since lists may be long; another answer may have been
+            // recorded meanwhile.
             updated = Some(Arc::new(Merged::new(names, sources)));
         }
     }
 
-    /// The list that is made of these, to be read page by page.
+    /// Returns the merged list of these sources, and keeps it if it has several pages.
     pub(super) fn view(
         &self,
         names: &ExposedNames,
         sources: Vec<Option<Arc<Listed<I>>>>,
     ) -> Arc<Merged<I>> {
         let current = self.current();
-        // They differ if callers are told different things.
+        // They differ if callers get different answers.
         let view =
             if current.is_of(&sources) { current } else { Arc::new(Merged::new(names, sources)) };
         if view.has_pages() {
@@ -290,7 +289,7 @@ impl<I: Item> ListCache<I> {
         view
     }
 
-    /// The list of several pages that was begun under this fingerprint.
+    /// Returns the kept list with this fingerprint.
     pub(super) fn begun(&self, fingerprint: u64) -> Option<Arc<Merged<I>>> {
         let state = self.state();
         state.earlier.iter().find(|merged| merged.fingerprint() == fingerprint).cloned()
@@ -304,7 +303,7 @@ impl<I: Item> ListCache<I> {
         self.state().current.clone()
     }
 
-    /// Whether a backend is known to have none.
+    /// Returns `true` if a backend is known to have no items.
     pub(super) fn is_empty(&self, place: usize) -> bool {
         let state = self.state();
         let slot = &state.slots[place];
@@ -320,7 +319,7 @@ impl<I: Item> ListCache<I> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<I>> {
-        // Nothing panics while it is held, and if it did, the state would be whole.
+        // The lock is never held across a panic, and the state would be consistent if it were.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -328,7 +327,7 @@ impl<I: Item> ListCache<I> {
 // === impl Slot ===
 
 impl<I> Slot<I> {
-    /// Takes note of an outage, and returns it as a problem if it has just begun.
+    /// Records an outage. Returns the problem if it is new.
     fn fail(
         &mut self,
         names: &ExposedNames,
@@ -339,7 +338,7 @@ impl<I> Slot<I> {
         self.owed = true;
         let is_news = match (&self.outage, &outage) {
             (None, _) => true,
-            // Why it fails says more than that it is slow.
+            // The reason of a failure is more specific than slowness.
             (Some(Outage::Late(_) | Outage::GivenUp), Outage::Failed(_)) => true,
             _ => false,
         };
@@ -347,12 +346,12 @@ impl<I> Slot<I> {
         self.problem(names, place, kind).filter(|_| is_news)
     }
 
-    /// Whether what is known was asked for later.
+    /// Returns `true` if `known` was requested later.
     fn knows_better(&self, when: When) -> bool {
         self.heard > Some(when.epoch)
     }
 
-    /// What is known, which is what the backend has unless it does not answer.
+    /// Returns the known items, which are current unless there is an outage.
     fn learnt(&self, news: Option<Duration>) -> Learnt<I> {
         Learnt { source: self.known.clone(), fresh: self.outage.is_none(), news, problem: None }
     }
@@ -407,7 +406,7 @@ impl Difference {
     }
 }
 
-/// What clients see of items: of several with one key the first.
+/// Returns the items as clients see them: the first one of each key.
 fn by_key<I: Item>(items: &[I]) -> HashMap<&str, &I> {
     items.iter().rev().map(|item| (item.key(), item)).collect()
 }

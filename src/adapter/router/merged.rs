@@ -1,3 +1,5 @@
+//! The merged list of all backends for one kind of item.
+
 use std::{
     collections::{HashMap, hash_map::Entry},
     hash::{DefaultHasher, Hash, Hasher},
@@ -13,15 +15,15 @@ use super::{
     warning::Problem,
 };
 
-/// How many items a page has.
+/// The number of items per page.
 const PAGE: usize = 1_000;
-/// How many problems of one kind of item are kept.
+/// The maximum number of problems that are kept per kind of item.
 const MAX_PROBLEMS: usize = 1_000;
 
-/// What all backends list, put together.
+/// The merged list of all backends.
 #[derive(Debug)]
 pub(super) struct Merged<I> {
-    /// By backend; nothing of those that have none or were never heard.
+    /// By backend; `None` for those that have no items or have never answered.
     sources: Vec<Option<Arc<Listed<I>>>>,
     /// In the order of the backends, under the names that clients see.
     items: Vec<I>,
@@ -30,29 +32,28 @@ pub(super) struct Merged<I> {
     problems: Vec<Problem>,
     ttl_ms: Option<u64>,
     cache_scope: Option<CacheScope>,
-    /// By which a cursor knows the list that it belongs to; the same names give
-    /// the same one in every process.
+    /// Identifies the list in cursors; the same names give the same fingerprint in every process.
     fingerprint: u64,
 }
 
-/// Where a name leads.
+/// The destination of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// To the backend at this place.
+    /// The backend at this place.
     To(usize),
-    /// Nowhere, since two backends claim it.
+    /// No backend, since two of them claim the name.
     Contested,
 }
 
-/// What the URIs of templates begin with, and who has the template.
+/// The literal beginnings of URI templates, and the backends that own them.
 #[derive(Debug, Default)]
 struct Literals {
     owners: HashMap<Box<str>, usize>,
-    /// How long they are, the longest first, each length once.
+    /// Their lengths, in descending order without duplicates.
     lengths: Vec<usize>,
 }
 
-/// Where a page begins, and in which list.
+/// The start of a page and the list that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) fingerprint: u64,
@@ -75,7 +76,7 @@ impl<I> Merged<I> {
         }
     }
 
-    /// Whether it was made of these very lists.
+    /// Returns `true` if it was merged from these allocations.
     pub(super) fn is_of(&self, sources: &[Option<Arc<Listed<I>>>]) -> bool {
         are_the_same(&self.sources, sources)
     }
@@ -84,7 +85,7 @@ impl<I> Merged<I> {
         self.routes.get(key).copied()
     }
 
-    /// The first backend with a template that begins as the URI does.
+    /// Returns the first backend with a template whose literal beginning the URI has.
     pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
         self.literals.owners(uri).min()
     }
@@ -97,14 +98,14 @@ impl<I> Merged<I> {
         self.fingerprint
     }
 
-    /// Whether it has more than one page.
+    /// Returns `true` if it has more than one page.
     pub(super) const fn has_pages(&self) -> bool {
         self.items.len() > PAGE
     }
 }
 
 impl<I: Item> Merged<I> {
-    /// Puts lists together; what takes part in a conflict is settled or left out.
+    /// Merges lists. Of conflicting items, the first one wins or all are left out.
     pub(super) fn new(names: &ExposedNames, sources: Vec<Option<Arc<Listed<I>>>>) -> Self {
         let mut merged = Self::empty(0);
         let mut placed: Vec<NamedItem<I>> = Vec::new();
@@ -191,14 +192,14 @@ impl<I: Item> Merged<I> {
         }
     }
 
-    /// The first page.
+    /// Returns the first page.
     ///
-    /// Nobody is to keep a list in which a backend may be missing.
+    /// A list in which a backend may be missing gets no cache lifetime.
     pub(super) fn first_page(&self, complete: bool) -> Page<I> {
         self.cut(0, complete)
     }
 
-    /// The page that a cursor stands for, if it is one of this list.
+    /// Returns the page at a cursor if the cursor belongs to this list.
     pub(super) fn page(&self, cursor: Cursor, complete: bool) -> Option<Page<I>> {
         let Cursor { fingerprint, start } = cursor;
         let begins_a_page = start > 0 && start.is_multiple_of(PAGE) && start < self.items.len();
@@ -224,16 +225,15 @@ struct NamedItem<I> {
     contested: bool,
 }
 
-/// Who was first to have a name.
+/// The first backend with a name.
 struct Owner {
     place: usize,
-    /// Where it stands among those placed.
+    /// The index among the placed items.
     index: usize,
     route: Route,
 }
 
-/// Whether the lists are the very same, which is cheaper to tell than whether
-/// they are equal.
+/// Returns `true` if the lists are the same allocations, which is cheaper to check than equality.
 pub(super) fn are_the_same<I>(
     some: &[Option<Arc<Listed<I>>>],
     others: &[Option<Arc<Listed<I>>>],
@@ -249,7 +249,7 @@ pub(super) fn are_the_same<I>(
 // === impl Literals ===
 
 impl Literals {
-    /// Of two templates that begin alike, the first counts.
+    /// Adds a literal. The first template with the same literal wins.
     fn add(&mut self, literal: &str, place: usize) {
         if !self.owners.contains_key(literal) {
             self.owners.insert(literal.into(), place);
@@ -262,7 +262,7 @@ impl Literals {
         self.lengths.dedup();
     }
 
-    /// The backends of the literals that a URI begins with.
+    /// Returns the backends whose literals a URI begins with.
     fn owners(&self, uri: &str) -> impl Iterator<Item = usize> {
         let beginnings = self.lengths.iter().filter_map(|&length| uri.get(..length));
         beginnings.filter_map(|beginning| self.owners.get(beginning).copied())
@@ -276,7 +276,7 @@ impl Cursor {
         format!("{:016x}.{}", self.fingerprint, self.start)
     }
 
-    /// Reads a cursor that was written here, and nothing else.
+    /// Parses a cursor. Rejects any text that [`Cursor`] does not write.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (fingerprint, start) = text.split_once('.')?;
         let fingerprint = u64::from_str_radix(fingerprint, 16).ok()?;

@@ -1,84 +1,76 @@
-//! Serve several backends as one.
+//! Serves several backends as one server.
 //!
-//! A [`Router`] is a Tower service over other Tower services: remote servers,
-//! handlers of this process, or stacks of layers over either. Clients see one
-//! server that has what all of them have.
+//! A [`Router`] is a Tower service over other Tower services: remote servers, handlers of this
+//! process, or stacks of layers over either. Clients see one server with the items of all of them.
 //!
 //! # Names
 //!
-//! | [`Conflicts`] | tools and prompts | what two backends have |
+//! | [`Conflicts`] | tools and prompts | an item in two backends |
 //! |---|---|---|
-//! | `Prefix` | have the prefix of their backend | is left out of tools and prompts; the first backend has the resource |
-//! | `Priority` | keep their names | is the first backend's |
-//! | `Manual` | keep their names | is left out, until somebody renames it |
+//! | `Prefix` | have the prefix of their backend | is left out if it is a tool or prompt; a resource belongs to the first backend |
+//! | `Priority` | keep their names | belongs to the first backend |
+//! | `Manual` | keep their names | is left out until it is renamed |
 //!
-//! With `Priority`, a backend counts once it has listed what it has: until then
-//! the next one that offers a name has it. Who needs it otherwise uses prefixes.
+//! With `Priority`, a backend counts once it has been listed: until then the next one that offers a
+//! name owns it. Use prefixes if this is not acceptable.
 //!
-//! A prefix is the name of the backend and the separator, unless the backend
-//! has [its own](Backend::prefix). URIs are never rewritten. What is left out,
-//! or has a name that clients do not take, is logged once and told by
-//! [`Router::problems`].
+//! A prefix is the name of the backend and the separator, unless the backend has
+//! [its own](Backend::prefix). URIs are never rewritten. Items that are left out, and names that
+//! clients do not accept, are logged once and reported by [`Router::problems`].
 //!
 //! # Lists
 //!
-//! Every list asks all backends at once, in all pages, and puts together what
-//! they have in the order of the backends. No backend can spoil it for the
-//! others:
+//! Every list requests all pages of all backends concurrently, and merges the items in the order of
+//! the backends. A failing or slow backend does not affect the others:
 //!
-//! - One that fails keeps what was last known of it.
-//! - So does one that takes longer than the router's
-//!   [patience](RouterBuilder::patience), or than the client waits, if that is a
-//!   second at least. It is waited for in the background, and further lists do
-//!   not wait for it until it has told what it has: to fail is no answer. If it
-//!   has something else than what was listed meanwhile, the router tells its
-//!   [`Changes`]: at once the first time, then at most once a second, and ever
-//!   less often, down to once a minute, as long as it has something else again
-//!   and again. What it was asked for before a change is asked for again.
-//! - One that [says](Backend::description) that it has no prompts is not asked
-//!   for them. One that does not know the method has none, and is asked again
-//!   when the [`Changes`] tell that something has changed, or when it begins to
-//!   say what it has. A reply of that code says so, and so does a
-//!   [`BackendError`] of the kind [`Unsupported`], by itself or as the source of
-//!   another error.
+//! - If a backend fails, its last known items are used.
+//! - If a backend takes longer than the router's [patience](RouterBuilder::patience), or than the
+//!   client waits if that is at least a second, its last known items are used as well. The router
+//!   waits for it in the background, and further lists do not wait for it until it has answered; an
+//!   error does not count. If its items then differ from those that were listed meanwhile, the
+//!   router notifies its [`Changes`]: at once the first time, then at most once a second, and less
+//!   and less often, down to once a minute, if the backend changes continuously. Requests that were
+//!   sent before a change are repeated.
+//! - A backend that [declares](Backend::description) no prompts is not asked for them. A backend
+//!   that does not know the method has no items, and is asked again when the [`Changes`] report a
+//!   change or when its description becomes known. It reports this with a reply of that code, or
+//!   with a [`BackendError`] of the kind [`Unsupported`], by itself or as the source of another
+//!   error.
 //!
-//! What is remembered of a backend is remembered for all clients. Let backends
-//! that show different tools to different clients have routers of their own.
+//! The known items of a backend are shared by all clients. Use separate routers for backends that
+//! show different tools to different clients.
 //!
-//! A list has pages of 1000 items. The last four lists of several pages are
-//! kept, so that whoever began one can read it to its end. The cursor of any
-//! other is refused, unless the list has the same names in the same order now.
+//! A list has pages of 1000 items. The last four lists with several pages are kept, so that clients
+//! can read them to the end. Cursors of other lists are rejected, unless the list has the same
+//! names in the same order now.
 //!
 //! # Calls
 //!
-//! A call goes where its name was listed, else to the backend with the longest
-//! prefix that it begins with, so that calls work before anything was listed.
-//! Where names have no prefix, an unknown one is looked for, at most once a
-//! second.
+//! A call goes to the backend that listed its name. If none did, it goes to the backend with the
+//! longest prefix that the name begins with, so that calls work before anything was listed. If
+//! names have no prefix, the backends are listed for an unknown name, at most once a second.
 //!
-//! A resource is read at the first backend, in the order in which they were added, that
-//! lists it or a template of that beginning, so that a later backend takes no resource of
-//! an earlier one: not by its exact URI, and not by a longer template. So a backend with the
-//! template `file:///{+path}` owns all files, and backends with files of their own come before
-//! it. A template that begins with an expression, such as `{+uri}`, owns nothing. Else the
-//! resource is read at the first backend that handed it out in the result of a tool or a prompt,
-//! else at the only backend that has resources.
+//! A resource is read at the first backend, in the order in which they were added, that lists it or
+//! a template with a matching literal beginning. So a later backend takes over no resource of an
+//! earlier one, neither by its exact URI nor by a longer template. For example, a backend with the
+//! template `file:///{+path}` owns all files; add backends with files of their own before it. A
+//! template that begins with an expression, such as `{+uri}`, owns nothing. Otherwise the resource
+//! is read at the first backend that returned it in the result of a tool or a prompt, or else at
+//! the only backend that has resources.
 //!
-//! A backend owns nothing before it was listed: as long as the list of an earlier backend is not
-//! known, because it is not connected or fails, a later one that lists the same resource has it.
-//! The lists of a backend that goes away later are remembered.
+//! A backend owns nothing before it was listed: while the list of an earlier backend is unknown,
+//! because it is not connected or fails, a later one that lists the same resource owns it. The
+//! lists of a backend that disconnects later are kept.
 //!
-//! Completions of a resource template are those of the first backend that lists exactly that
-//! template.
+//! Completions of a resource template come from the first backend that lists exactly that template.
 //!
-//! A backend that cannot answer fails its own calls with a [`BackendError`] that
-//! names it. One that does not know the method refuses what it was asked for as
-//! unknown, and completes to nothing. The router itself is always ready, and a
-//! call waits until its backend is.
+//! If a backend cannot answer, its calls fail with a [`BackendError`] that names it. If it does not
+//! know the method, the requested item is rejected as unknown, and completions are empty. The
+//! router itself is always ready; a call waits until its backend is ready.
 //!
-//! Skills, and the directories of resources that belong to them, are those of the only
-//! backend that declares the extension, or of the only backend. A log level is set at the
-//! only backend that declares `logging`. Tasks and custom requests are method not found.
+//! Requests for skills, and for the resource directories of skills, go to the only backend that
+//! declares the extension, or to the only backend. A log level is set at the only backend that
+//! declares `logging`. Tasks and custom requests are method not found.
 //!
 //! # Examples
 //!
@@ -158,8 +150,8 @@ use crate::changes::Changes;
 
 /// Several backends as one service.
 ///
-/// Clones share what is known of the backends. See the [module docs](self) for
-/// what clients see and for an example.
+/// Clones share the known state of the backends. See the [module docs](self) for the behavior that
+/// clients see and for an example.
 #[derive(Clone)]
 pub struct Router {
     shared: Arc<Shared>,
@@ -168,29 +160,29 @@ pub struct Router {
 // === impl Router ===
 
 impl Router {
-    /// Begins to make a router.
+    /// Returns a builder for a router.
     pub fn builder() -> RouterBuilder {
         RouterBuilder::default()
     }
 
-    /// Adds to a server's description what its backends say of themselves: what
-    /// any of them has, and the instructions of each, under its name.
+    /// Adds the descriptions of the backends to a server's description: the capabilities of any of
+    /// them, and the instructions of each, under its name.
     ///
-    /// As long as one has not said anything, all that a router can do is declared:
-    /// tools, prompts, resources that can be subscribed to, and completions.
-    /// Logging and skills are declared if exactly one backend declares them; tasks and other
-    /// extensions of backends never are.
+    /// While the description of a backend is unknown, everything that a router supports is
+    /// declared: tools, prompts, resources with subscriptions, and completions. Logging and skills
+    /// are declared if exactly one backend declares them; tasks and other extensions of backends
+    /// never are.
     ///
-    /// What a client of 2025-11-25 was told at `initialize` holds for its
-    /// connection, whatever is known of the backends later. Instructions of a
-    /// backend that was not known then never reach it.
+    /// The description that a client of 2025-11-25 receives at `initialize` holds for its
+    /// connection, even if the backends change later. Instructions of a backend that was unknown
+    /// then never reach it.
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         describe::describe(&self.shared, base)
     }
 
-    /// The name under which clients see a tool or prompt of a backend, if there
-    /// is such a backend.
+    /// Returns the name under which clients see a tool or prompt of a backend, or `None` if there
+    /// is no such backend.
     #[must_use]
     pub fn exposed_name(&self, backend: &str, tool: &str) -> Option<String> {
         let names = &self.shared.names;
@@ -198,34 +190,34 @@ impl Router {
         Some(names.expose(place, tool))
     }
 
-    /// What is wrong with the backends, as far as it is known: those that do not
-    /// answer, and what is left out of lists and why.
+    /// Returns the known problems of the backends: those that do not answer, and the items that are
+    /// left out of lists, with the reasons.
     ///
-    /// Of each kind of item, at most 1000 that are left out are told.
+    /// At most 1000 left-out items of each kind are reported.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         self.shared.problems()
     }
 
-    /// Who is told when more is known of a slow backend.
+    /// Returns the changes that are notified when a slow backend lists something new.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.shared.changes
     }
 
-    /// The names of the backends, in their order.
+    /// Returns the names of the backends, in their order.
     #[must_use]
     pub fn backends(&self) -> impl ExactSizeIterator<Item = &str> {
         self.shared.names.backends.iter().map(|names| &*names.name)
     }
 
-    /// What stands between the name of a backend and that of its tool.
+    /// Returns the separator between the name of a backend and that of its tool.
     #[must_use]
     pub fn separator(&self) -> &str {
         &self.shared.names.separator
     }
 
-    /// What happens when two backends offer something under one name.
+    /// Returns the rule for names that several backends offer.
     #[must_use]
     pub fn conflicts(&self) -> Conflicts {
         self.shared.names.conflicts

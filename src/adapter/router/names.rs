@@ -1,26 +1,28 @@
+//! The names under which clients see the items of backends, and the conflict rules.
+
 use std::sync::Arc;
 
 use crate::names;
 
-/// What happens when two backends offer something under one name.
+/// The rule for names that several backends offer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflicts {
-    /// Every tool and prompt has the prefix of its backend, so that names only
-    /// meet where prefixes overlap; those that do are left out.
+    /// Every tool and prompt has the prefix of its backend. Names conflict only where prefixes
+    /// overlap; those are left out.
     ///
-    /// The first backend has a resource that several offer.
+    /// A resource that several backends offer belongs to the first one.
     #[default]
     Prefix,
-    /// Names stay as they are, and the first backend that has listed it has what
-    /// several offer.
+    /// Names are not changed. An item that several backends offer belongs to the first one that has
+    /// listed it.
     Priority,
-    /// Names stay as they are, and what several backends offer is left out
-    /// until somebody renames it.
+    /// Names are not changed. Items that several backends offer are left out until they are
+    /// renamed.
     Manual,
 }
 
-/// Under which names clients see what backends offer.
+/// The names under which clients see the items of backends.
 #[derive(Debug)]
 pub(super) struct ExposedNames {
     pub(super) conflicts: Conflicts,
@@ -34,14 +36,14 @@ pub(super) struct ExposedNames {
 #[derive(Debug)]
 pub(super) struct BackendNames {
     pub(super) name: Arc<str>,
-    /// Empty where names stay as they are.
+    /// Empty if names are not changed.
     pub(super) prefix: String,
 }
 
 // === impl Conflicts ===
 
 impl Conflicts {
-    /// How a configuration file spells it.
+    /// Returns the spelling in configuration files.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Prefix => "prefix",
@@ -64,12 +66,12 @@ impl ExposedNames {
         Self { conflicts, separator, backends, by_prefix }
     }
 
-    /// The name of a backend.
+    /// Returns the name of a backend.
     pub(super) fn of(&self, place: usize) -> &Arc<str> {
         &self.backends[place].name
     }
 
-    /// The name that clients see.
+    /// Returns the name that clients see.
     pub(super) fn expose(&self, place: usize, own: &str) -> String {
         let prefix = &self.backends[place].prefix;
         let mut name = String::with_capacity(prefix.len() + own.len());
@@ -78,19 +80,19 @@ impl ExposedNames {
         name
     }
 
-    /// The name that the backend knows, if the one that clients see can be its.
+    /// Returns the backend's own name, if the name that clients see has the backend's prefix.
     pub(super) fn own<'n>(&self, place: usize, exposed: &'n str) -> Option<&'n str> {
         exposed.strip_prefix(&*self.backends[place].prefix)
     }
 
-    /// The backends with whose prefix a name begins, the longest first.
+    /// Returns the backends whose prefix a name begins with, longest prefix first.
     pub(super) fn by_prefix<'s>(&'s self, exposed: &'s str) -> impl Iterator<Item = usize> + 's {
         let begins =
             move |&place: &usize| self.own(place, exposed).is_some_and(|own| !own.is_empty());
         self.by_prefix.iter().copied().filter(begins)
     }
 
-    /// Whether clients take the name of a tool.
+    /// Returns `true` if clients accept the name of a tool.
     pub(super) fn is_legal(&self, exposed: &str) -> bool {
         names::is_legal(exposed, &self.separator)
     }

@@ -1,3 +1,5 @@
+//! The resources that backends have returned in results, for routing reads.
+
 use std::{
     collections::HashSet,
     mem,
@@ -6,20 +8,20 @@ use std::{
 
 use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
 
-/// The number of URIs that are remembered of a backend.
+/// The maximum number of remembered URIs per backend.
 const MAX_URIS: usize = 10_000;
-/// The number of their bytes.
+/// The maximum size of the remembered URIs per backend in bytes.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// The length of a URI that is remembered, in bytes.
+/// The maximum length of a remembered URI in bytes.
 const MAX_URI: usize = 2_048;
 
-/// The resources that backends handed out in the results of their tools and prompts: a backend
-/// need not list the resources that it links to.
+/// The resources that backends returned in the results of their tools and prompts: a backend need
+/// not list the resources that it links to.
 ///
-/// Each backend has limits of its own, so that no backend evicts the resources of another.
+/// Each backend has its own limits, so that no backend evicts the resources of another.
 pub(super) struct ResourceOwners(Box<[Mutex<Uris>]>);
 
-/// The latest URIs of a backend: at least half of the limits, and at most all of them.
+/// The latest URIs of a backend: between half of the limits and all of them.
 #[derive(Default)]
 struct Uris {
     recent: Generation,
@@ -52,13 +54,13 @@ impl ResourceOwners {
         }
     }
 
-    /// The first backend, in the order of the router, that has handed out the URI.
+    /// Returns the first backend, in the order of the router, that has returned the URI.
     pub(super) fn owner(&self, uri: &str) -> Option<usize> {
         self.0.iter().position(|uris| lock(uris).contains(uri))
     }
 
     fn add<'u>(&self, place: usize, uris: impl Iterator<Item = &'u str>) {
-        // Most results have none, and nothing is locked for them.
+        // Most results contain no resource; then nothing is locked.
         let mut uris = uris.filter(|uri| uri.len() <= MAX_URI).peekable();
         if uris.peek().is_some() {
             let mut known = lock(&self.0[place]);
@@ -70,7 +72,7 @@ impl ResourceOwners {
 // === impl Uris ===
 
 impl Uris {
-    /// Adds a URI, or makes it one of the latest again.
+    /// Adds a URI, or moves it to the latest ones.
     fn add(&mut self, uri: &str) {
         if self.recent.uris.contains(uri) {
             return;

@@ -1,3 +1,5 @@
+//! The shared state of a router: fetches, merges and routes the lists of its backends.
+
 use std::{
     collections::HashSet,
     marker::PhantomData,
@@ -31,18 +33,17 @@ use crate::{
     message::{Context, ItemKind, Reply},
 };
 
-/// How long a backend that was too slow is waited for in the background, until
-/// it is asked again.
+/// How long to wait in the background for a slow backend before it is listed again.
 const LATEST: Duration = Duration::from_secs(60);
-/// How long it is not looked again for something that nobody has.
+/// The minimum time between listings for unknown names.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long a list must have waited for a backend, so that it is late when
-/// whoever wanted the list gives up.
+/// The time that a list must have waited for a backend to count it as late when the client gives
+/// up.
 const WAITED_ENOUGH: Duration = Duration::from_secs(1);
-/// How many different problems are logged.
+/// The maximum number of distinct problems that are logged.
 const MAX_TOLD: usize = 1_000;
 
-/// What all clones of a router share.
+/// State that all clones of a router share.
 pub(super) struct Shared {
     pub(super) names: ExposedNames,
     pub(super) backends: Vec<Backend>,
@@ -50,13 +51,13 @@ pub(super) struct Shared {
     pub(super) changes: Changes,
     pub(super) boards: ListCaches,
     pub(super) handed_out: ResourceOwners,
-    /// What was logged, which is not as long as what a backend can call something.
+    /// The problems that were logged; names in them are truncated.
     told: Mutex<HashSet<String>>,
-    /// Those who ask slow backends and tell of them; they end with the router.
+    /// The tasks that refresh slow backends and send notifications; they end with the router.
     background: Mutex<JoinSet<()>>,
 }
 
-/// What backends list, by kind.
+/// The lists of backends, by kind.
 pub(super) struct ListCaches {
     pub(super) tools: ListCache<Tool>,
     pub(super) prompts: ListCache<Prompt>,
@@ -64,20 +65,20 @@ pub(super) struct ListCaches {
     pub(super) templates: ListCache<ResourceTemplate>,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// To the backend at this place.
+    /// The backend at this place.
     To(usize),
-    /// Nowhere, since two backends claim it.
+    /// No backend, since two of them claim the name.
     Contested,
-    /// To be found out by listing what there is.
+    /// Unknown until the items have been listed.
     Look,
-    /// Nowhere.
+    /// No backend.
     Nowhere,
 }
 
-/// A backend that is being asked for what it has.
+/// A pending list request to a backend.
 struct Fetch<I> {
     place: usize,
     when: When,
@@ -85,18 +86,16 @@ struct Fetch<I> {
     answer: BoxFuture<'static, Result<Listed<I>, ListError>>,
 }
 
-/// The backends that a list waits for. If whoever wanted it gives up, they are
-/// waited for in the background: else a list that somebody never has the time to
-/// wait for would never come.
+/// The backends that a list waits for. If the client gives up, they are awaited in the background;
+/// otherwise a client with a short timeout would never get their items.
 struct Awaited<'s, I: Item> {
     shared: &'s Arc<Shared>,
-    /// Without a runtime there is neither a clock nor a background.
+    /// `None` without a runtime, which provides the clock and background tasks.
     background: Option<(Handle, Instant)>,
     asking: FuturesUnordered<Fetch<I>>,
 }
 
-/// Notes the end of a task in the background, also of one that was aborted with
-/// the runtime it ran in.
+/// Marks a background task as ended when dropped, even if it is aborted with its runtime.
 struct BackgroundRefresh<I: Item> {
     shared: Weak<Shared>,
     place: usize,
@@ -104,7 +103,7 @@ struct BackgroundRefresh<I: Item> {
     kind: PhantomData<I>,
 }
 
-/// A list, and whether each backend has told its part of it just now.
+/// A list, and whether the part of each backend in it is current.
 struct View<I> {
     merged: Arc<Merged<I>>,
     complete: bool,
@@ -137,8 +136,8 @@ impl Shared {
         }
     }
 
-    /// The place of the backend that alone has a capability that cannot be shared; of a
-    /// single backend that is not known yet, it is assumed.
+    /// Returns the place of the only backend with a capability that cannot be shared. A single
+    /// backend is assumed to have it while its description is unknown.
     pub(super) fn owner(&self, has: impl Fn(&ServerCapabilities) -> bool) -> Option<usize> {
         let is_single = self.backends.len() == 1;
         let mut owners = self.backends.iter().enumerate().filter(|(_, backend)| {
@@ -166,7 +165,7 @@ impl Shared {
                 None => None,
                 Some(cursor) => match board.begun(cursor.fingerprint) {
                     Some(merged) => merged.page(cursor, true),
-                    // Begun elsewhere, or long ago: the list may still be the same.
+                    // Begun in another process, or evicted: the list may still be the same.
                     None => {
                         let View { merged, complete } = self.list::<I>(context).await;
                         merged.page(cursor, complete)
@@ -180,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// Asks all backends at once for what they have.
+    /// Lists the items of all backends concurrently.
     async fn list<I: Item>(self: &Arc<Self>, context: &Context) -> View<I> {
         let board = I::board(&self.boards);
         let runtime = Handle::try_current().ok();
@@ -228,7 +227,7 @@ impl Shared {
         View { merged: board.view(&self.names, sources), complete }
     }
 
-    /// What a backend says of itself about such items, and when that is.
+    /// Returns whether a backend declares such items, and the current moment.
     fn now<I: Item>(&self, place: usize) -> (Option<bool>, When) {
         let description = self.backends[place].describe();
         let offered = description.map(|described| I::is_offered(&described.capabilities));
@@ -237,8 +236,8 @@ impl Shared {
     }
 
     fn ask<I: Item>(&self, place: usize, when: When, context: &Context) -> Fetch<I> {
-        // A list asks the client for nothing and has no progress. It may go on
-        // when the request is over.
+        // A list asks the client for nothing and has no progress. It may continue after the request
+        // has ended.
         let mut context = context.branch(self.names.of(place).clone(), None);
         context.cancellation = None;
         self.ask_as(place, when, context)
@@ -250,8 +249,7 @@ impl Shared {
         Fetch { place, when, context, answer }
     }
 
-    /// Takes note of an answer: what to list of the backend, and whether that is
-    /// what it has now.
+    /// Records an answer. Returns the items to list, and whether they are current.
     fn learn<I: Item>(
         self: &Arc<Self>,
         place: usize,
@@ -259,7 +257,7 @@ impl Shared {
         answer: Result<Listed<I>, ListError>,
     ) -> (Option<Arc<Listed<I>>>, bool) {
         let learnt = I::board(&self.boards).learn(&self.names, place, when, answer);
-        // Each outage is told, also if there was one like it before.
+        // Each outage is logged, even after an earlier one with the same reason.
         learnt.problem.iter().for_each(|problem| tracing::warn!("{problem}"));
         if let Some(after) = learnt.news {
             self.update::<I>();
@@ -268,7 +266,7 @@ impl Shared {
         (learnt.source, learnt.fresh)
     }
 
-    /// Tells others that there is something else to list.
+    /// Notifies clients of a changed list after this delay.
     fn tell<I: Item>(&self, after: Duration) {
         let epoch = I::epoch(&self.changes).clone();
         match Handle::try_current() {
@@ -283,7 +281,7 @@ impl Shared {
         }
     }
 
-    /// Puts together what is known, and tells what is wrong with it.
+    /// Merges the known lists, and logs new problems.
     fn update<I: Item>(&self) {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -299,7 +297,7 @@ impl Shared {
         }
     }
 
-    /// Stops to wait for a backend: what is known of it.
+    /// Stops waiting for a backend. Returns its known items.
     fn give_up<I: Item>(
         self: &Arc<Self>,
         late: Fetch<I>,
@@ -313,14 +311,13 @@ impl Shared {
         known
     }
 
-    /// Waits for a backend without anybody who waits.
+    /// Refreshes a backend's list in the background.
     fn ask_in_background<I: Item>(self: &Arc<Self>, mut asking: Fetch<I>, runtime: &Handle) {
         let place = asking.place;
         if !I::board(&self.boards).ask_in_background(place) {
             return;
         }
-        // Only a weak reference, so that the router owns the task and not the
-        // task the router.
+        // A weak reference, so that the router owns the task and not the reverse.
         let shared = Arc::downgrade(self);
         let asked = BackgroundRefresh::<I> { shared, place, ended: false, kind: PhantomData };
         let wait = async move {
@@ -342,16 +339,16 @@ impl Shared {
         self.spawn(wait, runtime);
     }
 
-    /// Does something that ends with the router.
+    /// Spawns a task that ends with the router.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
         let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         while background.try_join_next().is_some() {}
         background.spawn_on(work.in_current_span(), runtime);
     }
 
-    /// Lists what there is, since something is asked for that is not known.
+    /// Lists the items because an unknown one was requested.
     ///
-    /// Who comes while somebody does it waits for that.
+    /// Concurrent callers wait for the same listing.
     pub(super) async fn list_again<I: Item>(self: &Arc<Self>, context: &Context) {
         let mut looked = I::board(&self.boards).looked.lock().await;
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER) {
@@ -360,7 +357,7 @@ impl Shared {
         }
     }
 
-    /// Lists which resources there are.
+    /// Lists the resources and resource templates.
     pub(super) async fn look_for_resources(self: &Arc<Self>, context: &Context) {
         future::join(
             self.list_again::<Resource>(context),
@@ -369,13 +366,13 @@ impl Shared {
         .await;
     }
 
-    /// Where a request about an item goes.
+    /// Returns the destination of a request about an item.
     pub(super) fn way(&self, kind: ItemKind, name: &str) -> Target {
         match kind {
             ItemKind::Tool => self.way_to_name::<Tool>(name),
             ItemKind::Prompt => self.way_to_name::<Prompt>(name),
             ItemKind::Resource => self.way_to_resource(name),
-            // A template is that of the backend that lists it, though its URIs may be another's.
+            // A template belongs to the backend that lists it, even if another one owns its URIs.
             ItemKind::ResourceTemplate => match self.boards.templates.route(name) {
                 Some(route) => route.into(),
                 None => self.way_to_resource(name),
@@ -383,7 +380,7 @@ impl Shared {
         }
     }
 
-    /// Where a request about something with a name goes.
+    /// Returns the destination of a request about a named item.
     fn way_to_name<I: Item>(&self, name: &str) -> Target {
         match I::board(&self.boards).route(name) {
             Some(route) => route.into(),
@@ -400,7 +397,7 @@ impl Shared {
         }
     }
 
-    /// Where a request about a resource goes.
+    /// Returns the destination of a request about a resource.
     fn way_to_resource(&self, uri: &str) -> Target {
         let boards = &self.boards;
         let templates = boards.templates.current();
@@ -409,7 +406,7 @@ impl Shared {
             Some(Route::Contested) => return Target::Contested,
             None => None,
         };
-        // A later backend takes no resource by listing it too, or by another template.
+        // A later backend takes over no resource by listing it too, or by another template.
         let owner = listed.into_iter().chain(templates.by_template(uri)).min();
         if let Some(place) = owner.or_else(|| self.handed_out.owner(uri)) {
             return Target::To(place);
@@ -475,7 +472,7 @@ impl<I> Future for Fetch<I> {
 impl<I: Item> Drop for Awaited<'_, I> {
     fn drop(&mut self) {
         let Some((runtime, since)) = &self.background else { return };
-        // Who gives up at once says nothing about the backends.
+        // A client that gives up this early says nothing about the backends.
         if since.elapsed() < WAITED_ENOUGH.min(self.shared.patience) {
             return;
         }
@@ -488,7 +485,7 @@ impl<I: Item> Drop for Awaited<'_, I> {
 // === impl BackgroundRefresh ===
 
 impl<I: Item> BackgroundRefresh<I> {
-    /// The end was noted already; somebody else may be asking since.
+    /// Consumes the guard after the end was recorded; another task may have started since.
     fn end(mut self) {
         self.ended = true;
     }

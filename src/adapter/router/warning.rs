@@ -1,57 +1,59 @@
+//! The problems that a router reports to the operator.
+
 use std::{fmt, sync::Arc};
 
 use crate::{message::ItemKind, warnings::sanitize::Sanitized};
 
-/// What an operator must know about the backends of a router.
+/// A problem with the backends of a router, for the operator.
 ///
-/// Prints a sentence that names the backends. It may hold what a backend said
-/// about itself, so it is not for clients.
+/// Displays as a sentence that names the backends. It may contain text from a backend, so do not
+/// send it to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A backend does not say what it has; what it last said is used.
+    /// The list of a backend is not available; its last known list is used.
     NotListed {
         /// The backend.
         backend: Arc<str>,
-        /// What was asked for.
+        /// The kind of the list.
         kind: ItemKind,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A name that clients would not take is left out.
+    /// An item is left out because clients do not accept its name.
     IllegalName {
         /// The backend.
         backend: Arc<str>,
-        /// What has the name.
+        /// The kind of the item.
         kind: ItemKind,
         /// The name that clients would see.
         name: String,
     },
-    /// A backend has two of one name, and the first counts.
+    /// A backend has two items of the same name; the first one is used.
     Twins {
         /// The backend.
         backend: Arc<str>,
-        /// What has the name.
+        /// The kind of the items.
         kind: ItemKind,
         /// The name that clients see.
         name: String,
     },
-    /// Two backends have one name, and that of the first counts.
+    /// Two backends have an item of the same name; that of the first is used.
     Shadowed {
-        /// The backend that counts.
+        /// The backend whose item is used.
         owner: Arc<str>,
-        /// The backend whose own is left out.
+        /// The backend whose item is left out.
         hidden: Arc<str>,
-        /// What has the name.
+        /// The kind of the items.
         kind: ItemKind,
         /// The name or URI that clients see.
         name: String,
     },
-    /// Two backends have one name, and both are left out.
+    /// Two backends have an item of the same name; both are left out.
     Contested {
         /// The backends.
         backends: [Arc<str>; 2],
-        /// What has the name.
+        /// The kind of the items.
         kind: ItemKind,
         /// The name or URI that clients would see.
         name: String,

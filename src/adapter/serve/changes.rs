@@ -1,4 +1,4 @@
-//! Telling clients that something has changed.
+//! Notifies clients of changed lists and resources.
 
 use std::{
     collections::HashSet,
@@ -36,55 +36,55 @@ use crate::{
     warnings::sanitize::{Reason, Sanitized},
 };
 
-/// How often a connection is looked at, since nothing tells that it has ended.
+/// How often to check whether a connection has ended, since rmcp does not report it.
 const LOOK: Duration = Duration::from_secs(2);
-/// How many streams of a connection may be asked for and not have begun, of which it is
-/// known what has changed since.
+/// The maximum number of requested streams per connection that have not begun and whose changes are
+/// tracked.
 const MOST_ASKED: usize = 64;
-/// How many subscriptions of one stream are on their way at a time.
+/// The maximum number of concurrent subscribe requests of one stream.
 const SUBSCRIBING: usize = 8;
-/// The pause between notifications of updated resources, in which updates of one count as
+/// The pause between notifications of updated resources. Updates of one resource during it count as
 /// one.
 const UPDATES_PAUSE: Duration = Duration::from_millis(100);
-/// Under which key of `_meta` a client names the token of its progress.
+/// The key of a client's progress token in `_meta`.
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
-/// What all connections share where clients are told of changes.
+/// State for change notifications that all connections share.
 #[derive(Clone)]
 pub(super) struct Changing {
     pub(super) changes: Changes,
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
-/// What belongs to one connection alone.
+/// State that belongs to one connection alone.
 #[derive(Default)]
 pub(super) struct Connection {
     claims: OnceLock<Claims>,
     log_level: OnceLock<Arc<LogLevel>>,
     opened: Mutex<Opened>,
-    /// The streams that were asked for and have not begun.
+    /// The streams that were requested and have not begun.
     asked: Mutex<Vec<PendingStream>>,
 }
 
 /// A requested stream, and the changes since the request.
 pub(super) struct PendingStream {
     watch: Watch,
-    /// The resources that it is notified of.
+    /// The resources whose updates the stream receives.
     uris: Uris,
 }
 
-/// How far the opening of a connection of 2025-11-25 or older is.
+/// How far the connection of a client of 2025-11-25 or older is initialized.
 #[derive(Default)]
 enum Opened {
     #[default]
     Not,
-    /// What has changed since the client introduced itself.
+    /// Initialized, with the changes since then.
     Initialized(Box<Watch>),
-    /// The client is being told.
+    /// The client is being notified.
     Told,
 }
 
-/// What changes from some moment on.
+/// The changes since a certain moment.
 pub(super) struct Watch {
     tools: Bumps,
     prompts: Bumps,
@@ -92,7 +92,7 @@ pub(super) struct Watch {
     updates: Updates,
 }
 
-/// A change that a client can be told of.
+/// A change that a client can be notified of.
 #[derive(Clone)]
 pub(super) enum Change {
     Tools,
@@ -101,24 +101,24 @@ pub(super) enum Change {
     Content(Arc<str>),
 }
 
-/// Somebody who is told of changes.
+/// A receiver of change notifications.
 pub(super) trait Listener: Sync {
     fn wants(&self, change: &Change) -> bool;
-    /// Tells the client, if it is still there.
+    /// Notifies the client if it is still connected.
     fn tell(&self, change: Change) -> impl Future<Output = ()> + Send;
 }
 
-/// A client of 2025-11-25 or older, which is told of everything there is.
+/// A client of 2025-11-25 or older, which is notified of every declared change.
 pub(super) struct Older<'a> {
     pub(super) peer: &'a Peer<RoleServer>,
     pub(super) claims: &'a Claims,
     pub(super) capabilities: &'a (dyn Fn() -> ServerCapabilities + Sync),
 }
 
-/// A stream of `subscriptions/listen`, with what its client may hear of.
+/// A `subscriptions/listen` stream, with the resources whose updates it receives.
 pub(super) struct Stream {
     sink: SubscriptionSink,
-    /// The resources that it asked for and that were not refused.
+    /// The requested resources that were not refused.
     uris: Uris,
 }
 
@@ -129,7 +129,7 @@ where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
     S: Clone + Send + 'static,
 {
-    /// Tells an older client of changes until it is gone.
+    /// Notifies an older client of changes until it disconnects.
     pub(super) async fn tell(&self, peer: &Peer<RoleServer>) {
         let Some(changing) = &self.changing else { return };
         let Some(watch) = self.connection.begin() else { return };
@@ -138,11 +138,11 @@ where
         let client = Older { peer, claims, capabilities: &capabilities };
         let (gone, telling) = (pin!(client.gone()), pin!(watch.tell(&client)));
         future::select(gone, telling).await;
-        // Whoever runs the server may keep it for longer.
+        // The caller that runs the server may keep it for longer.
         claims.clear();
     }
 
-    /// Streams changes to a newer client, and what the handler streams.
+    /// Streams changes, and the handler's own notifications, to a newer client.
     pub(super) async fn stream(
         &self,
         changing: &Changing,
@@ -173,8 +173,8 @@ where
         }
     }
 
-    /// Subscribes to what a stream asked for, and lets it hear of what was not
-    /// refused. A server that knows no subscriptions may still tell of changes.
+    /// Subscribes to the resources that a stream requests, and forwards updates of those that were
+    /// not refused. A server without `resources/subscribe` may still send updates.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn subscribe_to(
         &self,
@@ -221,12 +221,12 @@ impl Changing {
 // === impl Connection ===
 
 impl Connection {
-    /// The log level that the client has set.
+    /// Returns the log level that the client has set.
     pub(super) fn log_level(&self) -> &Arc<LogLevel> {
         self.log_level.get_or_init(Arc::default)
     }
 
-    /// The resources that the client has subscribed to, with requests.
+    /// Returns the resources that the client has subscribed to by requests.
     pub(super) fn claims(&self, changing: &Changing) -> &Claims {
         self.claims.get_or_init(|| Claims::new(Arc::clone(&changing.subscriptions)))
     }
@@ -238,8 +238,8 @@ impl Connection {
         }
     }
 
-    /// What to tell the client from now on; nothing if it is told already or has
-    /// never introduced itself.
+    /// Returns the changes to notify the client of, or `None` if that has already begun or the
+    /// client has not initialized.
     pub(super) fn begin(&self) -> Option<Watch> {
         let mut opened = self.opened();
         match mem::take(&mut *opened) {
@@ -255,10 +255,10 @@ impl Connection {
         }
     }
 
-    /// Notes that a stream is asked for, which tells of what changes from now on.
+    /// Registers a requested stream, which reports changes from now on.
     ///
-    /// One whose request is cancelled never begins, so there is an end to them; of those
-    /// beyond it, a change in the moment before they begin is not told.
+    /// A stream whose request is cancelled never begins, so their number is limited. Streams beyond
+    /// the limit miss changes between the request and their beginning.
     pub(super) fn ask(&self, changing: &Changing) {
         let mut asked = self.asked();
         if asked.len() < MOST_ASKED {
@@ -266,9 +266,9 @@ impl Connection {
         }
     }
 
-    /// What may have changed since a stream was asked for.
+    /// Returns the changes since streams were requested.
     ///
-    /// Of several, any will do: at worst it tells of a change twice.
+    /// If there are several, any one fits a stream: at worst it reports a change twice.
     fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -281,7 +281,7 @@ impl Connection {
 // === impl Watch ===
 
 impl Watch {
-    /// Tells of all changes, for ever.
+    /// Notifies a listener of all changes, forever.
     pub(super) async fn tell(self, listener: &impl Listener) -> Infallible {
         let ((never, _), _) = future::join(
             future::join(
@@ -298,7 +298,7 @@ impl Watch {
     }
 }
 
-/// Tells of one kind of changes; those that come meanwhile count as one.
+/// Notifies a listener of one kind of change; changes during a notification count as one.
 async fn tell_of(mut bumps: Bumps, change: Change, listener: &impl Listener) -> Infallible {
     loop {
         bumps.bumped().await;
@@ -308,8 +308,7 @@ async fn tell_of(mut bumps: Bumps, change: Change, listener: &impl Listener) -> 
     }
 }
 
-/// Notifies a listener of updated resources; updates of one that arrive in the pause count
-/// as one.
+/// Notifies a listener of updated resources. Updates of one resource during the pause count as one.
 async fn tell_of_updates(mut updates: Updates, listener: &impl Listener) -> Infallible {
     loop {
         for uri in updates.recv_all().await {
@@ -326,7 +325,7 @@ async fn tell_of_updates(mut updates: Updates, listener: &impl Listener) -> Infa
 // === impl Older ===
 
 impl Older<'_> {
-    /// Returns when the client is gone, a moment later.
+    /// Waits until the client has disconnected; returns up to two seconds later.
     pub(super) async fn gone(&self) {
         while !self.peer.is_transport_closed() {
             tokio::time::sleep(LOOK).await;
@@ -353,7 +352,7 @@ impl Listener for Older<'_> {
     }
 
     async fn tell(&self, change: Change) {
-        // Who is gone will be noticed elsewhere.
+        // A disconnected client is detected elsewhere.
         let _ = match change {
             Change::Tools => self.peer.notify_tool_list_changed().await,
             Change::Prompts => self.peer.notify_prompt_list_changed().await,
@@ -369,7 +368,7 @@ impl Listener for Older<'_> {
 // === impl Stream ===
 
 impl Stream {
-    /// The resources that its client asked for.
+    /// Returns the resources that the client requested.
     fn asked(&self) -> HashSet<Arc<str>> {
         let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
         uris.map(|uri| uri.as_str().into()).collect()
@@ -388,7 +387,7 @@ impl Listener for Stream {
     }
 
     async fn tell(&self, change: Change) {
-        // A stream that has ended will be noticed elsewhere.
+        // The end of a stream is detected elsewhere.
         let _ = match change {
             Change::Tools => self.sink.notify_tool_list_changed().await,
             Change::Prompts => self.sink.notify_prompt_list_changed().await,
@@ -398,7 +397,7 @@ impl Listener for Stream {
     }
 }
 
-/// Declares that clients will be told of changes.
+/// Declares that clients are notified of changes.
 pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     // A server may begin without any tools and get some later.
     capabilities.tools.get_or_insert_default().list_changed = Some(true);
@@ -410,7 +409,7 @@ pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     }
 }
 
-/// What is streamed of what was asked for.
+/// Returns the part of a requested filter that is supported and within the limits.
 pub(super) fn accepted(
     requested: &SubscriptionFilter,
     capabilities: &ServerCapabilities,

@@ -1,12 +1,14 @@
+//! The description of a server: its name, instructions and capabilities.
+
 use rmcp::{ServerHandler, model::ServerConfig};
 
-/// What a server says of itself: its name, its instructions, what it can do.
+/// Describes a server: its name, instructions and capabilities.
 ///
-/// A [`ServerConfig`] never changes; a closure may give another one each time,
-/// such as for backends that come and go. It is asked whenever a client wants to
-/// know, so it should be cheap.
+/// A [`ServerConfig`] never changes; a closure may return a different one each time, for example
+/// for backends that come and go. It is called for every client that requests the description, so
+/// it should be cheap.
 pub trait Describe: Send + Sync + 'static {
-    /// Describes the server as it is now.
+    /// Returns the current description of the server.
     fn describe(&self) -> ServerConfig;
 }
 

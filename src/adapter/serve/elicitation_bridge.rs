@@ -1,4 +1,4 @@
-//! Asks older clients what newer servers want to know before they answer.
+//! Relays the input requests of newer servers to older clients.
 
 use futures::{
     FutureExt,
@@ -14,7 +14,7 @@ use crate::message::{
     client::{LiveClient, MAX_QUESTIONS},
 };
 
-/// How often one request may ask before it is answered.
+/// The maximum number of rounds of questions per request.
 const MAX_ROUNDS: usize = 10;
 
 impl<S> Shared<S>
@@ -22,9 +22,9 @@ where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
     S: Clone + Send + 'static,
 {
-    /// Answers a request of a client that is asked while it waits.
+    /// Answers a request, asking the client for input while it waits.
     ///
-    /// Boxed for the same reason as what it calls.
+    /// Boxed for the same reason as the function it calls.
     pub(super) fn answer_asking<'a>(
         &'a self,
         method: &'a str,
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// Why a request cannot be answered.
+/// The reason why a request cannot be answered.
 struct Unanswered(String);
 
 impl From<ErrorData> for Unanswered {
@@ -79,7 +79,7 @@ impl From<serde_json::Error> for Unanswered {
     }
 }
 
-/// Puts the answers, and what is wanted back with them, into a request.
+/// Adds the answers and the request state to a request.
 fn answer(request: &mut Request, answers: InputResponses, state: Option<String>) {
     let (responses, request_state) = match request.message_mut() {
         ClientRequest::CallToolRequest(call) => {

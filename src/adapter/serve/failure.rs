@@ -1,4 +1,4 @@
-//! What a client is told when there is no answer.
+//! Errors that a client receives when a request fails.
 
 use std::{error::Error, panic::AssertUnwindSafe};
 
@@ -9,8 +9,8 @@ use crate::message::Cause;
 
 /// Turns a panic into an error, since rmcp would leave the request unanswered.
 ///
-/// Its text may have anything in it, arguments included, and was given to the panic hook
-/// of the program already: it is not logged.
+/// The panic message is not logged: it may contain anything, including arguments, and the panic
+/// hook has already received it.
 pub(super) fn caught<T>(
     method: &str,
     work: impl Future<Output = T>,
@@ -21,7 +21,7 @@ pub(super) fn caught<T>(
     })
 }
 
-/// What the client is told when the service could not answer.
+/// Returns the client's error for a failure of the service.
 pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static)) -> ErrorData {
     match Cause::of(error) {
         Cause::TimedOut => ErrorData::internal_error("the request timed out", None),
@@ -37,13 +37,13 @@ pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static))
     }
 }
 
-/// What the client is told when the service answered something else.
+/// Returns the client's error for a result of the wrong type.
 pub(super) fn mismatch(method: &str) -> ErrorData {
     tracing::warn!(method, "the result is not of the type that the method has");
     ErrorData::internal_error("the server gave an invalid result", None)
 }
 
-/// An error whose reason is for the log.
+/// Returns an error whose reason is only logged.
 pub(super) fn internal_error() -> ErrorData {
     ErrorData::internal_error("internal error", None)
 }

@@ -1,4 +1,4 @@
-//! The methods of a handler, each as a message to the service.
+//! The `ServerHandler` implementation of [`ServeService`]: each method as a message to the service.
 
 use std::borrow::Cow;
 
@@ -53,8 +53,8 @@ use crate::{
 #[cfg(feature = "http")]
 use crate::{catalog, pagination::Pages};
 
-/// The methods of [`ServerHandler`] that are answered by the service: with what
-/// message they reach it, and which of its results answer them.
+/// Implements methods of [`ServerHandler`] that the service answers: the message of each, and the
+/// result that it expects.
 macro_rules! answered_by_the_service {
     ($(
         fn $method:ident($params:ty) -> $answer:ty
@@ -75,7 +75,7 @@ macro_rules! answered_by_the_service {
     )+};
 }
 
-/// The same for those whose result says nothing.
+/// Implements methods of [`ServerHandler`] whose result is empty.
 macro_rules! acknowledged_by_the_service {
     ($(fn $method:ident($params:ty) = $Message:ident;)+) => {$(
         async fn $method(
@@ -151,7 +151,7 @@ where
         if let Some(parts) = context.extensions.get::<http::request::Parts>()
             && param_headers::are_required(&parts.headers)
         {
-            // Boxed, since it would make the task of every request larger.
+            // Boxed to keep the task of every request small.
             self.check_headers(&parts.headers, &params, &context).boxed().await?;
         }
         let message = CallToolRequest::new(params);
@@ -201,8 +201,7 @@ where
         params: SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        // 2026-07-28 has no such method. rmcp refuses the others that are gone,
-        // but not this one.
+        // 2026-07-28 has no such method. rmcp rejects the other removed methods, but not this one.
         if is_modern(&context) {
             return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         }
@@ -222,14 +221,14 @@ where
         if is_modern(&context) && is_removed(&method) {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
         }
-        // No layer would take it for what a server behind them might.
+        // Layers would not recognize such a request, but a server behind them might accept it.
         if is_of_protocol(&method) {
             return Err(ErrorData::invalid_params(format!("malformed `{method}`"), None));
         }
         match self.answer(&method, request, context).await? {
             ServerResult::CustomResult(result) => Ok(result),
-            // A result that came over a wire is of the first type it looks
-            // like; nobody knows what a custom one looks like.
+            // A result from a remote server is deserialized as the first type that matches; the
+            // type of a custom result is unknown.
             other => match serde_json::to_value(&other) {
                 Ok(result) => Ok(CustomResult::new(result)),
                 Err(_) => Err(mismatch(&method)),
@@ -317,22 +316,22 @@ where
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        // A handler may remember what it was asked here, so it is in any case.
+        // Called in any case, since a handler may remember the requested filter.
         let handlers = self.shared.aside.accepted_filter(requested);
         let Some(changing) = &self.changing else { return handlers };
-        // rmcp tells the client that it listens before we are called again.
+        // rmcp acknowledges the stream to the client before it calls `listen`.
         self.connection.ask(changing);
-        // All that is declared, and so all that the handler can have accepted.
+        // All that is declared, which includes all that the handler can have accepted.
         Some(accepted(requested, &self.get_info().capabilities))
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let streamed = match &self.changing {
-            // Boxed, since it would make the task of every request larger.
+            // Boxed to keep the task of every request small.
             Some(changing) => self.stream(changing, context).boxed(),
             None => self.shared.aside.listen(context),
         };
-        // A request as well, so a panic would leave it unanswered.
+        // This is a request as well, so a panic would leave it unanswered.
         caught("subscriptions/listen", streamed).await?
     }
 
@@ -355,7 +354,7 @@ where
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let peer = context.peer.clone();
         let handlers = self.shared.aside.on_initialized(context);
-        // rmcp runs this in a task of its own.
+        // rmcp runs this in its own task.
         future::join(handlers, self.tell(&peer)).await;
     }
 
@@ -377,7 +376,7 @@ where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
     S: Clone + Send + 'static,
 {
-    /// What the server says of itself, and that it tells of changes if it does.
+    /// Adds the `listChanged` capabilities to a description if clients are notified of changes.
     fn declared(&self, mut description: ServerConfig) -> ServerConfig {
         if self.changing.is_some() {
             declare(&mut description.capabilities);
@@ -387,15 +386,14 @@ where
 
     /// Checks the headers of a call as rmcp does for tools that it knows.
     ///
-    /// A tool that is not known is looked for first among those that this client is shown.
-    /// One that is not found there is not checked, and no call fails because tools cannot
-    /// be listed: the client cannot have seen an annotation either. Calls of unknown tools
-    /// that come at the same time share one listing, and for a second after it the tools
-    /// are not listed again unless they have changed.
+    /// An unknown tool is first looked up in a listing as this client sees it. A tool that is not
+    /// found there is not checked, and no call fails because tools cannot be listed: the client
+    /// cannot have seen an annotation either. Concurrent calls of unknown tools share one listing,
+    /// and for a second after it the tools are not listed again unless they have changed.
     ///
-    /// After a change, a call of a tool that had no annotations before is not checked and
-    /// does not wait: one backend that is slow or changes its tools all the time would
-    /// delay the calls of all others. The tools are listed in the background.
+    /// After a change, a call of a tool that had no annotations before is not checked and does not
+    /// wait: one backend that is slow or changes its tools continuously would delay the calls of
+    /// all others. The tools are listed in the background.
     #[cfg(feature = "http")]
     async fn check_headers(
         &self,
@@ -407,7 +405,7 @@ where
         match self.shared.tools.find(&call.name, self.tools_epoch()) {
             Known::Now => {}
             Known::Plain => {
-                // Otherwise they are being listed.
+                // If the lock is taken, the tools are already being listed.
                 if let Ok(last) = view().try_lock_owned() {
                     let (server, mut context) = (self.clone(), context.clone());
                     // The listing is not cancelled with the call.
@@ -435,7 +433,7 @@ where
         }
     }
 
-    /// Lists tools until this one is known, unless that was done just now.
+    /// Lists tools until this one is known, unless the last listing still suffices.
     #[cfg(feature = "http")]
     async fn search(
         &self,
@@ -457,7 +455,7 @@ where
         }
     }
 
-    /// Lists tools, page by page, until enough is known or there are no more.
+    /// Lists tools page by page, until the wanted tool is known or the list ends.
     #[cfg(feature = "http")]
     async fn list_tools_until(
         &self,
@@ -465,7 +463,7 @@ where
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let mut context = context.clone();
-        // Progress is that of the call.
+        // The progress token belongs to the call.
         context.meta.remove(PROGRESS_TOKEN);
         let mut pages = Pages::new();
         let mut cursor = None;
@@ -481,21 +479,21 @@ where
         }
     }
 
-    /// Changes whenever the tools do.
+    /// Returns a number that changes whenever the tools change.
     fn tools_epoch(&self) -> u64 {
         self.changing.as_ref().map_or(0, |changing| changing.changes.tools().now())
     }
 }
 
-/// Whether the client speaks a protocol version from 2026-07-28 on.
+/// Returns `true` if the client's protocol version is 2026-07-28 or later.
 pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
 }
 
-/// Whether 2026-07-28 has removed this method.
+/// Returns `true` if 2026-07-28 has removed this method.
 ///
-/// rmcp answers these itself where it can read their parameters, and otherwise reads
-/// them as custom requests.
+/// rmcp answers these methods itself if it can parse their parameters, and otherwise parses them as
+/// custom requests.
 fn is_removed(method: &str) -> bool {
     const REMOVED: [&str; 5] = [
         InitializeResultMethod::VALUE,
@@ -511,10 +509,10 @@ fn optional<M: Default, P>(params: Option<P>) -> RequestOptionalParam<M, P> {
     RequestOptionalParam { method: M::default(), params, extensions: Extensions::default() }
 }
 
-/// Says of a result that it is complete, where that is optional and not said.
+/// Sets the result type of a result to complete if it is optional and not set.
 ///
-/// rmcp takes it away from older clients but does not give it to newer ones,
-/// for which the protocol requires it.
+/// rmcp removes it for older clients but does not add it for newer ones, for which the protocol
+/// requires it.
 pub(super) fn fill_result_type(result: &mut ServerResult) {
     let result_type = match result {
         ServerResult::CompleteResult(result) => &mut result.result_type,

@@ -1,4 +1,4 @@
-//! A Tower service as a server: the one edge to clients.
+//! Serves a Tower service as an MCP server to clients.
 
 mod changes;
 mod describe;
@@ -50,22 +50,20 @@ use crate::{
 
 /// A Tower service as a server that rmcp can run over any transport.
 ///
-/// rmcp runs one `ServeService` for each connection: over streamable HTTP, one
-/// for each session of an older client, and one for each request of a client
-/// that has no session. Clone it for each. Clones share the service's state as
-/// clones of the service do, and what clients were shown of its tools. A clone
-/// begins without what belongs to a connection, which is only the resources that
-/// its client has subscribed to. It costs a few counts and no memory. The service
-/// need not be `Sync`.
+/// rmcp runs one `ServeService` for each connection: over streamable HTTP, one for each session of
+/// an older client, and one for each request of a client without a session. Clone it for each.
+/// Clones share the service's state, as clones of the service do, and the tools that clients have
+/// listed. State of a connection, such as its resource subscriptions, is not cloned. Cloning only
+/// increments reference counts. The service need not be `Sync`.
 ///
-/// See the [module docs](super) for an example, and for what clients see.
+/// See the [module docs](super) for an example and for the behavior that clients see.
 pub struct ServeService<S> {
     shared: Arc<Shared<S>>,
-    /// Where clients are told of changes.
+    /// The source of change notifications, if clients are notified.
     changing: Option<Changing>,
     /// Returns the caller of a request, whose subscriptions are limited together.
     caller_of: Option<Arc<CallerOf>>,
-    /// What clones do not share.
+    /// State of one connection, which clones do not share.
     connection: Connection,
     /// Dropped when the connection has ended; clones do not share it.
     held: Option<Box<dyn Any + Send + Sync>>,
@@ -81,12 +79,12 @@ struct Shared<S> {
     searches: Searches,
 }
 
-/// Who answers `initialize`, `server/discover` and `ping`.
+/// The part that answers `initialize`, `server/discover` and `ping`.
 #[derive(Clone, Copy, Debug)]
 enum Opening {
-    /// The service, as any other request.
+    /// The service, like any other request.
     Inside,
-    /// The handler aside, since the service is no whole server.
+    /// The passthrough handler, since the service is not a complete server.
     Passthrough,
 }
 
@@ -98,20 +96,19 @@ type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 impl<S> ServeService<S> {
     /// Serves a Tower service under this description.
     ///
-    /// The service answers requests about tools, prompts, resources and so on.
-    /// `initialize`, `server/discover` and `ping` are answered from the
-    /// description, as it is at that moment, and do not reach the service.
-    /// Notifications go nowhere, and `subscriptions/listen` is not implemented
-    /// but with [`changes`](Self::changes).
+    /// The service answers requests about tools, prompts, resources and so on. `initialize`,
+    /// `server/discover` and `ping` are answered from the current description and do not reach the
+    /// service. Notifications are discarded, and `subscriptions/listen` is implemented only with
+    /// [`changes`](Self::changes).
     #[must_use]
     pub fn new(service: S, description: impl Describe) -> Self {
         Self::over(service, Arc::new(Described(description)), Opening::Passthrough)
     }
 
-    /// Puts a layer around a handler and serves both.
+    /// Wraps a handler in a layer and serves both.
     ///
-    /// All requests travel through the layer; everything else goes straight to
-    /// the same handler. A `tower::ServiceBuilder` is a layer, too.
+    /// All requests pass through the layer; everything else goes straight to the same handler. A
+    /// `tower::ServiceBuilder` is a layer, too.
     #[must_use]
     pub fn wrap<H, L>(handler: H, layer: L) -> Self
     where
@@ -140,12 +137,11 @@ impl<S> ServeService<S> {
         }
     }
 
-    /// Sets how the caller of a request is recognized, to limit the subscriptions to
-    /// resources of each caller on all its connections.
+    /// Sets how the caller of a request is recognized, to limit the resource subscriptions of each
+    /// caller on all its connections.
     ///
-    /// Without it, only those of one connection and those of all clients together are
-    /// limited. Requests for which
-    /// `caller` returns `None` count as those of one caller.
+    /// Without it, only the subscriptions of one connection and those of all clients together are
+    /// limited. Requests for which `caller` returns `None` count as those of one caller.
     #[must_use]
     pub fn caller<F>(self, caller: F) -> Self
     where
@@ -163,10 +159,10 @@ impl<S> ServeService<S> {
         self
     }
 
-    /// Holds a value until the connection has ended that this server is given to.
+    /// Holds a value until the connection of this server has ended.
     ///
-    /// Clones do not hold it. It is how a count of connections, such as that of a
-    /// semaphore, ends with the connection.
+    /// Clones do not hold it. Use it to release a permit, such as that of a semaphore, with the
+    /// connection.
     #[must_use]
     pub fn hold(mut self, value: impl Send + Sync + 'static) -> Self {
         self.held = Some(Box::new(value));
@@ -183,27 +179,24 @@ where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
     S: Clone + Send + 'static,
 {
-    /// Tells clients of these changes.
+    /// Notifies clients of these changes.
     ///
-    /// Give a clone of what the backends of the stack tell their changes to. A
-    /// client of 2025-11-25 or older is told, from when it has introduced itself
-    /// until it is gone, that tools, prompts or resources have changed, and that
-    /// a resource has changed if it subscribed to that one. A newer client asks
-    /// for a stream of changes with `subscriptions/listen`; what a wrapped
-    /// handler streams on its own goes there, too, and the stream ends when the
-    /// handler ends it. Many changes while a client is being told of one count
-    /// as one.
+    /// Pass a clone of the [`Changes`] that the backends of the stack notify. A client of
+    /// 2025-11-25 or older is notified of changed tools, prompts and resources, and of updates of
+    /// resources that it has subscribed to, from its initialization until it disconnects. A newer
+    /// client requests a stream of changes with `subscriptions/listen`. The notifications of a
+    /// wrapped handler go to the same stream, which ends when the handler ends it. Changes that
+    /// occur while a client is being notified of one count as one.
     ///
-    /// Clients learn that they will be told (`listChanged`) of tools, and of
-    /// prompts and resources if the description declares these. To subscribe to
-    /// single resources is declared by the description alone.
+    /// The server declares `listChanged` for tools, and for prompts and resources if the
+    /// description declares these. Subscriptions to single resources are declared by the
+    /// description alone.
     ///
-    /// The subscription of each client to a resource travels down the stack, so a
-    /// layer may decide by the client. Who is refused is not told of the resource, not
-    /// even who was subscribed before. The end of all of them is sent down when the last
-    /// client has given the resource up or is gone, as often as clients had subscribed:
-    /// a server may count them or not. A handler must not itself notify the client that
-    /// it was asked by, but tell these changes.
+    /// The subscribe request of each client passes down the stack, so a layer can decide by client.
+    /// A client whose request is refused receives no updates of the resource, even if it was
+    /// subscribed before. When the last client has unsubscribed or disconnected, as many
+    /// unsubscribe requests are sent down as clients had subscribed, for servers that count them. A
+    /// handler must notify these changes instead of the client that called it.
     #[must_use]
     pub fn changes(mut self, changes: Changes) -> Self {
         let shared = Arc::clone(&self.shared);
@@ -216,7 +209,7 @@ where
         self
     }
 
-    /// Lets the service answer a request, as long as the client wants it.
+    /// Lets the service answer a request until the client cancels it.
     async fn answer(
         &self,
         method: &str,
@@ -246,7 +239,7 @@ where
             Some(pump) => Either::Left(pump.beside(answered)),
             None => Either::Right(answered),
         });
-        // First the token: a call that nobody waits for any more does not start.
+        // The token is polled first, so that a cancelled call does not start.
         let cancelled = pin!(cancellation.cancelled());
         let answered = future::select(cancelled, answered).await;
         match answered {
@@ -262,8 +255,9 @@ where
         }
     }
 
-    /// Where log messages about a request are sent, if its client receives them: the level
-    /// of an older client is that of its connection, a newer one names it in each request.
+    /// Returns where log messages about a request are sent, or `None` if the client does not
+    /// receive them. The level of an older client applies to its connection; a newer client sets it
+    /// per request.
     fn logs(&self, message: &ClientRequest, context: &RequestContext<RoleServer>) -> Option<Logs> {
         let sets_level = matches!(message, ClientRequest::SetLevelRequest(_));
         if !sets_level && !may_ask(message) {
@@ -276,7 +270,7 @@ where
         Some(Logs::new(self.connection.log_level().clone()))
     }
 
-    /// Lets the service answer a request whose result says nothing.
+    /// Lets the service answer a request whose result is empty.
     async fn acknowledge(
         &self,
         method: &str,
@@ -317,10 +311,9 @@ where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
     S: Clone + Send + 'static,
 {
-    /// Boxed, and of combinators, which keep the request once: rmcp makes a task
-    /// for each request that has room for the largest of all methods, and an
-    /// `async` block in another keeps room for what it was given twice. That was
-    /// 19 KiB for each request.
+    /// Boxed and built of combinators, which store the request once. rmcp spawns a task for each
+    /// request, with room for the largest of all methods, and nested `async` blocks store their
+    /// arguments twice. That took 19 KiB for each request.
     fn answer<'a>(
         &'a self,
         method: &'a str,
@@ -334,7 +327,7 @@ where
             .boxed()
     }
 
-    /// Ends a subscription whose clients are gone.
+    /// Ends a subscription whose clients have disconnected.
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn unsubscribe(&self, uri: &str) -> Result<(), ErrorData> {
         let message = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri));
@@ -344,14 +337,14 @@ where
     }
 }
 
-/// The account of a caller. Unknown callers share one, which differs from the empty name.
+/// Returns the account of a caller. Unknown callers share one, which differs from the empty name.
 pub(crate) fn account(caller: Option<String>) -> Arc<str> {
     caller.map_or_else(|| "unnamed".into(), |name| format!("caller {name}").into())
 }
 
 fn acknowledged(method: &str, result: &ServerResult) -> Result<(), ErrorData> {
     match result {
-        // The same thing, once with and once without a `resultType`.
+        // The same result, with and without a `resultType`.
         ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(()),
         _ => Err(mismatch(method)),
     }

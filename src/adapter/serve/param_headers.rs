@@ -1,7 +1,7 @@
 //! Checks the `Mcp-Param-*` headers of a call against its arguments (SEP-2243).
 //!
-//! rmcp checks them as well, but only for tools that it knows without waiting, and its
-//! check is not public. This one follows it, value for value.
+//! rmcp checks them as well, but only for tools that it knows synchronously, and its check is not
+//! public. This check follows it, value for value.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::HeaderMap;
@@ -12,22 +12,22 @@ use super::tools::HEADER_KEYWORD;
 
 /// The prefix of the header names.
 const PREFIX: &str = "Mcp-Param-";
-/// Names the protocol version of a request.
+/// The header with the protocol version of a request.
 const VERSION: &str = "MCP-Protocol-Version";
 /// The delimiters of a Base64-encoded value.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
-/// Whether the protocol version of a request requires these headers.
+/// Returns `true` if the protocol version of a request requires these headers.
 pub(super) fn are_required(headers: &HeaderMap) -> bool {
     let version = headers.get(VERSION).and_then(|version| version.to_str().ok());
     version.is_some_and(|version| version >= ProtocolVersion::STANDARD_HEADERS.as_str())
 }
 
-/// Compares the headers with the arguments that the schema annotates.
+/// Compares the headers with the annotated arguments.
 ///
 /// # Errors
 ///
-/// Returns the error for the client if they contradict each other.
+/// Returns the error for the client if they do not match.
 pub(super) fn check(
     headers: &HeaderMap,
     schema: &JsonObject,
@@ -37,7 +37,7 @@ pub(super) fn check(
         .map_err(|mismatch| ErrorData::header_mismatch(mismatch, None))
 }
 
-/// `path` names the object that has the properties, with a dot at its end.
+/// Checks the properties of an object; `path` is the name of the object with a trailing dot.
 fn check_properties(
     headers: &HeaderMap,
     schema: &JsonObject,

@@ -1,4 +1,4 @@
-//! What reaches a server past the layers.
+//! The messages that reach a handler without passing through the layers.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,8 @@ use rmcp::{
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
 
-/// What reaches a handler past the layers: all of [`ServerHandler`] that is not
-/// a request, and the requests that [`Opening::Passthrough`] names.
+/// The part of a handler that bypasses the layers: all of [`ServerHandler`] except requests, and
+/// the requests that [`Opening::Passthrough`] lists.
 ///
 /// `ServerHandler` itself cannot be a trait object.
 pub(super) trait Passthrough: Send + Sync {

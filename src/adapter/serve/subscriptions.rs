@@ -1,4 +1,4 @@
-//! Which resources clients want to hear of, counted.
+//! Reference counts of the clients' resource subscriptions.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -19,28 +19,29 @@ use crate::{
     warnings::sanitize::{Reason, Sanitized},
 };
 
-/// How many resources one connection may subscribe to.
+/// The maximum number of resources that one connection may subscribe to.
 pub(super) const MOST_SUBSCRIPTIONS: usize = 10_000;
-/// How many bytes the URI of one may have: a server is told of all of them at once.
+/// The maximum length of a resource URI in bytes: a server receives all of them in one message.
 pub(super) const MAX_URI: usize = 2_048;
 
-/// How many subscriptions one caller may have on all its connections.
+/// The maximum number of subscriptions of one caller on all its connections.
 const MOST_OF_CALLER: usize = 20_000;
-/// Bytes of the different URIs of one caller, as JSON: a third of the limit of a backend.
+/// The maximum size of one caller's distinct URIs in bytes, as JSON: a third of the limit of a
+/// backend.
 const MAX_BYTES_OF_CALLER: usize = 1 << 20;
-/// How many bytes the subscriptions of all clients may take.
+/// The maximum size of the subscriptions of all clients in bytes.
 const MAX_BYTES: usize = 256 << 20;
-/// Bytes that a subscription counts beside its URI.
+/// The bytes that a subscription counts in addition to its URI.
 const OVERHEAD: usize = 128;
 
-/// Sends the end of a subscription to the service, with no client behind it.
+/// Unsubscribes the service from a resource without a client's request.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
 
 /// The resources that any client has subscribed to.
 ///
-/// The service sees a subscription of each client that claims a resource, so that its
-/// layers decide about each, and all their ends when the last one has given it back: one
-/// end may be that of all.
+/// The service receives a subscribe request for each client, so that layers can decide for each. It
+/// receives as many unsubscribe requests once the last client has unsubscribed, because a single
+/// one may end all subscriptions.
 pub(super) struct Subscriptions {
     held: Mutex<HashMap<Arc<str>, Held>>,
     shares: Mutex<Shares>,
@@ -58,13 +59,13 @@ struct Shares {
 #[derive(Default)]
 struct OfCaller {
     subscriptions: usize,
-    /// How often it has subscribed to each resource.
+    /// The number of subscriptions to each resource.
     uris: HashMap<Arc<str>, usize>,
-    /// How many bytes these URIs have as JSON.
+    /// The size of these URIs in bytes, as JSON.
     bytes: usize,
 }
 
-/// A subscription in the counts of [`Shares`], until this value is dropped.
+/// A subscription that is counted in [`Shares`] until this value is dropped.
 pub(super) struct Share {
     all: Arc<Subscriptions>,
     caller: Option<Arc<str>>,
@@ -72,14 +73,13 @@ pub(super) struct Share {
 }
 
 struct Held {
-    /// Connections that have the resource or are about to.
+    /// The number of connections that have subscribed or are about to.
     claims: usize,
     subscribed: Subscribed,
 }
 
-/// How often the service was asked successfully. Locked while it is asked, together with
-/// others who ask, and alone while it is told of the end, so that who comes meanwhile asks
-/// after that.
+/// The number of successful subscribe requests. Read-locked during subscribe requests and
+/// write-locked during unsubscribe requests, so that later subscribe requests wait for the end.
 type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 
 /// The resources that one client has subscribed to, until this value is dropped.
@@ -92,7 +92,7 @@ pub(super) struct Claims {
 /// share them.
 pub(super) struct Uris<T = ()>(Arc<Mutex<HashMap<Arc<str>, T>>>);
 
-/// A claim that is given back when dropped, unless it was kept.
+/// A claim that is released when dropped, unless it was kept.
 struct Claim<'a> {
     all: &'a Arc<Subscriptions>,
     uri: Option<Arc<str>>,
@@ -120,7 +120,7 @@ impl Subscriptions {
         Ok(Share { all: Arc::clone(self), caller: caller.cloned(), uri })
     }
 
-    /// Counts a claim; what it returns says how often the service was asked.
+    /// Counts a claim, and returns the number of successful subscribe requests.
     fn claim(&self, uri: &Arc<str>) -> Subscribed {
         let mut held = self.held();
         let held = held
@@ -134,7 +134,7 @@ impl Subscriptions {
         self.held().contains_key(uri)
     }
 
-    /// Gives claims back; if they were the last, the service will be told.
+    /// Releases claims, and unsubscribes the service from those that were the last.
     fn release(self: &Arc<Self>, uris: impl IntoIterator<Item = Arc<str>>) {
         let mut last = Vec::new();
         let mut held = self.held();
@@ -166,7 +166,7 @@ impl Subscriptions {
                     }
                 });
             }
-            // Nobody can send anything any more.
+            // Without a runtime, no message can be sent.
             Err(_) => last.iter().for_each(|uri| {
                 self.leave(uri);
                 self.tidy(uri);
@@ -174,7 +174,7 @@ impl Subscriptions {
         }
     }
 
-    /// Gives a claim back, and tells the service if it was the last.
+    /// Releases a claim, and unsubscribes the service if it was the last.
     async fn give_back(
         &self,
         uri: &Arc<str>,
@@ -184,7 +184,7 @@ impl Subscriptions {
             return Ok(());
         };
         let mut subscribed = subscribed.write().await;
-        // Somebody else may have come while this one waited.
+        // Another client may have subscribed while this one waited.
         let mut outcome = Ok(());
         if self.leave(uri) {
             let times = mem::take(subscribed.get_mut());
@@ -200,14 +200,14 @@ impl Subscriptions {
         outcome
     }
 
-    /// Tells the service of an end that no client waits for.
+    /// Unsubscribes the service without a client that waits for it.
     async fn end(&self, uri: &Arc<str>) {
         if let Err(error) = (self.unsubscribe)(Arc::clone(uri)).await {
             tracing::debug!(%uri, %error, "failed to end a subscription");
         }
     }
 
-    /// Takes a claim off the count; whether it was the last.
+    /// Decrements the claims of a resource, and returns `true` if it was the last.
     fn leave(&self, uri: &str) -> bool {
         self.held().get_mut(uri).is_some_and(|held| {
             held.claims -= 1;
@@ -215,7 +215,7 @@ impl Subscriptions {
         })
     }
 
-    /// Forgets a resource that nobody claims.
+    /// Removes a resource without claims.
     fn tidy(&self, uri: &str) {
         let mut held = self.held();
         if held.get(uri).is_some_and(|held| held.claims == 0) {
@@ -239,8 +239,7 @@ impl Claims {
         Self { all, uris: Uris::default() }
     }
 
-    /// Claims a resource, if `subscribe` succeeds. If it fails, the claim that there may be
-    /// is given back.
+    /// Claims a resource if `subscribe` succeeds. If it fails, an existing claim is released.
     pub(super) async fn add(
         &self,
         uri: &str,
@@ -265,7 +264,7 @@ impl Claims {
             return Err(error);
         }
 
-        // The same connection may have claimed it, or too many, before or meanwhile.
+        // The same connection may have claimed it, or too many, before or in the meantime.
         let mut uris = self.uris.lock();
         if uris.len() >= MOST_SUBSCRIPTIONS && !uris.contains_key(&uri) {
             return Err(too_many());
@@ -277,7 +276,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives a resource back, with `unsubscribe` if nobody else has it.
+    /// Releases a resource, with `unsubscribe` if no other client claims it.
     pub(super) async fn remove(
         &self,
         uri: &str,
@@ -295,14 +294,14 @@ impl Claims {
             };
             self.all.give_back(&uri, unsubscribe).await
         } else if self.all.is_claimed(uri) {
-            // It would be the end of somebody else's.
+            // Unsubscribing would end the subscriptions of other clients.
             Ok(())
         } else {
             unsubscribe.await
         }
     }
 
-    /// Gives all resources back.
+    /// Releases all resources.
     pub(super) fn clear(&self) {
         let uris = mem::take(&mut *self.uris.lock());
         self.all.release(uris.into_keys());

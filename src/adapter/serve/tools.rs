@@ -1,4 +1,4 @@
-//! What clients must repeat of a tool's arguments in HTTP headers.
+//! The listed tools, whose `x-mcp-header` annotations are checked against HTTP headers.
 
 use std::{
     borrow::Cow,
@@ -19,50 +19,47 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::json_size::{BoundedCounter, json_bytes};
 
-/// How many tools are remembered. Calls of others are not checked.
+/// The maximum number of remembered tools. Calls of others are not checked.
 const MOST_TOOLS: usize = 10_000;
-/// How long the name of one may be, in bytes.
+/// The maximum length of a remembered tool name in bytes.
 const MAX_NAME: usize = 1 << 10;
-/// How large those with annotations may be together, as JSON.
+/// The maximum size of all tools with annotations in bytes, as JSON.
 const MAX_ANNOTATED: usize = 16 << 20;
-/// How long a view of the tools is not listed again for calls of tools that it lacked.
+/// The time for which a view of the tools is not listed again for calls of missing tools.
 #[cfg(feature = "http")]
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How many views are listed separately; calls from others share one.
+/// The maximum number of views that are listed separately; calls from others share one.
 #[cfg(feature = "http")]
 const MOST_VIEWS: usize = 100;
 /// The annotation of a property that clients repeat in a header (SEP-2243).
 pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// The tools that clients were shown, for rmcp to check the headers of a call.
+/// The tools that clients have listed, for rmcp to check the headers of a call.
 ///
-/// rmcp asks for a tool without waiting, so only what has passed can be known. With the
-/// feature `http`, a call of a tool that is not known lists the tools first, as its
-/// caller would, and is checked then, at most once a second: see
-/// `ServeService::check_headers`. A call of a tool that had no annotations before the tools
-/// changed does not wait for that listing.
+/// rmcp queries a tool synchronously, so only tools of earlier listings can be known. With the
+/// feature `http`, a call of an unknown tool first lists the tools, as its caller would, at most
+/// once a second, and is then checked: see `ServeService::check_headers`. A call of a tool that had
+/// no annotations before the tools changed does not wait for that listing.
 ///
-/// rmcp looks at nothing but the annotations of the schema. Most tools have none,
-/// and of those only the name is kept, since they need not be looked at again.
+/// rmcp reads only the annotations of the schema. Most tools have none; of those only the name is
+/// kept.
 ///
-/// What is listed again replaces what was known of the same name. Nothing is
-/// forgotten at the first page of a listing: several clients list at once, not
-/// all see the same tools, and the next page may be long in coming. That a tool
-/// is gone costs nothing, since a call of it is refused anyway. But that it looks
-/// different now must not be missed, or good calls are refused; so all is
-/// forgotten when the tools have changed. A tool that was not shown is not
-/// checked: what the handler itself knows may be hidden by a layer, or shown under
-/// other names, and whoever is told that a header is missing knows that there is
-/// such a tool. Nor is one checked that is too large to be kept.
+/// A later listing replaces the tools of the same name. The first page of a listing does not remove
+/// other tools: several clients list at once, not all see the same tools, and the next page may
+/// come late. Keeping a removed tool is harmless, since calls of it are rejected anyway. A changed
+/// schema must not be missed, or valid calls are rejected; so all tools are removed when the tools
+/// have changed. A tool that was never listed is not checked: a layer may hide or rename it, and an
+/// error about a missing header would reveal it. Tools that are too large to keep are not checked
+/// either.
 #[derive(Default)]
 pub(super) struct ListedTools(RwLock<Listed>);
 
 #[derive(Default)]
 struct Listed {
     epoch: u64,
-    /// None for a tool without annotations.
+    /// `None` for a tool without annotations.
     tools: HashMap<Cow<'static, str>, Option<Annotated>>,
-    /// How large all with annotations are.
+    /// The size of all tools with annotations in bytes.
     bytes: usize,
 }
 
@@ -70,9 +67,9 @@ struct Listed {
 #[cfg(feature = "http")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Since the last change of the tools, or it is never remembered.
+    /// Listed since the last change of the tools, or too long to be remembered.
     Now,
-    /// Before the last change, without annotations.
+    /// Listed before the last change, without annotations.
     Plain,
     No,
 }
@@ -161,13 +158,13 @@ impl Search {
 // === impl ListedTools ===
 
 impl ListedTools {
-    /// Remembers tools that were asked for at epoch `asked` and came at `now`.
+    /// Remembers tools that were requested at epoch `asked` and received at `now`.
     pub(super) fn remember(&self, tools: &[Tool], asked: u64, now: u64) {
-        // Perhaps from before the change.
+        // The list may be older than the change.
         if asked != now {
             return;
         }
-        // Nearly always all is known, and nobody need wait for that.
+        // All tools are nearly always known already; a read lock suffices for that.
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let short = || tools.iter().filter(|tool| tool.name.len() <= MAX_NAME);
         if known.epoch == now && short().all(|tool| known.has(tool)) {
@@ -179,7 +176,7 @@ impl ListedTools {
         if known.epoch > now {
             return;
         }
-        // Too many are not worth keeping count of which came first.
+        // Beyond the limit, all are removed rather than the oldest ones.
         if known.epoch < now || known.tools.len() + tools.len() > MOST_TOOLS {
             known.epoch = now;
             known.tools.clear();
@@ -192,7 +189,7 @@ impl ListedTools {
         }
     }
 
-    /// Returns what the listings say about the tool of this name.
+    /// Returns whether the tool of this name was listed.
     #[cfg(feature = "http")]
     pub(super) fn find(&self, name: &str, now: u64) -> Known {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -204,7 +201,7 @@ impl ListedTools {
         }
     }
 
-    /// The tool of this name, if there is something to check.
+    /// Returns the tool of this name if it has annotations to check.
     pub(super) fn get(&self, name: &str, now: u64) -> Option<Tool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let tool = known.tools.get(name).filter(|_| known.epoch == now)?;
@@ -231,7 +228,7 @@ impl Listed {
         }
         let mut annotated = None;
         if is_annotated(tool) {
-            // What has no room is not read to its end.
+            // A tool that exceeds the remaining size is not measured to its end.
             if !BoundedCounter::new(MAX_ANNOTATED - self.bytes).holds(tool) {
                 return;
             }
@@ -243,7 +240,7 @@ impl Listed {
     }
 }
 
-/// Whether a property has the annotation, at a place where rmcp looks for it.
+/// Returns `true` if a property has the annotation at a place where rmcp looks for it.
 fn is_annotated(tool: &Tool) -> bool {
     fn properties_of(schema: &JsonObject) -> bool {
         let properties = schema.get("properties").and_then(Value::as_object);

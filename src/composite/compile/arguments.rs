@@ -1,3 +1,5 @@
+//! Compiles the arguments of a tool call.
+
 use serde_json::Value;
 
 use super::mistakes::DefinitionPath;
@@ -6,7 +8,7 @@ use crate::{
     expr::{Expression, ExpressionError, ScopeNames, kind},
 };
 
-/// Reads what a tool is called with; `otherwise` if nothing is said.
+/// Compiles the arguments of a call; returns `otherwise` if none are set.
 pub(super) fn compile(
     written: Option<&Value>,
     otherwise: Arguments,
@@ -20,7 +22,7 @@ pub(super) fn compile(
         at.push(["arguments"], error.into());
         Arguments::Input
     };
-    // A reference to something may well be an object.
+    // A reference may give an object.
     if !value.is_object() && !value.is_string() {
         return no_object(at, kind(Some(value)));
     }

@@ -1,4 +1,4 @@
-//! Steps that ask a person.
+//! Compiles elicitation steps.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::{
 
 const ELICITATION: &str = "`type = \"elicitation\"`";
 
-/// Compiles a step that asks; what it returns is only of use without mistakes.
+/// Compiles an elicitation step. The result must not be used if there are errors.
 pub(super) fn compile(
     step: &Step,
     composite: &str,
@@ -35,7 +35,7 @@ pub(super) fn compile(
                 .ok()
         }
     };
-    // Without a form there is only yes and no.
+    // Without a form, the user can only accept or decline.
     let nothing = json!({});
     let form = Form::parse(step.schema.as_ref().unwrap_or(&nothing), names).map_err(|mistakes| {
         let mut at = at.within(["schema"]);
@@ -59,7 +59,7 @@ pub(super) fn compile(
     }
 }
 
-/// Tells that whoever is asked again is asked at once.
+/// Rejects retry delays, because questions are repeated without delay.
 fn check_delays(step: &Step, at: &mut DefinitionPath<'_>) {
     let Some(OnError::Retry(retry)) = step.on_error else { return };
     let usual = Retry::times(retry.count);

@@ -1,4 +1,4 @@
-//! Fan-outs: targets that know nothing of each other.
+//! Compiles fan-outs, whose targets are independent of each other.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -46,7 +46,7 @@ pub(super) fn compile(
         1..=MAX_TARGETS => (),
         _ => at.push(["targets"], Kind::TooManyTargets { count, max: MAX_TARGETS }),
     }
-    // What is too much is not looked at any further.
+    // Excess targets are not checked.
     targets.truncate(MAX_TARGETS);
     let success = definition.success.unwrap_or_default();
     if let Success::Quorum(quorum) = success
@@ -78,7 +78,7 @@ pub(super) fn compile(
         steps.push(step(target, id, index, &names, &mut at));
     }
     let name = definition.name.as_str().into();
-    // None of them waits for another.
+    // No target waits for another.
     let plan = Plan::new(name, steps, concurrency, stop, plan::RunOutput::Outcomes);
     Parts { plan: plan.unwrap_or_default(), answer, targets: compiled, remarks: Vec::new() }
 }
@@ -115,7 +115,7 @@ fn in_targets(index: usize) -> [PathSegment; 2] {
     ["targets".into(), index.into()]
 }
 
-/// The ids of all targets: as given, else the tool's name, made unique.
+/// Returns the ids of all targets: as given, or else the tool's name, made unique.
 fn ids(targets: &[Target], at: &mut DefinitionPath<'_>) -> Vec<Arc<str>> {
     let mut taken = HashSet::new();
     for (index, target) in targets.iter().enumerate() {

@@ -1,15 +1,17 @@
+//! Collects definition errors with their paths.
+
 use crate::{
     composite::error::{DefinitionError, DefinitionErrorKind, Segment},
     expr::{ExpressionError, ExpressionErrors},
 };
 
-/// Collects mistakes and where they are.
+/// Collects errors with their paths.
 #[derive(Default)]
 pub(super) struct Mistakes {
     pub(super) errors: Vec<DefinitionError>,
 }
 
-/// The place of something in a definition, for its mistakes.
+/// A path in a definition at which errors are added.
 pub(super) struct DefinitionPath<'m> {
     mistakes: &'m mut Mistakes,
     composite: String,
@@ -19,7 +21,7 @@ pub(super) struct DefinitionPath<'m> {
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// The place of the composite with this name among the definitions.
+    /// Returns the path of a composite in the definitions.
     pub(super) fn at(&mut self, index: usize, name: &str) -> DefinitionPath<'_> {
         DefinitionPath { mistakes: self, composite: name.to_owned(), path: vec![index.into()] }
     }
@@ -28,7 +30,7 @@ impl Mistakes {
 // === impl DefinitionPath ===
 
 impl DefinitionPath<'_> {
-    /// A place within this one.
+    /// Returns a path below this one.
     pub(super) fn within<P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -37,7 +39,7 @@ impl DefinitionPath<'_> {
         DefinitionPath { mistakes: self.mistakes, composite: self.composite.clone(), path }
     }
 
-    /// Adds a mistake.
+    /// Adds an error.
     pub(super) fn push<P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -47,7 +49,7 @@ impl DefinitionPath<'_> {
         mistakes.errors.push(DefinitionError::new(composite, path, kind));
     }
 
-    /// Adds the mistakes in an expression that stands at `key`.
+    /// Adds the errors in the expression at `key`.
     pub(super) fn push_all(&mut self, key: &str, errors: &ExpressionErrors) {
         for (path, error) in errors.iter() {
             let path = [&[key.into()], path].concat();
@@ -55,7 +57,7 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// The value of what stands at `key`, or nothing and the mistake in it.
+    /// Returns the parsed value at `key`, or adds the error and returns `None`.
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
@@ -64,28 +66,28 @@ impl DefinitionPath<'_> {
         parsed.map_err(|error| self.push([key], error.into())).ok()
     }
 
-    /// A key that must not be blank.
+    /// Adds an error if the text is blank.
     pub(super) fn not_blank(&mut self, key: &'static str, text: &str) {
         if text.trim().is_empty() {
             self.push([key], DefinitionErrorKind::Blank { key });
         }
     }
 
-    /// A key that must be more than zero.
+    /// Adds an error if the value is zero.
     pub(super) fn not_zero(&mut self, key: &'static str, is_zero: bool) {
         if is_zero {
             self.push([key], DefinitionErrorKind::Zero { key });
         }
     }
 
-    /// A key that does nothing if it is given here.
+    /// Adds an error if a key without effect is given.
     pub(super) fn meaningless(&mut self, key: &'static str, given: bool, with: &str) {
         if given {
             self.push([key], DefinitionErrorKind::Meaningless { key, with: with.to_owned() });
         }
     }
 
-    /// A number that has bounds.
+    /// Adds an error if the number is out of bounds.
     pub(super) fn within_bounds(&mut self, key: &'static str, value: Option<usize>, max: usize) {
         if let Some(value) = value
             && !(1..=max).contains(&value)

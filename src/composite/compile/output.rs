@@ -11,7 +11,7 @@ use crate::{
     suggest::nearest,
 };
 
-/// How deep properties may be nested.
+/// Maximum nesting depth of properties.
 const MAX_DEPTH: usize = 10;
 
 pub(super) fn compile(
@@ -40,7 +40,7 @@ pub(super) fn compile(
     }
 }
 
-/// The schema that describes an output.
+/// Returns the schema of an output.
 pub(super) fn schema(output: &Output) -> JsonObject {
     object_schema(&output.properties, &output.required)
 }
@@ -76,7 +76,7 @@ struct Properties<'c> {
     composite: &'c str,
     names: &'c ScopeNames<'c>,
     remarks: &'c mut Vec<String>,
-    /// The names that lead to what is compiled.
+    /// The names of the properties around the current one.
     path: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ impl Properties<'_> {
         if property.kind.is_none() {
             at.push(["type"], Kind::Missing { key: "type", in_: "a property of the output" });
         }
-        // One that its properties do not contradict, so that they are looked at too.
+        // A type that allows its properties to be checked too.
         let kind = property.kind.unwrap_or(OutputType::Object);
         let source = match (&property.value, &property.properties) {
             (Some(value), None) => match Expression::parse_in(value, self.names) {
@@ -148,10 +148,10 @@ impl Properties<'_> {
     }
 }
 
-/// Whether a value has the type as it is.
+/// Returns `true` if a value has the type without conversion.
 fn fits(value: &Value, kind: OutputType) -> bool {
     match (value, kind) {
-        // What is not there is null.
+        // A missing value is null.
         (Value::Null, _)
         | (Value::String(_), OutputType::String)
         | (Value::Number(_), OutputType::Number)

@@ -1,4 +1,4 @@
-//! Pipelines and workflows: steps that use what others gave.
+//! Compiles pipelines and workflows, whose steps use outputs of other steps.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -23,18 +23,17 @@ use crate::{
     suggest::nearest,
 };
 
-/// How many steps of a workflow, and elements of a loop, run at the same time
-/// unless the definition says otherwise.
+/// Default number of steps of a workflow, or elements of a loop, that run at the same time.
 const PARALLEL: usize = 10;
-/// How many elements of a loop may run at the same time.
+/// Maximum number of elements of a loop that run at the same time.
 const MAX_LOOP_PARALLEL: usize = 50;
-/// How many elements a loop may have unless its definition says otherwise.
+/// Default maximum number of elements of a loop.
 const ITERATIONS: usize = 100;
-/// How many elements a loop may have at most.
+/// Upper bound for the maximum number of elements of a loop.
 const MAX_ITERATIONS: usize = 1000;
-/// How often a step may be tried again.
+/// Maximum number of retries of a step.
 const MAX_RETRIES: u32 = 10;
-/// How an element of a loop is called, unless its definition says otherwise.
+/// Default name of the element of a loop.
 const ITEM: &str = "item";
 
 /// Compiles the steps of one composite.
@@ -45,7 +44,7 @@ struct Steps<'c> {
     ids: &'c [&'c str],
     places: &'c HashMap<String, usize>,
     run_timeout: Duration,
-    /// The steps at which a person can end the run before the others.
+    /// The steps at which a user can end the run before the remaining steps.
     ending: StepSet,
     targets: Vec<CompiledTarget>,
     remarks: Vec<String>,
@@ -75,7 +74,7 @@ pub(super) fn compile(
         1..=MAX_STEPS => (),
         _ => at.push(["steps"], Kind::TooManySteps { count, max: MAX_STEPS }),
     }
-    // What is too much is not looked at any further.
+    // Excess steps are not checked.
     steps.truncate(MAX_STEPS);
     check_ids(&steps, at);
 
@@ -147,7 +146,7 @@ fn check_ids(steps: &[Step], at: &mut DefinitionPath<'_>) {
 // === impl Steps ===
 
 impl<'c> Steps<'c> {
-    /// What can be referred to in a step, or in the output.
+    /// Returns the names that a step, or the output, can refer to.
     fn names(&self, step: Option<usize>) -> ScopeNames<'c> {
         let before = step.unwrap_or(self.ids.len());
         let previous = match before.checked_sub(1) {
@@ -307,7 +306,7 @@ impl<'c> Steps<'c> {
             let mut at = at.within::<PathSegment>(["cases".into(), index.into()]);
             let when = at.parsed("when", Condition::parse(&case.when, names));
             let call = self.call(Some(&case.call), names, call, &mut at);
-            // Each keeps its place, by which the mistakes that follow are told.
+            // Cases keep their positions, which the paths of later errors use.
             compiled.push((when.unwrap_or_default(), call));
         }
         let default = match &step.default {
@@ -324,7 +323,7 @@ impl<'c> Steps<'c> {
     }
 }
 
-/// What is known of a call by the step that makes it.
+/// The properties of a call that its step determines.
 #[derive(Clone, Copy)]
 struct CallPlace {
     optional: bool,
@@ -334,7 +333,7 @@ struct CallPlace {
 const FOR_EACH: &str = "`type = \"for_each\"`";
 const SWITCH: &str = "`type = \"switch\"`";
 
-/// Tells keys that a step of its kind needs or cannot have.
+/// Reports keys that are missing for, or not allowed in, a step of its kind.
 fn check_keys(step: &Step, at: &mut DefinitionPath<'_>) {
     let with = format!("type = \"{}\"", step.kind.name());
     let is_loop = step.kind == StepKind::ForEach;
@@ -380,7 +379,7 @@ fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Ret
     (Some(plan::Retry { count, delay, max_delay }), on_failure)
 }
 
-/// Whether a text in a value would be a reference or a template elsewhere.
+/// Returns `true` if a value contains a text that would be a reference or template elsewhere.
 fn looks_evaluated(value: &Value) -> bool {
     match value {
         Value::String(text) if matches!(&**text, "$null" | "$$null") => false,
@@ -391,8 +390,7 @@ fn looks_evaluated(value: &Value) -> bool {
     }
 }
 
-/// The value with null where `$null` is written, since TOML has no null; `$$null` is the
-/// text.
+/// Replaces `$null` by null, which TOML lacks; `$$null` becomes the text `$null`.
 fn with_nulls(value: Value) -> Value {
     match value {
         Value::String(text) => match &*text {
@@ -409,7 +407,7 @@ fn with_nulls(value: Value) -> Value {
     }
 }
 
-/// Whether an element of a loop can be called so.
+/// Returns `true` if an element of a loop can have this name.
 fn is_variable(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     starts

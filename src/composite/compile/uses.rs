@@ -1,4 +1,4 @@
-//! Whether what is referred to will be there.
+//! Checks that references refer to values that will exist.
 
 use rmcp::model::JsonObject;
 
@@ -13,14 +13,14 @@ use crate::{
     expr::{Field, PathSegment, Root, Use, follow},
 };
 
-/// What references lead to.
+/// The values that references can refer to.
 pub(super) struct Known<'c> {
     pub(super) composite: &'c str,
     pub(super) steps: &'c [Step],
     pub(super) input_schema: Option<&'c JsonObject>,
 }
 
-/// What refers to something.
+/// The part of a definition that contains a reference.
 #[derive(Clone, Copy)]
 enum By<'c> {
     Step(&'c Step),
@@ -30,7 +30,7 @@ enum By<'c> {
 // === impl Known ===
 
 impl Known<'_> {
-    /// Checks what the steps and the output refer to.
+    /// Checks the references of the steps and of the output.
     pub(super) fn check(
         &self,
         output: Option<&Output>,
@@ -117,7 +117,7 @@ impl Known<'_> {
     }
 }
 
-/// Why no answer of a person has what is referred to, if none has.
+/// Returns an error if no answer to an elicitation can contain the referenced value.
 fn unanswerable(used: &Use<'_>, field: Field, step: &Step, ask: &Elicitation) -> Option<Kind> {
     let id = step.id.to_string();
     if field != Field::Output {
@@ -126,13 +126,13 @@ fn unanswerable(used: &Use<'_>, field: Field, step: &Step, ask: &Elicitation) ->
     }
     let form = ask.schema.schema();
     let (name, near) = schema::undeclared(&schema::answer_schema(form), used.path)?;
-    // What the form has is not in the answer itself.
+    // Form properties are in the `content` of the answer.
     let is_in_form = used.path.len() == 1 && schema::declares(form, &name);
     let near = if is_in_form { Some(format!("content.{name}")) } else { near };
     Some(Kind::UnknownAnswer { step: id, name, near })
 }
 
-/// Why an answer may not have what is referred to, if it may not.
+/// Returns the reason why an answer may lack the referenced value, if it may.
 fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<String> {
     let [PathSegment::Key(content), path @ ..] = used.path else { return None };
     if content != "content" || !used.certain {
@@ -150,7 +150,7 @@ fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<S
 // === impl By ===
 
 impl By<'_> {
-    /// Whether a condition of it looks at a field of a step.
+    /// Returns `true` if a condition of the step refers to `field`.
     fn looks_at(self, field: Root) -> bool {
         let Self::Step(step) = self else { return false };
         step.uses().iter().filter(|used| used.root == field).any(|used| match &*used.place {

@@ -1,3 +1,5 @@
+//! Checks the schema of an elicitation form.
+
 use std::sync::Arc;
 
 use rmcp::model::JsonObject;
@@ -11,38 +13,38 @@ use crate::{
     suggest::nearest,
 };
 
-/// How many properties a form may have.
+/// Maximum number of properties of a form.
 const MAX_PROPERTIES: usize = 100;
 const TYPES: [&str; 5] = ["string", "number", "integer", "boolean", "array"];
 
-/// Collects what is wrong in a schema, and where.
+/// Collects the errors in a schema, with their paths.
 #[derive(Default)]
 pub(super) struct Mistakes {
     path: Vec<Segment>,
     pub(super) found: Vec<(Vec<Segment>, Kind)>,
 }
 
-/// What can stand in one kind of schema.
+/// The keywords that one kind of schema allows.
 struct Shape {
-    /// What it describes.
+    /// The kind of schema, for error messages.
     of: &'static str,
     keywords: &'static [(&'static str, Takes)],
-    /// Its two bounds, the lower first.
+    /// The keywords of its lower and upper bound.
     bounds: Option<(&'static str, &'static str)>,
 }
 
-/// What a keyword takes.
+/// The kind of value that a keyword takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Text,
-    /// How long a text is.
+    /// A length of a string.
     Length,
-    /// How many there are.
+    /// A number of elements.
     Count,
     Integer,
     Number,
     Format,
-    /// What is looked at apart.
+    /// Checked separately.
     Other,
 }
 
@@ -137,14 +139,14 @@ const NAMED: Shape =
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// Adds a mistake in what is looked at, unless it only follows from another.
+    /// Adds an error at the current path, unless it or a parent already has one.
     pub(super) fn push(&mut self, error: impl Into<Kind>) {
         if !self.found.iter().any(|(path, _)| self.path.starts_with(path)) {
             self.found.push((self.path.clone(), error.into()));
         }
     }
 
-    /// Looks at something in what is looked at.
+    /// Runs a check at a path below the current one.
     pub(super) fn within<T, P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
@@ -237,7 +239,7 @@ impl Mistakes {
         }
     }
 
-    /// Looks at what there is to choose, if this is a choice.
+    /// Checks the options of a choice.
     fn choices(&mut self, schema: &JsonObject) {
         if let Some(choices) = schema.get("enum") {
             let count = self.texts("enum", choices);
@@ -260,7 +262,7 @@ impl Mistakes {
         }
     }
 
-    /// Looks at choices that are only values; returns how many there are.
+    /// Checks options without names; returns their number.
     fn texts(&mut self, key: &'static str, choices: &Value) -> Option<usize> {
         let Value::Array(choices) = choices else {
             self.wrong(key, choices, "an array of strings");
@@ -284,7 +286,7 @@ impl Mistakes {
         Some(choices.len())
     }
 
-    /// Looks at the names of choices; returns how many there are.
+    /// Checks the names of options; returns their number.
     fn names(&mut self, names: &Value) -> Option<usize> {
         let Value::Array(names) = names else {
             self.wrong("enumNames", names, "an array of strings");
@@ -297,7 +299,7 @@ impl Mistakes {
         Some(names.len())
     }
 
-    /// Looks at choices that have names.
+    /// Checks options with names.
     fn named(&mut self, choices: &[Value]) {
         if choices.is_empty() {
             self.push(FormError::NoChoices);
@@ -329,7 +331,7 @@ impl Mistakes {
         }
     }
 
-    /// Looks at what there is to choose several of.
+    /// Checks the items of a multiple choice.
     fn items(&mut self, schema: &JsonObject) {
         let items = match schema.get("items") {
             None => {
@@ -359,7 +361,7 @@ impl Mistakes {
         });
     }
 
-    /// Looks at the keywords of a schema, and at what they need not be compared for.
+    /// Checks each keyword by itself, and the order of the bounds.
     fn keywords(&mut self, schema: &JsonObject, shape: &Shape) {
         for (keyword, value) in schema {
             let known = shape.keywords.iter().find(|(name, _)| name == keyword);
@@ -409,7 +411,7 @@ impl Mistakes {
         }
     }
 
-    /// Looks at the default of a property in which nothing else is wrong.
+    /// Checks the default of a property that has no other errors.
     fn fits(&mut self, schema: &JsonObject) {
         let Some(default) = schema.get("default") else { return };
         let schema = InputSchema::new(Arc::new(schema.clone()));
@@ -419,7 +421,7 @@ impl Mistakes {
         }
     }
 
-    /// Adds that a keyword has a value of the wrong kind.
+    /// Adds an error for a keyword whose value has the wrong type.
     fn wrong(&mut self, keyword: &'static str, found: &Value, expected: &'static str) {
         let error = wrong_kind(&format!("`{keyword}`"), found, expected);
         self.within([keyword], |this| this.push(error));

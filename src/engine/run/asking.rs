@@ -1,4 +1,4 @@
-//! The questions of a run: how they are asked, and how it goes on with the answers.
+//! Asks the questions of a run, and resumes it with the answers.
 
 use std::mem;
 
@@ -22,7 +22,7 @@ use crate::{
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Goes on with what waited for answers, as far as there are any.
+    /// Resumes the calls and steps for which there are answers.
     pub(super) fn resume(&mut self) {
         for state in mem::take(&mut self.state.loops) {
             let step = state.step;
@@ -33,7 +33,7 @@ impl<'p, C: Caller> Run<'p, C> {
             self.loops.push(Loop::resumed(state, each, since, asked, part.as_ref()));
         }
         let mut asked = mem::take(&mut self.state.asked);
-        // First what people say, who may end the run before anything is called again.
+        // Answers to steps first: they may end the run before a tool is called again.
         asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
         for asked in asked {
             match &self.plan.steps()[asked.id.step].action {
@@ -44,7 +44,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Ends the run for now, since nothing goes on but questions.
+    /// Suspends the run, since only questions are pending.
     pub(super) fn put_away(&mut self) {
         let now = Instant::now();
         self.state.asked.sort_unstable_by_key(|asked| asked.id);
@@ -59,7 +59,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.state.loops.sort_unstable_by_key(|each| each.step);
     }
 
-    /// Puts a question to the person behind the run.
+    /// Asks the user.
     pub(super) fn ask(&mut self, step: usize, elicitation: &Elicitation) -> Result<(), StepError> {
         self.count_evaluation();
         if let Some(why) = self.scope.closed() {
@@ -80,7 +80,7 @@ impl<'p, C: Caller> Run<'p, C> {
         Ok(())
     }
 
-    /// Takes up what a person said to the question of a step.
+    /// Handles the user's response to the question of a step.
     fn hear(&mut self, mut asked: PendingQuestion, elicitation: &Elicitation) {
         let step = asked.id.step;
         let (timeout, retry) = {
@@ -134,7 +134,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.finish(step, outcome);
     }
 
-    /// Calls a tool again that has asked, if it was answered.
+    /// Calls a tool again that has asked, if there is an answer.
     fn call_again(&mut self, mut asked: PendingQuestion) {
         let Some(answered) = asked.take_answers() else { return self.state.asked.push(asked) };
         let (id, now) = (asked.id, Instant::now());
@@ -163,7 +163,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Where a branch calls its tool.
+    /// Returns the call site of a branch.
     fn site_of(&self, id: BranchId, chosen: Option<usize>) -> Option<&'p CallSite> {
         let mut sites = self.plan.steps()[id.step].action.sites();
         match chosen {
@@ -172,7 +172,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Takes up that a tool asks: its call waits for answers.
+    /// Suspends the call of a tool that asks, until it is answered.
     pub(super) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
         let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
         let call = self.calls.swap_remove(place);
@@ -184,8 +184,8 @@ impl<'p, C: Caller> Run<'p, C> {
         self.state.asked.push(PendingQuestion::call(id, call.count, since, chosen, questions));
     }
 
-    /// Refuses a call that may change something if a later step is certain to ask a person
-    /// who cannot be asked, or to suspend the run with a state that cannot be kept.
+    /// Rejects a call that may change something if a later step is certain to ask a user who cannot
+    /// be asked, or to suspend the run with a state that is too large to store.
     pub(super) fn check_questions(
         &mut self,
         step: usize,
@@ -216,13 +216,13 @@ impl<'p, C: Caller> Run<'p, C> {
         Err(refused)
     }
 
-    /// Whether the client can be asked to put a question to a person.
+    /// Returns `true` if the client can ask the user.
     fn may_ask_person(&self) -> bool {
         self.context.abilities().form && self.scope.closed().is_none()
     }
 
-    /// The error of a step that is refused because a later step suspends the run with a
-    /// state of at least so many bytes.
+    /// Returns the error of a step that is rejected because a later step suspends the run with a
+    /// state of at least `bytes` bytes.
     fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
         let later = &self.plan.steps()[later].id;
         let why = format!(
@@ -233,8 +233,8 @@ impl<'p, C: Caller> Run<'p, C> {
         StepError::new(ErrorKind::Limit, why)
     }
 
-    /// Whether a step is known to begin: it has no condition, or one that holds and refers
-    /// only to what is known already.
+    /// Returns `true` if a step is certain to begin: it has no condition, or one that is true and
+    /// refers only to known values.
     fn is_certain(&mut self, step: usize) -> bool {
         let Some(condition) = &self.plan.steps()[step].condition else { return true };
         let is_known = |used: &Use<'_>| match used.root {
@@ -244,7 +244,7 @@ impl<'p, C: Caller> Run<'p, C> {
         condition.uses().iter().all(is_known) && self.holds(condition) == Ok(true)
     }
 
-    /// Why a step fails that needs the answer of a person: what has to be asked.
+    /// Returns the error of a step that needs an answer of the user; `what` describes the question.
     fn cannot_be_asked(&self, what: &str) -> StepError {
         let why = "and the client cannot: it does not declare the capability `elicitation`";
         match self.scope.closed() {

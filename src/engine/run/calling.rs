@@ -1,4 +1,4 @@
-//! The calls of a run, from the first attempt to how they end.
+//! The calls of a run, from the first attempt to their outcome.
 
 use std::{
     future::ready,
@@ -27,17 +27,17 @@ use crate::{
     random,
 };
 
-/// How long arguments may be prepared before other tasks run.
+/// The time that preparing arguments may take before the task yields.
 pub(crate) const LONG: Duration = Duration::from_millis(1);
 
-/// The id of a run that is nested at this place of another: who uses it as an idempotency
-/// key gets the same one when the step is tried again.
+/// Returns the id of a run nested at this place of another. Retries of the step get the same id, so
+/// that it can serve as an idempotency key.
 fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
     let digest = Sha256::digest(format!("{id}/{step}/{element}"));
     random::hex(&digest[..16])
 }
 
-/// How a branch ended whose tool answered `at` this time.
+/// Returns the end of a branch whose tool answered `at` this time.
 fn ended(called: Called, times: Times, at: Instant) -> Ended {
     Ended::Outcome(match called {
         Ok(ToolReply::Asks(questions)) => return Ended::Asks(questions),
@@ -72,10 +72,10 @@ impl<'p, C: Caller> Run<'p, C> {
         Ok(())
     }
 
-    /// Calls the tool of a step and polls the call once; if that ends it, so has the step.
+    /// Calls the tool of a step and polls the call once; if the call ends, the step ends too.
     ///
-    /// Only a call that waits needs what other parts of the run keep for it: an entry among
-    /// the calls, a clone of the scope, a task and a timer.
+    /// Only a call that waits needs the state that other parts of the run keep for it: an entry
+    /// among the calls, a clone of the scope, a task and a timer.
     fn call_here(
         &mut self,
         id: BranchId,
@@ -87,7 +87,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.scope.count_call()?;
         let mut cx = TaskContext::from_waker(Waker::noop());
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            // Made here, since the closure would be moved with it.
+            // Created inside the closure, since it would be moved with it.
             let mut context = self.branch_context(id);
             context.call_within(&Span::none());
             self.caller.call_here(site, arguments, context, self.scope, &mut cx)
@@ -135,8 +135,8 @@ impl<'p, C: Caller> Run<'p, C> {
         Ok(())
     }
 
-    /// Makes arguments fit their tool. If that took long, other tasks have their turn before
-    /// the next step or element starts.
+    /// Prepares arguments for their tool. If that takes long, the task yields before the next step
+    /// or element starts.
     pub(super) fn prepare(
         &mut self,
         site: usize,
@@ -150,7 +150,7 @@ impl<'p, C: Caller> Run<'p, C> {
         prepared
     }
 
-    /// Calls the tool of a call once.
+    /// Makes one attempt of a call.
     pub(super) fn attempt(
         &mut self,
         call: &mut Attempts<'p>,
@@ -176,17 +176,17 @@ impl<'p, C: Caller> Run<'p, C> {
             }
             scope.place = Some(Arc::new(place));
         }
-        // Who is asked for a nested run is told of the span of its own call.
+        // The calls of a nested run propagate their own spans.
         if !is_nested {
             context.call_within(&span);
         }
         let made = Call { site, tool, arguments, context, scope, answered };
         let times = call.times(self.begun);
         let hint = &call.site.hint;
-        // Its future is made here, and not in the task of the branch.
+        // The future is created here, and not in the task of the branch.
         match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| self.caller.call(made)))) {
             Ok(called) => {
-                // `map` and not `async`, which would keep room for the call twice.
+                // `map` and not `async`, which would reserve memory for the call twice.
                 let called = called.map(move |called| ended(called, times, Instant::now()));
                 if span.is_none() {
                     self.branches.start(call.id, hint, called);
@@ -213,7 +213,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Takes up what a branch came back with.
+    /// Handles the end of a branch.
     pub(super) fn handle_returned(&mut self, id: BranchId, end: Result<Ended, Lost>) {
         self.note_limit();
         let outcome = match end {
@@ -231,8 +231,8 @@ impl<'p, C: Caller> Run<'p, C> {
         self.end_attempt(id, outcome);
     }
 
-    /// Does what is due: a sign of life, the next attempt of a call, or the end of
-    /// one, without waiting for it.
+    /// Handles a deadline: sends a heartbeat, begins the next attempt of a call, or ends a call
+    /// that has timed out.
     pub(super) fn act(&mut self, due: Instant) {
         let now = Instant::now();
         self.note_limit();
@@ -262,18 +262,18 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Keeps a call that goes on.
+    /// Stores a call that waits.
     pub(super) fn keep_call(&mut self, call: Attempts<'p>) {
         self.note_due(call.due);
         self.calls.push(call);
     }
 
-    /// Notes that something is due at this time.
+    /// Updates the earliest deadline.
     fn note_due(&mut self, due: Instant) {
         self.soonest = Some(self.soonest.map_or(due, |soonest| soonest.min(due)));
     }
 
-    /// Takes up how an attempt ended: the call waits for the next, or has ended too.
+    /// Handles the end of an attempt: the call waits for the next attempt or ends.
     fn end_attempt(&mut self, id: BranchId, mut outcome: Outcome) {
         let Some(place) = self.calls.iter().position(|call| call.id == id) else { return };
         if let Some(watching) = &mut self.watching {
@@ -298,20 +298,20 @@ impl<'p, C: Caller> Run<'p, C> {
         self.end_call(&call, outcome);
     }
 
-    /// Ends a call that waits for its next attempt, which there will not be.
+    /// Ends a call that waits for its next attempt without making it.
     pub(super) fn give_up(&mut self, call: &Attempts<'p>, why: StepError, now: Instant) {
         let outcome = call.times(self.begun).outcome(Err(call.not_again(why)), now);
         self.end_call(call, outcome);
     }
 
-    /// Takes up how a call ended: so has the step, unless it is a loop.
+    /// Handles the end of a call, which also ends its step unless the step is a loop.
     fn end_call(&mut self, call: &Attempts<'p>, mut outcome: Outcome) {
         let id = call.id;
         outcome.attempts = call.count;
         self.end_branch(id, call.site, outcome);
     }
 
-    /// Takes up how a step ended, or an element of its loop.
+    /// Handles the end of a step, or of an element of its loop.
     pub(super) fn end_branch(&mut self, id: BranchId, site: &CallSite, mut outcome: Outcome) {
         outcome.site = self.chosen(id.step, site);
         if self.loops.iter().any(|each| each.step == id.step) {
@@ -322,13 +322,13 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Where a step is called that can be at several sites.
+    /// Returns the called site of a step that has several.
     pub(super) fn chosen(&self, step: usize, site: &CallSite) -> Option<usize> {
         let action = &self.plan.steps()[step].action;
         matches!(action, Action::Switch(_)).then_some(site.site)
     }
 
-    /// Gives up all calls of a step; returns how many were made.
+    /// Aborts all calls of a step and returns the number of their attempts.
     pub(super) fn drop_calls(&mut self, step: usize) -> u32 {
         let mut made = 0;
         let Self { calls, branches, .. } = self;

@@ -1,4 +1,4 @@
-//! How a run ends before all of its steps have run: late, or at a limit.
+//! Ends a run before all of its steps have run: at its deadline or at a limit.
 
 use std::mem;
 
@@ -18,7 +18,7 @@ use crate::engine::{
 // === impl Run ===
 
 impl<C: Caller> Run<'_, C> {
-    /// Ends the run if a limit of it was reached, or of one around it.
+    /// Ends the run if a limit of it or of an outer run was reached.
     pub(super) fn note_limit(&mut self) {
         if self.state.reached.is_none()
             && let Some(reached) = self.scope.reached()
@@ -27,7 +27,7 @@ impl<C: Caller> Run<'_, C> {
         }
     }
 
-    /// Whether another call may begin; if not, the run ends.
+    /// Returns `true` if another call may begin; otherwise the run ends.
     pub(super) fn may_call(&mut self) -> bool {
         if self.state.reached.is_none()
             && let Some(reached) = self.scope.reached_by_call()
@@ -37,19 +37,19 @@ impl<C: Caller> Run<'_, C> {
         self.state.reached.is_none()
     }
 
-    /// Takes a step back that was about to start; it is skipped at the end.
+    /// Returns a step that was about to start to the waiting ones; it is skipped at the end.
     pub(super) fn hold_back(&mut self, step: usize) {
         self.running.remove(step);
         self.waiting.insert(step);
     }
 
-    /// Why what has not begun never will, if that is because of a limit.
+    /// Returns the error of steps that never begin because of a limit, if one was reached.
     pub(super) fn why_ended(&self) -> Option<StepError> {
         let reached = self.state.reached.as_ref()?;
         Some(reached.refusal(&self.plan.name))
     }
 
-    /// Notes that an element of a loop does not begin after all, which ends the run.
+    /// Skips an element of a loop, which ends the run.
     pub(super) fn skip_element(&mut self, element: BranchId) {
         self.state.reached = self.state.reached.take().or_else(|| self.scope.reached());
         self.state.skipped_elements.push(element);
@@ -59,13 +59,13 @@ impl<C: Caller> Run<'_, C> {
         self.end_rest();
     }
 
-    /// Ends the run: nothing further starts, and what runs goes on to its end.
+    /// Ends the run: no further step starts, and running ones finish.
     fn end_at(&mut self, reached: Reached) {
         self.state.reached = Some(reached);
         self.end_rest();
     }
 
-    /// Ends what has not begun, since a limit was reached.
+    /// Skips everything that has not begun, because a limit was reached.
     fn end_rest(&mut self) {
         let Some(why) = self.why_ended() else { return };
         let mut loops = StepSet::default();
@@ -79,7 +79,7 @@ impl<C: Caller> Run<'_, C> {
             }
             loops.insert(step);
         }
-        // What waits for its next attempt does not run.
+        // A call that waits for its next attempt is not running.
         let now = Instant::now();
         let (mut waiting, calls) =
             mem::take(&mut self.calls).into_iter().partition(|call| call.is_waiting());
@@ -93,8 +93,8 @@ impl<C: Caller> Run<'_, C> {
         }
     }
 
-    /// Ends the loops of which elements wait for a person who is asked nothing more, since
-    /// a limit was reached: what their other elements gave is part of what there is.
+    /// Ends the loops whose elements wait for the user, who is not asked any more because a limit
+    /// was reached. The results of their other elements are part of the partial result.
     pub(super) fn end_loops_that_wait(&mut self) {
         if self.is_over() || self.state.reached.is_none() {
             return;
@@ -107,7 +107,7 @@ impl<C: Caller> Run<'_, C> {
             let times = Times { run: self.begun, step: self.after(asked.started_ms) };
             let outcome = times.ended(Status::Cancelled, self.why_ended(), now);
             let (id, attempts) = (asked.id, asked.attempts);
-            // With what it keeps of runs within it, which end before it does.
+            // Including the suspended runs within it, which end before it does.
             drop(asked);
             self.end_element(id, Outcome { attempts, ..outcome });
         }
@@ -116,7 +116,7 @@ impl<C: Caller> Run<'_, C> {
         }
     }
 
-    /// Ends the run without waiting for what still runs.
+    /// Ends the run without waiting for running steps.
     pub(super) fn stop(&mut self, status: Status) {
         if let Some(watching) = &mut self.watching {
             watching.end_run();
@@ -153,7 +153,7 @@ impl<C: Caller> Run<'_, C> {
             if let Some(each) = each {
                 self.state.preserve_loop(each);
             }
-            // With what it keeps of runs within it, which end before it does.
+            // Including the suspended runs within it, which end before it does.
             self.state.asked.retain(|asked| asked.id.step != step);
             let times = Times { run: self.begun, step: since };
             let outcome = times.ended(status, is_late.then_some(error), now);
@@ -167,9 +167,9 @@ impl<C: Caller> Run<'_, C> {
         }
     }
 
-    /// Takes what was last for what took the run past its deadline, if it is past it.
+    /// Marks the last step as timed out if the run has passed its deadline.
     ///
-    /// What a fan-out has counts whenever it came.
+    /// The results of a fan-out count even if they are late.
     fn end_late(&mut self, now: Instant) {
         if now > self.scope.deadline
             && !matches!(self.plan.answer, RunOutput::Outcomes)

@@ -20,8 +20,8 @@ use crate::{
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Starts as many elements of a loop as may run at the same time, while there
-    /// is time, and ends it after the last.
+    /// Starts as many elements of a loop as may run at the same time, until the deadline, and ends
+    /// the loop after the last element.
     pub(super) fn advance(&mut self, step: usize) {
         let find = |run: &Self| run.loops.iter().position(|each| each.step == step);
         while self.may_go_on()
@@ -66,7 +66,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// The arguments of an element of a loop that starts now.
+    /// Returns the arguments of an element of a loop that starts now.
     pub(super) fn element_arguments(
         &mut self,
         place: usize,
@@ -83,15 +83,15 @@ impl<'p, C: Caller> Run<'p, C> {
         })
     }
 
-    /// Takes up how an element of a loop ended; if it may not fail, it ends the
-    /// loop and the other elements with it.
+    /// Handles the end of an element. A failure that aborts the run also ends the loop with its
+    /// other elements.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: Outcome) {
         let Some(place) = self.loops.iter().position(|each| each.step == id.step) else { return };
         if let Some(watching) = &mut self.watching {
             watching.end_element(id, &outcome, self.state.limit());
         }
         let goes_on = self.plan.steps()[id.step].on_failure == OnFailure::Continue
-            // What a limit refused ends the run with what there is.
+            // A rejection by a limit ends the run with its partial result.
             || (outcome.is_refused() && self.state.reached.is_some());
         if outcome.is_success() || goes_on {
             return self.loops[place].end(id.element, outcome);

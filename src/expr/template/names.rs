@@ -1,4 +1,4 @@
-//! What the names in a template stand for.
+//! Resolves the names in a template.
 
 use super::super::{
     ExpressionError, PathSegment,
@@ -8,28 +8,28 @@ use super::super::{
 };
 use crate::{expr::RESERVED, suggest::nearest};
 
-/// A name with the keys that are written after it.
+/// A name with the constant keys after it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Path {
     pub(super) start: Start,
     pub(super) segments: Vec<PathSegment>,
-    /// Whether it is followed by a default, or asked whether it is defined.
+    /// Whether a default or `is defined` follows it.
     pub(super) optional: bool,
-    /// Whether it is asked whether it is defined.
+    /// Whether `is defined` follows it.
     pub(super) asked: bool,
-    /// Whether it is looked at whenever its expression is evaluated.
+    /// Whether it is evaluated whenever its expression is.
     pub(super) certain: bool,
-    /// How it is written.
+    /// The path as written.
     pub(super) text: String,
 }
 
-/// What a path begins with.
+/// The root of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Start {
     Root(Root),
-    /// A name that a loop gives, by its place among those around it.
+    /// A loop variable, by its index among those in scope.
     Local(usize),
-    /// What `loop` tells, of the loop at this depth.
+    /// A field of `loop`, for the loop at this depth.
     Loop(usize, LoopField),
 }
 
@@ -44,13 +44,13 @@ pub(super) enum LoopField {
     Length,
 }
 
-/// Why a name stands for nothing.
+/// The reason why a name is unknown.
 pub(super) enum Unknown {
     Template(String),
     Reference(ExpressionError),
 }
 
-/// The names that can be used at a place of a template.
+/// The names in scope at a position of a template.
 pub(super) struct Scope<'n> {
     names: &'n ScopeNames<'n>,
     locals: Vec<String>,
@@ -67,7 +67,7 @@ const LOOP: [(&str, LoopField); 7] = [
     ("length", LoopField::Length),
 ];
 
-/// The words that operators and constants are written with.
+/// The words of operators and constants.
 pub(super) const WORDS: [&str; 14] = [
     "and",
     "or",
@@ -88,7 +88,7 @@ pub(super) const WORDS: [&str; 14] = [
 // === impl Path ===
 
 impl Path {
-    /// The kind of its value, in words, if that is the same in every run.
+    /// Describes the type of its value, if it is the same in every run.
     pub(super) const fn kind(&self) -> Option<&'static str> {
         if !self.segments.is_empty() {
             return None;
@@ -112,7 +112,7 @@ impl<'n> Scope<'n> {
         Self { names, locals: Vec::new(), loops: 0 }
     }
 
-    /// Whether a loop can name its elements so.
+    /// Checks that a loop variable can have this name.
     pub(super) fn check_target(&self, name: &str) -> Result<(), String> {
         if RESERVED.contains(&name) || self.names.item == Some(name) {
             Err(format!("`{name}` has a meaning of its own: name what the loop gives otherwise"))
@@ -121,13 +121,13 @@ impl<'n> Scope<'n> {
         }
     }
 
-    /// The step that is most likely meant.
+    /// Returns the step with this name, or else the closest one.
     pub(super) fn nearest_step(&self, name: &str) -> Option<&'n str> {
         let exact = self.names.steps.iter().copied().find(|step| *step == name);
         exact.or_else(|| nearest(name, self.names.steps))
     }
 
-    /// Begins a loop; tells the place of its first name.
+    /// Begins a loop; returns the index of its first variable.
     pub(super) fn enter(&mut self, targets: impl IntoIterator<Item = String>) -> usize {
         let place = self.locals.len();
         self.locals.extend(targets);
@@ -140,7 +140,7 @@ impl<'n> Scope<'n> {
         self.loops -= 1;
     }
 
-    /// Tells what a path begins with, and how much of it that is.
+    /// Returns the root of a path, and the number of segments that belong to it.
     pub(super) fn start(
         &self,
         name: &str,
@@ -165,7 +165,7 @@ impl<'n> Scope<'n> {
             }
             "steps" if !self.names.steps.is_empty() && path.len() < 2 => {
                 let step = path.first().map_or_else(|| "['a']".to_owned(), ToString::to_string);
-                // An unknown step is the greater mistake.
+                // An unknown step is the more important error.
                 if path.len() == 1 {
                     reference::root(text, name, path, self.names).map_err(Unknown::Reference)?;
                 }
@@ -211,7 +211,7 @@ impl<'n> Scope<'n> {
     }
 }
 
-/// Says that there is no such thing, and what was probably meant or what there is.
+/// Describes an unknown name, with the closest known name or all known names.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(name, known) {
         return format!("unknown {what} `{name}`: did you mean `{near}`?");

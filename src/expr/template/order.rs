@@ -1,12 +1,12 @@
-//! What compares: `<` and its like, and the filters `sort`, `min`, `max`, `unique`,
-//! `groupby`, `dictsort`.
+//! Comparison: the operators `<`, `<=`, `>` and `>=`, and the filters `sort`, `min`, `max`,
+//! `unique`, `groupby`, `dictsort`.
 //!
-//! Values of different kinds have no order, and null has none: comparing them is an
-//! error. Whether values are equal can be asked of any two, as `unique` and `groupby` do.
+//! Values of different kinds have no order, and neither has null: comparing them is an error. Any
+//! two values can be checked for equality, as `unique` and `groupby` do.
 //!
-//! Ours and not minijinja's: there, looking at the data inside of a comparison
-//! can fail, and a comparison that fails half-way through a sort makes it panic.
-//! Here what is compared is taken out and counted first.
+//! This replaces minijinja's comparison, in which access to the data can fail, and a failure
+//! halfway through a sort causes a panic. Here the keys are extracted and counted before the
+//! comparison.
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
@@ -18,10 +18,10 @@ use serde_json::{Number, Value as Json};
 
 use super::value::{Failure, Part, Run, cannot_compare, checked, iterate, kind};
 
-/// What a value is compared by; kinds come in this order.
+/// The sort key of a value. Kinds are ordered as declared.
 #[derive(Clone, Debug)]
 enum Key {
-    /// It has no such attribute.
+    /// The value has no such attribute.
     Missing,
     Null,
     Bool(bool),
@@ -32,23 +32,23 @@ enum Key {
     Map(Vec<(Self, Self)>),
 }
 
-/// The kinds of two values that have no order.
+/// The kinds of two values without an order.
 type Mismatch = (&'static str, &'static str);
 
-/// Elements with what they are compared by.
+/// Elements with their keys.
 type Keyed = Vec<(Key, Value)>;
 
-/// What the elements of a group have in common, and the elements.
+/// The elements of a group and the key that they share.
 #[derive(Debug)]
 pub(super) struct Group {
     grouper: Value,
     elements: Value,
 }
 
-/// How many comparisons count as much as one look at a value.
+/// The number of comparisons that count as one step.
 const COMPARISONS: usize = 4;
 
-/// How two values compare, if they are of one kind that has an order.
+/// Compares two values; fails if they are not of the same ordered kind.
 pub(super) fn ordering(
     run: &Run,
     symbol: &str,
@@ -68,7 +68,7 @@ pub(super) fn ordering(
     left.order(&Key::of(run, &mut size, right, true)?).map_err(mismatch)
 }
 
-/// Sorts the elements, for the filter `name`.
+/// Sorts elements for the filter `name`.
 fn sorted(name: &str, mut keyed: Keyed, reverse: bool) -> Result<Keyed, Failure> {
     let mut mismatch = None;
     keyed.sort_by(|(a, _), (b, _)| {
@@ -110,8 +110,7 @@ pub(super) fn sort(run: &Run, value: &Value, others: &[Value]) -> Result<Value, 
     Ok(run.list(sorted.into_iter().map(|(_, element)| element))?)
 }
 
-/// The least of the elements, and the first of those; with `Greater` the
-/// greatest, and the last.
+/// Returns the first of the least elements, or with `Greater` the last of the greatest.
 pub(super) fn extreme(
     run: &Run,
     value: &Value,
@@ -192,8 +191,8 @@ pub(super) fn sort_members(run: &Run, value: &Value, others: &[Value]) -> Result
     Ok(run.list(sorted.into_iter().map(|(_, pair)| pair))?)
 }
 
-/// Whether letter case makes a difference: to an order it makes none by default, but
-/// texts are only equal if they are the same.
+/// Whether comparison is case-sensitive. Orders are case-insensitive by default, but texts are
+/// equal only if they are identical.
 fn is_case_sensitive(named: &Kwargs, default: bool) -> Result<bool, Error> {
     Ok(named.get::<Option<bool>>("case_sensitive")?.unwrap_or(default))
 }
@@ -214,8 +213,8 @@ fn by_attribute(
     })
 }
 
-/// Takes out what the elements are compared by, and counts the comparisons of a
-/// sort, so that none of them can be one too many.
+/// Extracts the keys of the elements and counts the comparisons of a sort in advance, so that no
+/// comparison can exceed the limit.
 fn keyed(
     run: &Run,
     value: &Value,
@@ -233,7 +232,7 @@ fn keyed(
     Ok(keyed)
 }
 
-/// A part of an element, or undefined.
+/// Returns an attribute of an element, or undefined.
 fn attribute_of(element: &Value, attribute: &str) -> Result<Value, Failure> {
     let mut part = element.clone();
     for name in attribute.split('.') {
@@ -241,7 +240,7 @@ fn attribute_of(element: &Value, attribute: &str) -> Result<Value, Failure> {
             Ok(index) => part.get_item_by_index(index),
             Err(_) => part.get_attr(name),
         };
-        // What has no attributes at all lacks this one too.
+        // A value without attributes lacks this one too.
         part = checked(found.unwrap_or_default())?;
         if part.is_undefined() {
             break;
@@ -253,7 +252,7 @@ fn attribute_of(element: &Value, attribute: &str) -> Result<Value, Failure> {
 // === impl Key ===
 
 impl Key {
-    /// What a value is compared by, which adds to the `size` of all.
+    /// Returns the key of a value and adds its size to `size`.
     fn of(
         run: &Run,
         size: &mut usize,
@@ -328,7 +327,7 @@ impl Key {
         }
     }
 
-    /// How it compares, if both are of one kind that has an order.
+    /// Compares two keys; fails if they are not of the same ordered kind.
     fn order(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::List(a), Self::List(b)) => lexicographic(a, b, Self::order_in),
@@ -343,13 +342,13 @@ impl Key {
         }
     }
 
-    /// The same inside of an array or object, where equal parts need no order.
+    /// Like `order`, inside an array or object, where equal parts need no order.
     fn order_in(&self, other: &Self) -> Result<Ordering, Mismatch> {
         if self == other { Ok(Ordering::Equal) } else { self.order(other) }
     }
 
-    /// An order of any two keys, for sorting, which goes on over those that have none;
-    /// the first of these are kept.
+    /// A total order of all keys, for sorting. Continues past keys without an order and records the
+    /// first mismatch.
     fn compare(&self, other: &Self, mismatch: &mut Option<Mismatch>) -> Ordering {
         self.order(other).unwrap_or_else(|kinds| {
             mismatch.get_or_insert(kinds);
@@ -382,7 +381,7 @@ impl Key {
     }
 }
 
-/// How two lists compare, by the first elements that differ.
+/// Compares two lists by the first elements that differ.
 fn lexicographic<T>(
     a: &[T],
     b: &[T],
@@ -434,7 +433,7 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// By value, without rounding; what is no number comes last.
+/// Compares by value, without rounding. NaN comes last.
 fn compare(integer: i128, float: f64) -> Ordering {
     /// The first float that is greater than all integers.
     const END: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0;
@@ -455,7 +454,7 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
 
 // === impl Group ===
 
-/// A pair, whose parts have names too.
+/// A pair whose parts also have names.
 impl Object for Group {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Seq

@@ -1,4 +1,4 @@
-//! Expressions: from words to what they say.
+//! Parses expressions.
 
 mod members;
 
@@ -11,7 +11,7 @@ use super::{
     value::cannot_compare,
 };
 
-/// Why a template is none.
+/// An error in a template.
 #[derive(Debug)]
 pub(super) enum Mistake {
     Fault(Fault),
@@ -46,11 +46,11 @@ pub(super) struct Parser<'p, 't, 'n> {
     pub(super) scope: &'p mut Scope<'n>,
     paths: Vec<Path>,
     size: usize,
-    /// How deep what is being parsed stands in brackets and after signs.
+    /// The current nesting depth of brackets and prefix operators.
     depth: usize,
-    /// How many chains of comparisons were parsed.
+    /// The number of chained comparisons parsed so far.
     chains: usize,
-    /// How deep what was parsed last is; chains of operators are, too.
+    /// The height of the last parsed expression, including chains of operators.
     height: usize,
 }
 
@@ -78,7 +78,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Ok(written)
     }
 
-    /// Parses one expression, and tells where it ends.
+    /// Parses one expression; returns it and its end.
     pub(super) fn written(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Parsed,
@@ -173,8 +173,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
                 break;
             };
             let height = self.height;
-            // An operand in the middle of a chain is evaluated twice, so that what is in
-            // it must not double again.
+            // An operand in the middle of a chain is evaluated twice, so it must not contain
+            // another chain.
             if last_has_chain {
                 let reason = "a chain of comparisons in the middle of another: write `and`";
                 return Err(fault(at, reason));
@@ -185,7 +185,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             let left = others.last().map_or(&first, |(_, left)| left);
             self.check_order(left, symbol, &right, at)?;
             others.push((symbol, right));
-            // Once one does not hold, those after it are not looked at.
+            // Operands after the first false comparison are not evaluated.
             if others.len() > 1 {
                 self.uncertain(mark);
             }
@@ -195,7 +195,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         if others.is_empty() { Ok(first) } else { Ok(Expr::Compare(Box::new(first), others)) }
     }
 
-    /// Refuses a comparison that fails in every run, since its operands have no order.
+    /// Rejects a comparison that fails in every run because its operands have no order.
     fn check_order(
         &self,
         left: &Expr,
@@ -269,14 +269,14 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// The paths from the `first` on are looked at on one branch only.
+    /// Marks the paths from `first` on as evaluated on one branch only.
     fn uncertain(&mut self, first: usize) {
         for path in &mut self.paths[first..] {
             path.certain = false;
         }
     }
 
-    /// What may be missing has no value instead of being a mistake.
+    /// Marks an operand as optional, so that it may be missing.
     fn optional(&mut self, operand: &mut Expr, asked: bool) {
         match operand {
             Expr::Path(path) => {
@@ -291,7 +291,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Filters and tests that are named by a string, as in `map('lower')`.
+    /// Checks filters and tests that are named by a string, as in `map('lower')`.
     fn check_named(&self, filter: &str, arguments: &[Argument], at: usize) -> Result<(), Mistake> {
         let place = match filter {
             "map" | "select" | "reject" => 0,
@@ -427,7 +427,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Ok(elements)
     }
 
-    /// Whether an argument of a test follows that is written without brackets.
+    /// Returns `true` if an argument of a test without brackets follows.
     fn begins_value(&self) -> bool {
         self.peek().is_some_and(|kind| match kind {
             Kind::Text(_) | Kind::Number(_) => true,
@@ -438,7 +438,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses what stands one level deeper.
+    /// Parses an expression one level deeper.
     fn deeper<T>(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Result<T, Mistake>,
@@ -452,7 +452,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         parsed
     }
 
-    /// Counts what holds both what was parsed last and something of `height`.
+    /// Counts an expression with the last parsed one and one of `height` as operands.
     fn raise(&mut self, height: usize) -> Result<(), Mistake> {
         self.size += 1;
         self.height = self.height.max(height) + 1;
@@ -521,7 +521,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Some(token)
     }
 
-    /// Where the next token stands, or where the code ends.
+    /// Returns the position of the next token, or the end of the code.
     pub(super) fn at(&self) -> usize {
         self.code.tokens.get(self.place).map_or(self.code.end, |token| token.start)
     }

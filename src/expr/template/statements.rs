@@ -1,4 +1,4 @@
-//! Statements: what stands in `{% %}`, and what they hold.
+//! Parses statements, in `{% %}`, and their bodies.
 
 use super::{
     names::Scope,
@@ -7,7 +7,7 @@ use super::{
     tokens::{Code, Kind, Piece, Token},
 };
 
-/// How deep statements may be nested.
+/// Maximum nesting depth of statements.
 const MAX_STATEMENTS: usize = 20;
 
 const STATEMENTS: &str = "expected `if`, `elif`, `else`, `endif`, `for`, `endfor` or `raw`";
@@ -33,7 +33,7 @@ struct Blocks<'t> {
     depth: usize,
 }
 
-/// A statement that ends what another began.
+/// A statement that ends another one.
 struct End<'t> {
     word: &'t str,
     start: usize,
@@ -43,7 +43,7 @@ struct End<'t> {
 type Nodes = Vec<Node<Written>>;
 
 impl<'t> Blocks<'t> {
-    /// Parses up to a statement that begins nothing.
+    /// Parses up to a statement that ends another one.
     fn nodes(&mut self, scope: &mut Scope<'_>) -> Result<(Nodes, Option<End<'t>>), Mistake> {
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.next() {
@@ -146,7 +146,7 @@ impl<'t> Blocks<'t> {
         if !parser.take_word("in") {
             return Err(parser.unexpected("`in`"));
         }
-        // Its `if` is not that of an expression.
+        // A following `if` belongs to the loop rather than to an expression.
         let values = parser.written(|parser| parser.binary(0))?;
         let targets = names.len();
         if parser.is_word("recursive") {

@@ -1,19 +1,19 @@
-//! What a template says.
+//! The syntax tree of a template.
 
 use super::{filters, names::Path};
 
-/// A statement, or a text.
+/// A statement, an expression or a text.
 #[derive(Debug)]
 pub(super) enum Node<E> {
     Text(Box<str>),
     Output(E),
     If {
-        /// Each with what it guards.
+        /// The conditions and their bodies.
         branches: Vec<(E, Vec<Self>)>,
         otherwise: Vec<Self>,
     },
     For {
-        /// How many names the loop gives; its first local is `local`.
+        /// The number of loop variables; the first is `local`.
         targets: usize,
         local: usize,
         values: E,
@@ -23,28 +23,28 @@ pub(super) enum Node<E> {
     },
 }
 
-/// An expression as it is written, with what it refers to.
+/// A parsed expression with its references.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) expression: Expr,
-    /// What its [`Expr::Path`]s are.
+    /// The paths that [`Expr::Path`] refers to.
     pub(super) paths: Vec<Path>,
-    /// How many expressions it is made of.
+    /// The number of nodes of the expression.
     pub(super) size: usize,
     pub(super) text: Box<str>,
-    /// Where it begins, in bytes.
+    /// Its start in bytes.
     pub(super) start: usize,
 }
 
 #[derive(Debug)]
 pub(super) enum Expr {
-    /// As minijinja writes it.
+    /// A constant in minijinja's syntax.
     Constant(&'static str),
     Number(Box<str>),
     Text(Box<str>),
-    /// The place in the paths of the expression.
+    /// An index into the paths of the expression.
     Path(usize),
-    /// A part whose key is computed, or a part of something computed.
+    /// A part with a computed key, or a part of a computed value.
     Part {
         of: Box<Self>,
         key: Box<Self>,
@@ -83,15 +83,15 @@ pub(super) struct Argument {
 // === impl Expr ===
 
 impl Expr {
-    /// The same for minijinja: in brackets wherever its own reading could
-    /// differ, and with functions for what could take memory without bound.
+    /// Returns the expression in minijinja's syntax, with brackets wherever its precedence could
+    /// differ, and with functions in place of operators that could use unlimited memory.
     pub(super) fn emit(&self) -> String {
         let mut out = String::new();
         self.write(&mut out);
         out
     }
 
-    /// The kind of its value, in words, if that is the same in every run.
+    /// Describes the type of its value, if it is the same in every run.
     pub(super) fn kind(&self, paths: &[Path]) -> Option<&'static str> {
         Some(match self {
             Self::Constant("none") => "null",
@@ -226,7 +226,7 @@ fn unary(symbol: &str, operand: &Expr, out: &mut String) {
     out.push(')');
 }
 
-/// One comparison of a chain.
+/// Writes one comparison of a chain.
 fn compare(left: &Expr, symbol: &str, right: &Expr, out: &mut String) {
     if is_order(symbol) {
         out.push_str("ordered(");
@@ -251,12 +251,12 @@ fn compare(left: &Expr, symbol: &str, right: &Expr, out: &mut String) {
     out.push(')');
 }
 
-/// Whether an operator asks which of two values is the greater.
+/// Returns `true` if an operator needs an order of its operands.
 pub(super) fn is_order(symbol: &str) -> bool {
     matches!(symbol, "<" | "<=" | ">" | ">=")
 }
 
-/// An operand that has to be a number: minijinja's `*` repeats texts and lists.
+/// Writes an operand that must be a number. minijinja's `*` would repeat texts and lists.
 fn number(symbol: &str, operand: &Expr, out: &mut String) {
     if let Expr::Number(_) = operand {
         return operand.write(out);
@@ -294,7 +294,7 @@ fn write_arguments(arguments: &[Argument], out: &mut String) {
     out.push(')');
 }
 
-/// Writes a string so that minijinja reads it back.
+/// Writes a string literal in minijinja's syntax.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {

@@ -1,17 +1,17 @@
-//! What a template is written in.
+//! Splits templates into tokens.
 //!
-//! Templates are read here and not by minijinja, so that what was checked is
-//! what runs.
+//! Templates are parsed here rather than by minijinja, so that the checked expression is the one
+//! that runs.
 
 use std::fmt;
 
-/// How deep brackets may be nested.
+/// Maximum nesting depth of brackets.
 pub(super) const MAX_DEPTH: usize = 50;
 
 /// A part of a template.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece<'t> {
-    /// Stands as it is.
+    /// Literal text.
     Text(&'t str),
     /// `{{ … }}`
     Output(Code<'t>),
@@ -19,16 +19,16 @@ pub(super) enum Piece<'t> {
     Statement(Code<'t>),
 }
 
-/// What stands between braces.
+/// The code between braces.
 #[derive(Debug, PartialEq)]
 pub(super) struct Code<'t> {
     pub(super) tokens: Vec<Token<'t>>,
-    /// Where it begins and ends, in bytes.
+    /// Its start and end in bytes.
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// A word, and where it stands, in bytes.
+/// A token and its position in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<'t> {
     pub(super) kind: Kind<'t>,
@@ -44,20 +44,20 @@ pub(super) enum Kind<'t> {
     Symbol(&'static str),
 }
 
-/// What is wrong with a template, and at which byte.
+/// An error in a template, and its position in bytes.
 #[derive(Debug, PartialEq)]
 pub(super) struct Fault {
     pub(super) reason: String,
     pub(super) at: usize,
 }
 
-/// Longer ones first.
+/// Longer symbols first.
 const SYMBOLS: [&str; 25] = [
     "**", "//", "==", "!=", "<=", ">=", "<", ">", "=", "+", "-", "*", "/", "%", "~", "(", ")", "[",
     "]", "{", "}", ",", ":", ".", "|",
 ];
 
-/// Splits a text with braces in it.
+/// Splits a text into literal text and code.
 pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = 0;
@@ -109,8 +109,8 @@ fn push_text<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str, start: bool, end: b
     }
 }
 
-/// Where `{% endraw %}` begins and what follows it, and whether it trims the
-/// text before and after it.
+/// Returns the start of `{% endraw %}`, the position after it, and whether it trims the text before
+/// and after it.
 fn end_of_raw(text: &str, from: usize) -> Option<(usize, usize, (bool, bool))> {
     text[from..].match_indices("{%").find_map(|(at, _)| {
         let inner = &text[from + at + 2..];
@@ -155,17 +155,17 @@ impl Fault {
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    /// What ends it; the end of the text does if there is none.
+    /// The closing delimiter; `None` if the code extends to the end of the text.
     close: Option<&'static str>,
-    /// Where its braces open.
+    /// The position of the opening braces.
     open: usize,
 }
 
 impl<'t> Lexer<'t> {
-    /// Reads up to the closing braces, and stays before them and their `-`.
+    /// Reads up to the closing braces and stops before them and their `-`.
     fn tokens(&mut self) -> Result<Vec<Token<'t>>, Fault> {
         let mut tokens: Vec<Token<'t>> = Vec::new();
-        // The brackets that are open, and where.
+        // The open brackets and their positions.
         let mut open: Vec<(&str, usize)> = Vec::new();
         loop {
             self.at += self.rest().len() - self.rest().trim_start().len();
@@ -294,7 +294,7 @@ impl<'t> Lexer<'t> {
                     };
                     let first = unit();
                     let second = match first {
-                        // The first half of a pair.
+                        // The first half of a surrogate pair.
                         Some(0xd800..=0xdbff) => {
                             chars.by_ref().take(2).for_each(drop);
                             let digits = self.text.get(escape + 6..escape + 8);

@@ -1,3 +1,5 @@
+//! A tool implemented by a closure or a service.
+
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use rmcp::model::{JsonObject, Tool};
@@ -9,7 +11,7 @@ use tower_service::Service;
 use super::IntoToolResult;
 use crate::message::{Context, Refusal, Reply, Violation};
 
-/// A tool together with the code that it is.
+/// A tool together with its implementation.
 #[derive(Clone)]
 pub struct Function {
     pub(super) tool: Tool,
@@ -20,24 +22,22 @@ pub struct Function {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Call {
-    /// The name of the tool, for a service that is several.
+    /// The name of the tool, for a service that implements several tools.
     pub tool: Cow<'static, str>,
-    /// What it was called with; empty if with nothing.
+    /// The arguments. Empty if the call has none.
     pub arguments: JsonObject,
-    /// What the call came with; make [within](crate::message::Request::within) it what it
-    /// leads to.
+    /// The context of the call. Make nested requests [within](crate::message::Request::within) it.
     pub context: Context,
 }
 
-/// Makes a tool of a closure.
+/// Creates a tool from a closure.
 ///
-/// The closure takes the arguments, as any type that serde can read out of their object,
-/// and the context of the call. It gives anything that is [`IntoToolResult`], such as a
-/// `Result<String, E>`. It may run any number of times at once; dropping a call drops what
-/// it is at.
+/// The closure takes the arguments, as any type that serde can deserialize from their object, and
+/// the context of the call. It returns any [`IntoToolResult`], such as a `Result<String, E>`. Calls
+/// can run concurrently; dropping a call drops its future.
 ///
-/// It returns a future which borrows nothing of it, or is an async closure without
-/// captures. What it needs, it clones for each call.
+/// The closure returns a future that borrows nothing from it, or is an async closure without
+/// captures. Captured values must be cloned for each call.
 ///
 /// See the [module docs](super) for an example.
 pub fn tool_fn<A, R, F>(
@@ -62,12 +62,12 @@ where
     Function { tool, service: BoxCloneSyncService::new(service) }
 }
 
-/// Makes a tool of a Tower service, which may have layers of its own: a timeout, a limit of
-/// how many calls run at once.
+/// Creates a tool from a Tower service, which may have its own layers, such as a timeout or a
+/// concurrency limit.
 ///
-/// Each call waits until a clone of the service is ready. An error of the service means, as
-/// in all of the crate, that it could not answer, and its text is for nobody but the log: a
-/// failure that the caller shall read is a response, such as of type `Result`.
+/// Each call waits until a clone of the service is ready. A service error means that the service is
+/// unavailable, and its text is only logged. To return an error to the caller, use a response such
+/// as `Result`.
 ///
 /// # Examples
 ///
@@ -103,11 +103,11 @@ where
     Function { tool, service: BoxCloneSyncService::new(service.map_err(Into::into)) }
 }
 
-/// Reads the arguments of a call, without a word about their values.
+/// Deserializes the arguments of a call. The error does not contain their values.
 fn read<A: DeserializeOwned>(tool: Cow<'static, str>, arguments: JsonObject) -> Result<A, Refusal> {
     A::deserialize(Value::Object(arguments)).map_err(|error| {
         let text = error.to_string();
-        // serde tells what it found, and then what it expected.
+        // serde's message has the found value before the expected type.
         let message = match text.rfind(", expected ") {
             Some(at) => text[at + 2..].to_owned(),
             None => text,
@@ -122,7 +122,7 @@ fn read<A: DeserializeOwned>(tool: Cow<'static, str>, arguments: JsonObject) -> 
 // === impl Function ===
 
 impl Function {
-    /// A tool that is answered by a service in whatever way it likes.
+    /// Creates a tool whose replies come from a service unchanged.
     #[cfg(feature = "rig-compose")]
     pub(crate) fn answered_by<S>(tool: Tool, service: S) -> Self
     where
@@ -135,7 +135,7 @@ impl Function {
         Self { tool, service: BoxCloneSyncService::new(service) }
     }
 
-    /// How the tool is listed.
+    /// Returns the definition of the tool.
     #[must_use]
     pub const fn tool(&self) -> &Tool {
         &self.tool

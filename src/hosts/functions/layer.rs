@@ -1,3 +1,5 @@
+//! A layer that adds functions to the tools of a service.
+
 use std::{
     fmt, mem,
     pin::Pin,
@@ -12,15 +14,14 @@ use tower_service::Service;
 use super::{ToolSet, set::Running};
 use crate::message::{ItemKind, Reply, Request};
 
-/// Puts functions beside the tools of the service it wraps.
+/// Adds functions to the tools of the service it wraps.
 ///
-/// They are listed once, at the end of the first page, in their order. One that has the
-/// name of a tool of the service stands for it: that tool is not listed, on no page, and
-/// not called. All that is not about the functions passes as if the layer were not there.
+/// They are listed once, in order, at the end of the first page. A function replaces a tool of the
+/// same name: that tool is neither listed nor called. All other requests are forwarded unchanged.
 ///
-/// A service may have no tools at all: where it says that it knows no `tools/list`, the
-/// functions are listed instead, and where `initialize` and `server/discover` pass through
-/// the layer, it adds that there are tools.
+/// If the service has no tools and rejects `tools/list` as an unknown method, the functions are
+/// listed instead, and the tools capability is added to the results of `initialize` and
+/// `server/discover` that pass through the layer.
 ///
 /// # Examples
 ///
@@ -52,11 +53,11 @@ pub struct FunctionsLayer {
     functions: ToolSet,
 }
 
-/// Middleware that [`FunctionsLayer`] puts in front of a service.
+/// Middleware created by [`FunctionsLayer`].
 ///
-/// It is ready when the service is. A call of a function gives that readiness back before
-/// it begins: a service that admits one request at a time would else wait for itself. So
-/// does a request that is malformed, which is answered without the service.
+/// It is ready when the inner service is. A call of a function releases that readiness before it
+/// begins, to avoid a deadlock with a service that admits one request at a time. Malformed
+/// requests, which are answered without the service, release it, too.
 #[derive(Clone, Debug)]
 pub struct Functions<S> {
     functions: ToolSet,
@@ -96,7 +97,7 @@ pin_project! {
 // === impl FunctionsLayer ===
 
 impl FunctionsLayer {
-    /// Puts these functions beside the tools of a service.
+    /// Creates a layer that adds these functions to the tools of a service.
     #[must_use]
     pub const fn new(functions: ToolSet) -> Self {
         Self { functions }
@@ -114,7 +115,7 @@ impl<S> Layer<S> for FunctionsLayer {
 // === impl Functions ===
 
 impl<S> Functions<S> {
-    /// The service beside whose tools the functions are.
+    /// Returns the inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -158,14 +159,14 @@ where
 }
 
 impl<S: Clone> Functions<S> {
-    /// Whoever answers alone does not keep a slot of a service that admits few.
+    /// Releases the slot reserved in the inner service, which is not called.
     fn give_back_readiness(&mut self) {
         let inner = self.inner.clone();
         drop(mem::replace(&mut self.inner, inner));
     }
 }
 
-/// Puts the functions on a page of tools; on the first one of a service that has none, too.
+/// Adds the functions to a page of tools, or to an empty first page if the service has no tools.
 fn list(functions: &ToolSet, is_first: bool, reply: &mut Reply) {
     if functions.is_empty() {
         return;

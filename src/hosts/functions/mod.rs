@@ -1,12 +1,10 @@
 //! Closures and services as tools.
 //!
-//! A [`Function`] is a tool that is code of this process: an async closure
-//! ([`tool_fn`]) or a Tower service ([`tool_service`]). A [`ToolSet`] is a server of
-//! them, to stand at the bottom of a stack or behind a
-//! [`Router`](crate::adapter::Router); a [`FunctionsLayer`] puts them beside the tools of
-//! the service it wraps. Either way they are tools like any other: layers above see no
-//! difference, and composites call them. So an agent, a model that is asked, or a function
-//! with no server of its own can be a target.
+//! A [`Function`] is a tool implemented in this process: an async closure ([`tool_fn`]) or a Tower
+//! service ([`tool_service`]). A [`ToolSet`] is a server of functions, for the bottom of a stack or
+//! behind a [`Router`](crate::adapter::Router); a [`FunctionsLayer`] adds them to the tools of the
+//! service it wraps. Layers above treat them like any other tool, and composites can call them. So
+//! an agent, a call of a model or a function without a server can be a target.
 //!
 //! # Examples
 //!
@@ -46,28 +44,27 @@
 //!
 //! # Arguments
 //!
-//! They are read into what the closure takes: any type that serde can read, or a
-//! [`JsonObject`](rmcp::model::JsonObject) for all there are. What cannot be read is
-//! refused, and the closure not called. The input schema of the tool is what clients are
-//! told, and is not derived from the type, nor checked here: that is what a
-//! [`ValidateLayer`](crate::validate::ValidateLayer) above does, as for any tool.
+//! Arguments are deserialized into the parameter type of the closure: any type that serde can
+//! deserialize, or a [`JsonObject`](rmcp::model::JsonObject) for all arguments. If this fails, the
+//! call is rejected without calling the closure. The input schema of the tool is only listed: it is
+//! neither derived from the type nor checked here. As for any tool, a
+//! [`ValidateLayer`](crate::validate::ValidateLayer) above checks it.
 //!
 //! # Results
 //!
-//! A text is a text; an object is the structured content, with a text that mirrors it; a
-//! [`CallToolResult`](rmcp::model::CallToolResult) is what it is. An error is a
-//! result, too (`isError`), with its text: write it for whoever called. See
-//! [`IntoToolResult`]. A panic is not caught here, but by a composite that called the
-//! function, and by whoever [serves](crate::adapter::ServeService) the stack.
+//! A string becomes text; an object becomes structured content with a text that mirrors it; a
+//! [`CallToolResult`](rmcp::model::CallToolResult) is returned unchanged. An error becomes a result
+//! (`isError`) with its text, which the caller sees. See [`IntoToolResult`]. Panics are not caught
+//! here, but by a composite that calls the function, and by the
+//! [server](crate::adapter::ServeService) of the stack.
 //!
 //! # Functions that call tools
 //!
-//! A function may call the stack that it is a part of, as an agent does. It makes its
-//! requests [within](crate::message::Request::within) the one that it answers, whose
-//! context it is given. Then they are made for the same caller, charged to the same run,
-//! and given up with it. A function that leads back to itself for ever is refused after
-//! eight calls within each other, also where requests are not made so, as long as it calls
-//! from its own task; a composite's branches are no way around it.
+//! A function may call the stack that it is part of, like an agent. It makes its requests
+//! [within](crate::message::Request::within) the context that it receives. Then they belong to the
+//! same caller, are charged to the same run, and are canceled with it. Infinite recursion is
+//! rejected after eight nested calls, even for requests that are not made within the context, if
+//! the function calls from its own task; the branches of a composite do not reset this limit.
 //!
 //! ```
 //! use std::sync::{Arc, OnceLock};

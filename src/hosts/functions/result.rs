@@ -1,23 +1,25 @@
+//! Conversion of return values of functions to tool results.
+
 use std::fmt::Display;
 
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::Value;
 
-/// What a function may give.
+/// A value that a function can return.
 ///
-/// | given | becomes |
+/// | value | result |
 /// |---|---|
-/// | `String`, `&'static str` | a text |
-/// | a JSON object | the structured content, and a text that mirrors it |
+/// | `String`, `&'static str` | text |
+/// | a JSON object | structured content, and a text that mirrors it |
 /// | a JSON string | its text |
-/// | any other JSON | a text of it: structured content has long been objects only |
+/// | any other JSON | its text: older protocol versions only allow objects as structured content |
 /// | `()` | no content |
-/// | `CallToolResult` | what it is |
-/// | `Result` | what it holds; an error its text, as a result that is an error |
+/// | `CallToolResult` | unchanged |
+/// | `Result` | the result of its value; an error becomes its text, with `isError` |
 ///
-/// Of an error only its own text is told, not what caused it.
+/// Only the error's own text is used, not its sources.
 pub trait IntoToolResult {
-    /// Makes it the result of a tool.
+    /// Converts the value to a tool result.
     fn into_tool_result(self) -> CallToolResult;
 }
 

@@ -1,3 +1,5 @@
+//! A server of functions.
+
 use std::{
     collections::HashMap,
     fmt, mem,
@@ -16,13 +18,12 @@ use crate::message::{ItemKind, Reply, Request, Subject};
 
 /// A server of functions.
 ///
-/// It lists all of them on one page, in the order they were given, and calls them; to a
-/// name that it does not have it says that the tool is unknown, and of anything else but
-/// tools it knows nothing. Who [serves](crate::adapter::ServeService::new) it says what
-/// else a client wants to know of a server.
+/// It lists all functions on one page, in order, and calls them. It rejects unknown tools, and
+/// methods that are not about tools. The [adapter](crate::adapter::ServeService::new) that serves
+/// it supplies the rest of the protocol.
 ///
-/// It is always ready, and clones are the same server. It fails with what a
-/// [service](super::tool_service) fails with that is one of its functions.
+/// It is always ready, and clones refer to the same server. It returns the errors of the
+/// [services](super::tool_service) among its functions.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Clone, Default)]
@@ -34,12 +35,12 @@ struct Shared {
     places: HashMap<String, usize>,
 }
 
-/// Several functions have one name.
+/// The error if several functions have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than one tool is called {}", .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
 pub struct DuplicateTools(Vec<String>);
 
-/// The reply of a [`ToolSet`] that is on its way.
+/// Response future of [`ToolSet`].
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(State);
 
@@ -48,17 +49,17 @@ enum State {
     Running(Running),
 }
 
-/// The reply of a function.
+/// The future of a function's reply.
 pub(super) type Running = BoxFuture<'static, Result<Reply, BoxError>>;
 
 // === impl ToolSet ===
 
 impl ToolSet {
-    /// Makes a server of functions.
+    /// Creates a server of functions.
     ///
     /// # Errors
     ///
-    /// Returns all names that several of them have.
+    /// Returns the duplicate names.
     pub fn new(functions: impl IntoIterator<Item = Function>) -> Result<Self, DuplicateTools> {
         let mut shared = Shared::default();
         let mut twice = Vec::new();
@@ -76,12 +77,12 @@ impl ToolSet {
         if twice.is_empty() { Ok(Self(Arc::new(shared))) } else { Err(DuplicateTools(twice)) }
     }
 
-    /// How the functions are listed, in their order.
+    /// Returns the definitions of the functions, in order.
     pub fn tools(&self) -> impl ExactSizeIterator<Item = &Tool> {
         self.0.functions.iter().map(Function::tool)
     }
 
-    /// Whether one of the functions has this name.
+    /// Returns `true` if one of the functions has this name.
     #[must_use]
     pub fn has(&self, tool: &str) -> bool {
         self.0.places.contains_key(tool)
@@ -91,7 +92,7 @@ impl ToolSet {
         self.0.functions.is_empty()
     }
 
-    /// Calls the function that a request is for, or gives back the request.
+    /// Calls the function that a request is for, or returns the request unchanged.
     pub(super) fn begin(&self, mut request: Request) -> Result<Running, Request> {
         let place = request.tool_call().and_then(|call| self.0.places.get(&*call.name));
         let Some(&place) = place else { return Err(request) };
@@ -149,7 +150,7 @@ impl fmt::Debug for ToolSet {
 // === impl DuplicateTools ===
 
 impl DuplicateTools {
-    /// The names, in alphabetical order.
+    /// Returns the names, in alphabetical order.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.0

@@ -16,7 +16,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
         return Err(EXPECTED);
     }
     let mut found: Vec<_> = blocks.iter().filter_map(call).collect();
-    // The calls before were written to their ends.
+    // All calls before the last one are complete.
     if matches!(
         output.get("stop_reason").and_then(Value::as_str),
         Some("max_tokens" | "model_context_window_exceeded")
@@ -38,7 +38,7 @@ fn blocks(output: &Value) -> Result<&[Value], OutputError> {
 }
 
 fn call(block: &Value) -> Option<Candidate<'_>> {
-    // `server_tool_use` and `mcp_tool_use` are calls that the provider makes itself.
+    // `server_tool_use` and `mcp_tool_use` are calls that the provider executes itself.
     is_call(block).then(|| Candidate::new(block.get("id"), block.get("name"), block.get("input")))
 }
 

@@ -1,4 +1,4 @@
-//! The arguments of a call, wherever a provider puts them.
+//! The arguments of a call, in the forms of all providers.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::message::{is_deeper, size};
 
-/// Reads arguments: an object, a text of one, or nothing for an empty one.
+/// Parses arguments: an object, a JSON text of one, or nothing for an empty one.
 pub(super) fn read(arguments: Option<&Value>, limits: &Limits) -> Result<JsonObject, Problem> {
     match arguments {
         None | Some(Value::Null) => Ok(JsonObject::new()),
         Some(Value::String(text)) => parse(text, limits),
         Some(arguments) => {
-            // The depth first: what measures the size goes as deep as the value is.
+            // The depth is checked first, since measuring the size recurses.
             if is_deeper(arguments, limits.max_depth) {
                 return Err(limits.too_deep());
             }
@@ -42,9 +42,9 @@ fn parse(text: &str, limits: &Limits) -> Result<JsonObject, Problem> {
     }
 }
 
-/// What is wrong with a text that is no JSON.
+/// Returns the problem of a text that is not valid JSON.
 pub(super) fn no_json(error: &serde_json::Error) -> Problem {
-    // There is no other way to tell it; serde_json stops at 128 levels.
+    // serde_json stops at 128 levels, and this error can only be detected by its text.
     if error.to_string().starts_with("recursion limit") {
         let message = "the arguments are nested deeper than can be read";
         return Problem::new(MalformedKind::OverLimit, message);

@@ -1,32 +1,33 @@
+//! Calls found in the output of a model, well-formed and malformed.
+
 use std::{error::Error, fmt, sync::Arc};
 
 use rmcp::model::JsonObject;
 
-/// Which of the calls of a model's answer it is.
+/// The id of a call in the output of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CallId {
     text: Arc<str>,
     is_made: bool,
 }
 
-/// A call that a model asks for.
+/// A call requested by a model.
 ///
-/// Whether there is such a tool, and whether these are arguments for it, is not known
-/// yet.
+/// Neither the existence of the tool nor its arguments have been checked yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// Under which its result goes back.
+    /// The id that its result refers to.
     pub id: CallId,
     /// The name of the tool, as the model wrote it.
     pub name: String,
-    /// What the tool is called with.
+    /// The arguments of the tool.
     pub arguments: JsonObject,
     pub(super) form: Form,
 }
 
-/// A call that cannot be made, since it is not known for sure what the model wants.
+/// A call that cannot be made since it is ambiguous or incomplete.
 ///
-/// Its text says what was expected, and can go back to the model.
+/// Its `Display` text describes the problem, and can be returned to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedCall {
     pub(super) id: Option<CallId>,
@@ -35,67 +36,67 @@ pub struct MalformedCall {
     pub(super) problem: Problem,
 }
 
-/// What is wrong with a call.
+/// The kind of problem of a malformed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MalformedKind {
-    /// It has no name, or one that no tool can have.
+    /// The name is missing or invalid.
     Name,
-    /// Its arguments are no JSON object.
+    /// The arguments are not a JSON object.
     Arguments,
-    /// It cannot be read at all.
+    /// The call cannot be parsed.
     Syntax,
-    /// The model was stopped in the middle of it.
+    /// The output of the model was cut off within the call.
     Incomplete,
-    /// A call before it has the same id.
+    /// A previous call has the same id.
     DuplicateId,
-    /// It is a call of something that is no function.
+    /// The call is not a function call.
     Unsupported,
-    /// It belongs to an alternative answer; only the calls of the first are made.
+    /// The call belongs to an alternative answer; only those of the first one are made.
     OtherChoice,
-    /// It is larger or nested deeper than allowed, or one too many.
+    /// The call is larger or nested deeper than allowed, or exceeds the number of calls.
     OverLimit,
 }
 
-/// What is wrong with a call, and what was expected.
+/// The problem of a malformed call, with a message for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) kind: MalformedKind,
     pub(super) message: String,
 }
 
-/// In which of a provider's forms a call came, and its result has to go back.
+/// The provider's form of a call, which determines the form of its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     #[default]
     Function,
-    /// The one `function_call` of a message, as it was before there were several.
+    /// The single `function_call` of a message, from before parallel calls.
     Legacy,
-    /// A call whose input is a text of any grammar.
+    /// A custom tool call, whose input is free text.
     Custom,
 }
 
 // === impl CallId ===
 
 impl CallId {
-    /// The id that a provider gave to a call.
+    /// Creates the id that a provider gave to a call.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: false }
     }
 
-    /// An id for a call that came without one.
+    /// Creates an id for a call without one.
     pub(super) fn made(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: true }
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it was made here, since the call came without one. The provider does
-    /// not know it.
+    /// Returns `true` if the id was generated here because the call had none. The provider does not
+    /// know it.
     #[must_use]
     pub const fn is_made(&self) -> bool {
         self.is_made
@@ -111,7 +112,7 @@ impl fmt::Display for CallId {
 // === impl ToolCall ===
 
 impl ToolCall {
-    /// A call that was read elsewhere.
+    /// Creates a call that was parsed elsewhere.
     pub fn new(id: CallId, name: impl Into<String>, arguments: JsonObject) -> Self {
         Self { id, name: name.into(), arguments, form: Form::default() }
     }
@@ -120,25 +121,25 @@ impl ToolCall {
 // === impl MalformedCall ===
 
 impl MalformedCall {
-    /// The id that the provider gave it, if it has one.
+    /// Returns the id that the provider gave to the call, if any.
     #[must_use]
     pub const fn id(&self) -> Option<&CallId> {
         self.id.as_ref()
     }
 
-    /// The name of the tool, as far as it is known.
+    /// Returns the name of the tool, if known.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// What kind of thing is wrong.
+    /// Returns the kind of problem.
     #[must_use]
     pub const fn kind(&self) -> MalformedKind {
         self.problem.kind
     }
 
-    /// What is wrong, without the name.
+    /// Returns the description of the problem, without the name of the tool.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.problem.message

@@ -1,3 +1,5 @@
+//! Candidates for calls found in the output of a model.
+
 use std::collections::HashSet;
 
 use rmcp::model::JsonObject;
@@ -9,10 +11,10 @@ use super::{
     limits::Limits,
 };
 
-/// How long the name of a tool may be: twice what MCP recommends.
+/// Maximum length of a tool name in bytes: twice what MCP recommends.
 const MAX_NAME: usize = 256;
 
-/// What looks like a call, before it is known whether it can be made.
+/// A possible call that has not been checked yet.
 #[derive(Debug)]
 pub(super) struct Candidate<'o> {
     id: Option<String>,
@@ -21,16 +23,15 @@ pub(super) struct Candidate<'o> {
     arguments: Arguments<'o>,
 }
 
-/// The arguments of a call, if it is one.
+/// The arguments of a candidate.
 #[derive(Debug)]
 enum Arguments<'o> {
-    /// As the provider gives them. Those of calls that are too many never are read.
+    /// The provider's value. Those of excess calls are never parsed.
     Unread(Option<&'o Value>),
     Read(Result<JsonObject, Problem>),
 }
 
-/// Makes calls of what was found, in the same order: with an id each, and none under
-/// the id of another.
+/// Converts candidates to calls, in order, each with a unique id.
 pub(super) fn calls(
     found: Vec<Candidate<'_>>,
     limits: &Limits,
@@ -73,7 +74,7 @@ pub(super) fn calls(
 // === impl Candidate ===
 
 impl<'o> Candidate<'o> {
-    /// A call, of the parts that a provider gives it.
+    /// Creates a candidate from the fields of a provider's call.
     pub(super) fn new(
         id: Option<&Value>,
         name: Option<&Value>,
@@ -91,35 +92,35 @@ impl<'o> Candidate<'o> {
         }
     }
 
-    /// The call with its arguments read, which need not be kept any longer.
+    /// Parses the arguments, so that their source need not be kept.
     pub(super) fn read(self, limits: &Limits) -> Candidate<'static> {
         let arguments = Arguments::Read(self.arguments.read(limits));
         Candidate { id: self.id, name: self.name, form: self.form, arguments }
     }
 
-    /// A call that a text has.
+    /// Creates a candidate for a call found in text.
     pub(super) fn named(name: String, arguments: JsonObject) -> Self {
         let arguments = Arguments::Read(Ok(arguments));
         Self { id: None, name: Some(name), form: Form::default(), arguments }
     }
 
-    /// Something that is no call.
+    /// Creates a malformed candidate.
     pub(super) fn malformed(name: Option<String>, problem: Problem) -> Self {
         let arguments = Arguments::Read(Err(problem));
         Self { id: None, name, form: Form::default(), arguments }
     }
 
-    /// The call in another form.
+    /// Sets the form of the call.
     pub(super) fn in_form(self, form: Form) -> Self {
         Self { form, ..self }
     }
 
-    /// Makes it malformed, whatever else is wrong with it.
+    /// Marks the call as malformed, replacing any other problem.
     pub(super) fn spoil(&mut self, problem: Problem) {
         self.arguments = Arguments::Read(Err(problem));
     }
 
-    /// The call made malformed.
+    /// Returns the call marked as malformed.
     pub(super) fn spoiled(mut self, problem: Problem) -> Self {
         self.spoil(problem);
         self
@@ -152,7 +153,7 @@ fn no_name(name: Option<&str>) -> Problem {
     Problem::new(MalformedKind::Name, message)
 }
 
-/// An id that no other call has.
+/// Generates an unused id.
 fn make_id(place: usize, taken: &mut HashSet<String>) -> CallId {
     let mut id = format!("call_{place}");
     while taken.contains(&id) {

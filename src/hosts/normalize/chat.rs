@@ -1,5 +1,5 @@
-//! The Chat Completions API of OpenAI, which many servers speak: choices, each with a
-//! message that has calls.
+//! The Chat Completions API of OpenAI and compatible servers: choices, each with a message that has
+//! calls.
 
 use std::slice;
 
@@ -31,7 +31,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Only the first choice becomes a part of the conversation.
+/// Only the first choice becomes part of the conversation.
 fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
     let mut found = Vec::new();
     for (place, choice) in choices.iter().enumerate() {
@@ -42,7 +42,7 @@ fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
         });
         let mut calls = match message.and_then(in_message) {
             Ok(calls) => calls,
-            // None of its calls could be made, so that nothing is lost.
+            // The calls of other choices are never made, so nothing is lost.
             Err(_) if place > 0 => continue,
             Err(error) => return Err(error),
         };
@@ -68,7 +68,7 @@ fn in_message(message: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
         Some(Value::Array(calls)) => calls.as_slice(),
         Some(_) => return Err(EXPECTED),
     };
-    // Some servers write the same call in the old way and in the new.
+    // Some servers repeat the same call in the legacy form.
     let legacy = match message.get("function_call") {
         Some(call @ Value::Object(_)) if calls.is_empty() => slice::from_ref(call),
         _ => &[],

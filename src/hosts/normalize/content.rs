@@ -1,4 +1,4 @@
-//! What a result says, for models.
+//! The content of a result for models.
 
 use std::borrow::Cow;
 
@@ -8,19 +8,19 @@ use serde_json::Value;
 use super::outcome::{Dispatched, Outcome};
 use crate::message::branch::{branch_of, is_label};
 
-/// What a model may be given.
+/// A piece of content that a model can read.
 pub(super) enum Piece<'r> {
     Text(Cow<'r, str>),
     Image(&'r ImageContent),
 }
 
-/// What became of a call, as a text that says itself if it is an error.
+/// Returns the outcome of a call as text, which begins with `error: ` for errors.
 pub(super) fn text(call: &Dispatched) -> String {
     let text = bare_text(call);
     if call.is_error() { format!("error: {text}") } else { text }
 }
 
-/// What became of a call, as a text beside which it stands whether it is an error.
+/// Returns the outcome of a call as text, for formats that flag errors separately.
 pub(super) fn bare_text(call: &Dispatched) -> String {
     match &call.outcome {
         Outcome::Completed(result) => texts(pieces(result)),
@@ -30,7 +30,7 @@ pub(super) fn bare_text(call: &Dispatched) -> String {
     }
 }
 
-/// The content of a result, and its structured content, each said once.
+/// Returns the content and the structured content of a result, without duplicates.
 pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     let structured = result.structured_content.as_ref();
     match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {
@@ -42,13 +42,13 @@ pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     }
 }
 
-/// What a result says as a text besides its structured content.
+/// Returns the content of a result that does not repeat its structured content, as text.
 pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
     texts(blocks_besides(structured, result).map(piece))
 }
 
-/// The blocks that do not repeat the structured content, without the labels of branches
-/// of which no other block is left.
+/// Returns the blocks that do not repeat the structured content, and drops labels of branches
+/// without another remaining block.
 fn blocks_besides<'r>(
     structured: &Value,
     result: &'r CallToolResult,
@@ -67,8 +67,8 @@ fn blocks_besides<'r>(
     besides.into_iter()
 }
 
-/// Whether a block says what the structured content says: all of it, or what a branch of
-/// a composite gave, which the report says with whose it is.
+/// Returns `true` if a block repeats the structured content, or the output of a branch in a
+/// composite's report.
 fn repeats(block: &ContentBlock, structured: &Value) -> bool {
     let branches = structured.get("branches").and_then(Value::as_object);
     let mut outputs = branches.into_iter().flatten().filter_map(|(_, branch)| branch.get("output"));
@@ -79,7 +79,7 @@ fn repeats(block: &ContentBlock, structured: &Value) -> bool {
         })
 }
 
-/// Whether a block is a text with the JSON of the structured content.
+/// Returns `true` if a block is a text with the JSON of the structured content.
 fn mirrors(block: &ContentBlock, structured: &Value) -> bool {
     let text = block.as_text().map(|text| serde_json::from_str::<Value>(&text.text));
     text.is_some_and(|value| value.is_ok_and(|value| value == *structured))
@@ -108,7 +108,7 @@ fn piece(block: &ContentBlock) -> Piece<'_> {
     Piece::Text(text)
 }
 
-/// What is said in the place of content that a model is not given.
+/// Returns the placeholder for content that is omitted for a model.
 pub(super) fn named(what: &str, of: &str) -> String {
     format!("[{what} ({of}), which is left out]")
 }

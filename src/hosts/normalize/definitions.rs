@@ -1,4 +1,4 @@
-//! Tools as providers want them.
+//! Tool definitions in the formats of providers.
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
@@ -6,13 +6,12 @@ use serde_json::{Value, json};
 use super::{names::ToolNames, provider::Provider};
 
 impl Provider {
-    /// Tells models of this provider which tools there are, by the names that they
-    /// have for it: what goes into `tools` of a request, or into the prompt of a model
-    /// that writes its calls into its text.
+    /// Converts tools to definitions for models of this provider, with the names that the models
+    /// know: for `tools` of a request, or for the prompt of a model that writes its calls as text.
     ///
-    /// A tool that the names do not know keeps its own. Schemas stay as they are, but
-    /// for a `type` and `properties`, which OpenAI wants also of a tool without
-    /// arguments. They are not `strict`: that takes schemas of a special kind.
+    /// A tool without an entry in `names` keeps its own name. Schemas are unchanged except for a
+    /// missing `type` and `properties`, which OpenAI also requires for a tool without arguments.
+    /// They are not `strict`, which only allows a subset of JSON Schema.
     ///
     /// ```
     /// use mcp_composite::normalize::{Provider, ToolNames};
@@ -46,7 +45,7 @@ impl Provider {
             Self::OpenAiResponses => functions
                 .map(|mut function| {
                     function["type"] = json!("function");
-                    // It is the default there.
+                    // `true` is the default there.
                     function["strict"] = json!(false);
                     function
                 })
@@ -61,7 +60,7 @@ impl Provider {
     const fn schema_key(self) -> &'static str {
         match self {
             Self::Anthropic => "input_schema",
-            // `parameters` is for a small part of JSON Schema.
+            // `parameters` only supports a small part of JSON Schema.
             Self::Gemini => "parametersJsonSchema",
             Self::OpenAiResponses | Self::OpenAiChat | Self::Lfm | Self::Hermes => "parameters",
         }

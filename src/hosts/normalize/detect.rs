@@ -1,4 +1,4 @@
-//! Whose output it is, by what only one provider writes.
+//! Detects the provider of an output by its distinctive fields.
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ fn one(providers: &[Provider]) -> Result<Provider, OutputError> {
     }
 }
 
-/// By the marker that comes first.
+/// Detects the provider by the first marker.
 fn of_text(text: &str) -> Provider {
     match (text.find(lfm::START), text.find(hermes::START)) {
         (Some(lfm), Some(hermes)) if lfm < hermes => Provider::Lfm,
@@ -45,7 +45,7 @@ fn of_text(text: &str) -> Provider {
     }
 }
 
-/// All whose response or message it could be, or one of their items.
+/// Returns all providers whose response, message or item this could be.
 fn of_whole(output: &Value) -> Vec<Provider> {
     let has = |key: &str| output.get(key).is_some_and(|value| !value.is_null());
     let of_content = match output["content"].as_array() {
@@ -53,13 +53,13 @@ fn of_whole(output: &Value) -> Vec<Provider> {
             let is_output = |block: &Value| block["type"] == "output_text";
             match blocks.iter().any(is_output) {
                 true => Some(Provider::OpenAiResponses),
-                // A message of Chat Completions may have such content beside its calls.
+                // Chat Completions messages may have such content in addition to calls.
                 false => (!has("tool_calls")).then_some(Provider::Anthropic),
             }
         }
         None => None,
     };
-    // The content of Gemini has a role, too, and a single `function_call` another sense.
+    // Gemini's content has a role, too, and a different meaning of `function_call`.
     let is_chat_message = has("role") && !has("parts") && of_content.is_none();
     let is_chat = has("choices") || has("tool_calls") || is_chat_message;
     let is_gemini = has("candidates") || has("parts") || has("promptFeedback");
@@ -78,7 +78,7 @@ fn of_whole(output: &Value) -> Vec<Provider> {
     }
 }
 
-/// Whose item, block, part or call it is.
+/// Returns the provider of an item, block, part or call.
 fn of_item(item: &Value) -> Option<Provider> {
     let has = |key: &str| item.get(key).is_some();
     match item["type"].as_str() {

@@ -1,3 +1,5 @@
+//! Execution of the calls of a model.
+
 use std::{
     error::Error as _,
     num::NonZeroUsize,
@@ -21,9 +23,9 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// How calls are made.
+/// Options for the execution of calls.
 ///
-/// By default one after another, all of them, and by the names that the model wrote.
+/// By default, all calls run sequentially, under the names that the model wrote.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchOptions {
     order: Order,
@@ -33,30 +35,29 @@ pub struct DispatchOptions {
     outer: Option<Context>,
 }
 
-/// How many calls of an answer are made at the same time.
+/// The concurrency of the calls of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
-    /// One after another, as the model wrote them.
+    /// Run calls sequentially, in the order of the model.
     #[default]
     InOrder,
-    /// So many at the same time, begun as the model wrote them.
+    /// Run calls concurrently, started in the order of the model.
     Parallel {
-        /// How many at most.
+        /// Maximum number of concurrent calls.
         max: NonZeroUsize,
     },
 }
 
-/// Makes calls, and tells what became of each, in the order of the calls.
+/// Executes calls, and returns their outcomes in the order of the calls.
 ///
-/// Each call ends for itself: what one before it gave is not lost if one fails, is
-/// malformed or panics. All of them run in the task that waits for this; dropping the
-/// future cancels those that are running, and no other is made.
+/// Outcomes are independent: if a call fails, is malformed or panics, other results are kept. All
+/// calls run in the task that awaits this future; dropping it cancels the running calls and starts
+/// no others.
 ///
-/// Each call goes to a clone of the service, when that is ready. A tool that nobody
-/// knows and one that nobody may use fail alike if they do in the service. A tool that
-/// wants to ask somebody fails, and so does one that goes on as a task, which is
-/// cancelled.
+/// Each call goes to a clone of the service when it is ready. Unknown and forbidden tools fail
+/// alike only if the service treats them alike. A tool that requests input fails, and so does a
+/// tool that continues as a task, which is canceled.
 ///
 /// See the [module docs](super) for an example.
 pub async fn dispatch<S>(
@@ -73,7 +74,7 @@ where
     };
     let has_failed = AtomicBool::new(false);
     let has_failed = &has_failed;
-    // The service moves along: not every one can be shared between threads.
+    // `move` since not every service is `Sync`.
     let work = calls.into_iter().enumerate().map(move |(place, call)| {
         let service = service.clone();
         async move {
@@ -113,7 +114,7 @@ where
                     .with_arguments(arguments);
                 let answer = AssertUnwindSafe(answer(service, params, &name, options));
                 answer.catch_unwind().await.unwrap_or_else(|_| {
-                    // The panic hook has printed what with.
+                    // The panic hook has printed the message.
                     tracing::error!(tool = name, "a tool panicked");
                     Outcome::Failed(Failure::new(FailureKind::Panic, "the tool panicked"))
                 })
@@ -139,7 +140,7 @@ where
         Ok(reply) => reply,
         Err(error) => return Outcome::Failed(service_failure(&error.into())),
     };
-    // The model is told of the tool by the name that it knows.
+    // Use the name of the tool that the model knows.
     if let Some(refused) = reply.refusal_mut().and_then(|refusal| refusal.name_mut())
         && *refused == tool
     {
@@ -161,7 +162,7 @@ where
     }
 }
 
-/// Why a service could not answer, in words that say nothing about it.
+/// Returns the error for the model, without internal details.
 fn service_failure(error: &BoxError) -> Failure {
     match Cause::of(&**error) {
         Cause::TimedOut => Failure::new(FailureKind::Timeout, "no answer in time"),
@@ -184,50 +185,48 @@ fn service_failure(error: &BoxError) -> Failure {
 // === impl DispatchOptions ===
 
 impl DispatchOptions {
-    /// One call after another, all of them, and by the names that the model wrote.
+    /// Creates options for sequential execution of all calls, under the names that the model wrote.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how many calls are made at the same time; by default one.
+    /// Sets the concurrency. Defaults to sequential execution.
     #[must_use]
     pub const fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Sets whether no other call is begun after one that failed, was malformed, or of
-    /// which the tool says that it failed; not by default. The others are
-    /// [skipped](Outcome::Skipped).
+    /// Sets whether to [skip](Outcome::Skipped) the calls that have not started when a call fails,
+    /// is malformed or returns `isError`. Defaults to `false`.
     #[must_use]
     pub const fn stop_on_error(mut self, stop: bool) -> Self {
         self.stop_on_error = stop;
         self
     }
 
-    /// Sets by which names the model knows the tools. A name that is none of them is
-    /// left as it is.
+    /// Sets the names by which the model knows the tools. Unknown names are unchanged.
     #[must_use]
     pub fn names(mut self, names: ToolNames) -> Self {
         self.names = Some(names);
         self
     }
 
-    /// Sets the context of all calls: who calls, and what budgets go by. For a tool that
-    /// makes calls while it is called itself, see [`within`](Self::within).
+    /// Sets the context of all calls, with the caller and the budgets they are charged to. For a
+    /// tool that makes calls while it runs, see [`within`](Self::within).
     #[must_use]
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = context.into();
         self
     }
 
-    /// Makes all calls a part of the request that has this context: for a tool that asks a
-    /// model, and calls what the model wants.
+    /// Makes all calls part of the request with this context: for a tool that asks a model and
+    /// executes its calls.
     ///
-    /// See [`Request::within`] for what they carry on. They come to an end if they lead to
-    /// the same tool again, which those that have the outer [`context`](Self::context) as
-    /// their own need not. What is in their own stands above what they are given.
+    /// See [`Request::within`] for the inherited properties. Infinite recursion is rejected at a
+    /// depth limit, but not if calls only get the outer context by [`context`](Self::context).
+    /// Values of their own context take precedence over inherited ones.
     ///
     /// ```
     /// use mcp_composite::{

@@ -1,4 +1,4 @@
-//! Results as providers want them back.
+//! Results in the formats of providers.
 
 use rmcp::model::ImageContent;
 use serde_json::{Value, json};
@@ -10,32 +10,31 @@ use super::{
     provider::Provider,
 };
 
-/// The kinds of images that Anthropic takes.
+/// The image types that Anthropic accepts.
 const ANTHROPIC_IMAGES: [&str; 4] = ["image/gif", "image/jpeg", "image/png", "image/webp"];
 
 impl Provider {
-    /// Makes of what became of calls what goes back to the model, one answer per call:
-    /// what to append to the conversation, after the model's own turn.
+    /// Encodes the outcomes of calls for the model, with one answer per call: messages or items to
+    /// append to the conversation after the model's turn.
     ///
-    /// | of | what |
+    /// | provider | format |
     /// |---|---|
     /// | `OpenAiResponses` | an item `function_call_output` for each call |
     /// | `OpenAiChat` | a message of the role `tool` for each call |
-    /// | `Anthropic` | one message of the user, with a `tool_result` for each call |
-    /// | `Gemini` | one content of the user, with a `functionResponse` for each call |
+    /// | `Anthropic` | one user message, with a `tool_result` for each call |
+    /// | `Gemini` | one user content, with a `functionResponse` for each call |
     /// | `Lfm` | a text `<\|tool_response_start\|>…<\|tool_response_end\|>` for each call |
     /// | `Hermes` | a text `<tool_response>…</tool_response>` for each call |
     ///
-    /// A call that was not made is answered with the reason. Left out are calls that
-    /// the conversation does not have: those without an id where the provider goes by
-    /// it, without a name where it goes by that, and those of another choice.
+    /// A call that was not made is answered with the reason. Calls that the conversation does not
+    /// contain are omitted: calls without an id or name if the provider identifies them by it, and
+    /// calls of other choices.
     ///
-    /// Texts go back as they are, and images where the provider takes them from tools;
-    /// of other content only what it is. `structuredContent` goes back as another text,
-    /// unless one is its JSON already. To Gemini it goes back as it is, in the place of
-    /// that text; what else the result says stands beside it, as `content` beside
-    /// `structuredContent`. Within the texts for `Lfm` and `Hermes`, results are
-    /// JSON in which no marker can stand.
+    /// Texts are unchanged, and images are included if the provider accepts them from tools; other
+    /// content is replaced by a description. `structuredContent` is added as another text, unless a
+    /// text already has the same JSON. For Gemini it is sent as JSON instead of that text; the rest
+    /// of the result becomes `content` next to `structuredContent`. In the texts for `Lfm` and
+    /// `Hermes`, results are JSON that cannot contain markers.
     #[must_use]
     pub fn encode(self, calls: &[Dispatched]) -> Vec<Value> {
         let in_conversation = calls.iter().filter(|call| match &call.outcome {
@@ -110,10 +109,10 @@ fn anthropic(call: &Dispatched) -> Option<Value> {
     let blocks: Vec<_> = pieces
         .iter()
         .filter_map(|piece| match piece {
-            // A blank text is an error there.
+            // Anthropic rejects blank texts.
             Piece::Text(blank) if blank.trim().is_empty() => None,
             Piece::Text(piece) => Some(text(piece)),
-            // So is an image beside what says that it failed.
+            // It also rejects images in error results.
             Piece::Image(image) if !call.is_error() && is_image(image) => Some(json!({
                 "type": "image",
                 "source": { "type": "base64", "media_type": image.mime_type, "data": image.data },
@@ -137,7 +136,7 @@ fn gemini(call: &Dispatched) -> Option<Value> {
         let structured = result.structured_content.as_ref()?;
         Some((structured, content::besides(structured, result)))
     });
-    // What stands beside `output` itself may be passed over there.
+    // Fields next to `output` may be ignored there.
     let response = match structured {
         _ if call.is_error() => json!({ "error": content::bare_text(call) }),
         Some((structured, besides)) if besides.is_empty() => json!({ "output": structured }),
@@ -147,19 +146,19 @@ fn gemini(call: &Dispatched) -> Option<Value> {
         None => json!({ "output": content::bare_text(call) }),
     };
     let mut answer = json!({ "name": call.name.as_ref()?, "response": response });
-    // It does not know an id that was made here.
+    // The provider does not know generated ids.
     if let Some(id) = call.id.as_ref().filter(|id| !CallId::is_made(id)) {
         answer["id"] = json!(id.as_str());
     }
     Some(json!({ "functionResponse": answer }))
 }
 
-/// An answer for a model that reads text.
+/// Returns an answer for a model with a text format.
 fn tagged(call: &Dispatched, start: &str, end: &str) -> Value {
     let key = if call.is_error() { "error" } else { "content" };
     let mut answer = json!({ "name": call.name });
     answer[key] = json!(content::bare_text(call));
-    // Within JSON this is the same character, and a tool cannot end its answer early.
+    // Escaped in JSON, `<` is the same character, so a tool cannot end its answer early.
     let answer = answer.to_string().replace('<', "\\u003c");
     json!(format!("{start}{answer}{end}"))
 }

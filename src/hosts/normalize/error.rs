@@ -1,25 +1,27 @@
-/// Why no calls can be looked for in something.
+//! Errors of unreadable model output.
+
+/// The error if a model's output cannot be searched for calls.
 ///
-/// A call that is malformed is none: it stands among the others.
+/// Malformed calls are not errors: they are returned among the other calls.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// It is not what the provider's models write.
+    /// The output does not have the format of the provider.
     #[error("unknown output: expected {expected}")]
     UnknownShape {
-        /// What was expected.
+        /// The expected format.
         expected: &'static str,
     },
-    /// It could be the output of several providers.
+    /// The output could be that of several providers.
     #[error("the output is of more than one form: say of which provider it is")]
     Ambiguous,
-    /// It is a part of a stream.
+    /// The output is part of a stream.
     #[error("a part of a stream: put the parts together first")]
     Stream,
     /// The text is larger than allowed.
     #[error("the text has more than {limit} bytes (`max_bytes`)")]
     TooLarge {
-        /// How many bytes it may have.
+        /// Maximum number of bytes.
         limit: usize,
     },
 }

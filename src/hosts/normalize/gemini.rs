@@ -24,7 +24,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
             (Some(Value::Array(candidates)), _) => Ok(in_candidates(candidates)),
             (None, Some(Value::Array(parts))) => Ok(in_parts(parts)),
             (None, None) if is_part(output) => Ok(in_parts(slice::from_ref(output))),
-            // All of the prompt was blocked.
+            // The whole prompt was blocked.
             (None, None) if members.contains_key("promptFeedback") => Ok(Vec::new()),
             _ => Err(EXPECTED),
         },
@@ -32,7 +32,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
     }
 }
 
-/// Only the first candidate becomes a part of the conversation.
+/// Only the first candidate becomes part of the conversation.
 fn in_candidates(candidates: &[Value]) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
     for (place, candidate) in candidates.iter().enumerate() {
@@ -66,7 +66,7 @@ fn in_parts(parts: &[Value]) -> Vec<Candidate<'_>> {
     calls.map(|call| Candidate::new(call.get("id"), call.get("name"), call.get("args"))).collect()
 }
 
-/// The call of a part, as the API writes it and as its libraries for Python do.
+/// Returns the call of a part, as spelled by the API or by its Python libraries.
 fn call(part: &Value) -> Option<&Value> {
     part.get("functionCall").or_else(|| part.get("function_call"))
 }

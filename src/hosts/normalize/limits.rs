@@ -1,13 +1,14 @@
+//! Limits on the calls of a model.
+
 use super::call::{MalformedKind, Problem};
 use crate::message::MAX_LEVELS;
 
-/// How many bytes arguments, or a text with calls in it, may have, unless it is said
-/// otherwise.
+/// Default maximum size of arguments, or of a text with calls, in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// How many calls are read, unless it is said otherwise.
+/// Default maximum number of calls.
 const MAX_CALLS: usize = 128;
 
-/// How much of what a model wrote is read.
+/// Limits on the calls that are read from a model's output.
 ///
 /// ```
 /// use mcp_composite::normalize::{Limits, MalformedKind, Provider};
@@ -31,36 +32,35 @@ pub struct Limits {
 // === impl Limits ===
 
 impl Limits {
-    /// 1 MiB, 128 levels and 128 calls.
+    /// Creates the default limits: 1 MiB, 128 levels and 128 calls.
     #[must_use]
     pub const fn new() -> Self {
         Self { max_bytes: MAX_BYTES, max_depth: MAX_LEVELS, max_calls: MAX_CALLS }
     }
 
-    /// Sets how many bytes the arguments of a call may have, and a text in which calls
-    /// are looked for; 1 MiB by default.
+    /// Sets the maximum size in bytes of the arguments of a call, and of a text with calls.
+    /// Defaults to 1 MiB.
     #[must_use]
     pub const fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: bytes, ..self }
     }
 
-    /// Sets how many levels of arrays and objects the arguments of a call may have,
-    /// themselves included; 128 by default, and at most. Of JSON in a text, one less is
-    /// read.
+    /// Sets the maximum nesting depth of the arguments of a call, including the arguments object.
+    /// Defaults to 128, which is also the maximum. For JSON in a text, the maximum is one less.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self { max_depth: if levels < MAX_LEVELS { levels } else { MAX_LEVELS }, ..self }
     }
 
-    /// Sets how many calls are read of one answer; 128 by default. The others are
-    /// malformed; those in a text, which are not answered by their ids, are all one.
+    /// Sets the maximum number of calls of one answer. Defaults to 128. Excess calls are malformed;
+    /// in a text, where calls are not answered by id, they are reported as one malformed call.
     #[must_use]
     pub const fn max_calls(self, calls: usize) -> Self {
         Self { max_calls: calls, ..self }
     }
 
-    /// How many calls are looked for in a text: those that are read, and one more that
-    /// stands for all the others.
+    /// Returns the maximum number of calls found in a text: the limit, and one more that stands for
+    /// all excess calls.
     pub(super) const fn found_in_text(&self) -> usize {
         self.max_calls.saturating_add(1)
     }

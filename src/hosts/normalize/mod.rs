@@ -1,14 +1,14 @@
-//! What models write, made calls; and what came of them, made what models read.
+//! Tool calls in the output of models, and results in the formats of models.
 //!
-//! This is for hosts: programs that ask a model, and call the tools that it wants. It
-//! is no layer. [`Provider::calls`] finds the calls in what a model has written, in the
-//! form of its provider; [`dispatch`] makes them through any service of this crate, so
-//! composites, filters and budgets apply; [`Provider::encode`] makes of the results what
-//! goes back. [`Provider::definitions`] tells a model which tools there are.
+//! This module is for hosts: programs that prompt a model and execute its tool calls. It is not a
+//! layer. [`Provider::calls`] finds the calls in the output of a model, in the format of its
+//! provider; [`dispatch`] executes them through any service of this crate, so composites, filters
+//! and budgets apply; [`Provider::encode`] converts the results to the provider's format.
+//! [`Provider::definitions`] converts the definitions of tools.
 //!
 //! # Examples
 //!
-//! One round: what a model wrote, the calls, and what it gets back.
+//! One round: the output of a model, its calls, and the results.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -59,43 +59,40 @@
 //!
 //! # What is a call
 //!
-//! - Arguments are a JSON object, or a text of one; blank or missing, they are an empty
-//!   object. Anything else is malformed.
-//! - A call that the model did not finish is malformed, also where its arguments can be
-//!   read: one whose `status` is not `completed`, and the last one of an answer that
-//!   was cut off.
-//! - A call without an id gets one that no other has, such as `call_0`. Of several with
-//!   one id, only the first can be made.
-//! - Of several choices or candidates, only the calls of the first can be made.
-//! - What the provider calls by itself, such as its own search, is no call.
-//! - Names are not changed: `github/search` is one.
-//! - What is larger, deeper or more than the [`Limits`] allow is malformed.
+//! - Arguments are a JSON object, or a text of one; blank or missing arguments are an empty object.
+//!   Anything else is malformed.
+//! - An incomplete call is malformed even if its arguments can be parsed: a call whose `status` is
+//!   not `completed`, and the last call of an answer that was cut off.
+//! - A call without an id gets a unique one, such as `call_0`. If several calls have the same id,
+//!   only the first can be made.
+//! - If there are several choices or candidates, only the calls of the first can be made.
+//! - Calls that the provider executes itself, such as its own search, are ignored.
+//! - Names are unchanged: `github/search` is a valid name.
+//! - Calls that exceed the [`Limits`] are malformed.
 //!
 //! # Calls in texts
 //!
-//! A text may quote a call without asking for it: a model that explains its own format,
-//! or tells what it has read somewhere. So a marker counts only at the beginning of a
-//! line, indented by three spaces at most, or directly after another block of calls or
-//! after `</think>`. It does not count in a fenced code block or in what the model
-//! thinks: between `<think>` and `</think>`, and before each `</think>` that nothing opens,
-//! since the prompt may have opened it. That goes for one in prose, too: what was only
-//! thought must not be done. But a `</think>` ends no thought within a block of calls,
-//! such as in a text of an argument, nor in a fenced code block that is closed. A line
-//! that begins with `>`, a quotation mark or a backtick begins with no marker.
+//! A text may quote a call without requesting it, for example when a model explains its own format
+//! or repeats what it has read. So a marker only counts at the beginning of a line, indented by at
+//! most three spaces, or directly after another block of calls or after `</think>`. It does not
+//! count in a fenced code block or in the model's thoughts: between `<think>` and `</think>`, and
+//! before each unmatched `</think>`, since the prompt may have opened it. This also applies to a
+//! `</think>` in prose, so that a call in a thought is never made. But a `</think>` does not end a
+//! thought within a block of calls, such as in a string argument, or in a closed fenced code block.
+//! A line that begins with `>`, a quotation mark or a backtick does not begin with a marker.
 //!
-//! An end marker within a text of an argument ends nothing, unless the block is one of
-//! Hermes and no JSON; a block without an end is malformed, and nothing after it is
-//! looked at. Where a list of calls cannot be read to its end, those before are calls,
-//! and the rest is a malformed one. So is all that is more than the limits allow: it need
-//! not be answered by ids.
+//! An end marker within a string argument does not end the block, unless it is a Hermes block that
+//! is not valid JSON. A block without an end is malformed, and the rest of the text is ignored. If
+//! a list of calls cannot be parsed completely, the calls before the error are kept, and the rest
+//! is one malformed call. So are all calls that exceed the limits, since they need not be answered
+//! by id.
 //!
-//! This does not help against a model that writes at the beginning of a line what it
-//! was told to. Where a server reads the calls of its models itself, by their special
-//! tokens, prefer what it says.
+//! This does not help against a model that is instructed to write calls at the beginning of a line.
+//! If a server parses the calls of its models itself, by their special tokens, prefer its output.
 //!
-//! Calls of LFM are in the syntax of Python, with named arguments and literals only, or
-//! in JSON. `true`, `false` and `null` are taken for `True`, `False` and `None`. Numbers
-//! are written as in JSON; an integer that does not fit into 64 bits is malformed.
+//! LFM calls use Python syntax, with named arguments and literals only, or JSON. `true`, `false`
+//! and `null` are accepted for `True`, `False` and `None`. Numbers are written as in JSON; an
+//! integer that does not fit into 64 bits is malformed.
 
 mod anthropic;
 mod arguments;

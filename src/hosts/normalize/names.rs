@@ -1,3 +1,5 @@
+//! Tool names that all providers accept.
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Write as _,
@@ -7,19 +9,17 @@ use std::{
 use rmcp::model::Tool;
 use sha2::{Digest, Sha256};
 
-/// How long a name may be, with every provider.
+/// Maximum length of a name for all providers.
 const MAX_NAME: usize = 64;
-/// How many bytes of a hash tell names apart.
+/// Number of hash bytes that make names unique.
 const HASH: usize = 4;
 
 /// The names by which models know tools.
 ///
-/// MCP allows names that providers refuse, such as `github/search`. Each tool gets a
-/// name that all providers take: 1 to 64 ASCII letters, digits, `_` and `-`, of which
-/// the first is a letter or `_`. A name that is one stays as it is; in others, what is
-/// not allowed becomes `_`. Where that would make two tools one, or a name is too
-/// long, it ends with a hash of the tool's name. The order of the tools makes no
-/// difference.
+/// MCP allows names that providers reject, such as `github/search`. Each tool gets a name that all
+/// providers accept: 1 to 64 ASCII letters, digits, `_` and `-`, starting with a letter or `_`.
+/// Valid names are unchanged; in others, invalid characters become `_`. If the result is too long
+/// or not unique, a hash of the tool's name is appended. The order of the tools does not matter.
 ///
 /// ```
 /// use mcp_composite::normalize::ToolNames;
@@ -43,7 +43,7 @@ struct NameMaps {
 // === impl ToolNames ===
 
 impl ToolNames {
-    /// Makes names for the tools of these names.
+    /// Creates names for tools with these names.
     pub fn new<N: Into<String>>(tools: impl IntoIterator<Item = N>) -> Self {
         let tools: BTreeSet<String> = tools.into_iter().map(Into::into).collect();
         let mut claims: BTreeMap<String, usize> = BTreeMap::new();
@@ -57,7 +57,7 @@ impl ToolNames {
             let exposed = if is_allowed(tool) || (is_free(&plain) && claims[&plain] == 1) {
                 plain
             } else {
-                // A name that another tool has in any case is not taken from it.
+                // Names that other tools get anyway are not reused.
                 let taken = |name: &String| {
                     tools.contains(name)
                         || claims.contains_key(name)
@@ -73,19 +73,19 @@ impl ToolNames {
         Self(Arc::new(names))
     }
 
-    /// Makes names for these tools.
+    /// Creates names for these tools.
     #[must_use]
     pub fn of(tools: &[Tool]) -> Self {
         Self::new(tools.iter().map(|tool| &*tool.name))
     }
 
-    /// The name by which models know a tool.
+    /// Returns the name by which models know a tool.
     #[must_use]
     pub fn exposed(&self, tool: &str) -> Option<&str> {
         self.0.exposed.get(tool).map(String::as_str)
     }
 
-    /// The name of the tool that models know by this one.
+    /// Returns the name of the tool that models know by this name.
     #[must_use]
     pub fn original(&self, exposed: &str) -> Option<&str> {
         self.0.originals.get(exposed).map(String::as_str)
@@ -96,7 +96,7 @@ fn is_allowed(name: &str) -> bool {
     name.len() <= MAX_NAME && !name.is_empty() && plain(name) == name
 }
 
-/// A name with nothing in it that a provider does not take, however long.
+/// Replaces invalid characters of a name, without limiting its length.
 fn plain(name: &str) -> String {
     let begins_well = name.starts_with(|first: char| !first.is_ascii_digit() && first != '-');
     let spelled = name.chars().map(|character| match character {
@@ -108,15 +108,14 @@ fn plain(name: &str) -> String {
     before.chars().chain(spelled).collect()
 }
 
-/// A name that ends with a hash of the tool's name, another one with each attempt, and
-/// is short enough.
+/// Returns a shortened name with a hash of the tool's name, which differs for each attempt.
 fn hashed(plain: &str, tool: &str, attempt: usize) -> String {
     let hash = Sha256::digest([tool.as_bytes(), &vec![0; attempt]].concat());
     let mut suffix = "_".to_owned();
     for byte in &hash[..HASH] {
-        // A string takes everything.
+        // Writing to a string never fails.
         write!(suffix, "{byte:02x}").unwrap_or_default();
     }
-    // It is ASCII, so it can be cut anywhere.
+    // The name is ASCII, so it can be cut anywhere.
     format!("{}{suffix}", &plain[..plain.len().min(MAX_NAME - suffix.len())])
 }

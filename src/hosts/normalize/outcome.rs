@@ -1,3 +1,5 @@
+//! Outcomes of the calls of a model.
+
 use std::{error::Error, fmt};
 
 use rmcp::model::{CallToolResult, ErrorData};
@@ -5,39 +7,39 @@ use serde_json::Value;
 
 use super::call::{CallId, Form, MalformedCall};
 
-/// What became of one call.
+/// A call with its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dispatched {
-    /// The id of the call; a malformed one may have none.
+    /// The id of the call; a malformed call may have none.
     pub id: Option<CallId>,
-    /// The name of the tool as the model wrote it, as far as it is known.
+    /// The name of the tool as the model wrote it, if known.
     pub name: Option<String>,
-    /// How it ended.
+    /// The outcome of the call.
     pub outcome: Outcome,
     pub(super) form: Form,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The tool has answered; it may have failed (`isError`).
+    /// The tool returned a result, which may be an error (`isError`).
     Completed(Box<CallToolResult>),
-    /// There is no result.
+    /// The call failed without a result.
     Failed(Failure),
-    /// It was not made, since it is not known for sure what the model wants.
+    /// The call was not made since it is malformed.
     Malformed(MalformedCall),
-    /// It was not made, since one before it failed.
+    /// The call was not made since a previous one failed.
     Skipped,
 }
 
-/// Why a call that was made has no result.
+/// The error of a call that was made and has no result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What kind of thing went wrong.
+    /// The kind of error.
     pub kind: FailureKind,
-    /// In words, fit for a model.
+    /// The message, suitable for a model.
     pub message: String,
     /// The code of a JSON-RPC error.
     pub code: Option<i32>,
@@ -45,28 +47,28 @@ pub struct Failure {
     pub data: Option<Value>,
 }
 
-/// What kind of thing went wrong with a call.
+/// The kind of error of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// It was answered with a JSON-RPC error, such as that there is no such tool.
+    /// A JSON-RPC error, for example for an unknown tool.
     Protocol,
-    /// The service could not answer.
+    /// The service failed.
     Service,
-    /// It took too long.
+    /// The call timed out.
     Timeout,
-    /// It panicked.
+    /// The call panicked.
     Panic,
-    /// The tool wants to ask somebody, and here is nobody.
+    /// The tool requested input, which is not supported.
     InputRequired,
-    /// The tool goes on as a task, which was cancelled.
+    /// The tool continued as a task, which was canceled.
     Task,
 }
 
 // === impl Dispatched ===
 
 impl Dispatched {
-    /// Whether the call was not made, or failed, or the tool says that it did.
+    /// Returns `true` if the call was not made or failed, or if its result has `isError`.
     #[must_use]
     pub fn is_error(&self) -> bool {
         match &self.outcome {
@@ -75,7 +77,7 @@ impl Dispatched {
         }
     }
 
-    /// The result of the tool, if there is one.
+    /// Returns the result of the tool, if there is one.
     #[must_use]
     pub fn result(&self) -> Option<&CallToolResult> {
         match &self.outcome {

@@ -1,3 +1,5 @@
+//! Formats of model output.
+
 use serde_json::Value;
 
 use super::{
@@ -11,14 +13,14 @@ use super::{
     text::{hermes, lfm},
 };
 
-/// Who has given the output of a model its form.
+/// The format of a model's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Provider {
     /// The Responses API of OpenAI: a response, its `output`, or one item.
     OpenAiResponses,
-    /// The Chat Completions API of OpenAI, which many servers speak: a completion, a
-    /// message, or its `tool_calls`.
+    /// The Chat Completions API of OpenAI and compatible servers: a completion, a message, or its
+    /// `tool_calls`.
     OpenAiChat,
     /// The Messages API of Anthropic: a message, its `content`, or one block.
     Anthropic,
@@ -31,15 +33,15 @@ pub enum Provider {
     Hermes,
 }
 
-/// Finds the calls in the output of a model of whichever provider.
+/// Finds the calls in the output of a model, and detects its provider.
 ///
-/// There is one result per call, in order: what is wrong with one does not spoil the
-/// others. Where the provider is known, say so instead: [`Provider::calls`].
+/// Returns one result per call, in order: a malformed call does not affect the others. If the
+/// provider is known, use [`Provider::calls`] instead.
 ///
 /// # Errors
 ///
-/// Returns an error if it is [not known](Provider::detect) whose output it is, or if it
-/// is too large.
+/// Returns an error if the provider cannot be [detected](Provider::detect), or if the output is too
+/// large.
 pub fn normalize(output: &Value) -> Result<Vec<Result<ToolCall, MalformedCall>>, OutputError> {
     Provider::detect(output)?.calls(output)
 }
@@ -47,29 +49,28 @@ pub fn normalize(output: &Value) -> Result<Vec<Result<ToolCall, MalformedCall>>,
 // === impl Provider ===
 
 impl Provider {
-    /// Looks whose output it is.
+    /// Detects the provider of an output.
     ///
-    /// A text without the marker of a call is taken for one of [`Hermes`](Self::Hermes).
+    /// A text without a call marker counts as [`Hermes`](Self::Hermes).
     ///
     /// # Errors
     ///
-    /// Returns an error if it has the form of no provider or that of several, or is a
-    /// part of a stream. An empty list says nothing of whose it is.
+    /// Returns an error if the output has the format of no provider or of several providers, or is
+    /// part of a stream. An empty list has no detectable provider.
     pub fn detect(output: &Value) -> Result<Self, OutputError> {
         detect::provider(output)
     }
 
-    /// Finds the calls in the output of a model of this provider; a text is searched
-    /// for those in it.
+    /// Finds the calls in the output of a model of this provider, including calls in a text.
     ///
-    /// There is one result per call, in order: what is wrong with one does not spoil
-    /// the others. A call without an id gets one, and only the first of several with
-    /// the same id can be made. See the [module docs](super) for what is no call.
+    /// Returns one result per call, in order: a malformed call does not affect the others. A call
+    /// without an id gets one, and only the first of several calls with the same id can be made.
+    /// See the [module docs](super) for the rules.
     ///
     /// # Errors
     ///
-    /// Returns an error if the output has another form, or is too large a text. Output
-    /// without calls is no error.
+    /// Returns an error if the output has another format, or is a text that is too large. Output
+    /// without calls is not an error.
     pub fn calls(
         self,
         output: &Value,
@@ -77,11 +78,11 @@ impl Provider {
         self.calls_within(output, &Limits::new())
     }
 
-    /// Finds the calls within other [limits](Limits) than the default.
+    /// Finds the calls with other than the default [limits](Limits).
     ///
     /// # Errors
     ///
-    /// Returns an error as [`calls`](Self::calls) does.
+    /// Returns the errors of [`calls`](Self::calls).
     pub fn calls_within(
         self,
         output: &Value,
@@ -105,8 +106,8 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is larger than 1 MiB, or models of the provider do
-    /// not write their calls into texts.
+    /// Returns an error if the text is larger than 1 MiB, or if the provider's models do not write
+    /// calls as text.
     pub fn calls_in(self, text: &str) -> Result<Vec<Result<ToolCall, MalformedCall>>, OutputError> {
         let limits = Limits::new();
         let found = match self {

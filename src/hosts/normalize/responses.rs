@@ -39,7 +39,7 @@ fn call(item: &Value) -> Option<Candidate<'_>> {
         Some("custom_tool_call") => of("").in_form(Form::Custom).spoiled(Problem::unsupported(
             "it is a custom tool's, with a text in the place of arguments",
         )),
-        // What the provider calls by itself, and what is no call.
+        // Calls that the provider executes itself, and other items.
         _ => return None,
     };
     Some(match item["status"].as_str() {

@@ -1,3 +1,5 @@
+//! A budget store over a guard of `rig-compose`.
+
 use std::{
     fmt, mem,
     panic::AssertUnwindSafe,
@@ -16,64 +18,63 @@ use futures::{
 
 use crate::budget::{Budget, BudgetStore, Denied, Held, Permit, Reserving};
 
-/// A budget that a guard of theirs keeps.
+/// A budget store that keeps a budget in a guard of `rig-compose`.
 ///
-/// A guard is one amount, and knows no names and no callers: give each budget a store of its
-/// own, and let it be one for all callers. How much there is, and how it comes back, is what
-/// the guard says; the limit and the refill of the [`Budget`] are not looked at.
+/// A guard is a single amount without names or callers: give each budget its own store, and share
+/// it among all callers. The guard determines the amount and its refill; the limit and the refill
+/// of the [`Budget`] are ignored.
 ///
-/// What a call reserved is taken from the guard for good once it is settled, and given
-/// back to it if the call is dropped. Where a guard cannot express something:
+/// A call's reservation is taken from the guard permanently when the call is settled, and released
+/// if the call is dropped. Limitations of guards are handled as follows:
 ///
-/// - It knows no reservation of nothing. A call of which it is not known what it uses
-///   reserves one unit, so that calls are refused when nothing is left.
-/// - It gives no more than it has. What a call used beyond that is owed: it is taken as soon
-///   as the guard has something, and every call is refused until all of it is. While one
-///   call pays, the others wait.
-/// - It releases asynchronously, and a call is dropped in an instant. So a release is begun
-///   at once, which is enough for a guard in memory; one that has to wait goes on while the
-///   next amount is reserved, and before that. What still waits when the store is dropped
-///   is lost.
-/// - A reservation that is dropped while the guard thinks about it may or may not be made.
+/// - A guard cannot reserve zero. A call of unknown cost reserves one unit, so calls are rejected
+///   when the guard is exhausted.
+/// - A guard cannot be overdrawn. Usage beyond the reservation becomes debt: it is taken as soon as
+///   the guard has units, and calls are rejected until all debt is paid. While one call pays, the
+///   others wait.
+/// - A guard releases asynchronously, but calls are dropped synchronously. So a release is polled
+///   once immediately, which is sufficient for a guard in memory; a pending one is completed before
+///   the next reservation. Pending releases are lost when the store is dropped.
+/// - A reservation that is dropped while the guard processes it may or may not be made.
 #[derive(Clone)]
 pub struct GuardBudgets(Arc<Shared>);
 
 struct Shared {
     guard: Arc<dyn BudgetGuard>,
-    /// What calls used beyond what the guard gave.
+    /// Usage beyond what the guard could reserve.
     owed: Arc<AtomicU64>,
-    /// The last payment of that.
+    /// The last payment of the debt.
     payment: Mutex<Option<Payment>>,
-    /// What the guard has to be told still.
+    /// The pending releases.
     telling: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
-/// Somebody pays what is owed, and says whether that was all. Whoever waits for it brings it
-/// on, so that nobody can give it up for others.
+/// A payment of debt, which returns `true` if all of it was paid. All waiting calls poll it, so
+/// dropping one of them does not cancel it for the others.
 type Payment = future::Shared<BoxFuture<'static, Result<bool, Arc<BudgetError>>>>;
 
-/// What the guard has reserved for a call.
+/// The reservation of a call in the guard.
 struct Reserved {
     shared: Arc<Shared>,
     amount: u64,
 }
 
-/// What is owed, and somebody pays at the moment; what is left of it is owed on.
+/// Debt that is being paid. The unpaid rest is restored on drop.
 struct Debt<'o> {
     owed: &'o AtomicU64,
     amount: u64,
 }
 
-/// What somebody tells the guard at the moment; what is left of it goes back.
+/// Releases that are being completed. Unfinished ones are restored on drop.
 struct Settlement<'s> {
     shared: &'s Shared,
     futures: Vec<BoxFuture<'static, ()>>,
 }
 
-/// Takes from a guard what it can give of what is owed.
+/// Pays as much of the debt as the guard has units for.
 ///
-/// It gives an amount or nothing, so it is asked for less and less: what it has left is
-/// gone then, as if it had been used at once.
+/// A guard reserves an amount or nothing, so smaller and smaller parts are tried until the guard is
+/// exhausted or the debt is paid.
 async fn pay(guard: &dyn BudgetGuard, owed: &AtomicU64) -> Result<bool, BudgetError> {
     let mut debt = Debt { owed, amount: owed.swap(0, Ordering::AcqRel) };
     let mut part = debt.amount;
@@ -90,14 +91,14 @@ async fn pay(guard: &dyn BudgetGuard, owed: &AtomicU64) -> Result<bool, BudgetEr
 
 fn owe(owed: &AtomicU64, amount: u64) {
     let sum = |owed: u64| Some(owed.saturating_add(amount));
-    // It always gives a sum.
+    // The closure always returns `Some`.
     let _ = owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, sum);
 }
 
 // === impl GuardBudgets ===
 
 impl GuardBudgets {
-    /// Keeps a budget in a guard.
+    /// Creates a budget store over a guard.
     #[must_use]
     pub fn new(guard: Arc<dyn BudgetGuard>) -> Self {
         Self(Arc::new(Shared {
@@ -127,7 +128,7 @@ impl BudgetStore for GuardBudgets {
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             Settlement::begin(&self.0).finish().await;
-            // What the guard has no more of is owed still.
+            // The unpaid rest remains as debt.
             let _ = self.0.pay().await;
         })
     }
@@ -142,7 +143,7 @@ impl fmt::Debug for GuardBudgets {
 // === impl Shared ===
 
 impl Shared {
-    /// Pays all that is owed, together with whoever else does.
+    /// Pays all debt, together with other callers.
     async fn pay(&self) -> Result<(), Denied> {
         while let Some(payment) = self.payment() {
             if !payment.await.map_err(|error| Denied::Unavailable(error.into()))? {
@@ -152,9 +153,9 @@ impl Shared {
         Ok(())
     }
 
-    /// The payment that goes on, or a new one if something is owed.
+    /// Returns the payment in progress, or a new one if there is debt.
     fn payment(&self) -> Option<Payment> {
-        // Nothing is polled while it is held.
+        // Nothing is polled while the lock is held.
         let mut payment = self.payment.lock().unwrap_or_else(PoisonError::into_inner);
         if payment.as_ref().is_some_and(|payment| payment.peek().is_none()) {
             return payment.clone();
@@ -163,7 +164,7 @@ impl Shared {
             let (guard, owed) = (self.guard.clone(), self.owed.clone());
             let paid = async move { pay(&*guard, &owed).await };
             let paid = AssertUnwindSafe(paid).catch_unwind().map(|paid| {
-                // Else all would panic who wait for it.
+                // Otherwise all waiting callers would panic.
                 let panicked = |_| Err(BudgetError::Backend("the guard panicked".to_owned()));
                 paid.unwrap_or_else(panicked).map_err(Arc::new)
             });
@@ -172,7 +173,7 @@ impl Shared {
         payment.clone()
     }
 
-    /// Tells the guard something: at once if it does not have to wait.
+    /// Polls a release once, and keeps it for later if it is pending.
     fn tell(&self, mut future: BoxFuture<'static, ()>) {
         if future.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.with(|telling| telling.push(future));
@@ -180,7 +181,7 @@ impl Shared {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Vec<BoxFuture<'static, ()>>) -> T) -> T {
-        // Nothing is polled while it is held.
+        // Nothing is polled while the lock is held.
         look(&mut self.telling.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -195,7 +196,7 @@ impl Reserved {
 
     fn take_more(&self, amount: u64) {
         owe(&self.shared.owed, amount);
-        // At once if the guard does not have to wait. If it fails, it is owed still.
+        // Polls the payment once. If it fails, the debt remains.
         if let Some(mut payment) = self.shared.payment() {
             let _ = payment.poll_unpin(&mut Context::from_waker(Waker::noop()));
         }
@@ -232,7 +233,7 @@ impl Drop for Debt<'_> {
 // === impl Settlement ===
 
 impl<'s> Settlement<'s> {
-    /// Takes up all that the guard has to be told.
+    /// Takes all pending releases.
     fn begin(shared: &'s Shared) -> Self {
         Self { shared, futures: shared.with(mem::take) }
     }

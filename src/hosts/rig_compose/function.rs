@@ -1,3 +1,5 @@
+//! Functions from the tools of `rig-compose`.
+
 use std::{borrow::Cow, sync::Arc};
 
 use ::rig_compose::{KernelError, Tool as RigTool, ToolRegistry, ToolSchema};
@@ -11,10 +13,9 @@ use crate::{
     message::Reply,
 };
 
-/// Makes a function of a tool of theirs.
+/// Creates a function from a `rig-compose` tool.
 ///
-/// See the [module docs](super#tools-of-theirs) for what becomes of its schemas, results
-/// and errors.
+/// See the [module docs](super#tools-of-theirs) for the conversion of schemas, results and errors.
 pub fn function(tool: Arc<dyn RigTool>) -> Function {
     made(tool.schema(), move |_, arguments| {
         let tool = tool.clone();
@@ -22,10 +23,9 @@ pub fn function(tool: Arc<dyn RigTool>) -> Function {
     })
 }
 
-/// Makes functions of all tools in a registry that it lets be seen, in the order of their
-/// names.
+/// Creates functions from all visible tools in a registry, sorted by name.
 ///
-/// A call goes through the registry: a tool that was registered anew is what is called, one
+/// Calls go through the registry: if a tool was registered again, the new one is called; a tool
 /// that is not allowed is unknown.
 #[must_use]
 pub fn functions(registry: &ToolRegistry) -> Vec<Function> {
@@ -48,7 +48,7 @@ where
 {
     let invoke = Arc::new(invoke);
     let service = service_fn(move |Call { tool, arguments, context, .. }: Call| {
-        // The future may do its work when it is made, too.
+        // The future may also do its work when it is created.
         let answer =
             REQUEST.sync_scope(context.clone(), || invoke(tool.clone(), Value::Object(arguments)));
         async move { Ok(reply(tool, REQUEST.scope(context, answer).await)) }
@@ -56,13 +56,13 @@ where
     Function::answered_by(to_tool(schema), service)
 }
 
-/// How a tool is listed.
+/// Converts a tool's schema to a tool definition.
 fn to_tool(schema: ToolSchema) -> Tool {
     let ToolSchema { name, description, args_schema, result_schema } = schema;
     let any_object = || JsonObject::from_iter([("type".to_owned(), "object".into())]);
     let arguments = of_object(args_schema).unwrap_or_else(any_object);
     let mut tool = Tool::new(name, description, arguments);
-    // One that says nothing is not worth to be told.
+    // Empty schemas are omitted.
     let says_something = |schema: &JsonObject| !schema.is_empty();
     if says_something(result_schema.as_object().unwrap_or(&JsonObject::new())) {
         tool.output_schema = of_object(result_schema).map(Arc::new);
@@ -70,7 +70,7 @@ fn to_tool(schema: ToolSchema) -> Tool {
     tool
 }
 
-/// The schema, if it is one of objects, as it is if it says no type.
+/// Returns the schema if its type is `object` or missing.
 fn of_object(schema: Value) -> Option<JsonObject> {
     let Value::Object(mut schema) = schema else { return None };
     match schema.get("type") {
@@ -93,7 +93,7 @@ fn reply(tool: Cow<'static, str>, result: Result<Value, KernelError>) -> Reply {
             }
             format!("unknown tool `{name}`")
         }
-        // As it came from one of ours, if it did.
+        // Text of a tool error, possibly from a tool of this crate.
         KernelError::ToolFailed(text) | KernelError::ToolDispatchTerminated(text) => text,
         KernelError::BudgetFailed(why) => {
             tracing::warn!(%tool, why, "a budget of a tool could not be asked");

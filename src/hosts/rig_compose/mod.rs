@@ -1,11 +1,12 @@
-//! Tools of the [`rig-compose`](::rig_compose) crate, as targets, and ours as its tools.
+//! Tools of the [`rig-compose`](::rig_compose) crate as targets, and tools of this crate for its
+//! agents.
 //!
-//! - [`function`] makes a [`Function`](crate::functions::Function) of one of its tools, and
-//!   [`functions`] of all in a registry: composites call them like any other tool, and
-//!   clients may.
-//! - [`tools`] makes tools of it out of those of any service here, a whole stack
-//!   included: its agents call composites, through all layers.
-//! - [`GuardBudgets`] keeps a [budget](crate::budget) in one of its guards.
+//! - [`function`] creates a [`Function`](crate::functions::Function) from a `rig-compose` tool, and
+//!   [`functions`] from all tools in a registry: composites and clients can call them like any
+//!   other tool.
+//! - [`tools`] creates `rig-compose` tools from the tools of any service, including a whole stack:
+//!   agents call composites through all layers.
+//! - [`GuardBudgets`] keeps a [budget](crate::budget) in a `rig-compose` guard.
 //!
 //! # Examples
 //!
@@ -49,37 +50,36 @@
 //!
 //! # Tools of theirs
 //!
-//! Schemas are those that the tool tells: an `args_schema` that is none of an object is told
-//! to clients as any object, a `result_schema` that is none of an object not at all. What
-//! the tool gives is a result as of any [function](crate::functions::IntoToolResult).
-//! Its errors are results that are errors, with their text; that a tool is not found, and
-//! that it is not allowed, is one and the same to a client.
+//! Schemas are those of the tool: if `args_schema` is not of type `object`, clients see a schema
+//! for any object; such a `result_schema` is omitted. The tool's value becomes a result like that
+//! of any [function](crate::functions::IntoToolResult). Its errors become results with `isError`
+//! and their text; clients cannot distinguish unknown tools from forbidden ones.
 //!
-//! Their tools are given arguments and nothing else, so they do not know in which request
-//! they are called. While one runs, the [tools] of ours that it calls are called
-//! within that request: for its caller, and never deeper than
-//! [anything](crate::message::Request::within). That is known to the task in which it
-//! runs; a tool that calls others in a task of its own says it with [`within`].
+//! `rig-compose` tools only receive arguments, not the request that they are called in. While such
+//! a tool runs, the [tools] of this crate that it calls are called
+//! [within](crate::message::Request::within) that request: for its caller, and with its depth
+//! limit. The request is stored in the task; a tool that calls others in a separate task must pass
+//! it with [`within`].
 //!
 //! # Tools of ours
 //!
-//! The result is the structured content, if there is any: texts beside it only say it
-//! again, and are left out, as are, with a warning, images and the like. If it was
-//! [shortened](crate::bound::SHORTENED), or a [limit](crate::composite::LIMIT) has ended the
-//! run, the texts that are no JSON and of no branch say so: they stand under one more
-//! member, [`NOTES`], which the schema of the tool does not know. Where there is no place
-//! for that, since the content is no object or has such a member, a warning is logged.
+//! The result is the structured content, if there is any. Texts next to it repeat it and are
+//! omitted; images and other content are omitted with a warning. If the result was
+//! [truncated](crate::bound::SHORTENED), or a [limit](crate::composite::LIMIT) ended the run, the
+//! notices about this, which are texts that are neither JSON nor of a branch, are returned in an
+//! additional member, [`NOTES`], which is not part of the tool's schema. If the content is not an
+//! object, or already has such a member, a warning is logged instead.
 //!
-//! Without structured content, the result is the text of all blocks, one to a paragraph, and
-//! never read as JSON: `42` stays a text. Images, sounds and other data are described in a
-//! line. A result that is an error is a `ToolFailed` with its text.
+//! Without structured content, the result is the text of all blocks, separated by blank lines, and
+//! never parsed as JSON: `42` stays a string. Images, audio and other data are described in a line.
+//! A result with `isError` is a `ToolFailed` with its text.
 //!
-//! A budget that is used up, and calls that have no end, are `ToolDispatchTerminated`, as
-//! where one of their own hooks stops a call. Their `DefaultRetryClassifier` takes every
-//! `ToolFailed` for something that may be tried again: look at what the tool does first.
+//! An exhausted budget and infinite recursion are `ToolDispatchTerminated`, as if a `rig-compose`
+//! hook had stopped the call. `DefaultRetryClassifier` treats every `ToolFailed` as retryable:
+//! check first whether the tool can be retried.
 //!
-//! A tool that has to ask a person fails, unless it is called within a request whose client
-//! can be asked meanwhile. One that goes on as a task fails, and the task is cancelled.
+//! A tool that requests user input fails, unless it is called within a request whose client accepts
+//! such requests during the call. A tool that continues as a task fails, and the task is canceled.
 
 mod budget;
 mod function;
@@ -94,15 +94,15 @@ pub use self::{
 };
 
 tokio::task_local! {
-    /// The request that is answered by a tool of theirs at the moment.
+    /// The request that a `rig-compose` tool is processing in this task.
     static REQUEST: Context;
 }
 
-/// Makes all calls of our [tools] that the work makes calls within a request, until it
-/// spawns a task.
+/// Runs `work`, and makes all its calls of [tools] of this crate within a request, except those in
+/// spawned tasks.
 ///
-/// It is for functions that run an agent of theirs, and for their tools that do so in a
-/// task of its own.
+/// For functions that run a `rig-compose` agent, and for `rig-compose` tools that do so in a
+/// separate task.
 pub async fn within<F: Future>(context: Context, work: F) -> F::Output {
     REQUEST.scope(context, work).await
 }

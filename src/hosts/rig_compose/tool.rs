@@ -1,3 +1,5 @@
+//! Tools for `rig-compose` from the tools of a service.
+
 use std::{
     error::Error,
     fmt::{self, Write},
@@ -24,29 +26,29 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// Under which member of a result the texts stand that say that not all of it is there.
+/// The member of a result with the notices that it is incomplete.
 ///
-/// It is an array of texts, and only there if one of the layers of this crate has
-/// [shortened](SHORTENED) the result or a [limit](LIMIT) has ended the run.
+/// It is an array of strings, and only present if a layer of this crate has [truncated](SHORTENED)
+/// the result, or a [limit](LIMIT) has ended the run.
 pub const NOTES: &str = "_notes";
 
-/// A tool of ours, as one of theirs.
+/// A tool of a service, as a `rig-compose` tool.
 struct OurTool<S> {
     schema: ToolSchema,
     service: S,
     context: Context,
 }
 
-/// How many bytes some base64 is.
+/// Displays the size of base64 data in bytes.
 struct Size<'b>(&'b str);
 
-/// Makes tools of theirs out of all that a service lists now, in its order.
+/// Creates `rig-compose` tools from all tools that a service currently lists, in order.
 ///
-/// What is invoked is called through the service, with no caller but that of a [request
-/// within which](super#tools-of-theirs) it happens. What the service lists later is not
-/// among them. Of two tools with one name it is the first.
+/// Invocations are calls of the service, without a caller unless they happen within a
+/// [request](super#tools-of-theirs). Tools that the service lists later are not included. If two
+/// tools have the same name, the first is used.
 ///
-/// See the [module docs](super#tools-of-ours) for what becomes of results.
+/// See the [module docs](super#tools-of-ours) for the conversion of results.
 ///
 /// # Errors
 ///
@@ -62,8 +64,8 @@ where
     tools_as(service, Context::default()).await
 }
 
-/// Makes tools of theirs as [`tools`] does, that are listed and called in this context: for
-/// this caller, with this token that cancels, unless they are called within a request.
+/// Creates `rig-compose` tools like [`tools`], listed and called in this context, with its caller
+/// and cancellation token, unless they are called within a request.
 ///
 /// # Errors
 ///
@@ -84,7 +86,7 @@ where
     Ok(listed.iter().map(tool).collect())
 }
 
-/// How a tool of ours is told to them.
+/// Converts a tool to a `rig-compose` schema.
 fn to_schema(tool: &Tool) -> ToolSchema {
     let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
     let output = tool.output_schema.as_deref().cloned().unwrap_or_default();
@@ -152,7 +154,7 @@ where
         self.schema.name.clone()
     }
 
-    // As `async_trait` would have it.
+    // The signature that `async_trait` generates.
     fn invoke<'tool, 'future>(
         &'tool self,
         arguments: Value,
@@ -188,7 +190,7 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
             Refusal::InvalidArguments { .. } | Refusal::OverLimit { .. } => {
                 KernelError::InvalidArgument(refusal.to_string())
             }
-            // As one of their hooks does it. It is not to be tried again at once.
+            // Like a stop by a `rig-compose` hook, so that it is not retried at once.
             Refusal::OverBudget { .. } | Refusal::Endless { .. } => {
                 KernelError::ToolDispatchTerminated(refusal.to_string())
             }
@@ -198,7 +200,7 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
     }
 }
 
-/// The structured content of a result, with what is said of it.
+/// Returns the structured content of a result, with notices if it is incomplete.
 fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
     let notes = notes(result);
     let has_place = match &mut structured {
@@ -215,7 +217,7 @@ fn noted(tool: &str, mut structured: Value, result: &CallToolResult) -> Value {
     structured
 }
 
-/// What is said of a result of which not all is there, beside what it says itself.
+/// Returns the notices of an incomplete result.
 fn notes(result: &CallToolResult) -> Vec<&str> {
     let is_marked = |meta: &MetaObject| meta.contains_key(SHORTENED) || meta.contains_key(LIMIT);
     if !result.meta.as_ref().is_some_and(is_marked) {
@@ -230,13 +232,13 @@ fn notes(result: &CallToolResult) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a text is the JSON of an array or object, as those are that mirror something.
+/// Returns `true` if a text is a JSON array or object, like the mirror of structured content.
 fn is_container(text: &str) -> bool {
     text.trim_start().starts_with(['{', '['])
         && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// What a result says that is an error.
+/// Returns the text of a result with `isError`.
 fn failure(result: &CallToolResult) -> String {
     match (&*result.content, &result.structured_content) {
         ([], Some(structured)) => structured.to_string(),
@@ -245,7 +247,7 @@ fn failure(result: &CallToolResult) -> String {
     }
 }
 
-/// The text of all blocks; what is no text is described.
+/// Returns the text of all blocks; other content is described.
 fn text(content: &[ContentBlock]) -> String {
     let mut text = String::new();
     for (place, block) in content.iter().enumerate() {
@@ -278,7 +280,7 @@ fn text(content: &[ContentBlock]) -> String {
     text
 }
 
-/// Why a service could not answer, in words that say nothing about it.
+/// Returns the error text of a failed service, without internal details.
 fn service_error(tool: &str, error: &BoxError) -> String {
     match Cause::of(&**error) {
         Cause::TimedOut => "no answer in time".to_owned(),

@@ -1,3 +1,5 @@
+//! The search index of the advertised tools.
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
@@ -10,62 +12,61 @@ use rmcp::model::Tool;
 use super::terms::{beginning, plain, words};
 use crate::catalog::Tools;
 
-/// How much of a query is read, in bytes and in words.
+/// Maximum size of a query, in bytes and in words.
 const MAX_QUERY: usize = 1_024;
 const MAX_QUERY_WORDS: usize = 32;
-/// How much of a name, a title or a description is read, in bytes and in words.
+/// Maximum size of a name, a title or a description, in bytes and in words.
 const MAX_TEXT: usize = 8_192;
 const MAX_TEXT_WORDS: usize = 512;
-/// How many words of all tools together are read. Tools beyond that are found by their
-/// names as wholes.
+/// Maximum number of words of all tools together. Tools beyond it are found by their full names
+/// only.
 const MAX_WORDS: usize = 1_000_000;
-/// How many characters a word must have to be found by, or find, a longer one.
+/// Minimum number of characters of a word that matches as a prefix of a longer one.
 const MIN_BEGINNING: usize = 3;
 
-/// What a word weighs in a name, at least; alone in it, it weighs two more.
+/// Minimum weight of a word in a name. The weight of the only word of a name is two more.
 const IN_NAME: f32 = 3.0;
 const IN_TITLE: f32 = 2.0;
 const IN_DESCRIPTION: f32 = 1.0;
-/// What counts of a word that only begins like the one that is looked for, were
-/// it as long.
+/// Factor of a prefix match, before it is multiplied by the ratio of the lengths.
 const BEGINNING: f32 = 0.5;
 
-/// The tools that are advertised, by the words that find them.
+/// A search index of the advertised tools.
 #[derive(Default)]
 pub struct Index {
-    /// The places of tools among all that there are, in listing order.
+    /// The indexes of the advertised tools in the list of all tools, in listing order.
     tools: Vec<usize>,
-    /// In which tools a word stands.
+    /// The tools that contain a word.
     words: BTreeMap<String, Vec<Posting>>,
-    /// Which tools have a name of these words.
+    /// The tools by the words of their names.
     names: HashMap<String, Vec<u32>>,
-    /// How many words were read.
+    /// The number of words read.
     read: usize,
 }
 
-/// That a word stands in a tool.
+/// The occurrence of a word in a tool.
 #[derive(Clone, Copy)]
 struct Posting {
-    /// Which of the advertised tools it is.
+    /// The number of the tool among the advertised tools.
     tool: u32,
     weight: f32,
 }
 
-/// What a query has found.
+/// The result of a search.
 pub(super) struct SearchResult {
-    /// The places of the best tools, best first.
+    /// The indexes of the best tools, best first.
     pub(super) places: Vec<usize>,
-    /// How many tools there are that match.
+    /// The number of tools that match.
     pub(super) total: usize,
 }
 
-/// How well tools match a query.
+/// The scores of all tools for a query.
 struct Scores {
-    /// Of each tool; zero if it does not match.
+    /// The score of each tool; zero if it does not match.
     scores: Vec<f32>,
-    /// Of each tool, for one word of the query.
+    /// The weight of each tool for one word of the query.
     weights: Vec<f32>,
-    /// The tools that one word of the query was found in.
+    /// The tools that contain one word of the query.
     matched: Vec<u32>,
 }
 
@@ -91,7 +92,7 @@ impl Index {
     }
 
     fn add(&mut self, place: usize, tool: &Tool) {
-        // A catalog ends long before.
+        // A catalog is limited to far fewer tools.
         let Ok(number) = u32::try_from(self.tools.len()) else { return };
         self.tools.push(place);
 
@@ -110,7 +111,7 @@ impl Index {
         }
     }
 
-    /// Adds words that weigh no more than those which were added before.
+    /// Adds words whose weight is at most that of the words added before.
     fn add_words(&mut self, tool: u32, weight: f32, words: impl IntoIterator<Item = String>) {
         let room = MAX_WORDS - self.read;
         for word in words.into_iter().take(MAX_TEXT_WORDS.min(room)) {
@@ -122,7 +123,7 @@ impl Index {
         }
     }
 
-    /// Looks for tools; `exact` is the place of the one whose name is the query.
+    /// Searches for tools. `exact` is the index of the tool whose name is the query.
     pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> SearchResult {
         let query = beginning(query, MAX_QUERY);
         let wanted = wanted(query);
@@ -157,23 +158,23 @@ impl Index {
         }
     }
 
-    /// The tools whose names fit the query as a whole.
+    /// Returns the tools whose names fit the query as a whole.
     fn names_that_fit(&self, query: &str, exact: Option<usize>) -> HashMap<u32, NameFits> {
         let words = plain(query);
         let in_words = self.names.get(&words).filter(|_| !words.is_empty());
         let in_words = in_words.into_iter().flatten().map(|tool| (*tool, NameFits::InItsWords));
         let exact = exact.and_then(|place| self.number(place));
-        // The last word on a tool counts.
+        // The last entry of a tool wins.
         in_words.chain(exact.map(|tool| (tool, NameFits::Exactly))).collect()
     }
 
-    /// Which of the advertised tools stands at this place, if any does.
+    /// Returns the number of the advertised tool at an index of the list of all tools.
     fn number(&self, place: usize) -> Option<u32> {
         self.tools.binary_search(&place).ok().and_then(|number| number.try_into().ok())
     }
 
-    /// What the index has of a word, and of words that one is the beginning of the
-    /// other, with what counts of them.
+    /// Returns the postings of a word, of its prefixes and of words that it is a prefix of, each
+    /// with its closeness.
     fn like<'i>(&'i self, word: &'i str) -> impl Iterator<Item = (f32, &'i [Posting])> {
         let same = self.words.get(word).map(|postings| (1.0, postings.as_slice()));
         let ends = word.char_indices().map(|(end, _)| end).skip(MIN_BEGINNING);
@@ -194,7 +195,7 @@ impl Index {
     }
 }
 
-/// The different words of a query.
+/// Returns the distinct words of a query.
 fn wanted(query: &str) -> Vec<String> {
     let mut wanted = Vec::new();
     for word in words(query) {
@@ -208,7 +209,7 @@ fn wanted(query: &str) -> Vec<String> {
     wanted
 }
 
-/// What counts of a word that another is only the beginning of.
+/// Returns the closeness of a word and one of its prefixes.
 fn closeness(beginning: &str, word: &str) -> f32 {
     BEGINNING * beginning.len() as f32 / word.len() as f32
 }
@@ -229,7 +230,7 @@ impl Scores {
         Self { scores: vec![0.0; tools], weights: vec![0.0; tools], matched: Vec::new() }
     }
 
-    /// Adds what a word of the query counts, which is more the fewer tools have it.
+    /// Adds the score of a word of the query, which is higher the fewer tools contain it.
     fn add(&mut self, word: &str, index: &Index) {
         for (counts, postings) in index.like(word) {
             for Posting { tool, weight } in postings {
@@ -249,7 +250,7 @@ impl Scores {
     }
 }
 
-/// How much it says that `matched` of `all` tools have a word; more than zero.
+/// Returns the rarity of a word that `matched` of `all` tools contain, which is positive.
 fn rarity(matched: usize, all: usize) -> f32 {
     let (matched, all) = (matched as f32, all as f32);
     (1.0 + (all - matched + 0.5) / (matched + 0.5)).ln()

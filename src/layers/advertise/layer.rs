@@ -1,3 +1,5 @@
+//! The layer that controls which tools clients see.
+
 use std::{collections::HashSet, fmt, sync::Arc};
 
 use tower_layer::Layer;
@@ -10,13 +12,13 @@ use crate::{
 
 /// Middleware that [`AdvertiseLayer`] puts in front of a service.
 ///
-/// It is ready when the service is.
+/// Ready when the service is.
 pub type Advertise<S> = Informed<AdvertiseRule, S>;
 
-/// Says which tools clients are shown, and how.
+/// A layer that controls which tools clients see, and how they are listed.
 ///
-/// See the [module docs](crate::advertise) for what that means and for an
-/// example. Without settings it changes nothing.
+/// See the [module docs](crate::advertise) for the rules and an example. Without settings, it
+/// changes nothing.
 #[derive(Clone)]
 pub struct AdvertiseLayer {
     policy: Arc<Policy>,
@@ -24,40 +26,38 @@ pub struct AdvertiseLayer {
     vary_by: Option<VaryBy>,
 }
 
-/// What becomes of a call of a tool that is not advertised.
+/// Behavior of a call to a tool that is not advertised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
-    /// It is answered as if there were no such tool.
+    /// Rejects the call as if the tool did not exist.
     #[default]
     Refuse,
-    /// It is forwarded: the tool is hidden, and that is all.
+    /// Forwards the call: the tool is only hidden from lists.
     Allow,
 }
 
-/// How tools are shown.
+/// How tools are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// All that are advertised are listed.
+    /// All advertised tools are listed.
     #[default]
     List,
-    /// Two tools are listed, one to search those that are advertised and one to
-    /// call them.
+    /// Two tools are listed: one searches the advertised tools, and one calls them.
     Search,
 }
 
 // === impl AdvertiseLayer ===
 
 impl AdvertiseLayer {
-    /// A layer that advertises everything.
+    /// Creates a layer that advertises all tools.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets which tools are advertised, by the names that clients see; all by
-    /// default.
+    /// Sets the advertised tools, by the names that clients see. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         let policy = Arc::make_mut(&mut self.policy);
@@ -66,45 +66,43 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Adds names that patterns leave alone: those of composites, which are
-    /// hidden only if their exact text is denied; none by default.
+    /// Adds names of composites, which patterns do not affect: a composite is hidden only if its
+    /// exact name is denied. Defaults to none.
     #[must_use]
     pub fn composites<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         Arc::make_mut(&mut self.policy).composites.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Sets what becomes of a call of a tool that is not advertised; it is refused
-    /// by default.
+    /// Sets the behavior of a call to a tool that is not advertised. Defaults to [`Calls::Refuse`].
     #[must_use]
     pub fn calls(mut self, calls: Calls) -> Self {
         Arc::make_mut(&mut self.policy).calls = calls;
         self
     }
 
-    /// Sets how tools are shown; as a list by default.
+    /// Sets how tools are listed. Defaults to [`Mode::List`].
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         Arc::make_mut(&mut self.policy).mode = mode;
         self
     }
 
-    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    /// Invalidates the cached tools when `epoch` is bumped.
     ///
-    /// Without it, a search may miss a change of the tools for a minute. Only a
-    /// search needs to know tools.
+    /// Without it, a search may miss changes of the tools for up to a minute. Only searches use the
+    /// cache.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
         self.epoch = epoch;
         self
     }
 
-    /// Keeps what the layer knows of tools apart by a key of the request's
-    /// context, for servers that show different tools to different callers.
+    /// Caches tools separately by a key of the request's context, for servers that show different
+    /// tools to different callers.
     ///
-    /// Tools are then listed in the context of the first caller of each key;
-    /// without a key they are listed without any. The catalogs of the last
-    /// 1000 keys are kept.
+    /// For each key, tools are listed in the context of the first caller; without a key, they are
+    /// listed without a context. The catalogs of the last 1000 keys are kept.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -114,13 +112,11 @@ impl AdvertiseLayer {
         self
     }
 
-    /// What is wrong with the settings, given the tools that there were, in words
-    /// for whoever runs the server: patterns that match nothing, and tools that
-    /// the two of search mode hide.
+    /// Returns the conflicts between the settings and the tool lists: patterns that match nothing,
+    /// and tools that the two tools of search mode hide.
     ///
-    /// It is found out when all tools are listed by a client, or for a search;
-    /// logged once, and kept although it may be true no longer. At most 1000 are
-    /// kept.
+    /// Conflicts are detected when all tools are listed by a client or for a search, and logged
+    /// once. They are kept even after they are resolved. At most 1000 are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()

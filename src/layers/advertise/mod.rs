@@ -1,66 +1,55 @@
-//! Which tools clients are shown, and how.
+//! Controls which tools clients see, and how they are listed.
 //!
-//! [`AdvertiseLayer`] stands above composites: it can hide the parts and expose
-//! the whole. It is about visibility, and about tools only; who must not be able
-//! to call a tool needs a filter below.
+//! An [`AdvertiseLayer`] belongs above composites: it can hide the parts and expose the whole. It
+//! controls only the visibility of tools; to restrict access to tools, use a filter below.
 //!
-//! - A tool that the [`Selection`](crate::pattern::Selection) leaves out is not
-//!   listed, and a client that calls it is answered as if there were none, unless
-//!   [`Calls::Allow`]. Composites call their targets below this layer, where all
-//!   tools are.
-//! - [Composites](AdvertiseLayer::composites) are advertised whatever the patterns
-//!   match. Only denying the exact text of its name hides one, so `deny = ["*"]`
-//!   shows composites and nothing else.
+//! - A tool that the [`Selection`](crate::pattern::Selection) excludes is not listed, and a call to
+//!   it is rejected as unknown, unless [`Calls::Allow`] is set. Composites call their targets below
+//!   this layer, where all tools are available.
+//! - [Composites](AdvertiseLayer::composites) are advertised regardless of the patterns. A
+//!   composite is hidden only if its exact name is denied, so `deny = ["*"]` shows only composites.
 //!
-//! A pattern that matches no tool of a whole list is
-//! [warned about](AdvertiseLayer::warnings), once.
+//! If a pattern matches no tool of a complete list, a [warning](AdvertiseLayer::warnings) is logged
+//! once.
 //!
 //! # Search
 //!
-//! A list of hundreds of tools fills the context of a model before it has begun.
-//! With [`Mode::Search`] clients are shown two tools instead, on one page:
+//! A list of hundreds of tools fills the context of a model. With [`Mode::Search`], clients see two
+//! tools instead, on one page:
 //!
-//! | tool | arguments | answers |
+//! | tool | arguments | result |
 //! |---|---|---|
 //! | `search_tools` | `query`, a string; `limit`, 1 to 50, by default 10 | `{ "tools": [{ "name", "title"?, "description"?, "inputSchema", "annotations"? }], "total" }`, best first |
-//! | `call_tool` | `name`, a string; `arguments`, an object, if it takes any | what the tool answers |
+//! | `call_tool` | `name`, a string; `arguments`, an object, if it takes any | the result of the tool |
 //!
-//! Both speak of the tools that are advertised, composites among them. A call
-//! through `call_tool` becomes a call of the tool itself, so everything below
-//! this layer holds for it, and the tools can still be called by their own names.
-//! Tools behind the layer that are named like the two cannot be reached, and are
-//! warned about.
+//! Both cover the advertised tools, including composites. A call through `call_tool` becomes a call
+//! of the tool itself, so all layers below apply to it. The tools can still be called directly.
+//! Tools below the layer with one of the two names cannot be called, and a warning is logged.
 //!
-//! The tools that a search finds are listed when it is first needed, and kept as
-//! any [catalog](crate::catalog). If they cannot be listed, `search_tools` is
-//! refused as being unavailable; calls go on.
+//! The searchable tools are listed when first needed, and cached as any [catalog](crate::catalog).
+//! If listing fails, `search_tools` is rejected as unavailable, and calls still work.
 //!
 //! # What is found
 //!
-//! Names, titles and descriptions are read as words: what stands between other
-//! characters than letters and digits, in lower case. A word written as several,
-//! such as `GitHub` or `oauth2`, is that word and each of its parts; characters of
-//! scripts without spaces are words of their own. The first 1024 bytes of a query
-//! and 32 different words of it are read, and the first 8192 bytes and 512 words
-//! of a text. After a million words of all tools together, further tools are found by
-//! their names alone.
+//! Names, titles and descriptions are split into lower-case words of letters and digits. A compound
+//! such as `GitHub` or `oauth2` counts as a whole and as each of its parts; each character of a
+//! script without spaces is a word. Of a query, the first 1024 bytes and 32 distinct words are
+//! used, and of a text, the first 8192 bytes and 512 words. After a million words of all tools
+//! together, further tools are found by their full names only.
 //!
-//! A tool is found if it has any word of the query. Its score is the sum, over the
-//! words of the query, of *weight × closeness × rarity*:
+//! A tool is found if it contains any word of the query. Its score is the sum, over the words of
+//! the query, of *weight × closeness × rarity*:
 //!
-//! - *weight* is that of the best place where the tool has the word: `3 + 2/n` in
-//!   a name of *n* words, 2 in a title, 1 in a description. To repeat a word gains
-//!   nothing.
-//! - *closeness* is 1 for the same word. Where one of two words of 3 characters or
-//!   more is the beginning of the other, it is half of what they share: 0.42 for
-//!   `issue` and `issues`.
-//! - *rarity* is `ln(1 + (N − m + ½) / (m + ½))`, where *m* of all *N* tools have
-//!   the word or one like it, as in BM25.
+//! - *weight* is that of the best field that contains the word: `3 + 2/n` in a name of *n* words, 2
+//!   in a title, 1 in a description. Repetitions do not count.
+//! - *closeness* is 1 for an equal word. If one of two words is a prefix of the other and has at
+//!   least 3 characters, it is half the ratio of their lengths: 0.42 for `issue` and `issues`.
+//! - *rarity* is `ln(1 + (N − m + ½) / (m + ½))`, where *m* of all *N* tools contain the word or
+//!   one like it, as in BM25.
 //!
-//! Before all others come the tool whose name is the query, and then those whose
-//! names have the very words of the query: `create issue` finds `create_issue`.
-//! Of equals the one that is listed first comes first. A query without a word
-//! finds all tools, in the order they are listed.
+//! The tool whose name equals the query ranks first, then tools whose names have exactly the words
+//! of the query: `create issue` finds `create_issue`. Ties keep the listing order. A query without
+//! words finds all tools, in listing order.
 //!
 //! # Examples
 //!

@@ -1,3 +1,5 @@
+//! The rule that hides tools and implements search mode.
+
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
 use rmcp::model::{CallToolRequestParams, ListToolsResult};
@@ -21,7 +23,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct AdvertiseRule(pub(super) Arc<Policy>);
 
-/// What is advertised, and how.
+/// The settings of an [`AdvertiseLayer`](super::AdvertiseLayer).
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) tools: Selection,
@@ -32,24 +34,24 @@ pub(super) struct Policy {
     pub(super) warnings: Warnings,
 }
 
-/// What [`AdvertiseRule`] remembers of a request.
+/// State that an [`AdvertiseRule`] keeps about a request.
 #[derive(Debug)]
 pub struct Memo(Forwarded);
 
-/// What a request does that is forwarded.
+/// The kind of a forwarded request.
 #[derive(Debug)]
 enum Forwarded {
-    /// Nothing that concerns the rule.
+    /// A request that the rule does not handle.
     Passes,
-    /// It asks for the server's capabilities.
+    /// A request for the server's capabilities.
     Declares,
-    /// It lists tools; what page, if that is looked at.
+    /// A list of tools, with its page if the patterns are still checked.
     Lists(Option<Page>),
-    /// It called [`CALL`].
+    /// A call that was made through [`CALL`].
     Calls,
 }
 
-/// Who looks for what the patterns match that say which tools are advertised.
+/// Creates the watch for patterns that match no tool.
 pub(super) fn lookout(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
     let denied = Unmatched::new("deny", tools.denied().clone());
@@ -59,13 +61,13 @@ pub(super) fn lookout(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
 // === impl Policy ===
 
 impl Policy {
-    /// Whether the rule has nothing to do.
+    /// Returns `true` if the rule changes nothing.
     #[inline]
     fn is_identity(&self) -> bool {
         self.mode == Mode::List && self.tools.selects_all()
     }
 
-    /// Whether clients are shown a tool of this name.
+    /// Returns `true` if clients see a tool of this name.
     fn advertises(&self, name: &str) -> bool {
         if self.composites.contains(name) {
             !self.tools.denied().has_text(name)
@@ -74,12 +76,12 @@ impl Policy {
         }
     }
 
-    /// Whether a call of this tool is forwarded, directly or not.
+    /// Returns `true` if a call of this tool is forwarded, directly or through [`CALL`].
     fn admits(&self, name: &str) -> bool {
         self.calls == Calls::Allow || self.advertises(name)
     }
 
-    /// Whether search mode shows a tool of this name.
+    /// Returns `true` if search mode finds a tool of this name.
     fn is_searched(&self, name: &str) -> bool {
         !tools::is_ours(name) && self.advertises(name)
     }
@@ -94,7 +96,7 @@ impl Policy {
 // === impl AdvertiseRule ===
 
 impl AdvertiseRule {
-    /// Looks at a request, if there is anything to look for.
+    /// Handles a request if the rule changes anything.
     fn inspect(
         &self,
         request: &mut Request,
@@ -125,7 +127,7 @@ impl AdvertiseRule {
         }
     }
 
-    /// Makes of a call of [`CALL`] the call of another tool.
+    /// Turns a call of [`CALL`] into a call of the named tool.
     fn call(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
         let Some(call) = request.tool_call_mut() else {
             return ControlFlow::Continue(Memo(Forwarded::Passes));

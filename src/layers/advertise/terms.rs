@@ -1,10 +1,10 @@
-//! Texts as the words that are searched for.
+//! Splits texts into search terms.
 
-/// How many characters of a word tell it from others.
+/// Maximum number of significant characters of a word.
 const MAX_LENGTH: usize = 64;
 
-/// The words of a text, in lower case: what stands between other characters than
-/// letters and digits, its parts, and as a whole if it has several.
+/// Returns the words of a text in lower case: the parts of each run of letters and digits, and the
+/// whole run if it has several parts.
 ///
 /// `GitHub` is `git`, `hub` and `github`; `list_issues` is `list` and `issues`.
 pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
@@ -15,14 +15,14 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// A text as nothing but its words, in their order: the same for `createIssue`,
+/// Returns the words of a text in their order, separated by spaces: the same for `createIssue`,
 /// `create_issue` and `Create issue`.
 pub(super) fn plain(text: &str) -> String {
     let words: Vec<String> = runs(text).flat_map(parts).map(lower).collect();
     words.join(" ")
 }
 
-/// The beginning of a text, of no more bytes than `most`.
+/// Returns the beginning of a text, at most `most` bytes.
 pub(super) fn beginning(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -35,7 +35,7 @@ fn runs(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty())
 }
 
-/// `getHTTPResponse2` is `get`, `HTTP`, `Response` and `2`.
+/// Splits a run: `getHTTPResponse2` is `get`, `HTTP`, `Response` and `2`.
 fn parts(run: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -53,17 +53,17 @@ fn parts(run: &str) -> Vec<&str> {
     parts
 }
 
-/// Whether a new part of a word begins with `character`.
+/// Returns `true` if a new part of a word begins with `character`.
 fn begins_part(before: char, character: char, after: Option<char>) -> bool {
     before.is_numeric() != character.is_numeric()
         || before.is_lowercase() && character.is_uppercase()
-        // The last capital of several belongs to what follows them.
+        // The last of several capitals begins the next part.
         || before.is_uppercase() && character.is_uppercase() && after.is_some_and(char::is_lowercase)
         || is_word_alone(before)
         || is_word_alone(character)
 }
 
-/// Whether the character is of a script that is written without spaces.
+/// Returns `true` if the character is of a script that is written without spaces.
 const fn is_word_alone(character: char) -> bool {
     matches!(character,
         '\u{3040}'..='\u{30ff}' // Kana.

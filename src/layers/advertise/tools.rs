@@ -1,4 +1,4 @@
-//! The two tools of search mode, and what they may be called with.
+//! The two tools of search mode, and their arguments.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,28 +12,28 @@ use crate::{
     suggest::nearest,
 };
 
-/// The name of the tool that looks for tools.
+/// The name of the tool that searches tools.
 pub(super) const SEARCH: &str = "search_tools";
 /// The name of the tool that calls a tool.
 pub(super) const CALL: &str = "call_tool";
-/// Where in the arguments of [`CALL`] those of the tool stand.
+/// The JSON Pointer to the tool's arguments in the arguments of [`CALL`].
 pub(super) const ARGUMENTS: &str = "/arguments";
 
 const MAX_LIMIT: u64 = 50;
 const DEFAULT_LIMIT: u64 = 10;
-/// How many unknown arguments are told.
+/// Maximum number of unknown arguments reported.
 const MAX_UNKNOWN: usize = 64;
-/// How long an unknown argument may be that is told by its name.
+/// Maximum length of an unknown argument that is reported by name, in bytes.
 const MAX_TOLD: usize = 64;
 
-/// What [`SEARCH`] was called with.
+/// The arguments of [`SEARCH`].
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     query: &'a str,
     limit: usize,
 }
 
-/// What [`CALL`] was called with.
+/// The arguments of [`CALL`].
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) name: String,
@@ -46,7 +46,7 @@ pub(super) fn is_ours(name: &str) -> bool {
     matches!(name, SEARCH | CALL)
 }
 
-/// All that is listed in search mode.
+/// Returns the tool list of search mode.
 pub(super) fn list() -> ListToolsResult {
     ListToolsResult::with_all_items(TOOLS.to_vec())
 }
@@ -130,7 +130,7 @@ fn call_tool() -> Tool {
     });
     let description = "Calls a tool of this server by its name and answers what it answers. \
                        Look for tools with `search_tools` first.";
-    // What it does depends on the tool: whoever goes by annotations expects the worst.
+    // The effects depend on the called tool, so the annotations assume the worst.
     Tool::new(CALL, description, object(input)).with_title("Call a tool").with_annotations(
         ToolAnnotations::new()
             .read_only(false)
@@ -150,11 +150,11 @@ fn object(value: Value) -> JsonObject {
 // === impl Search ===
 
 impl<'a> Search<'a> {
-    /// Reads the arguments of a call.
+    /// Parses the arguments of a call.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that tells all that is wrong with them.
+    /// Returns a refusal that lists all violations.
     pub(super) fn read(arguments: Option<&'a JsonObject>) -> Result<Self, Refusal> {
         let mut violations = unknown_keys(arguments, ["query", "limit"]);
         let given = |key| arguments.and_then(|arguments| arguments.get(key));
@@ -179,7 +179,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Answers the best matches among the tools that are known.
+    /// Returns the best matches among the known tools.
     pub(super) fn answer(&self, known: &Known<Index>) -> CallToolResult {
         let tools = known.tools();
         let exact = tools.place(self.query.trim());
@@ -190,7 +190,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What is told of a tool that was found.
+/// Returns the entry of a tool that was found.
 fn summary(tool: &Tool) -> Value {
     let mut told = Map::new();
     told.insert("name".to_owned(), tool.name.as_ref().into());
@@ -208,7 +208,7 @@ fn summary(tool: &Tool) -> Value {
     Value::Object(told)
 }
 
-/// The number, if it is a whole one; so is `5.0` in JSON Schema.
+/// Returns the number if it is a non-negative integer. In JSON Schema, `5.0` is an integer.
 fn whole(value: &Value) -> Option<u64> {
     let whole = value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     value.as_u64().or_else(|| whole.map(|number| number as u64))
@@ -217,11 +217,11 @@ fn whole(value: &Value) -> Option<u64> {
 // === impl Call ===
 
 impl Call {
-    /// Takes the arguments of a call apart.
+    /// Parses the arguments of a call.
     ///
     /// # Errors
     ///
-    /// Returns a refusal that tells all that is wrong with them.
+    /// Returns a refusal that lists all violations.
     pub(super) fn take(arguments: Option<JsonObject>) -> Result<Self, Refusal> {
         let mut violations = unknown_keys(arguments.as_ref(), ["name", "arguments"]);
         let mut given = arguments.unwrap_or_default();
@@ -252,7 +252,7 @@ fn violation(path: impl Into<String>, message: impl Into<String>) -> Violation {
     Violation { path: path.into(), message: message.into() }
 }
 
-/// What is said of a required string that is none.
+/// Returns the violation of a required string that is missing or not a string.
 fn no_string(key: &str, value: Option<&Value>) -> Violation {
     match value {
         None => violation("", format!("`{key}` is missing: expected a string")),
@@ -260,7 +260,7 @@ fn no_string(key: &str, value: Option<&Value>) -> Violation {
     }
 }
 
-/// What is said of arguments that do not exist.
+/// Returns a violation for each unknown argument.
 fn unknown_keys(arguments: Option<&JsonObject>, known: [&str; 2]) -> Vec<Violation> {
     let keys = arguments.into_iter().flat_map(Map::keys);
     let unknown = keys.filter(|key| !known.contains(&key.as_str())).take(MAX_UNKNOWN);

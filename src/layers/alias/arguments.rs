@@ -1,3 +1,5 @@
+//! The aliases of a tool's arguments.
+
 use std::collections::HashMap;
 
 use rmcp::model::JsonObject;
@@ -5,10 +7,10 @@ use serde_json::Value;
 
 use crate::message::Violation;
 
-/// What a client is told of an argument that it cannot set: the same for one that
-/// is hidden and one that has another name.
+/// The message for an argument that the client cannot set. Hidden and renamed arguments have the
+/// same message.
 const NOT_KNOWN: &str = "is not known to the tool";
-/// What a client is told if the tool does not take what it did not send.
+/// The message if the tool rejects a value that the client did not send.
 const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 
 /// The aliases of a tool's arguments.
@@ -16,36 +18,36 @@ const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 pub(super) struct Arguments {
     list: Vec<Argument>,
     by_original: HashMap<String, usize>,
-    /// By what clients call them; the hidden ones are not there.
+    /// By the client's name, without hidden arguments.
     by_name: HashMap<String, usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Argument {
     pub(super) original: String,
-    /// What clients call it, unless it is hidden.
+    /// The client's name, or `None` if the argument is hidden.
     pub(super) name: Option<String>,
     pub(super) default: Option<Value>,
     pub(super) description: Option<String>,
 }
 
-/// What becomes of one of the tool's own arguments.
+/// The effect of the aliases on one of the tool's own arguments.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate<'a> {
-    /// Clients see it as it is.
+    /// Clients see it unchanged.
     Kept,
     /// Clients see it under this name.
     Named(&'a Argument, &'a str),
     /// Clients do not see it.
     Hidden(&'a Argument),
-    /// Clients cannot set it, since its name means this one.
+    /// Clients cannot set it, because its name refers to the alias of another argument.
     Shadowed,
 }
 
 // === impl Arguments ===
 
 impl Arguments {
-    /// Collects aliases, no two of one argument and no two of one name.
+    /// Creates the table of aliases, which must have distinct arguments and names.
     pub(super) fn new(list: Vec<Argument>) -> Self {
         let places = list.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -61,7 +63,7 @@ impl Arguments {
         self.list.is_empty()
     }
 
-    /// Names that clients do not know, and texts that are set for them.
+    /// Returns the names that clients do not know, and the default texts of hidden arguments.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let unseen = self.list.iter().filter(|a| a.name.is_none() || a.is_renamed());
         let texts = unseen.flat_map(|argument| {
@@ -71,7 +73,7 @@ impl Arguments {
         texts.flatten().filter(|text| !text.is_empty())
     }
 
-    /// What becomes of the argument that the tool calls so.
+    /// Returns the effect of the aliases on the argument that the tool calls `original`.
     pub(super) fn fate(&self, original: &str) -> Fate<'_> {
         let at = |place: &usize| &self.list[*place];
         match self.by_original.get(original).map(at) {
@@ -84,7 +86,7 @@ impl Arguments {
         }
     }
 
-    /// Puts what a client sends into the words of the tool.
+    /// Translates the arguments of a call to the tool's names, and adds defaults.
     ///
     /// # Errors
     ///
@@ -122,8 +124,7 @@ impl Arguments {
         if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
-    /// Puts what does not fit into the words of the client, and returns what the
-    /// client must not see.
+    /// Translates violations to the client's names, and returns those that the client must not see.
     pub(super) fn tell(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
         let mut kept_back = Vec::new();
         for mut violation in std::mem::take(violations) {
@@ -149,7 +150,7 @@ impl Arguments {
         kept_back
     }
 
-    /// Puts an example of arguments into the words of the client.
+    /// Translates an example of arguments to the client's names.
     pub(super) fn show(&self, example: &Value) -> Value {
         let Value::Object(members) = example else { return example.clone() };
         let shown = members.iter().filter_map(|(name, value)| match self.fate(name) {
@@ -164,13 +165,13 @@ impl Arguments {
 // === impl Argument ===
 
 impl Argument {
-    /// Whether clients see it under another name.
+    /// Returns `true` if clients see the argument under another name.
     pub(super) fn is_renamed(&self) -> bool {
         self.name.as_ref().is_some_and(|name| *name != self.original)
     }
 }
 
-/// The first name of a JSON Pointer, and what follows it.
+/// Splits a JSON Pointer into its first name, unescaped, and the rest.
 fn first_of(path: &str) -> Option<(String, &str)> {
     let path = path.strip_prefix('/')?;
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
@@ -181,7 +182,7 @@ fn pointer(first: &str, rest: &str) -> String {
     format!("/{}{rest}", escape(first))
 }
 
-/// A name as it stands in a JSON Pointer.
+/// Escapes a name for a JSON Pointer.
 fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

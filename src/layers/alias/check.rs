@@ -1,3 +1,5 @@
+//! Checks aliases and converts them to their internal form.
+
 use std::collections::HashSet;
 
 use super::{
@@ -12,10 +14,10 @@ use crate::{
     names::{is_separator, is_tool_name},
 };
 
-/// Makes aliases of one list into what runs, and collects the mistakes in them.
+/// Converts the aliases of one list to their internal form, and collects the mistakes in them.
 pub(super) struct Checking {
     list: ItemKind,
-    /// How many were checked.
+    /// The number of aliases checked so far.
     index: usize,
     originals: HashSet<String>,
     names: HashSet<String>,
@@ -35,7 +37,7 @@ impl Checking {
     }
 
     pub(super) fn tool(&mut self, alias: ToolAlias, separator: &str) -> Alias {
-        // One that is none allows nothing.
+        // An invalid separator is ignored.
         let separator = if is_separator(separator) { separator } else { "" };
         if let Some(name) = &alias.name
             && !name.trim().is_empty()
@@ -79,7 +81,7 @@ impl Checking {
         }
     }
 
-    /// What it is known by to the server and to clients; ends the alias.
+    /// Checks the server's and the client's name, and completes the alias.
     fn known_as(&mut self, key: &str, original: String, name: Option<String>) -> Alias {
         let given = name.is_some();
         let name = name.unwrap_or_else(|| original.clone());

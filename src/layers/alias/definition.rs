@@ -1,9 +1,11 @@
+//! Builders of aliases.
+
 use std::fmt;
 
 use rmcp::model::ToolAnnotations;
 use serde_json::Value;
 
-/// How clients see one tool; what is not set stays as the server has it.
+/// An alias of a tool. Properties that are not set keep the server's values.
 ///
 /// # Examples
 ///
@@ -28,9 +30,9 @@ pub struct ToolAlias {
     pub(super) arguments: Vec<(String, ArgumentAlias)>,
 }
 
-/// How clients see one argument of a tool.
+/// An alias of an argument of a tool.
 ///
-/// Its `Debug` output does not tell the default, which may be secret.
+/// Its `Debug` output omits the default, which may be secret.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ArgumentAlias {
@@ -40,7 +42,7 @@ pub struct ArgumentAlias {
     pub(super) description: Option<String>,
 }
 
-/// How clients see one prompt; what is not set stays as the server has it.
+/// An alias of a prompt. Properties that are not set keep the server's values.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PromptAlias {
@@ -50,8 +52,7 @@ pub struct PromptAlias {
     pub(super) description: Option<String>,
 }
 
-/// How clients see one resource, or one template of the URIs of resources; what is
-/// not set stays as the server has it.
+/// An alias of a resource or a URI template. Properties that are not set keep the server's values.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ResourceAlias {
@@ -65,7 +66,7 @@ pub struct ResourceAlias {
 // === impl ToolAlias ===
 
 impl ToolAlias {
-    /// An alias of the tool that the server calls `original`.
+    /// Creates an alias of the tool that the server calls `original`.
     pub fn new(original: impl Into<String>) -> Self {
         Self {
             original: original.into(),
@@ -77,34 +78,33 @@ impl ToolAlias {
         }
     }
 
-    /// The name by which clients see and call it.
+    /// Sets the name by which clients list and call the tool.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Its title; the one in its annotations stays.
+    /// Sets the title. The title in the annotations is unchanged.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Its description.
+    /// Sets the description.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Annotations in the place of the server's, each that is set.
+    /// Overrides the annotations of the server with those that are set.
     ///
-    /// They are a claim of yours about the tool: nobody checks it, and layers
-    /// above, such as composites, believe it.
+    /// They are not verified, and layers above, such as composites, rely on them.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = Some(annotations);
         self
     }
 
-    /// Adds how clients see the argument that the server calls `original`.
+    /// Adds an alias of the argument that the server calls `original`.
     pub fn argument(mut self, original: impl Into<String>, argument: ArgumentAlias) -> Self {
         self.arguments.push((original.into(), argument));
         self
@@ -114,31 +114,32 @@ impl ToolAlias {
 // === impl ArgumentAlias ===
 
 impl ArgumentAlias {
-    /// An argument that clients see as it is.
+    /// Creates an alias that changes nothing.
     pub fn new() -> Self {
         <Self as Default>::default()
     }
 
-    /// Hides it from clients: they cannot set it. With a default, the server
-    /// always gets that.
+    /// Hides the argument: clients cannot set it. If it has a default, the server always receives
+    /// the default.
     pub fn hide(mut self) -> Self {
         self.hide = true;
         self
     }
 
-    /// The name by which clients set it.
+    /// Sets the name by which clients set the argument.
     pub fn rename(mut self, name: impl Into<String>) -> Self {
         self.rename = Some(name.into());
         self
     }
 
-    /// What the server gets if the client does not set it; so it is not required.
+    /// Sets the value that the server receives if the client does not set the argument, which is
+    /// then not required.
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);
         self
     }
 
-    /// What the tool's schema says of it.
+    /// Sets the description in the tool's input schema.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
@@ -160,24 +161,24 @@ impl fmt::Debug for ArgumentAlias {
 // === impl PromptAlias ===
 
 impl PromptAlias {
-    /// An alias of the prompt that the server calls `original`.
+    /// Creates an alias of the prompt that the server calls `original`.
     pub fn new(original: impl Into<String>) -> Self {
         Self { original: original.into(), name: None, title: None, description: None }
     }
 
-    /// The name by which clients see and get it.
+    /// Sets the name by which clients list and get the prompt.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Its title.
+    /// Sets the title.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Its description.
+    /// Sets the description.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
@@ -187,35 +188,34 @@ impl PromptAlias {
 // === impl ResourceAlias ===
 
 impl ResourceAlias {
-    /// An alias of the resource that the server has at `original`, or of the
-    /// template that is spelled so.
+    /// Creates an alias of the resource that the server has at `original`, or of the URI template
+    /// `original`.
     pub fn new(original: impl Into<String>) -> Self {
         Self { original: original.into(), uri: None, name: None, title: None, description: None }
     }
 
-    /// The URI at which clients see and read it.
+    /// Sets the URI at which clients list and read the resource.
     ///
-    /// That of a template is a template which differs from the server's in what
-    /// stands before its first `{` only. What clients read at one of its URIs is
-    /// read at that of the server.
+    /// The URI of a template is a template that differs from the server's only before its first
+    /// `{`. A read of a URI that matches it is forwarded to the URI of the server.
     pub fn uri(mut self, uri: impl Into<String>) -> Self {
         self.uri = Some(uri.into());
         self
     }
 
-    /// Its name.
+    /// Sets the name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Its title.
+    /// Sets the title.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Its description.
+    /// Sets the description.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self

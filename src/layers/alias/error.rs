@@ -1,3 +1,5 @@
+//! The mistakes in a list of aliases.
+
 use std::fmt;
 
 use crate::{message::ItemKind, names::is_plain};
@@ -17,14 +19,14 @@ pub struct AliasError {
     kind: AliasErrorKind,
 }
 
-/// What is wrong with an alias.
+/// The kind of a mistake in an alias.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AliasErrorKind {
-    /// A name that says nothing.
+    /// A blank name.
     #[error("a blank name")]
     Blank,
-    /// The name breaks the rule for tools' names.
+    /// The name violates the rules for tool names.
     #[error(
         "illegal tool name {name:?}: expected 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.`{}",
         Between(separator)
@@ -32,38 +34,38 @@ pub enum AliasErrorKind {
     IllegalName {
         /// The name.
         name: String,
-        /// What may stand between the parts of names; or empty.
+        /// The separator that names may contain, or empty.
         separator: String,
     },
-    /// Two aliases speak of one thing.
+    /// Two aliases of one item.
     #[error("`{original}` has an alias already")]
     DuplicateOriginal {
-        /// What the server calls it.
+        /// The server's name of the item.
         original: String,
     },
-    /// Two aliases give one name.
+    /// Two aliases with one name.
     #[error("another alias gives the name `{name}`")]
     DuplicateName {
         /// The name.
         name: String,
     },
-    /// A key that would do nothing.
+    /// A key that has no effect.
     #[error("`{key}` has no meaning with `hide`: clients see nothing of the argument")]
     Meaningless {
         /// The key.
         key: &'static str,
     },
-    /// A template that the server's cannot be made of.
+    /// A template that cannot be translated to the server's.
     #[error("`{uri}` is no alias of `{original}`: expected the same from its first `{{` on")]
     OtherTemplate {
         /// The server's template or URI.
         original: String,
-        /// What clients were to see.
+        /// The template or URI for clients.
         uri: String,
     },
 }
 
-/// Prints what may stand between the parts of a name.
+/// Prints the separator that names may contain.
 struct Between<'a>(&'a str);
 
 // === impl AliasErrors ===
@@ -116,26 +118,26 @@ impl AliasError {
         Self { list, index, keys: keys.iter().map(|&key| key.to_owned()).collect(), kind }
     }
 
-    /// In which list the alias is: of tools, prompts or resources.
+    /// Returns the kind of the list: tools, prompts or resources.
     #[must_use]
     pub const fn list(&self) -> ItemKind {
         self.list
     }
 
-    /// The place of the alias in its list, from zero.
+    /// Returns the index of the alias in its list, from zero.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// Where in the alias the mistake is: `original`, or the builder methods that
-    /// lead to it, such as `name` or `arguments`, `q`, `rename`.
+    /// Returns the path of the mistake in the alias: `original`, or the builder methods that lead
+    /// to it, such as `name` or `arguments`, `q`, `rename`.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// What is wrong.
+    /// Returns the kind of the mistake.
     #[must_use]
     pub const fn kind(&self) -> &AliasErrorKind {
         &self.kind
@@ -152,7 +154,7 @@ impl fmt::Display for AliasError {
     }
 }
 
-// What is wrong is part of what it prints, and so no source of it.
+// The kind is part of the `Display` output, and therefore not a source.
 impl std::error::Error for AliasError {}
 
 // === impl Between ===
@@ -160,7 +162,7 @@ impl std::error::Error for AliasError {}
 impl fmt::Display for Between<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            // It is among the characters that were told.
+            // The message lists these characters already.
             plain if plain.chars().all(is_plain) => Ok(()),
             separator => write!(f, ", and `{separator}` between them"),
         }

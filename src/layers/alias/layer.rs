@@ -1,3 +1,5 @@
+//! The layer that renames tools, prompts and resources.
+
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
 use rmcp::model::{JsonObject, ToolAnnotations};
@@ -18,10 +20,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Shows clients other names, texts and arguments than those of the server.
+/// A layer that replaces the names, texts and arguments of a server's items.
 ///
-/// See the [module docs](crate::alias) for what that means and for an example.
-/// Without aliases it changes nothing.
+/// See the [module docs](crate::alias) for the rules and an example. Without aliases, it changes
+/// nothing.
 #[derive(Clone, Default)]
 pub struct AliasLayer(Arc<Aliases>);
 
@@ -29,14 +31,14 @@ pub struct AliasLayer(Arc<Aliases>);
 struct Aliases {
     tools: AliasTable,
     prompts: AliasTable,
-    /// Of resources and of templates of their URIs.
+    /// Aliases of resources and URI templates.
     resources: AliasTable,
     separator: String,
     owner: Option<String>,
     warnings: Warnings,
 }
 
-/// What an [`AliasLayer`] remembers of a request that it has forwarded.
+/// State that an [`AliasLayer`] keeps about a forwarded request.
 #[derive(Debug)]
 pub struct Asked(Remembered);
 
@@ -44,13 +46,13 @@ pub struct Asked(Remembered);
 enum Remembered {
     /// There are no aliases.
     Nothing,
-    /// Nothing that the reply does not say.
+    /// Nothing beyond what the reply contains.
     Little,
-    /// A list, and which page of it if that is looked at.
+    /// A list request, with its page if the page is searched for originals.
     List(ItemKind, Option<Page>),
-    /// What an alias stands for.
+    /// A request for the item of an alias, by kind and index of the alias.
     Alias(ItemKind, usize),
-    /// A resource of a template. In a box, since it is rare and large.
+    /// A resource of a URI template. Boxed because it is rare and large.
     Expanded(Box<Expanded>),
 }
 
@@ -64,17 +66,17 @@ struct Expanded {
 // === impl AliasLayer ===
 
 impl AliasLayer {
-    /// A layer without aliases.
+    /// Creates a layer without aliases.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the names of tools may have in them besides what the protocol allows,
-    /// for names such as `github/search`: the separator of the router below.
+    /// Sets the separator that tool names may contain besides the characters that the protocol
+    /// allows, for names such as `github/search`. Use the separator of the router below.
     ///
-    /// Set it before the tools. Anything but 1 to 8 visible ASCII characters
-    /// allows nothing. Default: nothing.
+    /// Set it before the tools. Unless it is 1 to 8 visible ASCII characters, it is ignored.
+    /// Defaults to no separator.
     #[must_use]
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.aliases().separator = separator.into();
@@ -85,9 +87,8 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns every mistake: blank and illegal names, two aliases of one tool or
-    /// argument, two tools or arguments under one name, keys of hidden arguments
-    /// that mean nothing.
+    /// Returns every mistake: blank and illegal names, two aliases of one tool or argument, two
+    /// tools or arguments with one name, keys that have no effect on hidden arguments.
     pub fn tools(
         mut self,
         aliases: impl IntoIterator<Item = ToolAlias>,
@@ -117,13 +118,12 @@ impl AliasLayer {
         Ok(self)
     }
 
-    /// Sets the aliases of resources and of templates of their URIs.
+    /// Sets the aliases of resources and URI templates.
     ///
     /// # Errors
     ///
-    /// Returns every mistake: blank URIs, two aliases of one URI, two resources
-    /// under one URI, a template that differs from the server's in more than its
-    /// beginning.
+    /// Returns every mistake: blank URIs, two aliases of one URI, two resources with one URI, a
+    /// template that differs from the server's in more than its prefix.
     pub fn resources(
         mut self,
         aliases: impl IntoIterator<Item = ResourceAlias>,
@@ -135,29 +135,27 @@ impl AliasLayer {
         Ok(self)
     }
 
-    /// Whose things have the aliases, for warnings, such as ``backend `github` ``.
+    /// Sets the owner of the aliased items, as named in warnings, such as ``backend `github` ``.
     #[must_use]
     pub fn of(mut self, owner: impl Into<String>) -> Self {
         self.aliases().owner = Some(owner.into());
         self
     }
 
-    /// What is wrong with the aliases and what the server has, in words for whoever
-    /// runs it: aliases of what is not there, names that another thing has, and
-    /// arguments that no call can do without.
+    /// Returns the conflicts between the aliases and the server's lists: aliases of missing items
+    /// and arguments, names that another item has, and required arguments that no call can set.
     ///
-    /// It is found out when things are listed, logged once, and kept. At most 1000
-    /// are kept.
+    /// Conflicts are detected when a client lists items, and logged once. At most 1000 are kept.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings.list()
     }
 
-    /// What clients call what the server calls `original`: its alias, or the same
-    /// if it has none.
+    /// Returns the client's name of the item that the server calls `original`: its alias, or
+    /// `original` if it has none.
     ///
-    /// `None` if clients cannot ask for it, since its name means the alias of
-    /// something else. Resources of a template with an alias are not looked for.
+    /// Returns `None` if clients cannot request the item, because its name refers to the alias of
+    /// another item. Resources of an aliased template are not resolved.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -174,11 +172,11 @@ impl AliasLayer {
         self.0.of_kind(kind).name_of(original)
     }
 
-    /// What the server calls what clients call `name`, the other way round of
+    /// Returns the server's name of the item that clients call `name`; the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// `None` if clients cannot ask for it, since the server means something by it
-    /// that has an alias. Resources of a template with an alias are not looked for.
+    /// Returns `None` if clients cannot request it, because the server's item of that name is
+    /// renamed. Resources of an aliased template are not resolved.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -188,16 +186,16 @@ impl AliasLayer {
         }
     }
 
-    /// All URIs by which clients may know a resource of the server.
+    /// Returns all URIs by which clients may know a resource of the server.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.0.resources.uris_of(uri)
     }
 
-    /// The same changes for whoever is above the layer: resources are updated under
-    /// the URIs that clients know.
+    /// Returns the changes as seen above the layer: resource updates carry the URIs that clients
+    /// know.
     ///
-    /// Give them to [`ServeService::changes`](crate::adapter::ServeService::changes).
+    /// Pass them to [`ServeService::changes`](crate::adapter::ServeService::changes).
     #[must_use]
     pub fn changes(&self, changes: &Changes) -> Changes {
         if self.0.resources.is_empty() {
@@ -207,11 +205,10 @@ impl AliasLayer {
         changes.heard_as(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// The same changes for the one server below the layer to tell, where others
-    /// tell theirs to them, too, without it.
+    /// Returns the changes as reported by the server below the layer, if other servers report to
+    /// `changes` directly: its resource updates carry the URIs that clients know.
     ///
-    /// Give them to a [`RemoteService`](crate::adapter::RemoteService) that is one
-    /// of several.
+    /// Pass them to a [`RemoteService`](crate::adapter::RemoteService) that is one of several.
     #[must_use]
     pub fn changes_below(&self, changes: &Changes) -> Changes {
         if self.0.resources.is_empty() {
@@ -221,7 +218,7 @@ impl AliasLayer {
         changes.told_as(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// The aliases, to change them; what was made of them before keeps what it has.
+    /// Returns the aliases for modification; services built before keep theirs.
     fn aliases(&mut self) -> &mut Aliases {
         Arc::make_mut(&mut self.0)
     }
@@ -319,8 +316,8 @@ impl Aliases {
                 }
                 let unknown = || ControlFlow::Break(Reply::unknown(kind, name.to_owned()));
                 let Some((_, original)) = names.expanded(name) else {
-                    // As with names, what has another URI is not there under its own, in
-                    // whatever spelling.
+                    // As with names, a renamed resource is not available under its original URI, in
+                    // any spelling.
                     if names.client_uri(name).is_some() || names.may_be_read_as_renamed(name) {
                         return unknown();
                     }
@@ -370,7 +367,7 @@ impl Aliases {
         }
     }
 
-    /// Puts a refusal into the words of the client.
+    /// Replaces the server's names in a refusal with the client's.
     fn translate(&self, refusal: &mut Refusal, asked: &Remembered) {
         if let Refusal::InvalidArguments { tool, violations } = refusal
             && let Some((_, alias)) = self.tools.of_original(tool)
@@ -396,7 +393,7 @@ impl Aliases {
             }
             (Some(known), _) if known != &**name => *name = known.to_owned().into(),
             (Some(_), _) => (),
-            // To the client it is the name of something else.
+            // To the client, this name refers to another item.
             (None, Remembered::Alias(kind, place)) => {
                 *name = self.of_kind(*kind).alias(*place).name.clone().into();
             }
@@ -404,7 +401,7 @@ impl Aliases {
         }
     }
 
-    /// Rewrites an item of a list; whether clients see it.
+    /// Rewrites an item of a list. Returns `false` if clients must not see it.
     fn show(&self, mut item: ItemMut<'_>) -> bool {
         let kind = item.kind();
         let names = self.of_kind(kind);
@@ -457,7 +454,7 @@ impl Aliases {
         true
     }
 
-    /// The schema that clients see, with warnings about what does not go with it.
+    /// Returns the schema that clients see, and records warnings about conflicts with the aliases.
     fn show_arguments(&self, alias: &Known, schema: &JsonObject) -> JsonObject {
         let rewritten = schema::rewrite(schema, &alias.arguments);
         let declared: Vec<_> = rewritten.declared.iter().map(String::as_str).collect();
@@ -501,21 +498,21 @@ impl Aliases {
     }
 }
 
-/// Replaces a text, if there is another.
+/// Replaces a text if the alias sets one.
 fn set<T: From<String>>(text: &mut T, given: Option<&String>) {
     if let Some(given) = given {
         *text = given.clone().into();
     }
 }
 
-/// Replaces a text that may be missing, if there is another.
+/// Replaces an optional text if the alias sets one.
 fn put<T: From<String>>(text: &mut Option<T>, given: Option<&String>) {
     if let Some(given) = given {
         *text = Some(given.clone().into());
     }
 }
 
-/// Puts annotations over those of a server, key by key.
+/// Overrides the annotations of a server, key by key.
 fn merge(annotations: &mut ToolAnnotations, given: &ToolAnnotations) {
     fn over<T: Clone>(annotation: &mut Option<T>, given: Option<&T>) {
         if given.is_some() {

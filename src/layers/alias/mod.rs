@@ -1,49 +1,46 @@
-//! Other names, texts and arguments for what a server has.
+//! Renames tools, prompts, resources and arguments, and replaces their texts.
 //!
-//! Clients see and ask for tools, prompts and resources under the names that an
-//! [`AliasLayer`] gives them; the server behind sees its own names only. What has
-//! no alias passes as it is.
+//! Clients list and request tools, prompts and resources by the names of an [`AliasLayer`]; the
+//! server receives its own names only. Items without an alias pass unchanged.
 //!
 //! # Names
 //!
-//! What has an alias with another name is no longer there under its own: asking
-//! for it is answered as asking for what does not exist. If an alias gives a name
-//! that something else has, the name means the alias, and the other thing is not
-//! listed. So two names can be swapped. Names of tools are those that the protocol
-//! allows, and with a [separator](AliasLayer::separator) what it separates.
+//! An item that an alias renames is not available under its original name: requests for that name
+//! are rejected as unknown. If an alias gives a name that another item has, the name refers to the
+//! alias, and the other item is not listed. So two names can be swapped. Tool names must be valid
+//! in the protocol; with a [separator](AliasLayer::separator), its characters may stand between
+//! their parts.
 //!
-//! A template of URIs with an alias stands for all resources whose URIs are of it:
-//! they are listed, asked for and linked to under the clients' beginning, and are no
-//! longer there under the server's, unless one has an alias of its own. Nor is a resource
-//! with an alias there under another spelling of its own URI, as a
-//! [filter](crate::filter#uris) understands it.
+//! An alias of a URI template applies to all resources whose URIs match the template. They are
+//! listed, requested and linked to under the prefix that clients see, and are not available under
+//! the server's prefix, unless a resource has an alias of its own. A resource with an alias is not
+//! available under another spelling of its original URI either, by the rules of a
+//! [filter](crate::filter#uris).
 //!
-//! Calls, gets, reads, subscriptions and completions are translated; so are the
-//! URIs of what is read, and of resources that results have or link to, also those
-//! of a task that has ended. Refusals of layers below come back in the client's words.
-//! What a server asks of a client before it goes on stays as it is; so do JSON-RPC
-//! errors, texts and structured content, whatever they name.
+//! The layer translates calls, gets, reads, subscriptions and completions. It also translates the
+//! URIs of contents that are read, and of resources that results embed or link to, including
+//! results of finished tasks. Refusals of layers below use the client's names. Input requests of
+//! the server, JSON-RPC errors, texts and structured content stay unchanged, whatever names they
+//! contain.
 //!
 //! # Arguments
 //!
-//! An argument of a tool can have another name, a default, another description, or
-//! be hidden. A client that sends one by a name that it cannot see is refused. A
-//! hidden argument with a default always has it. So a name can be guessed: if a tool
-//! takes any argument, all that nobody knows pass, and only what is hidden or has
-//! another name is refused. To hide is to set and to leave out, not to keep secret.
+//! An argument of a tool can be hidden, or have another name, a default or another description. A
+//! call that sets an argument by a name that the client cannot see is rejected. The server always
+//! receives the default of a hidden argument. Clients can guess original names: if a tool accepts
+//! any argument, unknown arguments pass, and only hidden and renamed ones are rejected. Hide an
+//! argument to set or omit it, not to keep it secret.
 //!
-//! The input schema that clients see is rewritten: `properties`, `required`, and all
-//! that applies to the arguments as a whole, such as `allOf`, `if` and what a `$ref`
-//! leads to there. Names of arguments that clients do not know are nowhere in it, nor
-//! what it says of hidden ones; keywords that are not understood are left out where
-//! they may speak of these. The texts of `title` and `description`, and what is inside
-//! an argument, stay as they are, and so does the output schema.
+//! The input schema that clients see is rewritten: `properties`, `required`, and every keyword that
+//! applies to the arguments as a whole, such as `allOf`, `if` and the target of a `$ref` there. It
+//! contains no argument names that clients do not know, and nothing about hidden arguments. Unknown
+//! keywords are removed where they may mention these. The texts of `title` and `description`,
+//! schemas within an argument, and the output schema stay unchanged.
 //!
-//! The schema may allow more than the tool takes, but forbids nothing that it does;
-//! what the tool does not take is for a layer below, or the tool, to refuse. If what
-//! does not fit is nothing that the client has sent, the client learns only that, and
-//! the log the rest. Of a schema that would be larger than 1 MiB when it is written
-//! out, only the names of arguments are shown.
+//! The schema may allow more than the tool accepts, but never less; a layer below, or the tool,
+//! rejects the rest. If a violation concerns a value that the client did not send, the client
+//! receives only that fact, and the details are logged. If the rewritten schema would exceed 1 MiB,
+//! it contains only the names of the arguments.
 //!
 //! # Examples
 //!

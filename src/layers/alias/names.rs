@@ -1,3 +1,5 @@
+//! Lookup tables between the server's names and the client's.
+
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
@@ -12,18 +14,17 @@ use crate::{
     uri::Readings,
 };
 
-/// The aliases of one kind of things.
+/// The aliases of one kind of item.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AliasTable {
     aliases: Vec<Alias>,
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
-    /// By place.
+    /// Templates of renamed aliases, with the index of the alias.
     templates: Vec<(usize, Template)>,
-    /// How else the originals may be read that have other names, if they are URIs.
+    /// Other spellings of the renamed original URIs.
     readings: HashSet<String>,
-    /// Who looks for the originals in lists: resources and their templates are
-    /// listed apart.
+    /// Tracks which originals have been listed. Resources and templates are listed separately.
     lookouts: Arc<PatternWatches>,
 }
 
@@ -33,47 +34,47 @@ struct PatternWatches {
     templates: PatternWatch<Originals>,
 }
 
-/// What was not seen that has an alias, by the place of that.
+/// Originals that have not been listed, with the index of their alias.
 #[derive(Debug)]
 pub(super) struct Originals(pub(super) Vec<(usize, String)>);
 
-/// How clients see one thing.
+/// The checked alias of one item.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alias {
-    /// The name or URI by which the server knows it.
+    /// The server's name or URI.
     pub(super) original: String,
-    /// The one by which clients know it.
+    /// The client's name or URI.
     pub(super) name: String,
-    /// The name of a resource, which is not what it is known by.
+    /// The `name` of a resource, which does not identify it.
     pub(super) label: Option<String>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
     pub(super) annotations: Option<ToolAnnotations>,
     pub(super) arguments: Arguments,
-    /// The input schema that was last seen, and what clients see of it.
+    /// The last input schema of the server, and its rewritten form.
     pub(super) schema: AliasedSchema,
 }
 
-/// A schema and what was made of it, so that most listings need not.
+/// A cache of the last rewritten schema, so that most lists need no rewriting.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AliasedSchema(Arc<Mutex<Option<SchemaPair>>>);
 
 type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
-/// What clients mean by a name.
+/// The meaning of a name in a client's request.
 pub(super) enum Meaning<'a> {
-    /// What this alias stands for.
+    /// The item of this alias.
     Alias(usize, &'a Alias),
-    /// Nothing: the server has something of this name, which has another one.
+    /// No item: the server's item of this name is renamed.
     Nothing,
-    /// Whatever the server means by it.
+    /// The server's item of this name, if any.
     Same,
 }
 
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// Collects aliases, no two of one original and no two of one name.
+    /// Creates the table of aliases, which must have distinct originals and names.
     pub(super) fn new(aliases: Vec<Alias>) -> Self {
         let places = aliases.iter().enumerate();
         let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
@@ -88,7 +89,7 @@ impl AliasTable {
         Self { aliases, by_original, by_name, templates, readings: HashSet::new(), lookouts }
     }
 
-    /// Collects aliases of URIs, of which none is reached by another spelling.
+    /// Creates the table of aliases of URIs. Other spellings of renamed URIs are rejected.
     pub(super) fn of_uris(aliases: Vec<Alias>) -> Self {
         let renamed = aliases.iter().filter(|alias| alias.is_renamed());
         let readings = renamed.filter_map(|alias| Readings::of(&alias.original));
@@ -101,7 +102,7 @@ impl AliasTable {
         self.aliases.is_empty()
     }
 
-    /// What is known by another name, as the server and as clients call it.
+    /// Returns the server's and the client's name of each alias.
     pub(super) fn pairs(&self) -> Vec<(&str, &str)> {
         self.aliases.iter().map(|alias| (&*alias.original, &*alias.name)).collect()
     }
@@ -110,7 +111,7 @@ impl AliasTable {
         &self.aliases[place]
     }
 
-    /// Who looks for the originals in lists of this kind.
+    /// Returns the watch for originals in lists of this kind.
     pub(super) fn lookout(&self, kind: ItemKind) -> &PatternWatch<Originals> {
         match kind {
             ItemKind::ResourceTemplate => &self.lookouts.templates,
@@ -118,7 +119,7 @@ impl AliasTable {
         }
     }
 
-    /// What clients mean by a name.
+    /// Returns the meaning of a name in a client's request.
     pub(super) fn meaning(&self, name: &str) -> Meaning<'_> {
         match self.by_name.get(name) {
             Some(&place) => Meaning::Alias(place, &self.aliases[place]),
@@ -127,13 +128,13 @@ impl AliasTable {
         }
     }
 
-    /// The alias of what the server calls so.
+    /// Returns the alias of the server's item `original`, with its index.
     pub(super) fn of_original(&self, original: &str) -> Option<(usize, &Alias)> {
         let place = *self.by_original.get(original)?;
         Some((place, &self.aliases[place]))
     }
 
-    /// The alias that takes a name away from what the server calls so.
+    /// Returns the alias that takes the name of a server's item without an alias.
     pub(super) fn instead_of(&self, original: &str) -> Option<&Alias> {
         if self.by_original.contains_key(original) {
             return None;
@@ -141,7 +142,7 @@ impl AliasTable {
         self.by_name.get(original).map(|&place| &self.aliases[place])
     }
 
-    /// What clients call what the server calls `original`, if they can ask for it.
+    /// Returns the client's name of the server's item `original`, if clients can request it.
     pub(super) fn name_of<'a>(&'a self, original: &'a str) -> Option<&'a str> {
         match self.of_original(original) {
             Some((_, alias)) => Some(&alias.name),
@@ -150,21 +151,21 @@ impl AliasTable {
         }
     }
 
-    /// The server's URI for one of a template that clients see otherwise, and the
-    /// place of the alias.
+    /// Returns the server's URI of a client's URI that matches a renamed template, with the index
+    /// of the alias.
     pub(super) fn expanded(&self, uri: &str) -> Option<(usize, String)> {
         let mut templates = self.templates.iter();
         templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
     }
 
-    /// Whether a server may read a URI as one of its own that clients know by another
-    /// one; what it is as it is written is known.
+    /// Returns `true` if a server may read a URI as another spelling of a renamed resource. The
+    /// caller checks the URI as written.
     pub(super) fn may_be_read_as_renamed(&self, uri: &str) -> bool {
         self.may_be_read_as(uri, |reading| self.client_uri(reading).is_some())
     }
 
-    /// The same for the URI of a server that one of a template stands for, which may be
-    /// read as others of that.
+    /// Returns `true` if a server may read the URI that a template was translated to as a resource
+    /// that is renamed by its own alias.
     pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
         let is_renamed =
             |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());
@@ -175,7 +176,7 @@ impl AliasTable {
         if !self.aliases.iter().any(Alias::is_renamed) {
             return false;
         }
-        // What is read as nothing may be read as anything.
+        // A URI without readings may be read as any other.
         let Some(readings) = Readings::of(uri) else { return true };
         self.readings.contains(uri)
             || readings
@@ -183,8 +184,7 @@ impl AliasTable {
                 .any(|reading| self.readings.contains(&reading) || is_renamed(&reading))
     }
 
-    /// The clients' URI for one of the server's; `None` if it is the same, or means
-    /// something else to them.
+    /// Returns the client's URI of a server's URI, or `None` if no alias changes it.
     pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         match self.of_original(original) {
             Some((_, alias)) => alias.is_renamed().then(|| alias.name.clone()),
@@ -192,7 +192,7 @@ impl AliasTable {
         }
     }
 
-    /// All URIs that clients may know a resource by.
+    /// Returns all URIs by which clients may know a resource.
     pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
         let shown = self.templates.iter().filter_map(|(_, template)| template.client_uri(original));
         let expanded: Vec<Arc<str>> = shown.map(Into::into).collect();
@@ -246,8 +246,8 @@ impl Alias {
 // === impl AliasedSchema ===
 
 impl AliasedSchema {
-    /// What clients see of a schema, made of it unless it was already; nobody waits
-    /// for that who needs it of another.
+    /// Returns the rewritten schema, and calls `make` only if the schema has changed. The lock is
+    /// not held during `make`.
     pub(super) fn of(
         &self,
         schema: &Arc<JsonObject>,

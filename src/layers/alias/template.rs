@@ -1,24 +1,26 @@
+//! Translates URIs between two URI templates with different prefixes.
+
 use regex::Regex;
 
-/// What begins an expression that stands for more than a part of a path.
+/// Operators of expressions that can expand to more than a path segment.
 const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 
-/// A template of URIs that clients see with another beginning.
+/// A URI template that clients see with another prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
-    /// What the server's begin with.
+    /// The server's prefix.
     original: String,
-    /// What clients' begin with.
+    /// The clients' prefix.
     shown: String,
-    /// What both end with.
+    /// The pattern of the rest of both templates.
     end: Regex,
 }
 
 // === impl Template ===
 
 impl Template {
-    /// Two templates that differ in their beginning only; `None` if they differ in
-    /// more, or either is none.
+    /// Creates a pair of templates that differ only in their prefix. Returns `None` if they differ
+    /// in more, or if either is not a template.
     pub(super) fn new(original: &str, shown: &str) -> Option<Self> {
         let (original, end) = original.split_at(original.find('{')?);
         let (shown, end_shown) = shown.split_at(shown.find('{')?);
@@ -29,12 +31,12 @@ impl Template {
         Some(Self { original: original.to_owned(), shown: shown.to_owned(), end })
     }
 
-    /// The server's URI, if clients' is one of the template.
+    /// Returns the server's URI of a client's URI that matches the template.
     pub(super) fn original_of(&self, shown: &str) -> Option<String> {
         self.swap(shown, &self.shown, &self.original)
     }
 
-    /// The clients' URI, if the server's is one of the template.
+    /// Returns the client's URI of a server's URI that matches the template.
     pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         self.swap(original, &self.original, &self.shown)
     }
@@ -45,8 +47,7 @@ impl Template {
     }
 }
 
-/// A regular expression for what a template expands to ([RFC 6570]), not stricter
-/// than that.
+/// Builds a regular expression that matches at least all expansions of a URI template ([RFC 6570]).
 ///
 /// [RFC 6570]: https://www.rfc-editor.org/rfc/rfc6570
 fn expression(mut template: &str) -> String {

@@ -1,4 +1,4 @@
-//! Content blocks, whole, cut or replaced by a note.
+//! Content blocks: whole, cut or replaced by a note.
 
 use std::borrow::Cow;
 
@@ -14,21 +14,21 @@ use crate::{
     message::branch::{BRANCH, LABEL, TOOL, meta_of},
 };
 
-/// How much of a block that can be cut may be something else than its text.
+/// Maximum size of a block besides its text, in bytes, for the text to be cut.
 const MAX_BESIDE: usize = 2 * 1024;
-/// How long a label may be that is kept when other metadata goes.
+/// Maximum length of a label that is kept when other metadata is omitted, in bytes.
 const MAX_LABEL: usize = 256;
-/// How many characters of a MIME type are told.
+/// Maximum number of characters of a MIME type in a note.
 const MAX_MIME: usize = 64;
-/// How much text there must be, where metadata is not for the text's sake left out.
+/// Minimum size that must be left for the text, in bytes, for metadata to be kept.
 const ENOUGH_TEXT: usize = 64;
 
-/// A block and what it takes.
+/// A block and its size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'r> {
     block: &'r ContentBlock,
     kind: Kind,
-    /// As JSON; without the text, if that repeats the structured content.
+    /// Size as JSON, without the text if that repeats the structured content.
     pub(super) whole: usize,
     pub(super) least: usize,
 }
@@ -37,16 +37,16 @@ pub(super) struct Block<'r> {
 enum Kind {
     /// A text that can be cut, or the text of a resource.
     Text,
-    /// A text that is made again of the structured content.
+    /// A text that is rendered again from the structured content.
     Repeats,
-    /// It is whole, or gone: a part of an image is none.
+    /// A block that is kept whole or replaced, such as an image.
     Undivided,
 }
 
 // === impl Block ===
 
 impl<'r> Block<'r> {
-    /// Measures a block, whose text `repeats` the structured content or does not.
+    /// Measures a block. `repeats` is `true` if its text repeats the structured content.
     pub(super) fn new(block: &'r ContentBlock, repeats: bool) -> Self {
         let undivided = |whole| {
             let least = json_bytes(&note_of(block)).min(whole);
@@ -55,11 +55,11 @@ impl<'r> Block<'r> {
         let Some(text) = text_of(block) else { return undivided(json_bytes(block)) };
         let beside = json_bytes(&with_text(block, String::new(), true));
         if repeats {
-            // What is left of it is counted with what it repeats, but for the mark.
+            // The text is counted with the value that it repeats, except for the mark.
             let whole = beside + MARK.len();
             return Self { block, kind: Kind::Repeats, whole, least: whole };
         }
-        // Writing the text to find it out would take longer.
+        // Serializing the text to measure it would take longer.
         let whole = beside + Cost::STANDING.text(text) - Cost::STANDING.text("");
         let bare = json_bytes(&with_text(block, String::new(), false));
         if bare > MAX_BESIDE {
@@ -72,8 +72,8 @@ impl<'r> Block<'r> {
         self.kind == Kind::Undivided
     }
 
-    /// The block in what it may take, which is its least or more; `repeated` is what a
-    /// text now says that repeats the structured content.
+    /// Cuts the block to `share` bytes, which must be at least `least`. `repeated` renders a text
+    /// that repeats the structured content.
     pub(super) fn cut(
         &self,
         share: usize,
@@ -102,11 +102,11 @@ impl<'r> Block<'r> {
     ) -> ContentBlock {
         let beside = |has_meta| json_bytes(&with_text(self.block, String::new(), has_meta));
         let (full, bare) = (beside(true), beside(false));
-        // Metadata stays where there is room for it and for some text.
+        // Metadata is kept if there is enough space for it and for some text.
         let has_meta = full == bare || share >= full + (full - bare).max(ENOUGH_TEXT);
         let left = share.saturating_sub(if has_meta { full } else { bare });
         let quotes = Cost::STANDING.text("");
-        // What the text takes is known.
+        // The size of the text is already known.
         let text = if self.whole - full <= left {
             Cow::Borrowed(text)
         } else {
@@ -121,7 +121,7 @@ impl<'r> Block<'r> {
     }
 }
 
-/// The text that can be cut, if the block has one.
+/// Returns the text of a block that can be cut.
 pub(super) fn text_of(block: &ContentBlock) -> Option<&str> {
     match block {
         ContentBlock::Text(text) => Some(&text.text),
@@ -133,7 +133,7 @@ pub(super) fn text_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// What of a block is encoded data.
+/// Returns the encoded data of a block.
 fn data_of(block: &ContentBlock) -> Option<&str> {
     match block {
         ContentBlock::Image(image) => Some(&image.data),
@@ -146,8 +146,8 @@ fn data_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// The same block with another text; without metadata, only what says whose it is
-/// stays.
+/// Returns the block with another text. Without `has_meta`, only the labels of its metadata are
+/// kept.
 fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock {
     let meta_of = |meta: &Option<MetaObject>| {
         if has_meta { meta.clone() } else { labels(meta.as_ref()) }
@@ -179,7 +179,7 @@ fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock
     }
 }
 
-/// What stands for a block that is left out.
+/// Returns the note that replaces a block.
 fn note_of(block: &ContentBlock) -> ContentBlock {
     let (kind, mime) = match block {
         ContentBlock::Text(_) => ("text", None),
@@ -198,7 +198,7 @@ fn note_of(block: &ContentBlock) -> ContentBlock {
     let mime = mime.map(|mime| mime.chars().take(MAX_MIME).collect::<String>());
     let mime = mime.map(|mime| format!(" of type {mime}")).unwrap_or_default();
     let size = match data_of(block) {
-        // Four characters are three bytes.
+        // Four characters of Base64 are three bytes.
         Some(data) => format!(", {} bytes", data.len() / 4 * 3),
         None => String::new(),
     };
@@ -207,7 +207,7 @@ fn note_of(block: &ContentBlock) -> ContentBlock {
     ContentBlock::Text(note)
 }
 
-/// What of metadata says of which branch and tool a block is.
+/// Returns the entries of metadata that name the branch and tool of a block.
 fn labels(meta: Option<&MetaObject>) -> Option<MetaObject> {
     let meta = meta?;
     let is_label = |value: &&Value| match value {

@@ -1,29 +1,31 @@
+//! The JSON cost of the parts of a value.
+
 use serde_json::Value;
 
 use crate::json_size::{json_bytes, record_inspected};
 
-/// What stands where something was cut off.
+/// The mark at the end of a text that was cut.
 pub(super) const MARK: &str = "…";
 
-/// What parts of a value cost: bytes of JSON, here and in texts that repeat it.
+/// The cost of parts of a value: bytes of JSON, in the value and in texts that repeat it.
 ///
-/// In a text, the JSON of a value is escaped once more. What a text costs that is made
-/// again of the shortened value is so known of each part, and nothing has to be tried.
+/// In a text, the JSON of a value is escaped once more. So the cost of a text that is rendered
+/// again from the shortened value is known for each part, without trial and error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
     /// Whether the value itself is part of the result.
     stands: bool,
-    /// How many texts repeat it.
+    /// The number of texts that repeat the value.
     texts: usize,
 }
 
-/// What one character costs, by how it is escaped.
+/// The cost of one character, by its kind of escape.
 #[derive(Clone, Copy)]
 struct Prices {
     plain: usize,
     /// A quote or a backslash.
     slashed: usize,
-    /// One that has a short escape, such as `\n`.
+    /// A control character with a short escape, such as `\n`.
     short: usize,
     /// Any other control character, `\u0000`.
     long: usize,
@@ -32,41 +34,41 @@ struct Prices {
 // === impl Cost ===
 
 impl Cost {
-    /// Of a value that stands in the result.
+    /// The cost of a value in the result.
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
-    /// Of one that only texts repeat.
+    /// The cost of a value that only texts repeat.
     pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
 
-    /// The same, in so many texts more.
+    /// Adds a number of texts that repeat the value.
     pub(super) const fn and_texts(self, texts: usize) -> Self {
         Self { texts: self.texts + texts, ..self }
     }
 
-    /// A bracket, a comma or a colon.
+    /// Returns the cost of a bracket, a comma or a colon.
     pub(super) const fn mark(self) -> usize {
         self.prices().plain
     }
 
-    /// An empty array or object.
+    /// Returns the cost of an empty array or object.
     pub(super) const fn brackets(self) -> usize {
         2 * self.mark()
     }
 
-    /// A key with its colon.
+    /// Returns the cost of a key with its colon.
     pub(super) fn key(self, key: &str) -> usize {
         self.text(key) + self.mark()
     }
 
-    /// A text of which nothing but the mark is left.
+    /// Returns the cost of a text of which only the mark is left.
     pub(super) const fn cut_text(self) -> usize {
         2 * self.quote() + MARK.len() * self.prices().plain
     }
 
-    /// A text with its quotes.
+    /// Returns the cost of a text with its quotes.
     pub(super) fn text(self, text: &str) -> usize {
         record_inspected(text.len());
         let prices = self.prices();
-        // Counted in ways that compilers make fast: most texts need few escapes.
+        // Counted in a form that compilers can vectorize: most texts need few escapes.
         let bytes = text.as_bytes();
         let slashed = count(bytes, |byte| byte == b'"' || byte == b'\\');
         let control = count(bytes, |byte| byte < 0x20);
@@ -78,7 +80,7 @@ impl Cost {
             + 2 * self.quote()
     }
 
-    /// What is neither text, array nor object.
+    /// Returns the cost of a number, a boolean or `null`.
     pub(super) fn scalar(self, value: &Value) -> usize {
         let bytes = match value {
             Value::Null | Value::Bool(true) => 4,
@@ -94,7 +96,7 @@ impl Cost {
         bytes * self.prices().plain
     }
 
-    /// The beginning of a text that costs at most so much, without quotes.
+    /// Returns the beginning of a text that costs at most `budget`, without quotes.
     pub(super) fn beginning(self, text: &str, budget: usize) -> &str {
         let prices = self.prices();
         let mut left = budget;
@@ -117,8 +119,8 @@ impl Cost {
         text
     }
 
-    /// A text cut to what it may cost, with the mark and quotes, and how much of it is
-    /// left.
+    /// Cuts a text to `budget`, including the mark and quotes. Also returns the number of bytes
+    /// kept.
     pub(super) fn cut(self, text: &str, budget: usize) -> (String, usize) {
         let beginning = self.beginning(text, budget.saturating_sub(self.cut_text()));
         (format!("{beginning}{MARK}"), beginning.len())
@@ -139,7 +141,7 @@ impl Cost {
     }
 }
 
-/// How many bytes are like that, counted in pieces whose counts are bytes themselves.
+/// Counts the bytes that match, in chunks whose counts fit into a byte.
 fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     let pieces = bytes.chunks(usize::from(u8::MAX));
     pieces.map(|piece| usize::from(piece.iter().map(|byte| u8::from(is(*byte))).sum::<u8>())).sum()

@@ -1,43 +1,43 @@
-//! What each part gets of what there is for all.
+//! Divides a budget fairly among parts.
 
-/// What a part needs.
+/// The size bounds of a part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// As little as it can be.
+    /// Minimum size.
     pub(super) least: usize,
-    /// As much as it has.
+    /// Full size.
     pub(super) whole: usize,
-    /// Whether there is nothing between the two.
+    /// Whether there is no size between the two.
     pub(super) all_or_least: bool,
 }
 
-/// A part of a list, which may also be left out.
+/// A part of a list, which may also be omitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    /// What it needs besides, such as its key and a comma.
+    /// Additional size, such as that of its key and a comma.
     pub(super) beside: usize,
     pub(super) part: Part,
     pub(super) is_required: bool,
 }
 
-/// Which parts of a list are kept, and what each gets.
+/// The parts of a list that are kept, and their shares.
 #[derive(Debug)]
 pub(super) struct Chosen {
-    /// Their places in the list, in its order.
+    /// Their indexes in the list, in order.
     pub(super) places: Vec<usize>,
     pub(super) shares: Vec<usize>,
 }
 
-/// A part of so many bytes or fewer is whole or left out, if there are many: better a
-/// few whole than many of which nothing much is left.
+/// In a list of many parts, a part of up to this many bytes is kept whole or omitted: a few whole
+/// parts are better than many fragments.
 const WORTH: usize = 1024;
-/// As few as this share evenly.
+/// Maximum number of parts that share evenly in any case.
 const FEW: usize = 8;
-/// So do more, if each would get so much.
+/// More parts share evenly if each gets at least this many bytes.
 const EVEN: usize = 256;
 
-/// Chooses the first parts of a list of `count` that there is enough for, and those
-/// that are required, which need `reserved` at least.
+/// Chooses the first parts of a list of `count` that fit the budget, and those that are required,
+/// whose minimum is `reserved`.
 pub(super) fn choose(
     budget: usize,
     count: usize,
@@ -68,7 +68,7 @@ pub(super) fn choose(
             worth
         } else {
             is_full = true;
-            // The first is not left out because it is large.
+            // The first part is not omitted for being large.
             if !places.is_empty() || need.beside + part.least > left {
                 if reserved == 0 {
                     break;
@@ -85,10 +85,10 @@ pub(super) fn choose(
     Chosen { places, shares: shares(budget.saturating_sub(beside), parts) }
 }
 
-/// Shares `budget` among the parts so that nobody has more while another, who could
-/// use it, has less: small parts are whole, and the largest are cut first.
+/// Shares `budget` among the parts so that none has more than another that could use it: small
+/// parts are whole, and the largest are cut first.
 ///
-/// If there is not enough for the least of all, everybody has their least.
+/// If the budget is less than the minimum of all parts, each gets its minimum.
 pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     let level = level(budget, &parts);
     let mut gave_up = false;
@@ -96,12 +96,12 @@ pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
         part.whole = part.least;
         gave_up = true;
     }
-    // What these do not use is for the others.
+    // The other parts share what these do not use.
     let level = if gave_up { self::level(budget, &parts) } else { level };
     parts.iter().map(|part| part.at(level)).collect()
 }
 
-/// The most that nobody has more of, but for their least.
+/// Returns the largest equal share after every part has its minimum.
 fn level(budget: usize, parts: &[Part]) -> usize {
     let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
     let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();
@@ -120,7 +120,7 @@ fn level(budget: usize, parts: &[Part]) -> usize {
 // === impl Part ===
 
 impl Part {
-    /// One that can be cut anywhere.
+    /// Creates a part that can be cut anywhere.
     pub(super) const fn new(least: usize, whole: usize) -> Self {
         Self { least, whole, all_or_least: false }
     }

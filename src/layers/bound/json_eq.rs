@@ -1,4 +1,4 @@
-//! Whether a text is the JSON of a value, found out without building another value.
+//! Compares a JSON text with a value, without building another value.
 
 use std::fmt;
 
@@ -7,8 +7,7 @@ use serde_json::{Number, Value};
 
 use crate::json_size::record_inspected;
 
-/// Whether a text is the JSON of this array or object, in whatever order its members
-/// stand.
+/// Returns `true` if a text is the JSON of this array or object, with its members in any order.
 pub(super) fn repeats(text: &str, value: &Value) -> bool {
     let begins = |with: char| text.trim_start().starts_with(with);
     let may_be = match value {
@@ -24,10 +23,10 @@ pub(super) fn repeats(text: &str, value: &Value) -> bool {
     Same(value).deserialize(&mut json).is_ok() && json.end().is_ok()
 }
 
-/// Reads nothing but this value.
+/// A [`DeserializeSeed`] that accepts only this value.
 struct Same<'v>(&'v Value);
 
-/// The key of a member, looked up without keeping it.
+/// A [`DeserializeSeed`] that looks up the key of a member without allocating it.
 struct Key<'v>(&'v serde_json::Map<String, Value>);
 
 // === impl Same ===
@@ -85,7 +84,7 @@ impl<'de> Visitor<'de> for Same<'_> {
                 return Self::when(false);
             }
         }
-        // Read to its end, or the end is not where the next value is looked for.
+        // Reads the end of the array, so that the next value can be read after it.
         Self::when(elements.next_element::<serde::de::IgnoredAny>()?.is_none())
     }
 
@@ -96,8 +95,8 @@ impl<'de> Visitor<'de> for Same<'_> {
             members.next_value_seed(Same(member))?;
             seen += 1;
         }
-        // A key that stands twice could hide one that is missing: what is then said to
-        // be repeated is made again of the value, so that nothing wrong is told.
+        // A duplicate key could hide a missing one. This is harmless, because the text is rendered
+        // again from the value.
         Self::when(seen == expected.len())
     }
 }

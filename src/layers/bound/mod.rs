@@ -1,69 +1,64 @@
-//! How large a result may be that clients get.
+//! Truncates tool results to a maximum size.
 //!
-//! A model pays for every byte that a tool answers. A [`BoundLayer`] shortens the
-//! results of `tools/call` that are larger than [`max_result_bytes`], measured as
-//! JSON, and says what it left out. It belongs above a
-//! [`CompositeLayer`](crate::composite::CompositeLayer): pipelines work with all that
-//! their steps gave, and only what leaves the stack is shortened.
+//! Every byte of a tool result costs model tokens. A [`BoundLayer`] shortens the results of
+//! `tools/call` that are larger than [`max_result_bytes`], measured as JSON, and reports the
+//! omissions. It belongs above a [`CompositeLayer`](crate::composite::CompositeLayer): pipelines
+//! work with the full results of their steps, and only results that leave the stack are shortened.
 //!
 //! # What is left
 //!
-//! - What there is room for is shared so that nobody has more while another, who
-//!   could use it, has less: between structured content, content and `_meta`; in each
-//!   of these between branches of a fan-out, blocks, members and elements. So small
-//!   parts stay whole, and the largest are cut first.
-//! - Objects keep all their members as long as there is room for something of each,
-//!   then the first ones. Of arrays and of `content` the first elements are kept; one
-//!   of up to 1 KiB is whole or left out, if there are many. Numbers, `true`, `false`
-//!   and `null` are never cut, and neither are keys.
-//! - Texts end in `…` where they were cut, never within a character. A text block
-//!   that is the JSON of the structured content, or of the output of its branch, is
-//!   made again of what is left of that, without spaces. Other JSON in a text is a text
-//!   like others.
-//! - Images, sounds, blobs and links are whole, or a text says that they were left out.
-//! - Entries of `_meta` are whole or left out. Of the `_meta` of a text that is cut,
-//!   the names of branch and tool stay in any case.
-//! - `isError` stays as it is.
+//! - The available size is shared fairly, so that no part has more than another that could use it:
+//!   between structured content, content and `_meta`; in each of these between branches of a
+//!   fan-out, blocks, members and elements. So small parts stay whole, and the largest are cut
+//!   first.
+//! - Objects keep all members if the minimum of each fits, otherwise the first ones. Arrays and
+//!   `content` keep the first elements; if there are many, an element of up to 1 KiB is kept whole
+//!   or omitted. Numbers, `true`, `false`, `null` and keys are never cut.
+//! - Cut texts end in `…`, and are never cut within a character. A text block that is the JSON of
+//!   the structured content, or of the output of its branch, is rendered again from the shortened
+//!   value, without spaces. Other JSON in a text is treated as plain text.
+//! - Images, audio, blobs and links are kept whole or replaced by a text that reports the omission.
+//! - Entries of `_meta` are kept whole or omitted. The `_meta` of a text that is cut always keeps
+//!   the names of its branch and tool.
+//! - `isError` is unchanged.
 //!
-//! Structured content still fits the tool's `outputSchema`. If what was cut does not,
-//! it is cut again so that required members, enough elements, and texts with a
-//! pattern, a format or an enumeration stay; if it then still does not fit, it is left
-//! out. Some clients take it for an error if a tool with an `outputSchema` gives no
-//! structured content: set a limit that such tools keep, or keep a schema that allows
-//! for less. Tools are listed for that when a result has to be shortened, and at no
-//! other time. If they cannot be listed, there is no schema.
+//! Structured content still fits the tool's `outputSchema`. If the shortened value does not, it is
+//! cut again so that required members, enough elements, and texts with a pattern, a format or an
+//! enumeration are kept; if it still does not fit, it is omitted. Some clients report an error if a
+//! tool with an `outputSchema` returns no structured content: set a limit that the results of such
+//! tools do not exceed, or use a schema that allows less. Tools are listed for their schemas only
+//! when a result has to be shortened. If listing fails, the result is not checked against a schema.
 //!
 //! # What is told
 //!
-//! Two things are added, which do not count: a text of up to half a KiB that says what
-//! is missing, and under [`SHORTENED`] in `_meta` the same for programs, `omissions` of
-//! `{ pointer, reason, kept, of, unit }` and their `count`; of at most 32 of them, 8 KiB
-//! at most. The pointers are into the result. A reason is `size` or `schema`, a unit
-//! `bytes`, `elements`, `members` or `blocks`. With a limit that is smaller than any
-//! result, these are all that is left.
+//! Two additions do not count toward the limit: a text of up to half a KiB that lists the
+//! omissions, and the same as data under [`SHORTENED`] in `_meta`. The data are `omissions`, a list
+//! of at most 32 `{ pointer, reason, kept, of, unit }`, and their total `count`, together at most 8
+//! KiB. The pointers refer to the result. A reason is `size` or `schema`, a unit `bytes`,
+//! `elements`, `members` or `blocks`. If the limit is smaller than any result, only these additions
+//! remain.
 //!
 //! # Keeping the whole
 //!
-//! With [`keep`], the whole result is put into a [`ResultStore`] and the answer links
-//! to it: `mcp-composite://results/…`, of type `application/json`. The layer answers
-//! `resources/read` of these URIs, whole, to the caller that it was made for; for
-//! others, and when it has expired, there is no such resource. If it cannot be kept,
-//! the result is shortened without a link, and a warning is logged.
+//! With [`keep`], the full result is put into a [`ResultStore`], and the reply links to it:
+//! `mcp-composite://results/…`, of type `application/json`. The layer answers `resources/read` of
+//! these URIs with the full result, for the caller that it was made for. For other callers, and
+//! after it has expired, the resource does not exist. If it cannot be stored, the result is
+//! shortened without a link, and a warning is logged.
 //!
-//! Where `initialize` and `server/discover` pass through the layer, it adds that there
-//! are resources. Where something else answers them,
-//! [`declare`](BoundLayer::declare) says it.
+//! If `initialize` and `server/discover` pass through the layer, it adds the resources capability
+//! to their results. If another service answers them, use [`declare`](BoundLayer::declare).
 //!
 //! # What it takes
 //!
-//! What is large is measured, and only what is left is copied: with a limit that is
-//! small beside the result, that takes less than twice as long as to write the result
-//! as JSON once. Where a limit leaves half of very many small members or elements, it
-//! can take longer, as each is a value of its own in the copy.
+//! The layer measures large results, and copies only the parts that are kept. With a limit that is
+//! small compared to the result, this takes less than twice as long as serializing the result to
+//! JSON once. If the limit keeps about half of very many small members or elements, it can take
+//! longer, because each is a separate value in the copy.
 //!
 //! # What is not shortened
 //!
-//! Errors, questions for a person, results of tasks, prompts and resources.
+//! Errors, requests for user input, results of tasks, prompts and resources.
 //!
 //! # Examples
 //!
@@ -123,7 +118,7 @@ use crate::{
     results::ResultStore,
 };
 
-/// Under which key of a result's `_meta` it says what was left out.
+/// The key in a result's `_meta` that lists the omissions.
 pub const SHORTENED: &str = "mcp-composite/shortened";
 
 /// Futures of the services in this module.
@@ -131,11 +126,11 @@ pub mod future {
     pub use super::service::ResponseFuture;
 }
 
-/// Shortens results that are too large.
+/// A layer that shortens results above a maximum size.
 ///
-/// By default there is no limit, and the layer changes nothing.
+/// Defaults to no limit, in which case it changes nothing.
 ///
-/// See the [module docs](self) for how, and for an example.
+/// See the [module docs](self) for the rules and an example.
 #[derive(Clone, Debug, Default)]
 pub struct BoundLayer(Settings);
 
@@ -151,31 +146,32 @@ struct Settings {
 // === impl BoundLayer ===
 
 impl BoundLayer {
-    /// Changes nothing, until there is a limit.
+    /// Creates a layer without a limit, which changes nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how many bytes the result of a tool may have, as JSON, beside what is
-    /// [told](self#what-is-told) of what was left out; any number by default.
+    /// Sets the maximum size of a tool's result, in bytes of JSON, without the [omission
+    /// notices](self#what-is-told). Defaults to no limit.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.0.max_result_bytes = Some(bytes);
         self
     }
 
-    /// Keeps each whole result that was shortened, as a resource.
+    /// Stores the full result of each shortened one as a resource.
     #[must_use]
     pub fn keep(mut self, store: Arc<dyn ResultStore>) -> Self {
         self.0.store = Some(store);
         self
     }
 
-    /// Sets who calls; nobody else can read what is kept.
+    /// Sets the function that returns the caller of a request. Only the same caller can read a
+    /// stored result.
     ///
-    /// By default everybody is the same caller, and so are all of whom it is not known:
-    /// then whoever has a URI can read the result, and nobody can guess one.
+    /// By default, all callers are the same, as are all for which the function returns `None`: any
+    /// of them can read a result if it has the URI, which cannot be guessed.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -185,20 +181,20 @@ impl BoundLayer {
         self
     }
 
-    /// Makes what the layer knows of tools outdated whenever `epoch` is bumped.
+    /// Invalidates the cached tools when `epoch` is bumped.
     ///
-    /// Without it, a change of a schema is noticed within a minute.
+    /// Without it, a change of a schema takes effect within a minute.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
         self.0.epoch = epoch;
         self
     }
 
-    /// Keeps what the layer knows of tools apart by a key of the request's context,
-    /// for servers that show different tools to different callers.
+    /// Caches tools separately by a key of the request's context, for servers that show different
+    /// tools to different callers.
     ///
-    /// Tools are then listed in the context of the first caller of each key; without a
-    /// key they are listed without any. The catalogs of the last 1000 keys are kept.
+    /// For each key, tools are listed in the context of the first caller; without a key, they are
+    /// listed without a context. The catalogs of the last 1000 keys are kept.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -208,12 +204,10 @@ impl BoundLayer {
         self
     }
 
-    /// Adds to what a server says that it can do that it has resources, if the layer
-    /// [keeps](Self::keep) results.
+    /// Adds the resources capability if the layer [stores](Self::keep) results.
     ///
-    /// It is for servers whose description does not pass through the layer, such as
-    /// that of a [`ServeService`](crate::adapter::ServeService) with a description of
-    /// its own.
+    /// Use it for servers whose description does not pass through the layer, such as that of a
+    /// [`ServeService`](crate::adapter::ServeService) with a description of its own.
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         if self.0.store.is_some() {
             stored_results::declare(capabilities);
@@ -232,13 +226,13 @@ impl<S> Layer<S> for BoundLayer {
 // === impl Settings ===
 
 impl Settings {
-    /// Whether results stay as they are, and are not stored.
+    /// Returns `true` if results are neither shortened nor stored.
     #[inline]
     fn are_idle(&self) -> bool {
         self.max_result_bytes.is_none() && self.store.is_none()
     }
 
-    /// Whom results are kept for, as the caller of a request.
+    /// Returns the key of the caller of a request, which owns its stored results.
     fn owner(&self, context: &Context) -> Vec<u8> {
         let caller = self.caller.as_ref().and_then(|caller| caller(context));
         caller_key(caller.as_deref())

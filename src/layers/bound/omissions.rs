@@ -1,4 +1,4 @@
-//! What is told of what was left out.
+//! The omission notices of a shortened result.
 
 use std::fmt::{self, Write};
 
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::cost::MARK;
 
-/// How many places are told, at most.
+/// Maximum number of omissions listed.
 const MAX_PLACES: usize = 32;
-/// How long a pointer may be that is told; of a longer one, its beginning is.
+/// Maximum length of a pointer, in bytes. A longer one is shortened to that of a parent.
 const MAX_POINTER: usize = 120;
-/// How long the note may be, in bytes.
+/// Maximum length of the note, in bytes.
 const MAX_NOTE: usize = 480;
 
-/// A place in a result, by those that it is within.
+/// A location in a result, linked to its parents.
 #[derive(Clone, Copy)]
 pub(super) struct Location<'p> {
     within: Option<&'p Self>,
@@ -26,7 +26,7 @@ enum Segment<'p> {
     Element(usize),
 }
 
-/// What was left out of a result.
+/// The omissions of a result.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
     places: Vec<Omission>,
@@ -42,16 +42,16 @@ struct Omission {
     unit: Unit,
 }
 
-/// Why something was left out.
+/// The reason for an omission.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reason {
-    /// It is too large.
+    /// The part is too large.
     Size,
-    /// Shortened, it would not be what the tool promises.
+    /// The shortened part would not fit the tool's schema.
     Schema,
 }
 
-/// What there is less of.
+/// The unit of an omission.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Bytes,
@@ -81,7 +81,7 @@ impl<'p> Location<'p> {
         Location { within: Some(self), step: Segment::Element(place) }
     }
 
-    /// Its JSON Pointer; that of something around it, if it would be too long.
+    /// Returns the JSON Pointer, or that of a parent if it would be too long.
     fn pointer(&self) -> String {
         let mut steps = Vec::new();
         let mut place = Some(self);
@@ -130,19 +130,19 @@ impl Omissions {
         }
     }
 
-    /// Whether nothing was left out.
+    /// Returns `true` if nothing was omitted.
     pub(super) const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Adds what was left out elsewhere.
+    /// Adds the omissions of another part.
     pub(super) fn append(&mut self, other: Self) {
         self.count += other.count;
         self.places.extend(other.places);
         self.places.truncate(MAX_PLACES);
     }
 
-    /// In words, for whoever reads the content.
+    /// Returns the omissions as a text for the content.
     pub(super) fn note(&self) -> String {
         let mut note = "this result was shortened: ".to_owned();
         let mut told = 0;
@@ -164,7 +164,7 @@ impl Omissions {
         note
     }
 
-    /// The same for programs.
+    /// Returns the omissions as JSON.
     pub(super) fn value(&self) -> Value {
         let omissions: Vec<_> = self.places.iter().map(Omission::value).collect();
         json!({ "omissions": omissions, "count": self.count })

@@ -1,58 +1,58 @@
-//! What a schema wants to stay as it is.
+//! The parts of a value that a schema requires to be kept.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use serde_json::{Map, Value};
 
-/// How many forms are made of one schema; what is beyond is not minded.
+/// Maximum number of forms of one schema. Further places have no requirements.
 const MAX_FORMS: usize = 4_096;
-/// How many schemas may speak of one place.
+/// Maximum number of schemas that apply to one place.
 const MAX_SCHEMAS: usize = 32;
 
-/// What all schemas want that may speak of one place in a value.
+/// The combined requirements of all schemas that may apply to one place in a value.
 ///
-/// It is more than they want if only one of them speaks, and less if they say it in
-/// other words: what is cut by it is checked afterwards.
+/// They are too strict if only one of the schemas applies, and too lenient if the schemas use other
+/// keywords. The shortened value is validated afterwards.
 #[derive(Debug, Default)]
 pub(super) struct Form<'s> {
-    /// Nothing is cut here.
+    /// Whether the value must not be cut.
     pub(super) is_fixed: bool,
     pub(super) min_length: usize,
     pub(super) min_items: usize,
     required: BTreeSet<&'s str>,
     members: HashMap<&'s str, FormId>,
-    /// Of the members that are not named.
+    /// The form of the members that are not named.
     others: FormId,
     first_elements: Vec<FormId>,
-    /// Of the elements behind them.
+    /// The form of the elements after the first ones.
     elements: FormId,
 }
 
-/// The forms of the places of a value.
+/// The forms of all places in a value.
 #[derive(Debug)]
 pub(super) struct Forms<'s> {
     schema: &'s Value,
     forms: Vec<Form<'s>>,
-    /// By the schemas that they are of.
+    /// Forms by their schemas.
     made: HashMap<Vec<*const Value>, FormId>,
-    /// Those that are still free, and the schemas that they are to be of.
+    /// Forms that are not built yet, and their schemas.
     waiting: VecDeque<(FormId, Vec<&'s Value>)>,
 }
 
-/// Which of the forms.
+/// The index of a form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FormId(usize);
 
-/// Keywords whose schemas speak of the same place.
+/// Keywords whose schemas apply to the same place.
 const SAME_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "if", "then", "else", "$ref"];
-/// Keywords of texts that are no longer what they were if they are cut.
+/// Keywords of texts that would become invalid if cut.
 const FIXING: [&str; 6] =
     ["const", "enum", "pattern", "format", "contentEncoding", "contentMediaType"];
 
 // === impl Forms ===
 
 impl<'s> Forms<'s> {
-    /// Nothing is known: everything may be cut.
+    /// Creates forms without requirements: everything may be cut.
     pub(super) fn free() -> Forms<'static> {
         Forms {
             schema: &Value::Null,
@@ -62,12 +62,12 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Those of the values of a schema.
+    /// Creates the forms of the values of a schema.
     pub(super) fn of(schema: &'s Value) -> Self {
-        // The first wants nothing, and the second is that of the value as a whole.
+        // The first form has no requirements, and the second is that of the whole value.
         let mut forms = Self { schema, ..Forms::free() };
         forms.id_of(vec![schema]);
-        // Not within each other: references may lead deeper than a stack is.
+        // Not recursive, because references may nest deeper than the stack allows.
         while let Some((id, schemas)) = forms.waiting.pop_front() {
             let schemas: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();
             forms.forms[id.0] = forms.form(&schemas);
@@ -84,7 +84,7 @@ impl<'s> Forms<'s> {
     }
 
     pub(super) fn member(&self, form: FormId, name: &str) -> FormId {
-        // Not looked up where nothing is known.
+        // No lookup without requirements.
         if form == FormId::default() { form } else { self.get(form).member(name) }
     }
 
@@ -92,7 +92,7 @@ impl<'s> Forms<'s> {
         if form == FormId::default() { form } else { self.get(form).element(place) }
     }
 
-    /// The form of these schemas, which may still have to be made.
+    /// Returns the form of these schemas, and queues it if it is new.
     fn id_of(&mut self, schemas: Vec<&'s Value>) -> FormId {
         let schemas = self.speaking(schemas);
         let key: Vec<_> = schemas.iter().map(|schema| std::ptr::from_ref(*schema)).collect();
@@ -154,7 +154,7 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// These schemas and all that they make speak of the same place, each once.
+    /// Returns these schemas and all that they apply to the same place, each once.
     fn speaking(&self, schemas: Vec<&'s Value>) -> Vec<&'s Value> {
         let mut speaking: Vec<&'s Value> = Vec::new();
         let mut waiting = schemas;
@@ -177,7 +177,7 @@ impl<'s> Forms<'s> {
         speaking
     }
 
-    /// What a reference to a place in the same schema means.
+    /// Resolves a reference within the same schema.
     fn target(&self, reference: &str) -> Option<&'s Value> {
         self.schema.pointer(reference.strip_prefix('#')?)
     }

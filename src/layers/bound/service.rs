@@ -1,3 +1,5 @@
+//! The service that shortens results.
+
 use std::{
     collections::HashMap,
     fmt::{self, Write},
@@ -30,8 +32,8 @@ use crate::{
 
 /// Middleware that [`BoundLayer`](super::BoundLayer) puts in front of a service.
 ///
-/// It is ready when `S` is, and calls the `S` that was ready. A request for a kept
-/// result is answered without it, and gives that readiness back.
+/// Ready when `S` is, and calls the `S` that was ready. A request for a stored result is answered
+/// without `S`, and releases its readiness.
 pub struct Bound<S> {
     settings: Arc<Settings>,
     inner: S,
@@ -62,11 +64,11 @@ pin_project! {
     }
 }
 
-/// Where the output schemas of tools are looked up.
+/// A lookup of the output schemas of tools.
 struct Lookup<S> {
     inner: S,
     catalog: Catalog<Outputs>,
-    /// In which tools are listed.
+    /// The context in which tools are listed.
     context: ListingContext,
 }
 
@@ -78,7 +80,7 @@ impl<S> Bound<S> {
         Self { settings, inner, catalogs }
     }
 
-    /// The service behind the layer.
+    /// Returns the service behind the layer.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -141,7 +143,7 @@ where
         State::Passed { reply: self.inner.call(request) }
     }
 
-    /// Calls a tool now, and shortens what it answers.
+    /// Calls a tool immediately, and shortens its result.
     fn bounded(
         &mut self,
         request: Request,
@@ -152,7 +154,7 @@ where
         let settings = self.settings.clone();
         let owner = settings.store.as_ref().map(|_| settings.owner(request.context()));
         let reply = self.inner.call(request);
-        // It has no readiness, so nobody waits for it to be used.
+        // The clone holds no readiness, so no other request waits for it.
         let lookup = Lookup { inner: self.inner.clone(), catalog, context };
         async move {
             let mut reply = reply.await?;
@@ -160,7 +162,7 @@ where
             if BoundedCounter::new(limit).holds(result) {
                 return Ok(reply);
             }
-            // Without structured content, there is nothing that must fit a schema.
+            // Without structured content, no schema is needed.
             let schema = match &result.structured_content {
                 Some(_) => lookup.schema(&tool).await,
                 None => {
@@ -170,7 +172,7 @@ where
             };
             let shortened = shorten(result, limit, schema.as_deref());
             let whole = mem::replace(result, shortened.result);
-            // A text was only made again without spaces.
+            // Nothing was omitted; a text was only rendered without spaces.
             if shortened.told.is_empty() {
                 return Ok(reply);
             }
@@ -192,7 +194,7 @@ where
         }
     }
 
-    /// Whoever answers alone does not keep a slot of a service that admits few.
+    /// Releases the readiness of the inner service, which may hold a slot of a concurrency limit.
     fn give_back_readiness(&mut self) {
         let inner = self.inner.clone();
         drop(mem::replace(&mut self.inner, inner));
@@ -218,7 +220,7 @@ impl<S: fmt::Debug> fmt::Debug for Bound<S> {
     }
 }
 
-/// What a server says of itself, with what the layer adds to it.
+/// Adds the capabilities of the layer to a server's description.
 async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
     let mut reply = reply.await?;
     declare_in(&mut reply);
@@ -234,8 +236,8 @@ where
         + Send
         + 'static,
 {
-    /// The output schema of a tool, if it has one and tools can be listed. It ends
-    /// with the service in hand, before anything else is waited for.
+    /// Returns the output schema of a tool, if it has one and tools can be listed. Consumes the
+    /// inner service, which is dropped before anything else is awaited.
     async fn schema(self, tool: &str) -> Option<Arc<InputSchema>> {
         let Self { inner, catalog, context } = self;
         let needs = Needs::Tool(tool);

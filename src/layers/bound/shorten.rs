@@ -1,4 +1,4 @@
-//! A whole result, shortened.
+//! Shortens a tool result.
 
 use std::collections::HashMap;
 
@@ -21,15 +21,14 @@ const STRUCTURED: usize = 21;
 /// `,"_meta":{}`
 const META: usize = 11;
 
-/// A result that was shortened, and what was left out.
+/// A shortened result and its omissions.
 #[derive(Debug)]
 pub(super) struct Shortened {
     pub(super) result: CallToolResult,
     pub(super) told: Omissions,
 }
 
-/// Shortens a result to so many bytes, so that its structured content still fits the
-/// schema, or is left out.
+/// Shortens a result to `limit` bytes. Its structured content still fits the schema, or is omitted.
 pub(super) fn shorten(
     result: &CallToolResult,
     limit: usize,
@@ -50,7 +49,7 @@ pub(super) fn shorten(
     if fits(&cut) {
         return cut;
     }
-    // Measured once more: what the schema wants takes longer to look up.
+    // Measured again with the schema only if needed, because its forms take longer to look up.
     let minded = schema.and_then(|schema| {
         let schema = Value::Object((**schema.schema()).clone());
         survey.cut_with(limit, &Forms::of(&schema), Cost::STANDING)
@@ -63,22 +62,22 @@ pub(super) fn shorten(
     survey.without_structured(limit, Reason::Schema)
 }
 
-/// What there is in a result.
+/// The measured parts of a result.
 struct Survey<'r> {
     result: &'r CallToolResult,
     structured: Option<&'r Value>,
     blocks: Vec<Block<'r>>,
-    /// What each block repeats, by its place.
+    /// The value that each block repeats, by index.
     repeated: Vec<Option<Repeated<'r>>>,
-    /// The blocks of each branch, and each other block, by their places.
+    /// The blocks of each branch, and each other block, by index.
     units: Vec<Vec<usize>>,
-    /// How many texts repeat the structured content.
+    /// The number of texts that repeat the structured content.
     texts: usize,
-    /// How many repeat the output of a branch.
+    /// The number of texts that repeat the output of a branch.
     branches: HashMap<&'r str, usize>,
 }
 
-/// What a text repeats.
+/// The value that a text repeats.
 #[derive(Clone, Copy, Debug)]
 enum Repeated<'r> {
     All,
@@ -125,7 +124,7 @@ impl<'r> Survey<'r> {
         survey
     }
 
-    /// The result with its structured content, if there is room for the least of it.
+    /// Cuts the result with its structured content, if the minimum of that fits.
     fn cut_with(&self, limit: usize, forms: &Forms<'_>, cost: Cost) -> Option<Shortened> {
         let structured = self.structured?;
         let guide = Guide { forms, cost: cost.and_texts(self.texts), branches: &self.branches };
@@ -134,7 +133,8 @@ impl<'r> Survey<'r> {
             .then(|| self.cut(limit, Some(&measured), Omissions::default()))
     }
 
-    /// The result without its structured content; what repeats it still does.
+    /// Cuts the result without its structured content. Texts that repeat it are still rendered from
+    /// the shortened value.
     fn without_structured(&self, limit: usize, reason: Reason) -> Shortened {
         let mut told = Omissions::default();
         if let Some(structured) = self.structured {
@@ -142,7 +142,7 @@ impl<'r> Survey<'r> {
             told.add(&place, reason, 0, json_bytes(structured), Unit::Bytes);
         }
         if self.texts == 0 {
-            // What repeats a part of it is a text like others.
+            // Texts that repeat a part of it are treated as plain text.
             return Survey::new(self.result, None).cut(limit, None, told);
         }
         let free = Forms::free();
@@ -163,14 +163,14 @@ impl<'r> Survey<'r> {
         mut told: Omissions,
     ) -> Shortened {
         let meta = self.result.meta.iter().flat_map(|meta| meta.iter());
-        // With a colon and a comma.
+        // Including a colon and a comma.
         let entries: Vec<_> = meta
             .map(|(key, value)| (key, value, json_bytes(key) + json_bytes(value) + 2))
             .collect();
         let content = self.blocks.iter().map(|block| block.whole + 1).sum();
         let structured_part =
             structured.map_or(Part::new(0, 0), |it| Part::new(it.size.least, it.size.whole));
-        // An entry that has no room leaves it to all others.
+        // The other parts share what an omitted entry does not use.
         let entry_parts =
             entries.iter().map(|(_, _, size)| Part { least: 0, whole: *size, all_or_least: true });
         let parts = [structured_part, Part::new(0, content)].into_iter().chain(entry_parts);
@@ -196,7 +196,7 @@ impl<'r> Survey<'r> {
         Shortened { result, told }
     }
 
-    /// What there is for structured content, content and metadata.
+    /// Returns the size available for structured content, content and metadata.
     fn room(&self, limit: usize) -> usize {
         let beside = json_bytes(&self.bare())
             + self.structured.map_or(0, |_| STRUCTURED)
@@ -258,7 +258,7 @@ impl<'r> Survey<'r> {
     }
 }
 
-/// What a text repeats, if it does.
+/// Returns the value that the text of a block repeats.
 fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Repeated<'r>> {
     let text = block.as_text().and_then(|_| text_of(block))?;
     let of_branch = branch_of(block).filter(|branch| {
@@ -271,7 +271,7 @@ fn repeated_by<'r>(block: &'r ContentBlock, structured: &'r Value) -> Option<Rep
     }
 }
 
-/// What a branch gave, in the report of a fan-out.
+/// Returns the output of a branch in the report of a fan-out.
 fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
     report.get("branches")?.get(branch)?.get("output")
 }
@@ -279,7 +279,7 @@ fn output_of<'v>(report: &'v Value, branch: &str) -> Option<&'v Value> {
 // === impl Repeated ===
 
 impl Repeated<'_> {
-    /// What it repeats, shortened, as a text.
+    /// Renders the shortened value as a text.
     fn rendered(self, cut: &Value) -> Option<String> {
         match self {
             Self::All => Some(cut.to_string()),

@@ -1,4 +1,4 @@
-//! Whole results that clients can read.
+//! Full results of shortened ones, which clients can read as resources.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::{
     results::{PutError, ResultStore, TakeError},
 };
 
-/// What the URIs of kept results begin with; a handle follows.
+/// The prefix of the URIs of stored results; a handle follows.
 pub const RESULTS: &str = "mcp-composite://results/";
 
-/// What kept results are.
+/// The MIME type of stored results.
 const JSON: &str = "application/json";
 
-/// The handle of the kept result that a request reads, if it reads one.
+/// Returns the handle of the stored result that a request reads.
 pub(super) fn read_handle(request: &Request) -> Option<&str> {
     match request.message() {
         ClientRequest::ReadResourceRequest(read) => read.params.uri.strip_prefix(RESULTS),
@@ -26,7 +26,7 @@ pub(super) fn read_handle(request: &Request) -> Option<&str> {
     }
 }
 
-/// Keeps a result, and makes a link to it; makes none if it cannot be kept.
+/// Stores a result and returns a link to it, or `None` if it cannot be stored.
 pub(super) async fn keep(
     store: &Arc<dyn ResultStore>,
     result: &CallToolResult,
@@ -52,10 +52,10 @@ pub(super) async fn keep(
     }
 }
 
-/// Answers a request for a kept result.
+/// Reads a stored result.
 ///
-/// Whatever is wrong with the handle, the answer is the same: nobody learns what is
-/// kept for others.
+/// The reply is the same for every invalid handle, so that callers cannot detect the results of
+/// others.
 pub(super) async fn read(store: &Arc<dyn ResultStore>, handle: &str, owner: &[u8]) -> Reply {
     let uri = format!("{RESULTS}{handle}");
     let json = match store.get(handle, owner).await {
@@ -71,24 +71,24 @@ pub(super) async fn read(store: &Arc<dyn ResultStore>, handle: &str, owner: &[u8
     ServerResult::ReadResourceResult(ReadResourceResult::new(vec![contents])).into()
 }
 
-/// The block that links to a kept result.
+/// Returns the block that links to a stored result.
 pub(super) const fn link(resource: Resource) -> ContentBlock {
     ContentBlock::ResourceLink(resource)
 }
 
-/// Says that there are resources to read.
+/// Adds the resources capability.
 pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     capabilities.resources.get_or_insert_default();
 }
 
-/// Says so in the answer to whoever asks what the server can do.
+/// Adds the resources capability to a reply that contains capabilities.
 pub(super) fn declare_in(reply: &mut Reply) {
     if let Some(capabilities) = reply.capabilities_mut() {
         declare(capabilities);
     }
 }
 
-/// Why a result is not kept, in the words of its settings.
+/// Describes why a result was not stored, with the names of the settings.
 fn put_error_message(error: &PutError) -> String {
     match error {
         PutError::TooLarge { max, .. } => format!("it has more than {max} bytes"),

@@ -1,7 +1,6 @@
-//! A JSON value, shortened.
+//! Shortens a JSON value.
 //!
-//! One pass measures every part, another cuts; neither looks at anything twice that
-//! the other has looked at.
+//! One pass measures every part; another cuts, and reuses the measurements.
 
 use std::collections::HashMap;
 
@@ -14,21 +13,21 @@ use super::{
     schema_form::{FormId, Forms},
 };
 
-/// How many bytes a text has that is not measured twice.
+/// Minimum length of a text that is not measured twice, in bytes.
 const LONG: usize = 256;
 
-/// How values are measured and cut.
+/// The rules for measuring and cutting a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guide<'g> {
     pub(super) forms: &'g Forms<'g>,
-    /// What parts of the value cost.
+    /// The cost of the parts of the value.
     pub(super) cost: Cost,
-    /// How many texts repeat the output of a branch, by its name, if the value is the
+    /// The number of texts that repeat the output of a branch, by its name, if the value is the
     /// report of a fan-out.
     pub(super) branches: &'g HashMap<&'g str, usize>,
 }
 
-/// Where in the value something is, and what follows from it.
+/// A position in the value, with its form and cost.
 #[derive(Clone, Copy)]
 struct Here {
     form: FormId,
@@ -36,40 +35,40 @@ struct Here {
     spot: Spot,
 }
 
-/// Where in the report of a fan-out.
+/// A position in the report of a fan-out.
 #[derive(Clone, Copy)]
 enum Spot {
     Report,
     Branches,
-    /// A branch, whose output so many texts repeat.
+    /// A branch, with the number of texts that repeat its output.
     Branch(usize),
     Elsewhere,
 }
 
-/// What a part costs.
+/// The cost of a part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// With as little as its form allows.
+    /// With the minimum that its form allows.
     pub(super) least: usize,
-    /// With all members that it has, each as little as can be.
+    /// With all of its members, each at its minimum.
     lean: usize,
     pub(super) whole: usize,
 }
 
-/// A value whose parts are measured.
+/// A value with the sizes of its parts.
 pub(super) struct Measured<'g> {
     value: &'g Value,
     guide: Guide<'g>,
     root: Here,
     pub(super) size: Size,
-    /// The parts in it that are not measured twice, each before those in it.
+    /// The parts that are not measured twice, each before its children.
     nodes: Vec<Node>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     size: Size,
-    /// Where those begin that are behind it.
+    /// The index of the node after this one and its descendants.
     next: usize,
 }
 
@@ -84,7 +83,7 @@ impl<'g> Measured<'g> {
         measured
     }
 
-    /// The value cut to what it may cost, which must be its least or more.
+    /// Cuts the value to `budget`, which must be at least its minimum.
     pub(super) fn cut(&self, budget: usize, place: &Location<'_>, told: &mut Omissions) -> Value {
         self.cut_at(self.value, 0, budget, self.root, place, told)
     }
@@ -149,7 +148,7 @@ impl<'g> Measured<'g> {
         let least = if form.is_fixed {
             whole
         } else {
-            // The mark is one of the characters.
+            // The mark counts as one of the characters.
             let kept = form.min_length.saturating_sub(1);
             let end = match kept {
                 0 => 0,
@@ -174,7 +173,7 @@ impl<'g> Measured<'g> {
         size
     }
 
-    /// Cuts a part; if it is one that was noted, it is this node.
+    /// Cuts a part. `node` is its node if it has one.
     fn cut_at(
         &self,
         value: &Value,
@@ -213,7 +212,7 @@ impl<'g> Measured<'g> {
         let min_items = self.guide.forms.get(here.form).min_items;
         let reserved =
             if min_items == 0 { 0 } else { self.nodes[node].size.least - brackets + mark };
-        // The first has no comma.
+        // The first element has no comma.
         let budget = (budget + mark).saturating_sub(brackets);
         let mut nodes = Vec::new();
         let mut next = node + 1;
@@ -283,11 +282,11 @@ impl<'g> Measured<'g> {
             let place = place.member(name);
             Some((name.clone(), self.cut_at(member, nodes[at], share, here, &place, told)))
         });
-        // Collected, as that is faster than to insert one after the other.
+        // Collecting is faster than inserting one by one.
         Value::Object(cut.collect())
     }
 
-    /// The size of a part that was measured, and the place of the part behind it.
+    /// Returns the size of a measured part, and advances `next` to the following part.
     fn size_of(&self, value: &Value, next: &mut usize, here: Here) -> Size {
         if !is_node(value) {
             return self.leaf(value, here);
@@ -298,7 +297,7 @@ impl<'g> Measured<'g> {
     }
 }
 
-/// Whether a part is worth noting what it costs; to measure others again costs less.
+/// Returns `true` if the size of a part is stored. Other parts are cheaper to measure again.
 fn is_node(value: &Value) -> bool {
     match value {
         Value::Array(_) | Value::Object(_) => true,

@@ -1,3 +1,5 @@
+//! The balance of a budget, and its refill over time.
+
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -5,34 +7,34 @@ use tokio::time::Instant;
 use super::{Budget, Refill};
 use crate::message::Tally;
 
-/// What those who share a budget have used of it: nothing, by default.
+/// The used and reserved amounts of a budget. Defaults to an unused budget.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     tally: Tally,
-    /// None if it does not come back, which then asks nobody for the time.
+    /// `None` if there is no refill; then the current time is not read.
     clock: Option<Clock>,
 }
 
-/// What comes back, and when.
+/// The refill and the time of the last one.
 #[derive(Debug)]
 struct Clock {
     refill: Refill,
-    /// The most that counts as spent, so that a refill recovers from any sum of charges.
+    /// The maximum amount that counts as spent, so that a refill recovers from any sum of
+    /// charges.
     most: u64,
-    /// When something came back for the last time. It moves by whole ticks, so that
-    /// no time is lost between them.
+    /// The time of the last refill. It advances by whole intervals, so that no time is lost
+    /// between them.
     since: Instant,
 }
 
 // === impl Balance ===
 
 impl Balance {
-    /// Holds an amount, or says when there will be enough, if it is known.
+    /// Reserves an amount, or returns the time until enough is left, if it is known.
     ///
-    /// The budget is the one that is asked for now: its limit and its refill may have
-    /// been others before.
+    /// The limit and refill of `budget` apply from now on, even if earlier ones differed.
     pub(super) fn reserve(&mut self, budget: &Budget, amount: u64) -> Result<(), Option<Duration>> {
-        // The clock is looked at once.
+        // The time is read once.
         if self.clock.is_some() || budget.refilled().is_some() {
             let now = Instant::now();
             self.tick_at(now);
@@ -48,9 +50,9 @@ impl Balance {
         }
     }
 
-    /// Charges what it really was that so much was held for.
+    /// Charges the actual amount and releases the reserved one.
     pub(super) fn close(&mut self, held: u64, actual: u64) {
-        // What came back until now is not for what is charged now.
+        // Refills that are already due must not offset this charge.
         self.tick();
         self.tally.close(held, actual);
         if let Some(clock) = &self.clock {
@@ -58,19 +60,19 @@ impl Balance {
         }
     }
 
-    /// What is left of a limit.
+    /// Returns the amount left of a limit.
     pub(super) fn left(&mut self, limit: u64) -> u64 {
         self.tick();
         self.tally.left(limit)
     }
 
-    /// Whether it is as good as a new one.
+    /// Returns `true` if the balance equals a new one.
     pub(super) fn is_full(&mut self) -> bool {
         self.tick();
         self.tally.is_full()
     }
 
-    /// Lets come back what is due.
+    /// Adds the refills that are due.
     fn tick(&mut self) {
         if self.clock.is_some() {
             self.tick_at(Instant::now());
@@ -83,8 +85,8 @@ impl Balance {
         }
     }
 
-    /// Sets what is to come back from now on. The time begins to count with the first
-    /// use of what was full.
+    /// Sets the refill from now on. The first interval starts with the first charge of a full
+    /// balance.
     fn wind(&mut self, budget: &Budget, now: Instant) {
         let most = budget.most_spent();
         match (&mut self.clock, budget.refilled()) {
@@ -99,11 +101,11 @@ impl Balance {
 // === impl Clock ===
 
 impl Clock {
-    /// What has come back since it was asked for the last time.
+    /// Returns the amount refilled since the last call.
     fn due(&mut self, now: Instant) -> u128 {
-        // A clock that went back says that no time has passed.
+        // If the clock went backward, no time has passed.
         let passed = now.saturating_duration_since(self.since);
-        // Most of the time nothing is due, and that is known without a division.
+        // Usually nothing is due; this check avoids the division.
         if passed < self.refill.every() {
             return 0;
         }
@@ -111,12 +113,12 @@ impl Clock {
         let Some(ticks) = passed.checked_div(every).filter(|ticks| *ticks > 0) else {
             return 0;
         };
-        // It is less than what has passed, so there was such a time.
+        // The remainder is less than the passed time, so the subtraction cannot underflow.
         self.since = now - duration(passed % every).unwrap_or_default();
         ticks.saturating_mul(self.refill.amount().into())
     }
 
-    /// How long it takes until so much has come back, if that can be told.
+    /// Returns the time until `missing` is refilled, if it can be computed.
     fn until(&self, missing: u128) -> Option<Duration> {
         let (amount, every) = (self.refill.amount(), self.refill.every());
         if amount == 0 || every.is_zero() {

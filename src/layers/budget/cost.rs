@@ -1,3 +1,5 @@
+//! The cost of tool calls: estimated before the call, and read from its result.
+
 use std::{fmt, sync::Arc};
 
 use rmcp::model::CallToolResult;
@@ -5,10 +7,10 @@ use serde_json::Value;
 
 use crate::pattern::Selection;
 
-/// Reads from a result what the call really cost.
+/// Reads the actual cost of a call from its result.
 type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
 
-/// What a call of some tools costs, in units of your own: cents, tokens, rows.
+/// The cost of a call of the selected tools, in any unit: cents, tokens, rows.
 ///
 /// ```
 /// use mcp_composite::{budget::Cost, pattern::Selection};
@@ -24,9 +26,9 @@ pub struct Cost {
     known: Known,
 }
 
-/// What one call costs, as far as it is known before; one unit by default.
+/// The cost of one call, as far as it is known before the call. Defaults to one unit.
 ///
-/// Each call that is charged with it has it, so it is no larger than a pointer.
+/// Every charged call carries a price, so its size is that of a pointer.
 #[derive(Clone, Default)]
 pub(super) struct Price(Option<Arc<Known>>);
 
@@ -36,7 +38,7 @@ struct Known {
     actual: Option<Actual>,
 }
 
-/// Where in a result it says what the call has cost.
+/// The location of the actual cost in a result.
 enum CostLocation {
     /// In the structured content.
     Structured(String),
@@ -49,17 +51,17 @@ enum CostLocation {
 // === impl Cost ===
 
 impl Cost {
-    /// Calls of these tools cost this much.
+    /// Creates a cost of `units` for each call of the selected tools.
     ///
-    /// With zero they cost nothing, and no budget of costs has to do with them,
-    /// unless their [actual](Self::actual) cost is read from the result.
+    /// Calls with a cost of zero are not charged to cost budgets, unless their
+    /// [actual](Self::actual) cost is read from the result.
     #[must_use]
     pub const fn new(tools: Selection, units: u64) -> Self {
         Self { tools, known: Known { estimate: units, actual: None } }
     }
 
-    /// Sets how to read from a result what the call really cost; if it says nothing,
-    /// it cost what was reserved.
+    /// Sets the function that reads the actual cost of a call from its result. If it returns
+    /// `None`, the reserved amount is charged.
     #[must_use]
     pub fn actual<F>(mut self, actual: F) -> Self
     where
@@ -69,10 +71,10 @@ impl Cost {
         self
     }
 
-    /// Reads from where a JSON Pointer ([RFC 6901]) points to in the result
-    /// (`/_meta/usage/total`) what the call really cost.
+    /// Reads the actual cost at a JSON Pointer ([RFC 6901]) into the result, such as
+    /// `/_meta/usage/total`.
     ///
-    /// If there is no integer from zero up, it cost what was reserved.
+    /// If there is no non-negative integer, the reserved amount is charged.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     #[must_use]
@@ -81,12 +83,12 @@ impl Cost {
         self.actual(move |result| place.amount(result))
     }
 
-    /// What each of the calls costs.
+    /// Returns the price of each call.
     pub(super) fn price(&self) -> Price {
         Price(Some(Arc::new(self.known.clone())))
     }
 
-    /// Which tools' calls cost it.
+    /// Returns the tools that the cost applies to.
     pub(super) const fn tools_of(&self) -> &Selection {
         &self.tools
     }
@@ -104,17 +106,17 @@ impl fmt::Debug for Cost {
 // === impl Price ===
 
 impl Price {
-    /// What is reserved before it is known better.
+    /// Returns the amount to reserve before the call.
     pub(super) fn estimate(&self) -> u64 {
         self.0.as_ref().map_or(1, |known| known.estimate)
     }
 
-    /// Whether it is known that it is nothing.
+    /// Returns `true` if the call is known to be free.
     pub(super) fn is_nothing(&self) -> bool {
         self.0.as_ref().is_some_and(|known| known.estimate == 0 && known.actual.is_none())
     }
 
-    /// What a call with this result cost.
+    /// Returns the cost of a call with this result.
     pub(super) fn actual(&self, result: Option<&CallToolResult>) -> u64 {
         let actual = self.0.as_ref().and_then(|known| known.actual.as_ref());
         let actual = actual.zip(result).and_then(|(actual, result)| actual(result));
@@ -125,8 +127,8 @@ impl Price {
 // === impl CostLocation ===
 
 impl CostLocation {
-    /// Where the pointer points to. What servers report is in one of two parts, of which
-    /// there is a JSON value.
+    /// Parses a pointer. Servers report costs in `structuredContent` or `_meta`, which are JSON
+    /// values already; for other pointers the whole result is serialized.
     fn of(pointer: &str) -> Self {
         let within = |part: &str| {
             let rest = pointer.strip_prefix(part)?;

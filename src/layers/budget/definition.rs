@@ -1,9 +1,11 @@
+//! Budget definitions: limit, unit, scope, refill, and their validation.
+
 use std::{sync::Arc, time::Duration};
 
 use super::MAX_COST;
 use crate::pattern::Selection;
 
-/// How much of something calls may use together.
+/// A limit on the total number, size or cost of calls.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,65 +30,63 @@ pub struct Budget {
     max_per_call: Option<u64>,
 }
 
-/// What a budget counts.
+/// The unit of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
     /// Calls, each as one.
     Calls,
-    /// Bytes of what tools answer: texts, keys and data, a few for anything else.
+    /// Bytes of tool results: texts, keys and data, a few for anything else.
     ///
-    /// Nobody knows them before, so calls go on as long as anything is left, and the
-    /// last ones may use more than that.
+    /// The size is unknown before the call, so calls are allowed while anything is left, and
+    /// the last ones may exceed the limit.
     Bytes,
-    /// What calls [cost](super::Cost).
+    /// The [cost](super::Cost) of calls.
     Cost,
 }
 
-/// Whose calls share a budget.
+/// The scope of a budget: the calls that share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Per {
-    /// Those that one call of a client leads to.
+    /// All calls of one run, which is one call of a client and the calls it leads to.
     ///
-    /// Such a budget does not come back: a run has an end.
+    /// Such a budget is never refilled, since a run ends.
     Run,
-    /// Those of one [caller](super::BudgetLayer::caller).
+    /// All calls of one [caller](super::BudgetLayer::caller).
     Caller,
-    /// All.
+    /// All calls.
     #[default]
     Global,
 }
 
-/// How a budget comes back: an amount each time that so long has passed, up to the
-/// limit.
+/// The refill of a budget: an amount at a fixed interval, up to the limit.
 ///
-/// The time begins to count when something of a full budget is used. What calls have
-/// used beyond the limit must come back first, but no more than
-/// [`Budget::max_per_call`] if that is more than the limit.
+/// The interval starts when a full budget is first charged. Charges beyond the limit must be
+/// refilled first, but at most [`Budget::max_per_call`] if that is more than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refill {
     amount: u64,
     every: Duration,
 }
 
-/// Why a budget is none.
+/// An invalid budget definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// Clients are told the name of a budget that is used up.
+    /// The name is blank. Clients see the name of an exhausted budget.
     #[error("expected a name, found blanks")]
     Blank,
-    /// What clients are told when a run has cost all that it may.
+    /// The name is reserved: clients see it when a run exceeds its cost limit.
     #[error("the name `{0}` is that of a setting of composites, expected another")]
     Reserved(String),
-    /// What is left is kept by the name.
+    /// Another budget has this name, by which stores keep the balance.
     #[error("there are two budgets `{0}`")]
     Duplicate(String),
-    /// It would never come back.
+    /// The refill amount is zero, so the budget would never be refilled.
     #[error("the refill of budget `{0}` is 0, expected at least 1")]
     RefillsNothing(String),
-    /// It would never be used up.
+    /// The refill interval is zero, so the budget would never be exhausted.
     #[error("the budget `{0}` is refilled every 0 s, expected a time")]
     RefillsAlways(String),
 }
@@ -94,10 +94,10 @@ pub enum BudgetError {
 // === impl Budget ===
 
 impl Budget {
-    /// A budget of `limit` units that all calls share, and that does not come back.
+    /// Creates a budget of `limit` units that all calls share, without a refill.
     ///
-    /// Of one with a limit of zero nothing is ever left: whatever it selects is
-    /// refused, but for calls that cost nothing if it counts [cost](Unit::Cost).
+    /// A budget with a limit of zero rejects every call that it selects, except free calls if
+    /// it counts [cost](Unit::Cost).
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, unit: Unit, limit: u64) -> Self {
         Self {
@@ -111,68 +111,69 @@ impl Budget {
         }
     }
 
-    /// Sets which tools' calls it is for, by the names below the aliases; all by default.
+    /// Selects the tools whose calls are charged, by their names below the aliases. Defaults
+    /// to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         self.tools = tools;
         self
     }
 
-    /// Which tools' calls it is for.
+    /// Returns the tools whose calls are charged.
     pub(super) const fn tools_of(&self) -> &Selection {
         &self.tools
     }
 
-    /// Sets whose calls share it; all by default.
+    /// Sets the calls that share the budget. Defaults to all calls.
     #[must_use]
     pub const fn per(mut self, per: Per) -> Self {
         self.per = per;
         self
     }
 
-    /// Sets how it comes back; not at all by default.
+    /// Sets the refill. Defaults to no refill.
     #[must_use]
     pub const fn refill(mut self, refill: Refill) -> Self {
         self.refill = Some(refill);
         self
     }
 
-    /// What clients are told that it is called.
+    /// Returns the name, which clients see in errors.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it counts.
+    /// Returns the unit.
     #[must_use]
     pub const fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// How much there is of it, when nothing is used.
+    /// Returns the limit: the balance of an unused budget.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Whether it is for calls of this tool.
+    /// Returns `true` if calls of this tool are charged.
     #[must_use]
     pub fn selects(&self, tool: &str) -> bool {
         self.tools.selects(tool)
     }
 
-    /// Sets the most that one call is charged, whatever its server says that it cost.
+    /// Sets the maximum charge of one call, whatever cost its server reports.
     ///
-    /// Defaults to the limit of the budget, so that one answer cannot use up more than all of
-    /// it. With a [refill](Self::refill), all calls together cannot use up more than this or the
-    /// limit either, so that the budget recovers in foreseeable time.
+    /// Defaults to the limit of the budget, so that one result cannot overdraw it. With a
+    /// [refill](Self::refill), the total spent never exceeds the larger of this and the limit,
+    /// so that the budget recovers in foreseeable time.
     #[must_use]
     pub const fn max_per_call(mut self, units: u64) -> Self {
         self.max_per_call = Some(units);
         self
     }
 
-    /// The most that one call is charged.
+    /// Returns the maximum charge of one call.
     #[must_use]
     pub const fn most_per_call(&self) -> u64 {
         match self.max_per_call {
@@ -181,8 +182,8 @@ impl Budget {
         }
     }
 
-    /// The most that counts as spent of a budget that is [refilled](Self::refill): its limit, or
-    /// what one call may be charged if that is more.
+    /// Returns the maximum amount that counts as spent if the budget is
+    /// [refilled](Self::refill): the larger of its limit and the maximum charge of one call.
     ///
     /// A store does not count amounts beyond it, which concurrent calls may spend. Otherwise each
     /// of these calls would delay the recovery by a whole budget.
@@ -192,13 +193,13 @@ impl Budget {
         if most_per_call > self.limit { most_per_call } else { self.limit }
     }
 
-    /// Whose calls share it.
+    /// Returns the scope: the calls that share the budget.
     #[must_use]
     pub const fn shared_per(&self) -> Per {
         self.per
     }
 
-    /// How it comes back, if it does.
+    /// Returns the refill, if there is one.
     #[must_use]
     pub const fn refilled(&self) -> Option<Refill> {
         self.refill
@@ -208,7 +209,7 @@ impl Budget {
         &self.name
     }
 
-    /// Whether it can be what somebody meant.
+    /// Validates the definition.
     pub(super) fn check(&self) -> Result<(), BudgetError> {
         if self.name.trim().is_empty() {
             return Err(BudgetError::Blank);
@@ -231,22 +232,22 @@ impl Budget {
 // === impl Refill ===
 
 impl Refill {
-    /// This much comes back each time this long has passed, up to the limit.
+    /// Creates a refill of `amount` at each interval `every`, up to the limit.
     ///
-    /// Nothing comes back if either is zero; see
+    /// Nothing is refilled if either is zero; see
     /// [`try_budget`](super::BudgetLayer::try_budget).
     #[must_use]
     pub const fn new(amount: u64, every: Duration) -> Self {
         Self { amount, every }
     }
 
-    /// How much comes back each time.
+    /// Returns the amount that is refilled at each interval.
     #[must_use]
     pub const fn amount(self) -> u64 {
         self.amount
     }
 
-    /// How long it takes.
+    /// Returns the interval.
     #[must_use]
     pub const fn every(self) -> Duration {
         self.every

@@ -1,3 +1,5 @@
+//! A budget store in the memory of this process.
+
 #[cfg(test)]
 mod tests;
 
@@ -13,27 +15,26 @@ use std::{
 
 use super::{Budget, BudgetStore, Denied, OpenBudget, Permit, Reserving, balance::Balance};
 
-/// How many callers are kept of each budget, by default.
+/// Default maximum number of callers kept for each budget.
 const MAX_CALLERS: usize = 100_000;
-/// Among how many locks callers are spread.
+/// Number of locks that callers are spread over.
 const SHARDS: usize = 16;
-/// How many of its neighbours are looked at when a caller is new: more than one, so
-/// that those who are no longer needed are found sooner than others come.
+/// Number of callers checked for eviction when a new one is added: more than one, so that
+/// unneeded entries are evicted faster than new ones arrive.
 const LOOKS: usize = 2;
-/// How many callers of each shard are looked at when there is no room for a new one.
+/// Number of callers of each shard checked for eviction when there is no room for a new one.
 const LOOKS_FOR_ROOM: usize = 8;
 
-/// Budgets that this process keeps.
+/// A budget store in the memory of this process.
 ///
-/// It is a handle: its clones keep the same budgets. One that several layers are
-/// [given](super::BudgetLayer::store) is charged by all of them.
+/// It is a handle: its clones share their balances, and so do all layers that use it as their
+/// [store](super::BudgetLayer::store).
 ///
-/// A caller whose budget is full again, and who has no call under way, is forgotten.
-/// Those of a budget that is never refilled are kept as long as the process lives:
-/// they are what the budget is about. So there is a limit to
-/// [how many](Self::max_callers) are kept, and calls of new ones beyond it are
-/// refused. To forget old ones instead would give them their budget back, which
-/// whoever can make up callers could bring about.
+/// A caller is evicted when its budget is full again and it has no running call. If the budget
+/// is never refilled, its callers are kept for the lifetime of the process. So the number of
+/// callers is [limited](Self::max_callers), and calls of further callers are rejected. Evicting
+/// old callers instead would reset their budgets, which an attacker could cause with forged
+/// callers.
 ///
 /// # Examples
 ///
@@ -47,13 +48,13 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// ```
 #[derive(Clone)]
 pub struct MemoryBudgets {
-    /// With the names of the budgets: they are so few that one is found sooner than its
-    /// name is hashed. Only locked for long enough to find one.
+    /// A list, not a map, because there are so few budgets that a search is faster than hashing
+    /// the name. Locked only for the lookup.
     budgets: Arc<RwLock<Vec<Named>>>,
     max_callers: usize,
 }
 
-/// A new caller, while as many are kept as may be.
+/// The maximum number of callers is reached.
 #[derive(Debug, thiserror::Error)]
 #[error("there are {max_callers} callers with a part of the budget used (`max_callers`)")]
 struct TooManyCallers {
@@ -62,36 +63,36 @@ struct TooManyCallers {
 
 type Named = (Arc<str>, Arc<Usage>);
 
-/// A budget that a layer charges.
+/// An opened budget.
 struct Open {
     budget: Budget,
     kept: Arc<Usage>,
     max_callers: usize,
 }
 
-/// What is used of a budget.
+/// The balances of a budget.
 struct Usage {
-    /// Of all, or of those callers who are not known.
+    /// The balance of all calls, or of unidentified callers.
     shared: Shared,
     callers: [Mutex<Callers>; SHARDS],
-    /// How many callers there are in all shards.
+    /// Number of callers in all shards.
     count: AtomicUsize,
 }
 
-/// What a permit holds on to: while there is one, the caller is not forgotten.
+/// A balance that permits share: a caller with an open permit is not evicted.
 type Shared = Arc<Mutex<Balance>>;
 
 /// Some callers of a budget.
 #[derive(Default)]
 struct Callers {
     balances: HashMap<Arc<str>, Shared>,
-    /// Each of them once, in the order in which they are looked at.
+    /// Each caller once, in the order they are checked for eviction.
     round: VecDeque<Arc<str>>,
 }
 
-/// An amount of one balance. Dropped, it is given back, unless it was settled.
+/// A reserved amount of one balance. Dropping it releases the amount, unless it was settled.
 pub(super) struct Taken {
-    /// None once it is settled.
+    /// `None` once it is settled.
     balance: Option<Shared>,
     amount: u64,
 }
@@ -99,24 +100,23 @@ pub(super) struct Taken {
 // === impl MemoryBudgets ===
 
 impl MemoryBudgets {
-    /// Nothing is used, and at most 100 000 callers of each budget are kept.
+    /// Creates a store that keeps at most 100 000 callers of each budget.
     #[must_use]
     pub fn new() -> Self {
         Self { budgets: Arc::default(), max_callers: MAX_CALLERS }
     }
 
-    /// Sets how many callers of each budget are kept, with one to two hundred bytes
-    /// each.
+    /// Sets the maximum number of callers of each budget. Each takes one to two hundred bytes.
     #[must_use]
     pub const fn max_callers(mut self, callers: usize) -> Self {
         self.max_callers = callers;
         self
     }
 
-    /// What is left of a budget: for a caller, if it is [per
-    /// caller](super::Per::Caller), or for those who are not known.
+    /// Returns the remaining amount of a budget: that of a caller if the budget is [per
+    /// caller](super::Per::Caller), or the shared one of unidentified callers for `None`.
     ///
-    /// What is reserved for calls under way is not left.
+    /// Amounts reserved for running calls are not included.
     #[must_use]
     pub fn remaining(&self, budget: &Budget, caller: Option<&str>) -> u64 {
         let kept = self.kept(budget);
@@ -127,7 +127,7 @@ impl MemoryBudgets {
         balance.map_or(budget.limit(), |balance| lock(&balance).left(budget.limit()))
     }
 
-    /// How many callers of a budget are kept.
+    /// Returns the number of callers that are kept for a budget.
     #[must_use]
     pub fn callers(&self, budget: &Budget) -> usize {
         self.kept(budget).count.load(Ordering::Relaxed)
@@ -142,7 +142,7 @@ impl MemoryBudgets {
         self.kept(budget).reserve(budget, caller, amount, self.max_callers)
     }
 
-    /// What is kept of a budget.
+    /// Returns the balances of a budget.
     fn kept(&self, budget: &Budget) -> Arc<Usage> {
         let name = budget.shared_name();
         let is_it = |(other, _): &Named| Arc::ptr_eq(other, name) || other == name;
@@ -152,7 +152,7 @@ impl MemoryBudgets {
         }
         drop(budgets);
         let mut budgets = self.budgets.write().unwrap_or_else(PoisonError::into_inner);
-        // Another one may have been as quick.
+        // Another thread may have added it meanwhile.
         let place = budgets.iter().position(is_it).unwrap_or_else(|| {
             budgets.push((name.clone(), Arc::default()));
             budgets.len() - 1
@@ -217,7 +217,7 @@ impl Usage {
         }
     }
 
-    /// The balance of a caller; none if it is a new one and there is no room for it.
+    /// Returns the balance of a caller, or `None` if the caller is new and there is no room.
     fn caller(&self, caller: &str, max_callers: usize) -> Option<Shared> {
         if let Some(balance) = self.shard(caller).balances.get(caller) {
             return Some(balance.clone());
@@ -233,15 +233,14 @@ impl Usage {
         }
         let (balance, is_new) = self.shard(caller).get_or_insert(caller);
         if !is_new {
-            // Another call of the same caller was first.
+            // A concurrent call of the same caller was first.
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
         Some(balance)
     }
 
     fn shard(&self, caller: &str) -> MutexGuard<'_, Callers> {
-        // Whoever makes up callers can choose a shard, and only wait there for each
-        // other.
+        // Forged callers can target a shard, but only contend with each other there.
         let sum = caller.bytes().fold(0, |sum: usize, byte| sum.wrapping_add(byte.into()));
         lock(&self.callers[sum % SHARDS])
     }
@@ -270,7 +269,7 @@ impl Default for Usage {
 // === impl Callers ===
 
 impl Callers {
-    /// The balance of a caller, and whether it is new.
+    /// Returns the balance of a caller, and whether it is new.
     fn get_or_insert(&mut self, caller: &str) -> (Shared, bool) {
         if let Some(balance) = self.balances.get(caller) {
             return (balance.clone(), false);
@@ -281,13 +280,13 @@ impl Callers {
         (balance, true)
     }
 
-    /// Looks at so many callers, and forgets those whose balance is as good as a new
-    /// one; says how many.
+    /// Checks `looks` callers, evicts those whose balance equals a new one, and returns the
+    /// number of evicted callers.
     fn forget_some(&mut self, looks: usize) -> usize {
         let mut forgotten = 0;
         for _ in 0..looks.min(self.round.len()) {
             let Some(caller) = self.round.pop_front() else { break };
-            // One that a permit holds on to is not ours alone.
+            // `get_mut` fails while a permit shares the balance.
             let balance = self.balances.get_mut(&caller).and_then(Arc::get_mut);
             let is_needed = balance.is_none_or(|balance| {
                 !balance.get_mut().unwrap_or_else(PoisonError::into_inner).is_full()
@@ -306,7 +305,7 @@ impl Callers {
 // === impl Taken ===
 
 impl Taken {
-    /// Charges what it really was.
+    /// Charges the actual amount.
     pub(super) fn settle(mut self, actual: u64) {
         self.close(actual);
     }
@@ -324,7 +323,7 @@ impl Drop for Taken {
     }
 }
 
-/// Nothing panics while one of them is held.
+/// Ignores poisoning: no code panics while holding one of these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,3 +1,5 @@
+//! Reserves the budgets of a call one by one, and settles them with its reply.
+
 use std::{borrow::Cow, cell::LazyCell, mem, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
@@ -10,27 +12,27 @@ use crate::{
     pattern::Selection,
 };
 
-/// What a service charges: the rules of its layer, with the budgets open.
+/// The rules of a budget layer, with their budgets opened in the store.
 pub(super) struct Charged {
     rules: Arc<Rules>,
-    /// In the order of the rules, as what calls cost.
+    /// In the order of the rules, like the prices.
     budgets: Box<[Open]>,
     prices: Box<[(Selection, Price)]>,
 }
 
-/// A budget, as its store has opened it.
+/// A budget, opened by its store if the store supports it.
 struct Open {
     budget: Budget,
     store: Option<Box<dyn OpenBudget>>,
 }
 
-/// A call on its way from one budget to the next.
+/// The reservations of a call in progress, budget by budget.
 ///
-/// Dropped, it gives back what was reserved so far.
+/// Dropping it releases the reservations made so far.
 pub(super) struct Charging {
-    /// Which of the budgets comes next.
+    /// The index of the next budget.
     next: usize,
-    /// Who calls, once that was asked.
+    /// The caller, once it was determined.
     caller: Option<Option<String>>,
     charges: Charges,
 }
@@ -38,7 +40,7 @@ pub(super) struct Charging {
 /// The reservations of a call. Drop releases them, or charges the estimate if the call
 /// was [forwarded](Self::forwarded).
 ///
-/// It stays in the future of the call, so it is small.
+/// Kept small because it is stored in the future of the call.
 #[derive(Default)]
 pub(super) struct Charges {
     price: Price,
@@ -50,7 +52,7 @@ pub(super) struct Charges {
 #[derive(Clone, Copy)]
 struct Count {
     unit: Unit,
-    /// The most that it charges for one call.
+    /// The maximum charge of one call.
     max: u64,
 }
 
@@ -58,7 +60,7 @@ struct Count {
 enum Amounts {
     #[default]
     Nothing,
-    /// Of one budget: what most calls need, and not worth an allocation.
+    /// One budget: the common case, without an allocation.
     One(Count, Permit),
     Several(Vec<(Count, Reserved)>),
 }
@@ -70,7 +72,7 @@ enum Reserved {
     Permitted(Permit),
 }
 
-/// What a store was asked, and has not answered yet.
+/// The pending reply of a store to a reservation.
 pub(super) type StoreReply = BoxFuture<'static, Result<Permit, Denied>>;
 
 // === impl Charged ===
@@ -78,7 +80,7 @@ pub(super) type StoreReply = BoxFuture<'static, Result<Permit, Denied>>;
 impl Charged {
     pub(super) fn new(rules: Arc<Rules>) -> Self {
         let open = |budget: &Budget| {
-            // The account of a run is another one for each.
+            // Budgets of runs are kept in the account of each run, not in the store.
             let is_stored = budget.shared_per() != Per::Run;
             let store = is_stored.then(|| rules.store.0.open(budget)).flatten();
             Open { budget: budget.clone(), store }
@@ -93,7 +95,7 @@ impl Charged {
         &self.rules
     }
 
-    /// What a call of a tool costs.
+    /// Returns the price of a call of a tool.
     fn price(&self, tool: &str) -> Price {
         let price = self.prices.iter().find(|(tools, _)| tools.selects(tool));
         price.map(|(_, price)| price.clone()).unwrap_or_default()
@@ -114,7 +116,7 @@ impl Open {
 // === impl Charging ===
 
 impl Charging {
-    /// Reserves what the call costs of what its run may cost.
+    /// Reserves the cost of the call from the cost limit of its run.
     pub(super) fn begin(charged: Option<&Charged>, request: &Request) -> Result<Self, Refusal> {
         let price = charged.map(|charged| charged.price(called(request))).unwrap_or_default();
         let mut charges = Charges { price, amounts: Amounts::Nothing, is_forwarded: false };
@@ -130,7 +132,7 @@ impl Charging {
         Ok(Self { next: 0, caller: None, charges })
     }
 
-    /// Reserves of one budget after the other, until a store must be waited for.
+    /// Reserves budget by budget, until a store reply must be awaited.
     pub(super) fn go_on(
         &mut self,
         charged: Option<&Charged>,
@@ -165,7 +167,7 @@ impl Charging {
         Ok(None)
     }
 
-    /// Takes what a store has answered that was waited for.
+    /// Adds the reservation of an awaited store reply.
     pub(super) fn answered(
         &mut self,
         charged: Option<&Charged>,
@@ -178,7 +180,7 @@ impl Charging {
         self.charges.add(&charged.rules, budget, reserved, called(request))
     }
 
-    /// All that is reserved, once there is nothing left to ask for.
+    /// Returns all reservations, once every budget is reserved.
     pub(super) fn done(self) -> Charges {
         self.charges
     }
@@ -193,21 +195,21 @@ impl Charges {
         self.is_forwarded = true;
     }
 
-    /// Whether nothing is reserved, so that the reply changes nothing.
+    /// Returns `true` if nothing is reserved, so that the reply changes nothing.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         matches!(self.amounts, Amounts::Nothing)
     }
 
-    /// Gives back what is reserved: the call did not reach the tool.
+    /// Releases the reservations: the call did not reach the tool.
     pub(super) fn give_back(mut self) {
         self.is_forwarded = false;
     }
 
-    /// Charges what the call really was, if it was made; else gives it back.
+    /// Charges the actual amounts if the tool ran, and releases the reservations otherwise.
     pub(super) fn settle(mut self, reply: &Reply) {
         self.is_forwarded = false;
-        // Neither has reached the tool, or it has not begun.
+        // A refused call did not reach the tool; one that asks for input has not run it yet.
         if reply.refusal().is_some() || reply.asks() {
             return;
         }
@@ -220,13 +222,13 @@ impl Charges {
         });
     }
 
-    /// Whether a budget is for the call.
+    /// Returns `true` if the call is charged to the budget.
     fn are_of(&self, budget: &Budget, tool: &str) -> bool {
         let is_free = budget.unit() == Unit::Cost && self.price.is_nothing();
         !is_free && budget.selects(tool)
     }
 
-    /// What is reserved, as long as it is not known what it is.
+    /// Returns the amount to reserve while the actual one is unknown.
     fn estimate(&self, unit: Unit) -> u64 {
         match unit {
             Unit::Calls => 1,
@@ -242,7 +244,7 @@ impl Charges {
         account: Option<&Arc<Account>>,
     ) -> Result<(), Refusal> {
         let (name, limit) = (budget.shared_name(), budget.limit());
-        // There is an account: with such a budget, each call is of a run.
+        // The account exists: with a budget of runs, every call belongs to a run.
         let hold = account.and_then(|account| account.reserve(name, amount, limit));
         let hold = hold.ok_or_else(|| over(name, None))?;
         self.amounts.add(Count::of(budget), Reserved::Held(hold));
@@ -276,7 +278,7 @@ impl Charges {
     }
 }
 
-/// The tool that is called.
+/// Returns the name of the called tool.
 fn called(request: &Request) -> &str {
     request.tool_call().map_or("", |call| &call.name)
 }
@@ -322,7 +324,7 @@ impl Amounts {
         };
     }
 
-    /// Charges so much of each unit, but no more than the budget does for one call.
+    /// Charges the actual amount of each unit, up to the budget's maximum per call.
     fn settle(self, actual: impl Fn(Unit) -> u64) {
         let actual = |count: Count| actual(count.unit).min(count.max);
         match self {

@@ -1,55 +1,52 @@
-//! What calls may use together.
+//! Budgets: limits on the number, size and cost of tool calls.
 //!
-//! A [`Budget`] is an amount of calls, of bytes or of [cost](Cost) that calls of some
-//! tools share: all of them, those of each caller, or those that one call of a client
-//! leads to. A [`BudgetLayer`] charges every `tools/call` that passes to each budget
-//! that selects its tool, and refuses calls for which not enough is left. It is below
-//! a [`CompositeLayer`](crate::composite::CompositeLayer), so that what a composite
-//! calls is charged as a direct call is, call by call.
+//! A [`Budget`] is an amount of calls, bytes or [cost](Cost) that calls of the selected tools
+//! share: all calls, the calls of each caller, or the calls of each run. A [`BudgetLayer`]
+//! charges every `tools/call` to each budget that selects its tool, and rejects calls if not
+//! enough is left. Place it below a [`CompositeLayer`](crate::composite::CompositeLayer), so
+//! that the calls of a composite are charged one by one, like direct calls.
 //!
-//! A budget is something that is used up. What limits how many calls are under way
-//! at a time is Tower's `ConcurrencyLimit`.
+//! A budget limits consumption. To limit concurrent calls, use Tower's `ConcurrencyLimit`.
 //!
 //! # What is charged, and when
 //!
-//! An amount is *reserved* before the call: one call, the estimate of the cost, and of
-//! bytes nothing, but some must be left. So calls at the same time never pass a budget
-//! of calls together. When the call was answered, what it really was is *settled*,
-//! also if it is more than is left; then nothing is left until the budget has come
-//! back from below. One call is charged no more than the limit of the budget, or what
-//! [`max_per_call`](Budget::max_per_call) says. Of a budget with a refill, all calls together
-//! spend no more than [that](Budget::most_spent) either: whatever servers report and however
-//! many calls run at the same time, the budget is full again after one complete refill.
+//! An amount is *reserved* before the call: one call, or the estimated cost. For bytes nothing
+//! is reserved, but some must be left. So concurrent calls never exceed a budget of calls.
+//! After the reply, the actual amount is *settled*, even if it is more than is left; calls are
+//! then rejected until the overdraft is refilled. The charge of one call is at most the limit
+//! of the budget, or [`max_per_call`](Budget::max_per_call). The total spent of a budget with a
+//! refill is [capped](Budget::most_spent) likewise: whatever servers report and however many
+//! calls run concurrently, the budget is full again after one complete refill.
 //!
-//! | the call ends with | it is |
+//! | the call ends with | its reservation is |
 //! |---|---|
 //! | a result, also of a tool that failed | charged |
 //! | a JSON-RPC error of the server | charged, with the estimate of its cost |
-//! | a task that goes on | charged, with the estimate of its cost; its result is fetched otherwise and not charged |
-//! | a question to the client | given back: the tool has not run, and is called again with the answer |
-//! | a refusal of a layer or router below | given back: the tool was not reached |
-//! | an error of the service that proves that the call was not sent: a backend is [not connected](crate::message::BackendErrorKind::NotConnected) or [overloaded](crate::message::BackendErrorKind::Overloaded) | given back |
+//! | a task that continues | charged, with the estimate of its cost; its result is fetched separately and not charged |
+//! | a request for input from the client | released: the tool has not run, and is called again with the answer |
+//! | a refusal of a layer or router below | released: the tool was not reached |
+//! | an error of the service that proves that the call was not sent: a backend is [not connected](crate::message::BackendErrorKind::NotConnected) or [overloaded](crate::message::BackendErrorKind::Overloaded) | released |
 //! | another error of the service, such as a timeout or a lost connection | charged, with the estimate of its cost and no bytes |
-//! | a panic, or dropped: cancelled, timed out above, its branch stopped | charged, with the estimate of its cost and no bytes |
-//! | dropped before it was forwarded | given back |
+//! | a panic, or dropped: canceled, timed out above, its branch stopped | charged, with the estimate of its cost and no bytes |
+//! | dropped before it was forwarded | released |
 //!
 //! A forwarded call is charged even if the caller abandons it or a timeout ends it, since the
-//! tool may have run: otherwise a client would pay nothing for calls that it cancels just before
-//! their answers, and nothing for a tool that is slower than the timeout of its backend. An error
-//! is looked for in a [`BoxError`](tower::BoxError) and its sources, or must be a
-//! [`BackendError`](crate::message::BackendError); one of another type is charged. Budgets of runs are reserved of first, then those of
-//! callers, then global ones; a refusal gives back what was reserved before it.
+//! tool may have run. Otherwise a client would pay nothing for calls that it cancels just before
+//! their replies, and nothing for a tool that is slower than the timeout of its backend. The
+//! error of an unsent call must be a [`BackendError`](crate::message::BackendError), or a
+//! [`BoxError`](tower::BoxError) with one among its sources; calls that end with another error
+//! are charged. Budgets of runs are reserved first, then those of callers, then global ones; a
+//! rejection releases all earlier reservations.
 //!
-//! Who is refused is told the name of the budget, and when to come again if that is
-//! known: as far as it is if nobody else comes first, and if the calls under way use
-//! what they have reserved. A store that cannot say what is left, and lets nothing
-//! pass then, leaves the tool unavailable at the moment; the log says why, at most once in ten
-//! seconds as a warning.
+//! The error of a rejected call has the name of the budget and, if known, the time to retry
+//! after. This estimate assumes that no other call comes first, and that the running calls use
+//! what they have reserved. If a store is unavailable and grants no permit, the tool is
+//! temporarily unavailable; the reason is logged, at most once in ten seconds as a warning.
 //!
 //! # What a run may cost
 //!
-//! Every call is charged to the run that it is of, with its cost, also if no budget
-//! counts cost: that is how a composite's `max_cost` works.
+//! The cost of every call is charged to its run, even if no budget counts cost. The `max_cost`
+//! of a composite limits it.
 //!
 #![doc = include_str!("../../guide/meters.md")]
 //!
@@ -108,7 +105,7 @@ pub use self::{
 use self::{metering::Charged, outage_log::Outage};
 use crate::{message::Context, pattern::Patterns};
 
-/// What the setting is called that limits what a run may cost.
+/// Name of the setting that limits the cost of a run.
 const MAX_COST: &str = "max_cost";
 
 /// Futures of the service in this module.
@@ -118,21 +115,21 @@ pub mod future {
 
 /// Charges calls to budgets.
 ///
-/// By default there are none, and calls that are not of a run that may only cost so
-/// much pass as if the layer were not there.
+/// Defaults to no budgets. Then only calls of runs with a cost limit are charged; all others
+/// pass unchanged.
 ///
-/// Its clones, and all services that it is put in front of, share what is left.
+/// Its clones, and all services that it wraps, share the balances.
 ///
 /// See the [module docs](crate::budget) for what is charged and for an example.
 #[derive(Clone, Default)]
 pub struct BudgetLayer {
-    /// None if there is nothing to charge.
+    /// `None` if there is nothing to charge.
     rules: Option<Arc<Rules>>,
 }
 
 #[derive(Clone, Default)]
 struct Rules {
-    /// In the order in which they are charged.
+    /// In the order they are charged in.
     budgets: Vec<Budget>,
     costs: Vec<Cost>,
     store: Store,
@@ -148,17 +145,17 @@ type Caller = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 // === impl BudgetLayer ===
 
 impl BudgetLayer {
-    /// Charges nothing, until budgets are added.
+    /// Creates a layer without budgets, which charges nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a budget, in the place of one of the same name.
+    /// Adds a budget, replacing one of the same name.
     ///
-    /// It should not be called `max_cost`, by which composites know that a run has cost
-    /// all that it [may](crate::composite::CompositeTool::max_cost) and ends:
-    /// [`try_budget`](Self::try_budget) refuses that name.
+    /// Do not name it `max_cost`: composites report the [cost
+    /// limit](crate::composite::CompositeTool::max_cost) of a run by this name.
+    /// [`try_budget`](Self::try_budget) rejects that name.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         let budgets = &mut self.rules().budgets;
@@ -168,12 +165,12 @@ impl BudgetLayer {
         self
     }
 
-    /// Adds a budget, unless it cannot be meant as it is.
+    /// Adds a budget, after validating it.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is one of the same name, the name is blank or
-    /// `max_cost`, or nothing would ever come back, or always.
+    /// Returns an error if there is a budget of the same name, the name is blank or `max_cost`,
+    /// or the amount or interval of the refill is zero.
     pub fn try_budget(self, budget: Budget) -> Result<Self, BudgetError> {
         budget.check()?;
         let mut budgets = self.rules.iter().flat_map(|rules| &rules.budgets);
@@ -183,27 +180,27 @@ impl BudgetLayer {
         Ok(self.budget(budget))
     }
 
-    /// Adds what calls of some tools cost; the first that selects a tool counts, and a
-    /// tool that none selects costs one unit.
+    /// Adds the cost of calls of some tools. The first cost that selects a tool applies; calls
+    /// of other tools cost one unit.
     #[must_use]
     pub fn cost(mut self, cost: Cost) -> Self {
         self.rules().costs.push(cost);
         self
     }
 
-    /// Sets who keeps the budgets; by default this process, in
-    /// [memory](MemoryBudgets) of the layer's own.
+    /// Sets the store that keeps the balances. Defaults to [memory](MemoryBudgets) that only
+    /// this layer uses.
     #[must_use]
     pub fn store(mut self, store: impl BudgetStore + 'static) -> Self {
         self.rules().store = Store(Arc::new(store));
         self
     }
 
-    /// Sets who calls, for budgets [per caller](Per::Caller). All of whom it is not
-    /// known share one.
+    /// Sets the function that identifies the caller, for budgets [per caller](Per::Caller). All
+    /// unidentified callers share one balance.
     ///
-    /// It should be something that callers cannot make up, such as a subject that was
-    /// authenticated: whoever can be another caller has another budget.
+    /// The identity must not be forgeable, such as an authenticated subject: a client that
+    /// can pose as another caller gets another balance.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -213,7 +210,7 @@ impl BudgetLayer {
         self
     }
 
-    /// Which tools are spoken of, each with the setting that does.
+    /// Returns the patterns for tool names, each with the setting that contains it.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         self.rules.iter().flat_map(|rules| {
             let budgets =
@@ -247,19 +244,19 @@ impl fmt::Debug for BudgetLayer {
 // === impl Rules ===
 
 impl Rules {
-    /// Whether calls are charged that are of no run: a store or a caller alone charges
-    /// nothing, and what calls cost matters to runs as well.
+    /// Returns `true` if there are budgets or costs. A store or a caller alone charges nothing;
+    /// costs matter to the cost limits of runs as well.
     const fn charge_anything(&self) -> bool {
         !(self.budgets.is_empty() && self.costs.is_empty())
     }
 
-    /// Whether there are budgets of runs.
+    /// Returns `true` if there are budgets of runs.
     fn charge_runs(&self) -> bool {
         // They come first.
         self.budgets.first().is_some_and(|budget| budget.shared_per() == Per::Run)
     }
 
-    /// Who makes a call, if that is known.
+    /// Returns the caller, if it is identified.
     fn caller(&self, context: &Context) -> Option<String> {
         self.caller.as_ref().and_then(|caller| caller(context))
     }

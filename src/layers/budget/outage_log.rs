@@ -1,3 +1,5 @@
+//! Limits how often an outage of a budget store is logged as a warning.
+
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -5,10 +7,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How long it is not told again.
+/// Time between two warnings.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// When it was last told that a store cannot say what is left.
+/// The time of the last warning about an unavailable store.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     told: Mutex<Option<Instant>>,
@@ -17,7 +19,7 @@ pub(super) struct Outage {
 // === impl Outage ===
 
 impl Outage {
-    /// Whether it is to be told now: each call that is refused would say the same.
+    /// Returns `true` if a warning is due. Otherwise every rejected call would log the same.
     pub(super) fn is_to_tell(&self) -> bool {
         let now = Instant::now();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,3 +1,5 @@
+//! The service that charges calls to budgets before it forwards them.
+
 use std::{
     fmt, mem,
     pin::Pin,
@@ -13,11 +15,11 @@ use crate::message::{Refusal, Reply, Request, is_unsent};
 
 /// Middleware that [`BudgetLayer`](super::BudgetLayer) puts in front of a service.
 ///
-/// It is ready when `S` is. While a store elsewhere is asked, the `S` that was ready
-/// is kept for the call; a call that is refused gives it back.
+/// It is ready when `S` is. While a call waits for a store, it keeps the ready `S`; a rejected
+/// call releases it.
 #[derive(Clone)]
 pub struct Budgeted<S> {
-    /// None if there is nothing to charge.
+    /// `None` if there is nothing to charge.
     charged: Option<Arc<Charged>>,
     inner: S,
 }
@@ -33,8 +35,7 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S, F> {
-        // Fields are dropped in their order: what is given back is so when the call
-        // has ended.
+        // Fields are dropped in order, so reservations are released after the call has ended.
         Forwarded {
             #[pin]
             reply: F,
@@ -54,9 +55,9 @@ struct Waiting<S> {
     request: Request,
 }
 
-/// How far a call has come.
+/// The phase of a call.
 enum CallPhase {
-    /// All is reserved.
+    /// All budgets are reserved.
     Charged(Charges),
     Asking(Charging, StoreReply),
 }
@@ -68,14 +69,14 @@ impl<S> Budgeted<S> {
         Self { charged, inner }
     }
 
-    /// The service behind the budgets.
+    /// Returns a reference to the inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
 }
 
 impl<S: Clone> Budgeted<S> {
-    /// The service that is ready; what stays in its place is not.
+    /// Takes the ready service, and leaves a clone that is not ready.
     fn take_ready(&mut self) -> S {
         let later = self.inner.clone();
         mem::replace(&mut self.inner, later)
@@ -113,7 +114,7 @@ impl<S> Budgeted<S>
 where
     S: Service<Request, Response = Reply> + Clone,
 {
-    /// Calls a tool, once all is reserved.
+    /// Reserves the budgets of a call, and forwards it once all are reserved.
     fn charge(&mut self, mut request: Request) -> State<S, S::Future> {
         let charged = self.charged.as_deref();
         if charged.is_some_and(|charged| charged.rules().charge_runs()) {

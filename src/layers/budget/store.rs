@@ -1,3 +1,5 @@
+//! The trait of stores that keep the balances of budgets, and the permits they return.
+
 use std::{fmt, future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
@@ -5,58 +7,58 @@ use tower::BoxError;
 
 use super::{Budget, memory::Taken};
 
-/// Keeps what is left of budgets that outlive a run.
+/// Keeps the balances of budgets that outlive a run.
 ///
-/// What is left is kept apart by the name of the budget and the caller. An amount is
-/// reserved before a call and settled after it, with what it really was.
+/// Balances are keyed by the name of the budget and the caller. An amount is reserved before
+/// a call, and settled with the actual amount after it.
 pub trait BudgetStore: fmt::Debug + Send + Sync {
-    /// Reserves an amount of a budget, if as much is left.
+    /// Reserves an amount of a budget, if enough is left.
     ///
-    /// The caller is given for a budget [per caller](super::Per::Caller). An amount of
-    /// zero is reserved if anything is left: it is for calls of which it is not known
-    /// before what they use.
+    /// `caller` is set for a budget [per caller](super::Per::Caller). An amount of zero is
+    /// reserved if anything is left; it is used for calls whose consumption is unknown in
+    /// advance.
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> Reserving;
 
-    /// Opens a budget, for whoever reserves of it with every call, so that what depends
-    /// on the budget alone is found once.
+    /// Opens a budget, so that work that depends only on the budget is done once and not with
+    /// each reservation.
     ///
-    /// A layer opens its budgets when it is put in front of a service. What is reserved
-    /// of one that is open must be what [`reserve`](Self::reserve) would reserve. By
-    /// default nothing is opened, and the store is asked each time.
+    /// A layer opens its budgets when it wraps a service. An open budget must reserve exactly
+    /// what [`reserve`](Self::reserve) would. Defaults to `None`: then
+    /// [`reserve`](Self::reserve) is called each time.
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
         let _ = budget;
         None
     }
 
-    /// Waits until all that was settled or given back is known where it is counted.
+    /// Waits until all settled and released amounts have reached the backing store.
     ///
-    /// A [`Gateway`](crate::config::Gateway) that is closed waits for it, for five seconds
-    /// at most. By default all is known at once.
+    /// Closing a [`Gateway`](crate::config::Gateway) waits for this, for at most five seconds.
+    /// Defaults to returning immediately.
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
     }
 }
 
-/// A budget that a [`BudgetStore`] has [opened](BudgetStore::open).
+/// A budget [opened](BudgetStore::open) by a [`BudgetStore`].
 pub trait OpenBudget: Send + Sync {
-    /// Reserves an amount of it, if as much is left; see [`BudgetStore::reserve`].
+    /// Reserves an amount, if enough is left; see [`BudgetStore::reserve`].
     fn reserve(&self, caller: Option<&str>, amount: u64) -> Reserving;
 }
 
-/// What a [`BudgetStore`] says.
+/// The reply of a [`BudgetStore`] to a reservation.
 #[expect(clippy::exhaustive_enums, reason = "a store around another must handle both")]
 pub enum Reserving {
-    /// At once.
+    /// An immediate reply.
     Now(Result<Permit, Denied>),
-    /// When it has asked elsewhere. Dropped before, it reserves nothing.
+    /// A reply that must be awaited. If it is dropped before, nothing is reserved.
     Later(BoxFuture<'static, Result<Permit, Denied>>),
 }
 
-/// An amount that is reserved.
+/// A reserved amount of a budget.
 ///
-/// [Settled](Self::settle), what it really was is charged; dropped, it is given back.
-/// It knows its store and its budget, so it can be settled nowhere else. Nobody can
-/// settle it twice:
+/// [`settle`](Self::settle) charges the actual amount; dropping the permit releases it. A
+/// permit is bound to its store and budget, so it cannot be settled elsewhere. It cannot be
+/// settled twice:
 ///
 /// ```compile_fail,E0382
 /// # use mcp_composite::budget::Permit;
@@ -66,7 +68,7 @@ pub enum Reserving {
 /// }
 /// ```
 ///
-/// nor take another one's to settle it:
+/// nor settled through a reference:
 ///
 /// ```compile_fail,E0507
 /// # use mcp_composite::budget::Permit;
@@ -75,7 +77,7 @@ pub enum Reserving {
 /// }
 /// ```
 ///
-/// nor have two of what was reserved once:
+/// nor cloned:
 ///
 /// ```compile_fail,E0277
 /// # use mcp_composite::budget::Permit;
@@ -87,31 +89,31 @@ pub struct Permit(Of);
 
 enum Of {
     Nothing,
-    /// In this process, and not worth a box.
+    /// A reservation of [`MemoryBudgets`](super::MemoryBudgets), unboxed.
     Memory(Taken),
     Elsewhere(Box<dyn Held>),
 }
 
-/// What a [`Permit`] holds: an amount that a store has reserved, and that it gives back
-/// when this is dropped without being settled.
+/// The reservation behind a [`Permit`]. The store must release the amount when this is
+/// dropped without being settled.
 pub trait Held: Send + Sync {
-    /// Charges what it really was, also if it is more than was reserved, or left.
+    /// Charges the actual amount, even if it is more than was reserved or is left.
     ///
-    /// It cannot wait: a store that is elsewhere tells it in the background.
+    /// This cannot wait: a remote store is updated in the background.
     fn settle(self: Box<Self>, actual: u64);
 }
 
-/// Why nothing was reserved.
+/// The reason why nothing was reserved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Denied {
     /// Not enough is left.
     #[error("not enough is left")]
     Over {
-        /// When there will be, if it is known.
+        /// Time until enough is left, if it is known.
         retry_after: Option<Duration>,
     },
-    /// The store cannot say.
+    /// The store is unavailable.
     #[error("the store is not available: {0}")]
     Unavailable(BoxError),
 }
@@ -119,18 +121,18 @@ pub enum Denied {
 // === impl Permit ===
 
 impl Permit {
-    /// A permit of what a store has reserved.
+    /// Creates a permit for an amount that a store has reserved.
     pub fn new(held: impl Held + 'static) -> Self {
         Self(Of::Elsewhere(Box::new(held)))
     }
 
-    /// A permit that nothing is reserved for, such as of a store that is away and shall
-    /// not stop anybody.
+    /// Creates a permit without a reservation, such as for a store that is unavailable and
+    /// should not block calls.
     pub const fn free() -> Self {
         Self(Of::Nothing)
     }
 
-    /// Charges what it really was.
+    /// Charges the actual amount.
     pub fn settle(self, actual: u64) {
         match self.0 {
             Of::Nothing => {}

@@ -1,4 +1,4 @@
-//! The values that a server proposes for the argument of a resource template.
+//! Filters the completion values of resource template arguments.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,11 +9,11 @@ use crate::{
     uri::Readings,
 };
 
-/// How many steps it may take to compare the values of a completion with the rules.
+/// Maximum number of steps to compare the values of a completion with the rules.
 const MAX_STEPS: usize = 500_000;
-/// Stands in a URI for any text without `/`: letters that no reading changes.
+/// Placeholder in a URI for any text without `/`: letters that no URI reading changes.
 const SEGMENT: &str = "zzsegmentzz";
-/// Stands in a URI for any text.
+/// Placeholder in a URI for any text.
 const ANYTHING: &str = "zzanythingzz";
 
 /// A request for values of one argument of a resource template.
@@ -21,25 +21,25 @@ const ANYTHING: &str = "zzanythingzz";
 pub(super) struct Completion {
     template: String,
     argument: String,
-    /// The values of the other arguments, as the client states them.
+    /// The values of the other arguments, as sent by the client.
     others: HashMap<String, String>,
 }
 
-/// How an expression of a template is expanded ([RFC 6570, section 3.2.1]).
+/// The expansion rules of a template expression ([RFC 6570, section 3.2.1]).
 ///
 /// [RFC 6570, section 3.2.1]: https://www.rfc-editor.org/rfc/rfc6570#section-3.2.1
 struct Operator {
     first: &'static str,
     separator: &'static str,
     is_named: bool,
-    /// Whether reserved characters stay as they are.
+    /// Whether reserved characters are kept unencoded.
     allows_reserved: bool,
 }
 
 // === impl Completion ===
 
 impl Completion {
-    /// The completion that is requested, if it is one of a resource template.
+    /// Returns the requested completion, if it is for a resource template.
     pub(super) fn of(params: &CompleteRequestParams) -> Option<Self> {
         let Reference::Resource(resource) = &params.r#ref else { return None };
         let others = params.context.as_ref().and_then(|context| context.arguments.clone());
@@ -50,12 +50,12 @@ impl Completion {
         })
     }
 
-    /// Drops the values with which the template may be a resource that is not permitted,
+    /// Drops the values with which the template may expand to a resource that is not permitted,
     /// and the total, which counts such values too.
     ///
-    /// The server may have ignored the other arguments, or the client invented them. So a
-    /// value stays only if it is permitted with whatever the other expressions of the
-    /// template expand to; one that escapes `/` expands to any text without it.
+    /// The server may have ignored the other arguments, or the client may have invented them. So
+    /// a value stays only if it is permitted for every expansion of the other expressions of the
+    /// template; an expression that escapes `/` expands to any text without it.
     pub(super) fn retain(
         &self,
         info: &mut CompletionInfo,
@@ -78,15 +78,15 @@ impl Completion {
         });
     }
 
-    /// Whether URIs with this value can be compared with rules: the scheme is known, and no
-    /// text looks like a wildcard.
+    /// Returns `true` if URIs with this value can be compared with rules: the scheme is known,
+    /// and no text contains a placeholder.
     fn is_comparable(&self, value: &str) -> bool {
         let scheme = self.template.split('{').next().unwrap_or_default();
         let has_wildcard = |text: &str| has_wildcard(&text.to_ascii_lowercase());
         scheme.contains(':') && !has_wildcard(&self.template) && !has_wildcard(value)
     }
 
-    /// The URIs with this value, with wildcards for the other arguments.
+    /// Returns the URIs with this value, with wildcards for the other arguments.
     fn pattern(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| {
             let (operator, variables) = Operator::of(expression);
@@ -118,12 +118,12 @@ impl Completion {
         })
     }
 
-    /// The URI with this value; arguments that are not known stay as they are written.
+    /// Returns the URI with this value; unknown arguments stay unexpanded.
     fn expand(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| self.expand_expression(expression, value, encodes, uri))
     }
 
-    /// The template with each of its expressions expanded.
+    /// Returns the template with each of its expressions expanded.
     fn expand_each(&self, expand: impl Fn(&str, &mut String)) -> String {
         let mut uri = String::with_capacity(2 * self.template.len());
         let mut rest = self.template.as_str();
@@ -170,7 +170,7 @@ impl Completion {
 // === impl Operator ===
 
 impl Operator {
-    /// The operator of an expression, and the rest of it.
+    /// Returns the operator of an expression, and the rest of it.
     fn of(expression: &str) -> (Self, &str) {
         let operator = |first, separator, is_named, allows_reserved| Self {
             first,
@@ -200,20 +200,19 @@ impl Operator {
         }
     }
 
-    /// The wildcard for the values of an expression, with what stands before and between
-    /// them.
+    /// Returns the wildcard for the values of an expression with their separators.
     fn wildcard(&self) -> &'static str {
         if self.allows_reserved || self.separator == "/" { ANYTHING } else { SEGMENT }
     }
 }
 
-/// The name of a variable without its modifier.
+/// Returns the name of a variable without its modifier.
 fn name(variable: &str) -> &str {
     let name = variable.split_once(':').map_or(variable, |(name, _)| name);
     name.strip_suffix('*').unwrap_or(name)
 }
 
-/// How many characters of its value a variable stands for, if not for all.
+/// Returns the length of a prefix modifier in characters, if there is one.
 fn prefix_length(variable: &str) -> Option<usize> {
     variable.split_once(':')?.1.parse().ok()
 }
@@ -222,8 +221,8 @@ fn has_wildcard(uri: &str) -> bool {
     uri.contains(SEGMENT) || uri.contains(ANYTHING)
 }
 
-/// Whether each URI of a pattern is permitted in all its spellings; `denied` are URIs that
-/// are denied by their canonical spelling.
+/// Returns `true` if each URI of a pattern is permitted in all its spellings; `denied` are URIs
+/// that are denied by their canonical spelling.
 fn permits_each(
     pattern: &str,
     resources: &Selection,
@@ -240,14 +239,14 @@ fn permits_each(
         && !others.any(|uris| resources.may_deny(&uris, budget) || may_be_denied(&uris, budget))
 }
 
-/// The URIs of a pattern.
+/// Returns the URIs of a pattern.
 fn uris(pattern: &str) -> TextSet {
     let mut uris = TextSet::default();
     let mut rest = pattern;
     if let Some(scheme) = pattern.find("://") {
         let (before, after) = pattern.split_at(scheme + 3);
         let end = after.find(['/', '?', '#']).unwrap_or(after.len());
-        // It has several spellings: with a port and a user, and without.
+        // An authority has several spellings: with a port and a user, and without.
         let authority = match &after[..end] {
             authority if authority.contains(ANYTHING) => Some(Part::Anything),
             authority if authority.contains(SEGMENT) => Some(Part::Segment),
@@ -279,7 +278,7 @@ fn push_parts(mut rest: &str, uris: &mut TextSet) {
     uris.push(Part::Text(rest.to_owned()));
 }
 
-/// Adds a text in which only unreserved characters stay as they are.
+/// Appends a text, percent-encoding all but unreserved characters.
 fn encode(text: &str, uri: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {

@@ -1,63 +1,61 @@
-//! What of results nobody sees.
+//! Redaction of tool results by JSON Pointers.
 //!
-//! A [`RedactLayer`] takes parts out of the results of tools, before anything above
-//! gets them: composites work without them, logs do not have them, clients do not see
-//! them. It belongs below all that uses results, and speaks of tools by the names that
-//! their servers gave them.
+//! A [`RedactLayer`] removes parts of tool results before any layer above receives them: they
+//! reach no composite, log or client. Place it below everything that uses results; it selects
+//! tools by the names that their servers gave them.
 //!
 //! # Pointers
 //!
-//! What is taken out is said by JSON Pointers ([RFC 6901]) into the structured content:
-//! `/user/email` is the member `email` of the member `user`, and an empty pointer is
-//! all of it. A step `*` is any one member or element, and `**` is any number of steps,
-//! also none: `/rows/*/ssn`, `/**/password`. A member that is called `*` or `**` has no
-//! pointer of its own.
+//! Redacted values are selected by JSON Pointers ([RFC 6901]) into the structured content:
+//! `/user/email` is the member `email` of the member `user`, and an empty pointer is the whole
+//! value. A segment `*` matches any one member or element, and `**` matches any number of
+//! segments, including none: `/rows/*/ssn`, `/**/password`. A member named `*` or `**` cannot
+//! be addressed on its own.
 //!
-//! - [`Redaction::new`] puts `"[redacted]"` in the place of what is pointed to, whatever
-//!   it was: with all that is in it, names of members included. Its own name stays; if
-//!   that is what nobody may see, point to what it is in.
-//! - [`Redaction::only`] leaves nothing but what is pointed to, and the arrays and
-//!   objects on the way there. Members in which nothing is pointed to are gone with
-//!   their names, such elements are `"[redacted]"`.
+//! - [`Redaction::new`] replaces each selected value by `"[redacted]"`, including everything
+//!   in it and the names of its members. The name of the value itself stays; if the name is
+//!   secret, point to the enclosing object.
+//! - [`Redaction::only`] keeps only the selected values, and the arrays and objects that
+//!   contain them. Other members are removed with their names, and other elements are
+//!   replaced by `"[redacted]"`.
 //!
-//! An object of which all is taken out is `{}` where it is the structured content:
-//! clients before 2026-07-28 know only objects there.
+//! If the structured content is an object and redacted as a whole, it becomes `{}`: clients
+//! before 2026-07-28 accept only objects there.
 //!
 //! # What else could say it
 //!
-//! What was taken out must not be said elsewhere, so of a tool that is selected:
+//! Redacted values must not appear elsewhere in the result, so for a selected tool:
 //!
-//! - A text that is the JSON of the structured content is made again of what is left.
-//!   Where there is no structured content, a text that is the JSON of an array or an
-//!   object is taken for it. Every other text, image, sound, link and resource is
+//! - A text that is the JSON of the structured content is regenerated from the redacted
+//!   content. If there is no structured content, a text that is the JSON of an array or an
+//!   object is redacted instead. Every other text, image, audio, link and resource is
 //!   replaced by the text `[redacted]`.
 //! - `_meta` of the result and its blocks is dropped, and so are the annotations of the
 //!   blocks: `lastModified`, `priority` and `audience`.
-//! - The same holds for a result with `isError`. A JSON-RPC error keeps its code, says
-//!   that the tool failed, and has no `data`. Error -32021 keeps the client capabilities
-//!   that the tool requires.
-//! - A question for a person, a task, and what is no result of a tool are replaced by an
-//!   error. The task itself goes on: nothing is called here, so nobody cancels it.
+//! - The same applies to a result with `isError`. A JSON-RPC error keeps its code, but its
+//!   message only states that the tool failed, and its `data` is dropped. Error -32021 keeps
+//!   the client capabilities that the tool requires.
+//! - Requests for input, tasks, and any other replies are replaced by an error. The task itself
+//!   continues, since this layer makes no calls to cancel it.
 //!
-//! With [`keep_texts`](Redaction::keep_texts), texts that are no JSON pass, also those
-//! of errors, and images, links, resources, questions and, but for `only`, `_meta` and the
-//! annotations of all of these; JSON that differs from the structured content is redacted by the same
-//! pointers.
+//! With [`keep_texts`](Redaction::keep_texts), texts that are not JSON pass, including those
+//! of errors, and so do images, links, resources, requests for input and, except with `only`,
+//! `_meta` and the annotations of all of these. JSON that differs from the structured content
+//! is redacted by the same pointers.
 //!
-//! Even so, a text that begins with `{` or `[` and cannot be read as JSON is replaced by
-//! `[redacted]`, as others might read it: two values behind each other, numbers such as
-//! `1e999`, arrays within arrays more than 127 levels deep, but also words in brackets.
-//! An error says that the tool failed if its message begins like that.
+//! Even then, a text that begins with `{` or `[` and does not parse as JSON is replaced by
+//! `[redacted]`, since other parsers might accept it: concatenated values, numbers such as
+//! `1e999`, arrays nested more than 127 levels deep, but also words in brackets. If the message
+//! of an error begins like that, it is replaced by one that states that the tool failed.
 //!
 //! # What is not looked at
 //!
-//! Resources that are read, prompts, what a server asks or tells while a call is under
-//! way, the results of tasks, and the arguments of calls. A call that is redacted never
-//! becomes a task, but whoever knows the id of one that was begun elsewhere can ask for
-//! its result with `tasks/get`. What a tool put into some other place of its structured
-//! content stays there. A result that was changed may no longer fit the tool's output
-//! schema, which is advertised as it is: a string stands where it may promise a number,
-//! and members that it requires may be gone.
+//! Read resources, prompts, requests and notifications of a server during a call, the results
+//! of tasks, and the arguments of calls. A redacted call never becomes a task, but a client
+//! that knows the id of a task created elsewhere can fetch its result with `tasks/get`. Values
+//! that a tool repeats elsewhere in its structured content stay there. A redacted result may
+//! no longer match the tool's output schema, which is advertised unchanged: a string may
+//! replace a number, and required members may be missing.
 //!
 //! # Examples
 //!
@@ -113,19 +111,19 @@ use crate::{
     pattern::{Patterns, Selection},
 };
 
-/// Takes parts out of results.
+/// Redacts parts of tool results.
 ///
-/// By default there are no redactions, and the layer changes nothing. If several
-/// select a tool, its results are subject to all of them.
+/// Defaults to no redactions; then the layer changes nothing. If several redactions select a
+/// tool, all of them apply to its results.
 ///
-/// See the [module docs](self) for what becomes of a result, and for an example.
+/// See the [module docs](self) for the changes to a result, and for an example.
 #[derive(Clone, Debug, Default)]
 pub struct RedactLayer(Vec<Redaction>);
 
 /// Middleware that [`RedactLayer`] puts in front of a service.
 pub type Redact<S> = Intercepted<RedactRule, S>;
 
-/// What is taken out of the results of some tools.
+/// A redaction of the results of the selected tools.
 #[derive(Clone, Debug)]
 pub struct Redaction {
     tools: Selection,
@@ -134,24 +132,23 @@ pub struct Redaction {
     keeps_texts: bool,
 }
 
-/// What stays.
+/// Which values a redaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeping {
-    /// What is not pointed to.
+    /// Values that are not selected by the pointers.
     Others,
-    /// What is pointed to.
+    /// Values that are selected by the pointers.
     These,
 }
 
 // === impl Redaction ===
 
 impl Redaction {
-    /// Takes out of the results of these tools what the [pointers](self#pointers) point
-    /// to.
+    /// Creates a redaction that replaces the values selected by the [pointers](self#pointers).
     ///
     /// # Errors
     ///
-    /// Returns an error if one is no pointer.
+    /// Returns an error if a pointer is invalid.
     pub fn new<P: AsRef<str>>(
         tools: Selection,
         pointers: impl IntoIterator<Item = P>,
@@ -160,12 +157,12 @@ impl Redaction {
         Ok(Self { tools, pointers, keeping: Keeping::Others, keeps_texts: false })
     }
 
-    /// Takes out of the results of these tools everything but what the
-    /// [pointers](self#pointers) point to.
+    /// Creates a redaction that keeps only the values selected by the
+    /// [pointers](self#pointers).
     ///
     /// # Errors
     ///
-    /// Returns an error if one is no pointer.
+    /// Returns an error if a pointer is invalid.
     pub fn only<P: AsRef<str>>(
         tools: Selection,
         pointers: impl IntoIterator<Item = P>,
@@ -173,11 +170,11 @@ impl Redaction {
         Ok(Self { keeping: Keeping::These, ..Self::new(tools, pointers)? })
     }
 
-    /// Lets texts that are no JSON pass, and [what else](self#what-else-could-say-it)
-    /// no pointer can point into: for tools that do not repeat in it what is taken out.
+    /// Keeps texts that are not JSON, and [other parts](self#what-else-could-say-it) that
+    /// pointers cannot address. Use it for tools that do not repeat redacted values there.
     ///
-    /// Without [`only`](Self::only), that includes `_meta` and annotations such as
-    /// `lastModified`.
+    /// Unless the redaction is [`only`](Self::only), this includes `_meta` and annotations such
+    /// as `lastModified`.
     #[must_use]
     pub const fn keep_texts(mut self) -> Self {
         self.keeps_texts = true;
@@ -188,7 +185,7 @@ impl Redaction {
 // === impl RedactLayer ===
 
 impl RedactLayer {
-    /// Changes nothing, until there are redactions.
+    /// Creates a layer without redactions, which changes nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -203,7 +200,7 @@ impl RedactLayer {
 }
 
 impl RedactLayer {
-    /// Which tools are spoken of, each with the setting that does.
+    /// Returns the patterns for tool names, each with the setting that contains it.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.0.iter().map(|redaction| &redaction.tools);
         selections.flat_map(Selection::parts).map(|patterns| ("redactions.tools", patterns))

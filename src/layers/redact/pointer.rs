@@ -1,40 +1,42 @@
+//! JSON Pointers with wildcards, and the values that they select.
+
 use std::fmt;
 
 use serde_json::Value;
 
-/// What stands for what was taken out.
+/// The replacement for redacted values.
 pub(super) const MARK: &str = "[redacted]";
 
-/// A JSON Pointer, in which a step may be any.
+/// A JSON Pointer with wildcard segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pointer(Vec<Segment>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    /// The member of this name, or the element at this place.
+    /// The member of this name, or the element at this index.
     Named(String),
     /// Any one member or element.
     Any,
-    /// Any number of steps, also none.
+    /// Any number of segments, including none.
     Deep,
 }
 
-/// A text that is no pointer.
+/// An invalid JSON Pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointerError {
     pointer: String,
-    /// Of the first byte that is wrong.
+    /// The position of the first invalid byte.
     position: usize,
     reason: &'static str,
 }
 
-/// Places in a value.
+/// A set of pointers into a value.
 #[derive(Clone, Debug)]
 pub(super) struct Pointers(Vec<Pointer>);
 
-/// How far the pointers have come on the way to some place.
+/// The partial matches of pointers with the path to a value.
 ///
-/// Of each that still can point there or below it: which one, and its next step.
+/// For each pointer that can still match there or below: its index, and its next segment.
 #[derive(Clone, Debug)]
 struct Positions(Vec<(usize, usize)>);
 
@@ -48,7 +50,7 @@ impl Pointers {
         pointers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Puts the mark in the place of all that is pointed to.
+    /// Replaces all selected values by the mark.
     pub(super) fn redact(&self, value: &mut Value) {
         let way = self.begin();
         if self.is_there(&way) {
@@ -58,8 +60,8 @@ impl Pointers {
         }
     }
 
-    /// Leaves what is pointed to and what is on the way there: other members are gone,
-    /// and other elements are marks.
+    /// Keeps the selected values and their containers. Other members are removed, and other
+    /// elements are replaced by the mark.
     pub(super) fn keep_only(&self, value: &mut Value) {
         if !self.keep_from(value, &self.begin()) {
             take_all(value);
@@ -89,7 +91,8 @@ impl Pointers {
         }
     }
 
-    /// Whether there is something in it that is pointed to; if not, it must go.
+    /// Keeps the selected parts of a value. Returns `false` if there are none, and the caller
+    /// must remove the value.
     fn keep_from(&self, value: &mut Value, way: &Positions) -> bool {
         if self.is_there(way) {
             return true;
@@ -99,7 +102,7 @@ impl Pointers {
         }
         match value {
             Value::Object(members) => {
-                // A name may say too much as well.
+                // Removed with its name, which may be sensitive as well.
                 members.retain(|name, member| self.keep_from(member, &self.step(way, name)));
                 !members.is_empty()
             }
@@ -141,7 +144,7 @@ impl Pointers {
         next
     }
 
-    /// Adds that a pointer has come so far; further, if it may skip what is next.
+    /// Adds the position of a pointer, and the positions after any `**` that it may skip.
     fn reach(&self, way: &mut Positions, pointer: usize, step: usize) {
         let mut step = step;
         loop {
@@ -155,14 +158,14 @@ impl Pointers {
         }
     }
 
-    /// Whether something points to where the way has led.
+    /// Returns `true` if a pointer matches the path completely.
     fn is_there(&self, way: &Positions) -> bool {
         way.0.iter().any(|(pointer, step)| *step == self.0[*pointer].0.len())
     }
 }
 
-/// Takes out all of a value. An object stays one: older clients know no other
-/// structured content.
+/// Redacts a whole value. An object stays an object: older clients accept no other structured
+/// content.
 fn take_all(value: &mut Value) {
     match value {
         Value::Object(members) => members.clear(),
@@ -199,13 +202,13 @@ impl Pointer {
 // === impl PointerError ===
 
 impl PointerError {
-    /// The text that is no pointer.
+    /// Returns the invalid text.
     #[must_use]
     pub fn pointer(&self) -> &str {
         &self.pointer
     }
 
-    /// Where it is wrong, in bytes from its beginning.
+    /// Returns the byte offset of the error.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.position

@@ -1,3 +1,5 @@
+//! The rule that applies redactions to the results of tool calls.
+
 use std::{borrow::Cow, ops::ControlFlow, sync::Arc};
 
 use rmcp::model::{
@@ -15,20 +17,20 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RedactRule(pub(super) Arc<[Redaction]>);
 
-/// Which redactions the result of a call is subject to.
+/// The redactions that apply to the result of a call, by index.
 #[derive(Clone, Debug)]
 pub struct Selected(Box<[usize]>);
 
-/// What the redactions of one call do together.
+/// The combined redactions of one call.
 struct Together<'r> {
     redactions: Vec<&'r Redaction>,
 }
 
-/// What a text is.
+/// The classification of a text.
 enum Text {
     /// The JSON of this array or object.
     Json(Value),
-    /// It begins like one, and cannot be read; others may read it.
+    /// A text that begins like JSON but does not parse; other parsers may accept it.
     Unreadable,
     Words,
 }
@@ -55,7 +57,7 @@ impl Intercept for RedactRule {
 }
 
 impl RedactRule {
-    /// What the result of a tool is subject to, if it is to anything.
+    /// Returns the redactions that apply to the results of a tool, if there are any.
     fn select(&self, tool: &str) -> Option<Selected> {
         let selects = |place: &usize| self.0[*place].tools.selects(tool);
         let redactions: Box<[_]> = (0..self.0.len()).filter(selects).collect();
@@ -67,7 +69,7 @@ impl RedactRule {
 
 impl Together<'_> {
     fn reply(&self, reply: &mut Reply) {
-        // A refusal is one of this crate's: it says nothing of what a tool gave.
+        // A refusal comes from this crate, and contains nothing from a tool.
         if reply.refusal().is_some() {
             return;
         }
@@ -81,8 +83,8 @@ impl Together<'_> {
             Some(ServerResult::InputRequiredResult(question)) if self.keeps_texts() => {
                 question.meta = question.meta.take().filter(|_| self.keeps_meta());
             }
-            // A question, a task whose result comes by another way, or what nobody can
-            // read. The task goes on: a rule calls nobody who could cancel it.
+            // A request for input, a task with a result that is fetched separately, or an
+            // unknown result. The task continues, since a rule cannot make calls to cancel it.
             _ => *reply = neutral("what the tool answered cannot be shown").into(),
         }
     }
@@ -113,7 +115,7 @@ impl Together<'_> {
     }
 
     fn value(&self, value: &mut Value) {
-        // No way leads deeper, and nothing that comes over a wire is.
+        // The pointers are not evaluated deeper, and no transport delivers deeper values.
         if is_deeper(value, MAX_LEVELS) {
             *value = MARK.into();
             return;
@@ -135,7 +137,7 @@ impl Together<'_> {
             (Text::Json(json), Some(whole), Some(redacted)) if json == *whole => {
                 redacted.to_string()
             }
-            // Its places are not those of the structured content.
+            // The pointers refer to the structured content, and may not fit this value.
             (Text::Json(_), Some(_), _) if !self.keeps_texts() => MARK.to_owned(),
             (Text::Json(mut json), _, _) => {
                 self.value(&mut json);
@@ -151,7 +153,7 @@ impl Together<'_> {
         };
         let mut content = TextContent::new(text);
         if let ContentBlock::Text(text) = block {
-            // An annotation such as `lastModified` is data of the tool as well.
+            // Annotations such as `lastModified` are data of the tool as well.
             content.annotations = text.annotations.take().filter(|_| self.keeps_meta());
             content.meta = text.meta.take().filter(|_| self.keeps_meta());
         }
@@ -162,7 +164,7 @@ impl Together<'_> {
         self.redactions.iter().all(|redaction| redaction.keeps_texts)
     }
 
-    /// Nothing can point into it, so it is never what only is left.
+    /// Returns `true` if `_meta` is kept. Pointers cannot select it, so `only` always drops it.
     fn keeps_meta(&self) -> bool {
         let keeps = |redaction: &Redaction| redaction.keeping == Keeping::Others;
         self.keeps_texts() && self.redactions.iter().all(|redaction| keeps(redaction))
@@ -193,7 +195,7 @@ fn drop_metadata(block: &mut ContentBlock) {
             match &mut resource.resource {
                 ResourceContents::TextResourceContents { meta, .. }
                 | ResourceContents::BlobResourceContents { meta, .. } => *meta = None,
-                // A kind that a later version of the SDK adds: nobody knows what it says.
+                // A variant of a later SDK version, with unknown contents.
                 _ => *block = ContentBlock::text(MARK),
             }
         }

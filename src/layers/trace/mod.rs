@@ -1,9 +1,9 @@
-//! Traces: spans of requests, runs and branches, and what others are told of them.
+//! Tracing: spans of requests, runs and branches, and the propagation of their context.
 #![doc = include_str!("../../guide/telemetry.md")]
 //!
 //! # Examples
 //!
-//! A backend is told a place of its own in the trace of its caller:
+//! Each call to a backend gets its own span in the trace of the caller:
 //!
 //! ```
 //! # #[cfg(feature = "testing")]

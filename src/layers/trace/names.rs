@@ -1,4 +1,4 @@
-//! Which names may be those of spans and the labels of metrics.
+//! The names that may appear in span names and metric labels.
 
 use std::{
     collections::HashSet,
@@ -9,15 +9,15 @@ use rmcp::model::ServerResult;
 
 use crate::message::{ItemKind, Reply};
 
-/// How many names of a kind are known.
+/// Maximum number of known names of a kind.
 const MAX_NAMES: usize = 1000;
-/// How long a name may be, in bytes; the protocol recommends that tools' are no longer.
+/// Maximum length of a name in bytes, which is the protocol's recommendation for tool names.
 const MAX_NAME: usize = 128;
 
-/// The names of tools and prompts that there are, as far as that was seen.
+/// The known names of tools and prompts.
 ///
-/// A client may call anything, and who stores spans and metrics keeps a row for each name:
-/// so only those count that were listed, or that have answered.
+/// A client may call any name, and a backend for spans and metrics keeps a series for each
+/// name. So only names that were listed or have answered are known.
 #[derive(Debug, Default)]
 pub(super) struct KnownNames {
     tools: Known,
@@ -37,7 +37,7 @@ impl KnownNames {
         self.known(kind).is_some_and(|known| contains(known, name))
     }
 
-    /// Takes note of a name that there is.
+    /// Adds the name of an existing item.
     pub(super) fn learn(&self, kind: ItemKind, name: &str) {
         let Some(known) = self.known(kind) else { return };
         if is_fit(name) && !contains(known, name) {
@@ -48,7 +48,7 @@ impl KnownNames {
         }
     }
 
-    /// Takes note of the names that a reply lists.
+    /// Adds the names that a reply lists.
     pub(super) fn learn_listed(&self, reply: &Reply) {
         match reply.result() {
             Some(ServerResult::ListToolsResult(list)) => {
@@ -65,13 +65,13 @@ impl KnownNames {
         match kind {
             ItemKind::Tool => Some(&self.tools),
             ItemKind::Prompt => Some(&self.prompts),
-            // URIs are made by clients, out of templates.
+            // Clients can create any number of URIs from templates.
             ItemKind::Resource | ItemKind::ResourceTemplate => None,
         }
     }
 }
 
-/// Whether it can be told to anybody as it is.
+/// Returns `true` if the name is short and has no control characters, so it is safe to record.
 pub(super) fn is_fit(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control)
 }

@@ -1,4 +1,4 @@
-//! Traces that `tracing-opentelemetry` records.
+//! Context propagation for traces that `tracing-opentelemetry` records.
 
 use opentelemetry::{
     Context as OtelContext,
@@ -9,13 +9,13 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::{Propagate, TraceContext};
 
-/// Tells others of spans as `tracing-opentelemetry` records them, so that what backends
-/// are told and what is exported agree.
+/// Propagates the spans that `tracing-opentelemetry` records, so that the contexts sent to
+/// backends match the exported spans.
 ///
-/// The span of a request becomes a child of the place that the request comes from. If
-/// there was another span around it, as of the HTTP request, it is linked, as the
-/// conventions say. For a span that nobody records, others are told of the one that is
-/// recorded above it, here or at the caller, and never an id that nobody exports.
+/// The span of a request becomes a child of the span in its trace context. If there is another
+/// enclosing span, such as that of the HTTP request, it is linked, as the conventions specify.
+/// If a span is not recorded, its closest recorded ancestor is propagated, local or at the
+/// caller, and never an id that is not exported.
 ///
 /// The propagators of the `opentelemetry` crate are not used: MCP has one format.
 ///
@@ -60,7 +60,7 @@ impl Propagate for OpenTelemetry {
     fn extract(&self, incoming: &TraceContext, span: &Span) {
         let around = Span::current().context().span().span_context().clone();
         let parent = OtelContext::new().with_remote_span_context(incoming.into());
-        // It fails if nobody records the span.
+        // Fails if the span is not recorded.
         let is_set = span.set_parent(parent).is_ok();
         if is_set && around.span_id() != SpanId::from_bytes(incoming.span_id()) {
             span.add_link(around);
@@ -77,7 +77,7 @@ impl Propagate for OpenTelemetry {
 // === impl TraceContext ===
 
 impl TraceContext {
-    /// The place of a span that is recorded.
+    /// Returns the context of a recorded span.
     fn of(span: &Span) -> Option<Self> {
         let context = span.context();
         let span = context.span();

@@ -1,3 +1,5 @@
+//! The service that traces and measures each request.
+
 use std::{
     fmt,
     pin::Pin,
@@ -38,12 +40,13 @@ pin_project! {
     }
 }
 
-/// A request that somebody watches. Dropped before it was answered, it is cancelled.
+/// A request that is traced or measured. If it is dropped before the reply, it is recorded as
+/// canceled.
 struct ObservedRequest {
     span: Span,
     begun: Instant,
     method: &'static str,
-    /// What the request is about, if that has a name.
+    /// The tool or prompt of the request, if there is one.
     target: Option<(ItemKind, String)>,
     names: Arc<KnownNames>,
     contents: bool,
@@ -58,7 +61,7 @@ impl<S> Trace<S> {
         Self { inner, tracing, names: Arc::new(names) }
     }
 
-    /// The service behind the layer.
+    /// Returns a reference to the inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -104,7 +107,7 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // Out of the future meanwhile, so that a panic drops it on its way.
+        // Taken out of the future, so that a panic drops it while unwinding.
         let Some(mut watched) = this.watched.take() else { return this.reply.poll(cx) };
         let reply = watched.span.in_scope(|| this.reply.poll(cx));
         match &reply {
@@ -130,7 +133,7 @@ impl ObservedRequest {
             span,
             begun: Instant::now(),
             method,
-            // What is not fit is known to nobody.
+            // Unfit names are never known.
             target: target
                 .filter(|(_, name)| is_fit(name))
                 .map(|(kind, name)| (kind, name.to_owned())),
@@ -141,12 +144,12 @@ impl ObservedRequest {
         }
     }
 
-    /// Takes up what the request was answered with, if it was.
+    /// Records the reply to the request, if there is one.
     fn answer(&mut self, reply: Option<&Reply>) {
         let Some(reply) = reply else { return self.end(&End::UNANSWERED) };
         let end = End::of_reply(reply);
         self.names.learn_listed(reply);
-        // Some servers say of tools that there are not that these have failed.
+        // Some servers report a missing tool as a failed one.
         if let Some((kind, name)) = &self.target
             && end.status != "failed"
         {

@@ -1,4 +1,4 @@
-//! The span of a request of a client.
+//! The span of a client request.
 
 use std::borrow::Cow;
 
@@ -11,12 +11,12 @@ use crate::{
     spans::{End, MAX_CONTENT, json, name, record_result},
 };
 
-/// How long an id or a version may be that a client gives.
+/// Maximum length of an id or version from a client.
 const MAX_ID: usize = 128;
 
-/// The span, with all fields that it may ever have.
+/// Creates the span, with all fields that it may ever have.
 ///
-/// Nothing of it is looked at but for a subscriber that wants the span.
+/// The fields are only evaluated if a subscriber enables the span.
 pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
     let context = request.context();
     tracing::info_span!(
@@ -44,9 +44,9 @@ pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
     )
 }
 
-/// Puts into the span of a request what it was answered, for those who want contents.
+/// Records the contents of a reply in the span of its request.
 ///
-/// Exporters take a description for an error, so what is none is not described.
+/// Exporters treat a status description as an error, so it is only set for errors.
 pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     if let Some(result) = reply.tool_result() {
         record_result(span, result);
@@ -58,7 +58,7 @@ pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     }
 }
 
-/// The method of a request, of which there are few, and what it is about if that has a name.
+/// Returns the method of a request, as one of few values, and its tool or prompt, if any.
 pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &str)>) {
     let method = known_method(request.method()).unwrap_or("_OTHER");
     let target = match (method, request.subject()) {
@@ -68,7 +68,7 @@ pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &
     (method, target)
 }
 
-/// What the span of a request is called before it is answered.
+/// Returns the name of the span before the request is answered.
 fn known_name(request: &Request, names: &KnownNames) -> Cow<'static, str> {
     let (method, target) = operation(request);
     name(method, target.filter(|(kind, name)| names.knows(*kind, name)))
@@ -95,7 +95,7 @@ fn resource(request: &Request) -> Option<&str> {
     }
 }
 
-/// What the client speaks, as it says now or said when it introduced itself.
+/// Returns the client's protocol version, from the request or from the initialization.
 fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     match context.meta().get("io.modelcontextprotocol/protocolVersion") {
         Some(Value::String(version)) => {
@@ -110,7 +110,7 @@ fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     }
 }
 
-/// What a client says, unless that is no short text.
+/// Returns a text from a client, unless it is too long or unfit.
 fn short_text<T: AsRef<str>>(text: Option<T>) -> Option<T> {
     text.filter(|text| text.as_ref().len() <= MAX_ID && is_fit(text.as_ref()))
 }

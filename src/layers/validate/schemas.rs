@@ -1,3 +1,5 @@
+//! The compiled input schemas of tools, shared between catalogs.
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -9,10 +11,9 @@ use crate::{catalog::Tools, schema::InputSchema};
 #[derive(Debug)]
 pub struct Schemas(HashMap<String, Arc<InputSchema>>);
 
-/// All schemas of tools that are known to any catalog of a layer, so that the
-/// next catalog has them compiled already.
+/// The schemas of all catalogs of a layer, so that a new catalog reuses compiled schemas.
 ///
-/// They are kept by the catalogs, and end with them.
+/// The references are weak: the catalogs own the schemas.
 #[derive(Debug, Default)]
 pub(super) struct Compiled(Mutex<HashMap<String, Vec<Weak<InputSchema>>>>);
 
@@ -27,10 +28,10 @@ impl Schemas {
 // === impl Compiled ===
 
 impl Compiled {
-    /// The schemas of these tools; one that has not changed is the same as before.
+    /// Returns the schemas of these tools; unchanged schemas are reused.
     pub(super) fn of(&self, tools: &Tools) -> Schemas {
         let mut compiled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Callers may be shown different tools of one name.
+        // Different callers may see different tools of one name.
         compiled.retain(|_, schemas| {
             schemas.retain(|schema| schema.strong_count() > 0);
             !schemas.is_empty()

@@ -10,40 +10,39 @@ use tokio::time::Instant;
 
 use super::{Progress, Stream};
 
-/// How many characters of what a server says about its progress are told.
+/// The maximum length of a server's progress message, in characters. Longer ones are truncated.
 const MAX_DETAIL: usize = 200;
-/// How much of a part is done at most before it has ended, whatever is told of it: so
-/// there is always more to come while it runs.
+/// The maximum completed fraction of a running part, whatever the server reports, so that the value
+/// can still increase.
 const MOST: f64 = 0.99;
-/// How many parts are named that still run.
+/// The maximum number of running parts that a message names.
 const MAX_NAMED: usize = 3;
 
-/// What a request is made of, such as the steps of a workflow, each of which counts
-/// for one.
+/// The parts of a request, such as the steps of a workflow, each of which counts as one.
 pub(crate) struct Parts {
     whole: Progress,
     labels: Arc<Labels>,
-    /// How much of each is done, from zero to one.
+    /// The completed fraction of each part, from zero to one.
     done: Mutex<Box<[f64]>>,
 }
 
-/// What parts are called.
+/// The names of parts in messages.
 #[derive(Debug)]
 pub(crate) enum Labels {
-    /// What one is, and their names in order: `step 2/5 fetch_logs`.
+    /// The kind of the parts and their names in order: `step 2/5 fetch_logs`.
     Named(&'static str, Box<[Arc<str>]>),
-    /// What one is, and how many there are: `element 3/10`.
+    /// The kind of the parts and their number: `element 3/10`.
     Numbered(&'static str, usize),
 }
 
 /// The message of a notification. It is formatted only if it is sent.
 pub(super) struct Message {
-    /// The part that it is about.
+    /// The part that the message is about.
     part: Option<(Arc<Labels>, usize)>,
     text: Cow<'static, str>,
 }
 
-/// What one part is called.
+/// The label of one part.
 pub(super) struct Label<'p> {
     labels: &'p Labels,
     part: usize,
@@ -57,27 +56,27 @@ impl Parts {
         Self { whole, labels, done }
     }
 
-    /// The progress of one part.
+    /// Returns the progress of one part.
     pub(crate) fn part(self: &Arc<Self>, part: usize) -> Progress {
         Progress(Stream::Part { whole: self.clone(), part })
     }
 
-    /// Tells that a part begins.
+    /// Reports that a part begins.
     pub(crate) fn begin(&self, part: usize) {
         self.update(part, 0.0, "");
     }
 
-    /// Tells that a part is done, and how it ended.
+    /// Reports that a part is done, and its outcome.
     pub(crate) fn end(&self, part: usize, how: &'static str) {
         self.update(part, 1.0, how);
     }
 
-    /// Counts a part that was skipped, which is not told by itself.
+    /// Counts a skipped part without reporting it.
     pub(crate) fn skip(&self, part: usize) {
         self.with(|done| done[part] = 1.0);
     }
 
-    /// Tells that these parts still run.
+    /// Reports that these parts are still running.
     pub(crate) fn still(&self, running: &[usize]) {
         let (named, more) = running.split_at(running.len().min(MAX_NAMED));
         let named: Vec<_> = named.iter().map(|&part| self.label(part).to_string()).collect();
@@ -90,12 +89,12 @@ impl Parts {
         self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
 
-    /// When the last notification was sent, if these are the parts of a whole request.
+    /// Returns the time of the last notification, if these are the parts of a whole request.
     pub(crate) fn sent(&self) -> Option<Instant> {
         self.whole.sent()
     }
 
-    /// Tells what a server says about a part, if it is a step forward.
+    /// Reports a server's progress on a part, if it increased.
     pub(super) fn report(&self, part: usize, fraction: f64, message: Option<String>) {
         let fraction = fraction.min(MOST);
         if self.with(|done| fraction > done[part]) {
@@ -104,7 +103,7 @@ impl Parts {
         }
     }
 
-    /// Passes on what a part reports about its own parts.
+    /// Forwards a part's report about its own parts.
     pub(super) fn push(&self, part: usize, fraction: f64, message: &Message) {
         self.update(part, fraction.min(MOST), message.to_string());
     }
@@ -123,7 +122,7 @@ impl Parts {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut [f64]) -> T) -> T {
-        // Nothing panics while it is held, and if it did, the values would be whole.
+        // No code panics while the lock is held, and the values would be consistent if it did.
         look(&mut self.done.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -183,7 +182,7 @@ impl Display for Label<'_> {
     }
 }
 
-/// A text that is not too long to be told many times.
+/// Truncates a text to [`MAX_DETAIL`] characters.
 fn cut(text: &str) -> Box<str> {
     match text.char_indices().nth(MAX_DETAIL) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),

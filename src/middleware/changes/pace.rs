@@ -1,5 +1,5 @@
-//! How often one source may announce changes, so that a source that announces
-//! continuously does not keep everyone else busy.
+//! Limits how often one source may announce changes, so that a source that announces
+//! continuously does not keep its listeners busy.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(crate) struct Pace {
     /// The pause after the first announcement.
     first: Duration,
     longest: Duration,
-    /// How long there must have been no announcement to begin with the first pause again.
+    /// Time without an announcement after which the pause is reset to the first one.
     quiet: Duration,
     /// The time of the last announcement, which may be in the future.
     last: Option<Instant>,
@@ -25,7 +25,7 @@ impl Pace {
         Self { first, longest, quiet, last: None, pause: Duration::ZERO }
     }
 
-    /// How long to wait with an announcement; none if one is waiting already.
+    /// Returns the delay of an announcement, or `None` if one is already pending.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
         let at = match self.last {
             Some(last) if last > now => return None,

@@ -8,12 +8,12 @@ use std::{
 
 use tokio::sync::{Notify, broadcast::error::RecvError};
 
-/// How many different URIs a receiver for all resources keeps until it returns them.
+/// Maximum number of pending URIs of a receiver for all resources.
 const UPDATES_KEPT: usize = 256;
-/// How many bytes these URIs have together.
+/// Maximum total bytes of these URIs.
 const UPDATES_KEPT_BYTES: usize = 512 << 10;
-/// How many URIs a receiver for some resources keeps before it drops those that are not
-/// wanted any more.
+/// Number of URIs that a receiver for some resources keeps before it first drops those that are
+/// no longer wanted.
 const FIRST_PURGE: usize = 64;
 
 /// Returns all URIs by which a listener knows a resource.

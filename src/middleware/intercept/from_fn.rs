@@ -1,3 +1,5 @@
+//! A layer of an async hook around tool calls.
+
 use std::{
     fmt, mem,
     pin::Pin,
@@ -13,24 +15,23 @@ use crate::message::{Reply, Request};
 
 /// Makes a layer of an async hook around every `tools/call`.
 ///
-/// Unlike a [rule](super::Intercept), the hook can wait: for an approval, a
-/// budget, a policy that is asked over the network. It may let the call go on with
-/// [`Next::run`], as it is or rewritten; answer or refuse it without; and look at
-/// the reply. Requests that call no tool pass as if the layer were not there.
+/// Unlike a [rule](super::Intercept), the hook can wait: for an approval, a budget, or a remote
+/// policy service. It can forward the call with [`Next::run`], unchanged or rewritten; answer or
+/// reject it without forwarding; and inspect the reply. All other requests pass unchanged.
 ///
-/// The hook is given the service that was ready for this call, and keeps it while
-/// it waits: a slot of a `ConcurrencyLimit` below is taken as long as an approval
-/// takes. A hook that does not run [`Next`] gives the slot back when it drops it.
-/// Dropping the response drops the hook, and the call that it waits for.
+/// The hook owns the service that is ready for this call while it waits: a slot of a
+/// `ConcurrencyLimit` below stays occupied during an approval. Dropping [`Next`] without
+/// running it releases the slot. Dropping the response future drops the hook and the call that
+/// it waits for.
 ///
-/// `hook` is a closure that returns a future which borrows nothing of it, or an
-/// async closure without captures. What it needs, it clones for each call.
+/// `hook` is a closure that returns a future which does not borrow from it, or an async closure
+/// without captures. Clone captured values for each call.
 ///
 /// # Errors
 ///
-/// The service fails with what the hook fails with, and that with what the service
-/// behind it does. To refuse a call, answer it: `Ok(Reply::unknown_tool(name))`,
-/// or any other [`Refusal`](crate::message::Refusal).
+/// The service returns the errors of the hook, and [`Next::run`] those of the inner service. To
+/// reject a call, return a reply: `Ok(Reply::unknown_tool(name))`, or any other
+/// [`Refusal`](crate::message::Refusal).
 ///
 /// # Examples
 ///
@@ -73,7 +74,7 @@ where
     FromFnLayer { hook }
 }
 
-/// Layer that [`from_fn`] makes.
+/// Layer returned by [`from_fn`].
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct FromFnLayer<F> {
@@ -89,7 +90,7 @@ pub struct FromFn<F, S> {
     inner: S,
 }
 
-/// What comes after a hook: the rest of the stack, ready for one call.
+/// The rest of the stack after a hook, ready for one call.
 pub struct Next(BoxService<Request, Reply, BoxError>);
 
 pin_project! {
@@ -154,7 +155,7 @@ where
         let state = if request.is_malformed() {
             State::Answered { reply: Some(Reply::malformed(request.method())) }
         } else if request.tool_call().is_some() {
-            // The one that was ready goes with the call; its clone is not.
+            // The ready service goes with the call; the clone that stays is not ready.
             let later = self.inner.clone();
             let ready = mem::replace(&mut self.inner, later);
             let next = Next(BoxService::new(ready.map_err(Into::into)));
@@ -175,11 +176,11 @@ impl<F, S: fmt::Debug> fmt::Debug for FromFn<F, S> {
 // === impl Next ===
 
 impl Next {
-    /// Calls what comes next.
+    /// Forwards the request to the rest of the stack.
     ///
     /// # Errors
     ///
-    /// Returns an error if it could not answer; a JSON-RPC error is an answer.
+    /// Returns an error if the inner service fails; a JSON-RPC error is a reply.
     pub async fn run(self, request: Request) -> Result<Reply, BoxError> {
         let Self(mut ready) = self;
         let reply = ready.call(request);

@@ -1,3 +1,5 @@
+//! Rules that depend on the tools behind them, and the service that applies them.
+
 use std::{
     fmt,
     future::poll_fn,
@@ -27,13 +29,13 @@ use crate::{
     message::{Context as RequestContext, Reply, Request},
 };
 
-/// How long a rule may take before other tasks run.
+/// Time that a rule may take before the future yields to other tasks.
 const LONG: Duration = Duration::from_millis(1);
 
-/// A rule that must know the tools behind it.
+/// A rule that depends on the tools behind it.
 ///
-/// It says per request what it must know, so that requests that do not concern
-/// it pass as through any other rule.
+/// It states its needs per request, so that other requests are processed like by a plain
+/// rule.
 ///
 /// # Examples
 ///
@@ -98,37 +100,37 @@ const LONG: Duration = Duration::from_millis(1);
 /// # }
 /// ```
 pub trait InterceptInformed: Clone {
-    /// What the rule makes of the tools, once for each time they are listed.
+    /// Data that the rule derives from the tools, once per listing.
     type Derived;
-    /// What the request step remembers for the reply step.
+    /// State passed from [`on_request`](Self::on_request) to [`on_reply`](Self::on_reply).
     type Memo;
 
-    /// Makes of the tools what the rule will ask for.
+    /// Derives the data that the rule needs from the tools.
     fn derive(&self, tools: &Tools) -> Self::Derived;
 
-    /// Whether there are requests that tools must be known for, so that it is worth
-    /// to [list them before](Informed::warm). Default: there are.
+    /// Returns `true` if some requests need the tools, so that it is useful to
+    /// [list them in advance](Informed::warm). Defaults to `true`.
     fn needs_tools(&self) -> bool {
         true
     }
 
-    /// What must be known to decide about this request.
+    /// Returns the knowledge that is needed to decide about this request.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
 
     /// Inspects or rewrites a request; `Break` answers it without the inner service.
     ///
-    /// Nothing is known if the rule needed nothing, or if the tools could not
-    /// be listed: a rule that protects something then refuses.
+    /// `known` is `None` if the rule needed nothing, or if the tools could not be listed. In the
+    /// latter case a security rule must reject the request.
     fn on_request(
         &self,
         request: &mut Request,
         known: Option<&Arc<Known<Self::Derived>>>,
     ) -> ControlFlow<Reply, Self::Memo>;
 
-    /// Whether the reply is shown to the rule, given what it remembers of the request.
-    /// Default: it is.
+    /// Returns `true` if the rule needs the reply, given the memo of the request. Defaults to
+    /// `true`.
     ///
-    /// Where it is not, nothing is kept while the request is answered.
+    /// If it does not, no state is kept while the request is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -147,10 +149,10 @@ pub trait InterceptInformed: Clone {
 
 /// Applies the informed rule `I` in front of the service `S`.
 ///
-/// It is ready when `S` is, and calls the `S` that was ready, unless tools must
-/// be listed first, or the rule answers. Then it gives that readiness back: a
-/// service that admits one request at a time would wait for itself. A
-/// [malformed](Request::is_malformed) request is answered with an error.
+/// It is ready when `S` is, and calls the ready `S`, unless tools must be listed first or the
+/// rule answers. Then it releases that readiness: a service that admits one request at a time
+/// would otherwise deadlock. A [malformed](Request::is_malformed) request is answered with an
+/// error.
 ///
 /// If the rule takes longer than a millisecond, the response future yields once before it
 /// calls `S`, so that the work of several layers does not add up. No runtime is needed for
@@ -187,7 +189,7 @@ struct Decision<M> {
     is_long: bool,
 }
 
-/// An informed rule together with what it knows is a rule like any other.
+/// An informed rule with the known tools, as a plain rule.
 pub(crate) struct Knowing<I: InterceptInformed> {
     rule: I,
     known: Option<Arc<Known<I::Derived>>>,
@@ -196,18 +198,18 @@ pub(crate) struct Knowing<I: InterceptInformed> {
 // === impl Informed ===
 
 impl<I: InterceptInformed, S> Informed<I, S> {
-    /// Puts `rule` in front of `inner`.
+    /// Wraps `inner` with `rule`.
     pub fn new(rule: I, inner: S) -> Self {
         Self::with_catalogs(rule, inner, Epoch::default(), None)
     }
 
-    /// Makes what is known outdated whenever `epoch` is bumped.
+    /// Invalidates the known tools whenever `epoch` is bumped.
     #[must_use]
     pub fn epoch(self, epoch: Epoch) -> Self {
         Self::with_catalogs(self.rule, self.inner, epoch, None)
     }
 
-    /// The service behind the rule.
+    /// Returns a reference to the inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -220,7 +222,7 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         &self.rule
     }
 
-    /// The service behind the rule, for requests that are none of its business.
+    /// Returns the inner service, for requests that bypass the rule.
     pub(crate) const fn inner_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -234,8 +236,7 @@ impl<I, S: Clone> Informed<I, S>
 where
     I: InterceptInformed,
 {
-    /// Gives back the readiness that this service was handed, and returns a
-    /// service that has none.
+    /// Releases the readiness of the inner service, and returns a clone that is not ready.
     pub(crate) fn give_back_readiness(&mut self) -> S {
         let inner = self.inner.clone();
         drop(mem::replace(&mut self.inner, inner.clone()));
@@ -248,13 +249,13 @@ where
     I: InterceptInformed,
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools behind the rule now, unless they are known or the rule never
-    /// needs them, so that no request waits for that.
+    /// Lists the tools behind the rule in advance, unless they are known or the rule never
+    /// needs them, so that no request waits for the listing.
     ///
     /// # Errors
     ///
-    /// Returns an error if they cannot be listed. They are listed again when they
-    /// are needed.
+    /// Returns an error if the tools cannot be listed. They are listed again when they are
+    /// needed.
     pub async fn warm(&self) -> Result<(), ListError> {
         if !self.rule.needs_tools() {
             return Ok(());
@@ -266,7 +267,7 @@ where
     }
 }
 
-/// Lists all tools and makes of them what the rule asks for.
+/// Lists all tools and derives the data that the rule needs.
 pub(crate) async fn load<I, S>(
     rule: I,
     inner: S,
@@ -282,7 +283,7 @@ where
     Ok((tools, derived))
 }
 
-/// Whether what is known says all that `needs` asks for.
+/// Returns `true` if the known tools satisfy `needs`.
 fn suffices<D>(needs: Needs<'_>, known: &Known<D>) -> bool {
     match needs {
         Needs::Nothing | Needs::AllTools => true,
@@ -339,8 +340,8 @@ where
         + Send
         + 'static,
 {
-    /// Applies the rule with the known tools, and measures it from the time beside them. The
-    /// rule is cloned only if it awaits the reply.
+    /// Applies the rule with the known tools, and measures its duration from the given time.
+    /// The rule is cloned only if it awaits the reply.
     #[inline]
     fn informed(
         &mut self,
@@ -433,7 +434,7 @@ fn decide<I: InterceptInformed>(
     }
 }
 
-/// The rule, if it awaits the reply.
+/// Returns the rule with its memo, if it awaits the reply.
 #[inline]
 fn awaiting<I: InterceptInformed>(
     rule: &I,

@@ -1,3 +1,5 @@
+//! The trait of interception rules, and the service that applies them.
+
 use std::{
     fmt,
     ops::ControlFlow,
@@ -12,21 +14,21 @@ use crate::message::{Reply, Request};
 
 /// A rule for the requests and replies that pass through [`Intercepted`].
 ///
-/// It is cloned for each request whose reply it [awaits](Self::awaits_reply), so keep
-/// its settings behind one `Arc`.
+/// It is cloned for each request whose reply it [awaits](Self::awaits_reply), so keep its
+/// settings in one `Arc`.
 ///
 /// See the [module docs](crate::intercept) for an example.
 pub trait Intercept: Clone {
-    /// What the request step remembers for the reply step.
+    /// State passed from [`on_request`](Self::on_request) to [`on_reply`](Self::on_reply).
     type Memo;
 
     /// Inspects or rewrites a request; `Break` answers it without the inner service.
     fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Self::Memo>;
 
-    /// Whether the reply is shown to the rule, given what it remembers of the request.
-    /// Default: it is.
+    /// Returns `true` if the rule needs the reply, given the memo of the request. Defaults to
+    /// `true`.
     ///
-    /// Where it is not, nothing is kept while the request is answered.
+    /// If it does not, no state is kept while the request is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -40,9 +42,8 @@ pub trait Intercept: Clone {
 
 /// Applies the rule `I` in front of the service `S`.
 ///
-/// It is ready when `S` is. A request that the rule answers leaves `S` as ready as
-/// it was, until it is called or dropped: do not keep a clone that you do not use
-/// above a service that admits few at a time. A
+/// It is ready when `S` is. If the rule answers a request, `S` stays ready until it is called
+/// or dropped. So do not keep an unused clone above a service with a concurrency limit. A
 /// [malformed](Request::is_malformed) request is answered with an error.
 #[derive(Clone, Debug)]
 pub struct Intercepted<I, S> {
@@ -59,8 +60,8 @@ pin_project! {
 }
 
 pin_project! {
-    // Futures of layers are in each other, and moved by each layer. So this one is as
-    // small as it can be: see `stack::tests`.
+    // The futures of layers are nested, and moved by each layer. So this one is kept as
+    // small as possible: see `stack::tests`.
     #[project = StateProj]
     enum State<I: Intercept, F> {
         Forwarded {
@@ -72,7 +73,7 @@ pin_project! {
     }
 }
 
-/// A rule that is shown the reply.
+/// A rule that awaits the reply, with its memo.
 pub(super) struct Awaiting<I: Intercept> {
     pub(super) rule: I,
     pub(super) memo: I::Memo,
@@ -81,12 +82,12 @@ pub(super) struct Awaiting<I: Intercept> {
 // === impl Intercepted ===
 
 impl<I, S> Intercepted<I, S> {
-    /// Puts `rule` in front of `inner`.
+    /// Wraps `inner` with `rule`.
     pub const fn new(rule: I, inner: S) -> Self {
         Self { rule, inner }
     }
 
-    /// The service behind the rule.
+    /// Returns a reference to the inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -107,7 +108,7 @@ where
 
     #[inline]
     fn call(&mut self, mut request: Request) -> Self::Future {
-        // A rule takes it for something else than who is behind might.
+        // The inner services might read a malformed request differently than the rule does.
         if request.is_malformed() {
             return ResponseFuture::answered(Reply::malformed(request.method()));
         }
@@ -152,7 +153,7 @@ where
 }
 
 impl<I: Intercept, F> ResponseFuture<I, F> {
-    /// A request that the rule is done with.
+    /// Creates the future of a request whose reply the rule does not await.
     #[inline]
     pub(super) const fn passed(reply: F) -> Self {
         Self { state: State::Forwarded { awaiting: None, reply } }

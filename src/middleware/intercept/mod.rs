@@ -1,15 +1,14 @@
-//! Rules: a layer's look at a request on its way in and its reply on the way out.
+//! Rules that inspect and rewrite requests and their replies.
 //!
-//! Most layers of an MCP stack look at a request, perhaps answer it themselves,
-//! perhaps rewrite it, and look at the reply. [`Intercept`] is that and nothing
-//! else; [`Intercepted`] is the one Tower service that runs it. A rule never
-//! has the inner service in its hands and cannot wait, so it cannot break
-//! Tower's contract, and it needs nothing of the inner service: not `Clone`,
-//! not `Send`, no runtime. Passing through allocates nothing.
+//! Most layers of an MCP stack inspect a request, answer or rewrite it, and inspect the reply.
+//! [`Intercept`] is the trait of such rules, and [`Intercepted`] is the Tower service that
+//! applies one. A rule has no access to the inner service and cannot wait, so it cannot violate
+//! Tower's contract, and it requires nothing of the inner service: neither `Clone` nor `Send`
+//! nor a runtime. Forwarding allocates nothing.
 //!
-//! A rule that must know the tools behind it is an [`InterceptInformed`], run
-//! by [`Informed`], which holds a [catalog](crate::catalog) of them. What must wait
-//! for something else is a hook around tool calls, made a layer by [`from_fn`].
+//! A rule that depends on the tools behind it is an [`InterceptInformed`], applied by
+//! [`Informed`], which holds a [catalog](crate::catalog) of them. For logic that must wait for
+//! something else, [`from_fn`] makes a layer of an async hook around tool calls.
 //!
 //! # Examples
 //!

@@ -1,18 +1,18 @@
-//! Globs, as regular expressions.
+//! Translates globs to regular expressions.
 
 use std::{fmt::Write as _, iter::Peekable, str::Chars};
 
-/// The characters that are not just themselves.
+/// The characters with a special meaning.
 pub(super) const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
-/// How deep `{…}` may stand in `{…}`.
+/// Maximum nesting depth of `{…}`.
 const MAX_DEPTH: usize = 8;
 
-/// Whether a pattern is more than the text that it is.
+/// Returns `true` if a pattern contains special characters.
 pub(super) fn is_glob(pattern: &str) -> bool {
     pattern.contains(SPECIAL)
 }
 
-/// The regular expression of a glob; `.` must match the end of a line in it.
+/// Returns the regular expression of a glob, which requires that `.` matches line breaks.
 pub(super) fn expression(glob: &str) -> Result<String, String> {
     let mut expression = String::from("^");
     let mut depth = 0;
@@ -20,7 +20,7 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
     while let Some(character) = rest.next() {
         match character {
             '*' => {
-                // Two runs are one, and no more work to match.
+                // Adjacent `*` are equivalent to one, which is cheaper to match.
                 while rest.next_if_eq(&'*').is_some() {}
                 expression.push_str(".*");
             }
@@ -50,7 +50,7 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
     Ok(expression)
 }
 
-/// What comes after `[`, up to and with the `]` that closes it.
+/// Translates a character class after its `[`, including the closing `]`.
 fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), String> {
     let unclosed = || "`[` is never closed".to_owned();
     expression.push('[');
@@ -65,7 +65,7 @@ fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), 
             character => character,
         };
         is_first = false;
-        // A `-` in front of the end is one of the characters.
+        // A `-` before the closing `]` is a literal.
         let mut ahead = rest.clone();
         let ends_range = ahead.next() == Some('-') && ahead.peek().is_some_and(|c| *c != ']');
         let last = match ends_range.then(|| rest.nth(1)).flatten() {
@@ -77,14 +77,14 @@ fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), 
             return Err(format!("`{first}-{last}` is no range"));
         }
         let (first, last) = (u32::from(first), u32::from(last));
-        // As numbers, none of them means anything in the expression.
+        // Written as code points, none of them is special in the expression.
         let _ = write!(expression, "\\x{{{first:x}}}-\\x{{{last:x}}}");
     }
     expression.push(']');
     Ok(())
 }
 
-/// What comes after `\`.
+/// Returns the character after `\`.
 fn escaped(rest: &mut Peekable<Chars<'_>>) -> Result<char, String> {
     rest.next().ok_or_else(|| "nothing comes after `\\`".to_owned())
 }

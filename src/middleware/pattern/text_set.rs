@@ -1,4 +1,4 @@
-//! Sets of texts, compared with patterns.
+//! Sets of texts with wildcards, and their comparison with patterns.
 
 use std::collections::HashSet;
 
@@ -40,20 +40,20 @@ pub(super) struct Automaton {
     states: Vec<Moves>,
 }
 
-/// How an automaton leaves a state.
+/// The transitions out of a state of an automaton.
 #[derive(Debug)]
 enum Moves {
-    /// By a byte within a range.
+    /// Reads a byte within one of the ranges.
     Bytes(Vec<(u8, u8, usize)>),
-    /// Without reading.
+    /// Reads nothing.
     Free(Vec<usize>),
-    /// Without reading, at the beginning of a text.
+    /// Reads nothing, at the beginning of a text.
     AtStart(usize),
-    /// Without reading, at the end of a text.
+    /// Reads nothing, at the end of a text.
     AtEnd(usize),
-    /// Without reading, where an assertion holds that is not evaluated here.
+    /// Reads nothing, if an assertion holds that is not evaluated here.
     Perhaps(usize),
-    /// Not at all: the text matches.
+    /// Accepts: the text matches.
     Match,
 }
 
@@ -68,13 +68,12 @@ impl TextSet {
         }
     }
 
-    /// Whether the set has this text: `true` also if that would take more than the budget to
-    /// decide.
+    /// Returns `true` if the set contains this text, or if the budget is exhausted.
     pub(crate) fn may_have(&self, text: &str, budget: &mut Budget) -> bool {
         self.contains(text, budget).unwrap_or(true)
     }
 
-    /// The automaton of the set; `None` if it is too large.
+    /// Returns the automaton of the set, or `None` if it is too large.
     pub(super) fn automaton(&self, budget: &mut Budget) -> Result<Option<Automaton>, Exhausted> {
         let mut expression = String::from("^");
         for part in &self.0 {
@@ -89,9 +88,9 @@ impl TextSet {
         Ok(Automaton::new(&[expression]))
     }
 
-    /// Whether the set has this text.
+    /// Returns `true` if the set contains this text.
     pub(super) fn contains(&self, text: &str, budget: &mut Budget) -> Result<bool, Exhausted> {
-        // The places in the text where the parts so far may end.
+        // The positions in the text where the parts so far may end.
         let mut ends = vec![0];
         for part in &self.0 {
             budget.spend(ends.len())?;
@@ -119,7 +118,7 @@ impl TextSet {
     }
 }
 
-/// The places between the characters of a text from one on, its end included.
+/// Iterates over the character boundaries of a text from `from` on, including its end.
 fn ends_from(text: &str, from: usize) -> impl Iterator<Item = usize> {
     (from..=text.len()).filter(|&at| text.is_char_boundary(at))
 }
@@ -140,7 +139,7 @@ impl Budget {
 // === impl Automaton ===
 
 impl Automaton {
-    /// The automaton of anchored expressions; `None` if it is too large.
+    /// Returns the automaton of anchored expressions, or `None` if it is too large.
     pub(super) fn new(expressions: &[String]) -> Option<Self> {
         let config = Config::new()
             .nfa_size_limit(Some(MAX_AUTOMATON_BYTES))
@@ -151,7 +150,7 @@ impl Automaton {
         Some(Self { start: nfa.start_anchored().as_usize(), states })
     }
 
-    /// Whether some text may match both; assertions within are taken to hold.
+    /// Returns `true` if some text may match both; assertions are assumed to hold.
     pub(super) fn meets(&self, other: &Self, budget: &mut Budget) -> Result<bool, Exhausted> {
         let start = (self.start, other.start);
         let mut seen = HashSet::from([start]);
@@ -178,7 +177,7 @@ impl Automaton {
         Ok(false)
     }
 
-    /// Whether all texts of `other` surely match; assertions within are taken to fail.
+    /// Returns `true` if all texts of `other` surely match; assertions are assumed to fail.
     pub(super) fn covers(&self, other: &Self, budget: &mut Budget) -> Result<bool, Exhausted> {
         let start = (other.start, self.closure(vec![self.start], true));
         let mut seen = HashSet::from([start.clone()]);
@@ -207,7 +206,8 @@ impl Automaton {
         Ok(true)
     }
 
-    /// The states after one of these bytes, once for all bytes that lead to the same.
+    /// Returns the sets of states after one of these bytes, once for all bytes that lead to the
+    /// same set.
     fn steps(&self, states: &[usize], from: u8, to: u8) -> Vec<Vec<usize>> {
         let ranges = || {
             states.iter().flat_map(|&state| match &self.states[state] {
@@ -229,7 +229,7 @@ impl Automaton {
         firsts.into_iter().map(after).collect()
     }
 
-    /// These states and those that they lead to without reading, in order.
+    /// Returns these states and those reachable without reading, in order.
     fn closure(&self, mut open: Vec<usize>, is_start: bool) -> Vec<usize> {
         let mut reached = HashSet::new();
         while let Some(state) = open.pop() {
@@ -246,7 +246,7 @@ impl Automaton {
         reached
     }
 
-    /// Whether a text matches that ends in these states.
+    /// Returns `true` if a text that ends in these states matches.
     fn accepts(&self, states: &[usize]) -> bool {
         let mut open = states.to_vec();
         let mut seen = HashSet::new();
@@ -293,7 +293,7 @@ impl Moves {
         }
     }
 
-    /// The states that may be reached without reading.
+    /// Returns the states that may be reached without reading.
     fn free(&self) -> &[usize] {
         match self {
             Self::Free(next) => next,

@@ -1,3 +1,5 @@
+//! The patterns of a setting that have matched nothing, and the warnings about them.
+
 use std::fmt;
 
 use super::{Patterns, REGEX, glob::SPECIAL};
@@ -7,10 +9,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// How many characters in front of its first `*` say what a glob may mean.
+/// Minimum number of characters before the first wildcard of a glob for a suggestion.
 const MIN_STEM: usize = 3;
 
-/// Which patterns of a setting have matched nothing so far.
+/// The patterns of a setting, and which of them have matched.
 #[derive(Debug)]
 pub(crate) struct Unmatched {
     setting: &'static str,
@@ -21,14 +23,14 @@ pub(crate) struct Unmatched {
 // === impl Unmatched ===
 
 impl Unmatched {
-    /// Looks for what the patterns of a setting match.
+    /// Tracks the patterns of a setting.
     pub(crate) fn new(setting: &'static str, patterns: Patterns) -> Self {
         let matched = patterns.iter().map(|_| false).collect();
         Self { setting, patterns, matched }
     }
 
-    /// Tells what has matched nothing. `kind` says what the patterns are for, `of`
-    /// whose they are, and `names` what one of them may have meant.
+    /// Warns about patterns that matched nothing. `kind` is the kind of the listed items, `of`
+    /// the owner of the setting, and `names` are the candidates for suggestions.
     fn tell(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
         let setting = self.setting;
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
@@ -60,8 +62,8 @@ impl WatchedNames for Vec<Unmatched> {
 // === impl Missed ===
 
 impl Missed<Vec<Unmatched>> {
-    /// Tells what has matched nothing in a list of things of this kind; `of` says
-    /// whose settings they are.
+    /// Warns about patterns that matched nothing in a list of items of this kind. `of` is the
+    /// owner of the settings.
     pub(crate) fn tell(
         &self,
         warnings: &Warnings,
@@ -75,8 +77,8 @@ impl Missed<Vec<Unmatched>> {
     }
 }
 
-/// The name that is most likely meant: one that is nearly the pattern's text, or
-/// that begins nearly as a glob does.
+/// Returns the most likely intended name: one that resembles the pattern's text, or that
+/// begins similarly to a glob.
 fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     if let Some(name) = nearest(pattern, names) {
         return Some(name);
@@ -94,7 +96,7 @@ fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     names.iter().copied().find(|name| name.starts_with(near))
 }
 
-/// The first so many characters.
+/// Returns the first `length` characters.
 fn head(name: &str, length: usize) -> &str {
     name.char_indices().nth(length).map_or(name, |(end, _)| &name[..end])
 }

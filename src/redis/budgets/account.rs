@@ -1,3 +1,5 @@
+//! The account of a budget in Redis.
+
 use std::{
     sync::{
         LazyLock,
@@ -18,9 +20,9 @@ use crate::{
     },
 };
 
-/// The largest number that is exact in a script of Redis.
+/// The largest integer that is exact in a Redis script.
 const MAX: u64 = (1 << 53) - 1;
-/// How many characters of a name are kept for people.
+/// Maximum number of characters of a name, which is stored for operators.
 const NAME: usize = 64;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| {
@@ -32,25 +34,25 @@ static REMAINING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("account.lua"), include_str!("remaining.lua")))
 });
 
-/// A budget of one caller, or of all, at the server.
+/// A budget of one caller or of all callers, in Redis.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     keys: [String; 3],
     limit: u64,
-    /// The most that counts as used if it comes back.
+    /// Maximum usage that is counted if the budget is refilled.
     most: u64,
-    /// How much comes back each time.
+    /// The amount of each refill.
     amount: u64,
-    /// How long that takes, in microseconds; 0 is never.
+    /// The refill interval in microseconds; 0 disables refills.
     every: u64,
     name: String,
 }
 
-/// What became of a reservation.
+/// The outcome of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
     Held {
-        /// Whether the server was asked again, and the first time may still arrive.
+        /// Whether the request was repeated, so that the first one may still arrive.
         was_repeated: bool,
     },
     Over {
@@ -64,7 +66,7 @@ impl Account {
     pub(super) fn of(prefix: &str, budget: &Budget, caller: Option<&str>) -> Self {
         let name = budget.name();
         let id = digest([name].into_iter().chain(caller).map(str::as_bytes));
-        // What stands in braces says in a cluster where keys are: all at one place.
+        // The part in braces is the hash tag, which keeps all keys on one server of a cluster.
         let key = format!("{prefix}:budget:{{{}}}", random::hex(&id));
         let keys = [format!("{key}:leases"), format!("{key}:ended")];
         let [leases, ended] = keys;
@@ -84,7 +86,7 @@ impl Account {
         }
     }
 
-    /// Reserves what a lease says.
+    /// Reserves an amount for a lease.
     pub(super) async fn reserve(
         &self,
         at: &Connection,
@@ -109,7 +111,7 @@ impl Account {
         })
     }
 
-    /// Ends a lease; it may be that it is still asked to be made.
+    /// Settles a lease, whose reservation may still arrive if `may_arrive`.
     pub(super) async fn settle(
         &self,
         at: &Connection,
@@ -135,7 +137,7 @@ impl Account {
         asked.await
     }
 
-    /// How a lease of this amount is called.
+    /// Returns the name of a lease with this amount.
     pub(super) fn lease(id: &str, amount: u64) -> String {
         format!("{id}:{}", amount.min(MAX))
     }
@@ -150,8 +152,8 @@ impl Account {
     }
 }
 
-/// In microseconds, and at least one.
+/// Returns the duration in microseconds, at least one.
 fn micros(duration: Duration) -> u64 {
-    // Longer is never, and its sum with a time of day is exact.
+    // Longer durations count as never, and the sum with a timestamp is exact.
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).clamp(1, MAX / 4)
 }

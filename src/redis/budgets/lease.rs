@@ -1,3 +1,5 @@
+//! The lease of a reserved amount in Redis.
+
 use std::sync::Arc;
 
 use super::{
@@ -6,7 +8,7 @@ use super::{
 };
 use crate::budget::Held;
 
-/// An amount that is, or may be, reserved at the server; dropped, it is given back.
+/// An amount that is or may be reserved in Redis. Released on drop.
 pub(super) struct Lease {
     settling: Arc<Settling>,
     account: Account,
@@ -16,29 +18,29 @@ pub(super) struct Lease {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The server was asked, and has not answered.
+    /// The reservation was requested, and the server has not answered.
     Asked,
-    /// The server keeps it, and may be asked for it once more.
+    /// The server holds the reservation; a repeated request may still arrive.
     Held { was_repeated: bool },
-    /// Nothing is left to tell.
+    /// The lease is settled or was refused.
     Ended,
 }
 
 // === impl Lease ===
 
 impl Lease {
-    /// What is about to be asked for.
+    /// Creates the lease of a reservation that is about to be requested.
     pub(super) const fn asked(settling: Arc<Settling>, account: Account, name: String) -> Self {
         Self { settling, account, name, state: State::Asked }
     }
 
-    /// The server keeps it, and was perhaps asked for it again.
+    /// Marks the reservation as held, possibly after a repeated request.
     pub(super) fn held(mut self, was_repeated: bool) -> Self {
         self.state = State::Held { was_repeated };
         self
     }
 
-    /// The server has refused it.
+    /// Marks the reservation as refused.
     pub(super) fn refused(mut self) {
         self.state = State::Ended;
     }

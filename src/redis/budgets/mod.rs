@@ -1,4 +1,4 @@
-//! Budgets that replicas share.
+//! Budgets that replicas share in Redis.
 
 mod account;
 mod lease;
@@ -28,38 +28,35 @@ use crate::{
     random,
 };
 
-/// How long a lease lasts, unless it is said otherwise.
+/// Default duration of a lease.
 const LEASE: Duration = Duration::from_secs(10 * 60);
-/// How many random bytes tell leases apart.
+/// Number of random bytes in the id of a lease.
 const ID: usize = 16;
 
-/// Budgets that several replicas share, in Redis.
+/// A budget store in Redis that several replicas share.
 ///
-/// An amount is reserved, settled and given back by a script that the server runs as
-/// one step, on its own clock: replicas never use more than there is together, and
-/// their clocks need not agree.
+/// Reserving, settling and releasing run as atomic scripts on the server, with its clock: replicas
+/// together never exceed the budget, and their clocks need not agree.
 ///
-/// A reservation is a [lease](Self::lease). A process that ends without settling loses
-/// nothing for good: what it held is there again when its leases have ended. A lease
-/// that is settled after it has ended, up to a day later, charges what was used all the
-/// same, once. A lease does not end the call: let it last longer than calls do, else
-/// more calls run at a time than a budget has room for.
+/// A reservation is a [lease](Self::lease). If a process ends without settling, its reservations
+/// are released when their leases expire. Settling an expired lease, up to a day later, still
+/// charges the usage, exactly once. A lease does not end the call: choose a longer duration than
+/// that of calls, otherwise more calls run at the same time than the budget allows.
 ///
-/// What is settled is told in the background. A server that is away is told when it is
-/// back, for as long as a lease lasts; one that refuses what it is told, as when a key is
-/// something else, is not told again, and the log says so. What is still to be told when
-/// the last clone and the last permit are gone is told once more at most, and not at all
-/// if the runtime ends. [`flush`](Self::flush) waits for it.
+/// Settlements are sent in the background. If the server is away, they are retried for the duration
+/// of a lease. Settlements that the server rejects, for example because of a key of another type,
+/// are logged and not retried. When the last clone and the last permit are dropped, pending
+/// settlements are sent at most once more, and not at all if the runtime ends.
+/// [`flush`](Self::flush) waits for them.
 ///
-/// For each budget, and for each caller of one that is kept per caller, there are three
-/// keys, `PREFIX:budget:{SHA-256 OF NAME AND CALLER}`, the same with `:leases`, and
-/// with `:ended`. The first is a hash that says how the budget is `name`d, how much is
-/// `used` and how much `reserved`. They go by themselves when the budget is full again.
-/// One that does not refill stays until it is deleted, and so does each caller's share
-/// of it. Numbers above 2⁵³ count as that.
+/// Each budget, or each caller of a budget per caller, has three keys:
+/// `PREFIX:budget:{SHA-256 OF NAME AND CALLER}`, and the same key with the suffixes `:leases` and
+/// `:ended`. The first one is a hash with the budget's `name` and the amounts `used` and
+/// `reserved`. The keys expire when the budget is full again. Budgets without refill, and the keys
+/// of their callers, remain until they are deleted. Amounts above 2⁵³ count as 2⁵³.
 ///
-/// Another limit or refill for the same name holds from the next call on: what is used
-/// stays used. A server that loses its memory begins all budgets anew.
+/// A changed limit or refill of a budget applies from the next call on; used amounts remain used.
+/// If the server loses its data, all budgets are full again.
 #[derive(Clone, Debug)]
 pub struct RedisBudgets {
     settling: Arc<Settling>,
@@ -69,14 +66,14 @@ pub struct RedisBudgets {
     is_away: Arc<AtomicBool>,
 }
 
-/// What becomes of calls while a store is away.
+/// Behavior while the store is away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenAway {
-    /// They are refused.
+    /// Reject calls.
     #[default]
     Refuse,
-    /// They are admitted, and charged to nobody.
+    /// Admit calls without charging them.
     Admit,
 }
 
@@ -93,8 +90,8 @@ impl RedisBudgets {
         }
     }
 
-    /// Sets after which time the server gives back what was reserved and neither
-    /// settled nor given back; ten minutes by default.
+    /// Sets how long the server holds a reservation that is neither settled nor released. Defaults
+    /// to 10 minutes.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -102,17 +99,16 @@ impl RedisBudgets {
         self
     }
 
-    /// Sets what becomes of calls while the server is away; they are refused by default.
+    /// Sets the behavior while the server is away. Defaults to rejecting calls.
     ///
-    /// Each of them waits until it is known, at most for the
-    /// [timeout](super::RedisStore::timeout).
+    /// Each call waits for the server, at most for the [timeout](super::RedisStore::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
         self.when_away = when_away;
         self
     }
 
-    /// How much of a budget is left to be reserved, of all or of one caller.
+    /// Returns the available amount of a budget, for all callers or for one.
     ///
     /// # Errors
     ///
@@ -127,10 +123,10 @@ impl RedisBudgets {
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
-    /// Waits until the server has been told of all that was settled or given back.
+    /// Waits until the server has received all settlements.
     ///
-    /// It is for a process that ends. While the server is away it waits for as long as
-    /// a lease lasts.
+    /// Use it before a process ends. While the server is away, it waits for the duration of a
+    /// lease.
     pub async fn flush(&self) {
         self.settling.flush().await;
     }
@@ -140,7 +136,7 @@ impl RedisBudgets {
             random::text::<ID>().map_err(|error| Denied::Unavailable(error.to_string().into()))?;
         self.settling.start();
         let settling = Arc::clone(&self.settling);
-        // From here on it is given back, also if nobody waits for the answer.
+        // From here on, the reservation is released even if the caller is dropped.
         let lease = Lease::asked(settling, account, Account::lease(&id, amount));
         let connection = self.settling.connection();
         let asked = lease.account().reserve(connection, lease.name(), amount, self.lease);
@@ -157,7 +153,7 @@ impl RedisBudgets {
         }
     }
 
-    /// Logs when the server goes and when it comes back, and not each call between.
+    /// Logs when the server goes away and when it is back, but not each call in between.
     fn note(&self, away: Option<&Away>) {
         let was_away = self.is_away.swap(away.is_some(), Ordering::Relaxed);
         match away {

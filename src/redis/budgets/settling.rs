@@ -1,4 +1,4 @@
-//! What is told to the server in the background, since whoever settles cannot wait.
+//! Sends settlements to the server in the background, since settling is synchronous.
 
 use std::{
     fmt,
@@ -19,32 +19,32 @@ use tokio::{
 use super::account::Account;
 use crate::redis::connection::Connection;
 
-/// How many are told at the same time.
+/// Maximum number of concurrent settlements.
 const AT_ONCE: usize = 64;
-/// How many of reservations that may not have been made wait at most: while the server
-/// is away each refused call has one. Beyond that the lease ends them.
+/// Maximum number of pending settlements of uncertain reservations: while the server is away, each
+/// rejected call has one. Further ones are left to expire with their lease.
 const MAX_UNSURE: usize = 10_000;
-/// How long to wait before the server is told again: first, and at most.
+/// Delay before a settlement is retried: first and maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// Longer than any process.
+/// Longer than any process runs.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What ends a lease.
+/// The settlement of a lease.
 pub(super) struct Settlement {
     pub(super) account: Account,
     pub(super) lease: String,
     pub(super) actual: u64,
-    /// Whether it is not known that the server keeps it.
+    /// Whether the reservation is uncertain.
     pub(super) is_unsure: bool,
-    /// Whether the server may still be asked to keep it.
+    /// Whether a request for the reservation may still arrive at the server.
     pub(super) may_arrive: bool,
 }
 
-/// Tells the server of settlements, in a task that it owns.
+/// Sends settlements to the server, in a task that it owns.
 pub(super) struct Settling {
     connection: Connection,
-    /// How long the server is told again and again.
+    /// How long settlements are retried.
     patience: Duration,
     waiting: watch::Sender<usize>,
     worker: Mutex<Option<Worker>>,
@@ -55,14 +55,14 @@ struct Worker {
     tasks: JoinSet<()>,
 }
 
-/// A settlement that the server has not been told of.
+/// A settlement that the server has not received.
 struct Waiting {
     settlement: Settlement,
     until: Instant,
     _counted: Counted,
 }
 
-/// Counted among those that wait, until it is dropped.
+/// Increments the number of pending settlements until it is dropped.
 struct Counted(watch::Sender<usize>);
 
 // === impl Settling ===
@@ -77,10 +77,10 @@ impl Settling {
         &self.connection
     }
 
-    /// Begins to work on the runtime of whoever calls, if it does not anywhere.
+    /// Starts the worker on the current runtime, unless it is running.
     pub(super) fn start(self: &Arc<Self>) {
         let mut worker = self.worker();
-        // The runtime that it worked on may have ended.
+        // The runtime of a previous worker may have ended.
         if worker.as_ref().is_some_and(|worker| !worker.settlements.is_closed()) {
             return;
         }
@@ -94,7 +94,7 @@ impl Settling {
         *worker = Some(Worker { settlements: sender, tasks });
     }
 
-    /// Tells the server, soon.
+    /// Queues a settlement.
     pub(super) fn tell(&self, settlement: Settlement) {
         if settlement.is_unsure && *self.waiting.borrow() >= MAX_UNSURE {
             return;
@@ -102,18 +102,18 @@ impl Settling {
         let waiting =
             Waiting { settlement, until: self.until(), _counted: Counted::new(&self.waiting) };
         if let Some(worker) = &*self.worker() {
-            // It fails if the runtime has ended, and then the lease ends it.
+            // Fails if the runtime has ended; the lease then expires.
             let _ = worker.settlements.unbounded_send(waiting);
         }
     }
 
-    /// Waits until the server was told of all.
+    /// Waits until no settlement is pending.
     pub(super) async fn flush(&self) {
-        // It fails if the sender is gone, which is here.
+        // Cannot fail, since the sender is owned here.
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// How long a settlement of now is told again.
+    /// Returns the end of the retries of a settlement made now.
     fn until(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.patience).unwrap_or_else(|| now + A_LIFETIME)
@@ -126,8 +126,8 @@ impl Settling {
 
 impl Drop for Settling {
     fn drop(&mut self) {
-        // What was settled last is still told: the task ends when it has nothing more
-        // to tell, and does not try again what fails from now on.
+        // The last settlements are still sent: the task ends when its queue is empty, and does not
+        // retry failures from now on.
         if let Some(worker) = &mut *self.worker() {
             worker.tasks.detach_all();
         }
@@ -158,7 +158,7 @@ impl Waiting {
                 tracing::warn!(%away, actual, "a budget was not charged: the store is away");
                 return;
             }
-            // Replicas that lost the same server do not come back at once.
+            // Jitter, so that replicas do not reconnect at the same time.
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }

@@ -1,3 +1,5 @@
+//! Conversions between JSON types.
+
 use serde_json::Value;
 
 use crate::expr::{
@@ -5,7 +7,7 @@ use crate::expr::{
     number::{parse_integer, parse_number, to_integer},
 };
 
-/// A type of JSON Schema that something can be turned into.
+/// A JSON Schema type that values can be converted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Integer,
@@ -16,7 +18,7 @@ pub(crate) enum Kind {
     String,
 }
 
-/// What a schema would like a value to be.
+/// A conversion that a schema suggests for a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wish<'s> {
     Kind(Kind),
@@ -27,7 +29,7 @@ pub(super) enum Wish<'s> {
 // === impl Kind ===
 
 impl Kind {
-    /// In the order in which a list of types is tried.
+    /// All types, in the order in which a list of types is tried.
     pub(super) const ALL: [Self; 6] =
         [Self::Integer, Self::Number, Self::Boolean, Self::Array, Self::Object, Self::String];
 
@@ -42,8 +44,8 @@ impl Kind {
         }
     }
 
-    /// The value as one of this type, where that is unambiguous: a text is a number if it
-    /// is one in JSON, and a float is an integer if it is whole.
+    /// Converts a value to this type if the conversion is unambiguous: a text becomes a number if
+    /// it is one in JSON, and a float becomes an integer if it is whole.
     pub(crate) fn convert(self, value: &Value) -> Option<Value> {
         match (self, value) {
             (Self::Integer, Value::Number(number)) => to_integer(number).map(Value::Number),

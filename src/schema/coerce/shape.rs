@@ -1,5 +1,5 @@
-//! What a schema says of the shape of a value: its type, the values that it may
-//! be, and of which shape its parts are.
+//! The shape that a schema requires of a value: its type, its allowed values, and the shapes of its
+//! parts.
 
 use std::{iter, ptr};
 
@@ -15,35 +15,35 @@ use crate::{
     schema::refs,
 };
 
-/// How many of them may be within each other.
+/// The maximum depth of visits.
 const MAX_DEPTH: usize = 256;
-/// How many bytes of a text are compared or copied in the time of a visit.
+/// The number of bytes of a text that are compared or copied in the time of a visit.
 const BYTES_PER_VISIT: usize = 64;
-/// How many bytes of a text are parsed in that time.
+/// The number of bytes of a text that are parsed in that time.
 const PARSED_BYTES_PER_VISIT: usize = 8;
 
-/// The shapes of a schema, as far as there is time to look at them.
+/// The shapes of a schema, within a limited number of visits.
 ///
-/// A value that is valid has the shape that its schema wants. What nobody looks at
-/// any more has it as well, so that it stays as it is.
+/// A valid value has the shape that its schema requires. When no visits are left, every value is
+/// assumed to have it, so that it stays as it is.
 pub(super) struct Shapes<'s> {
     root: &'s JsonObject,
     dialect: Dialect,
-    /// How many parts may still be looked at.
+    /// The number of visits left.
     left: usize,
 }
 
-/// How keywords are read that have changed their meaning.
+/// The drafts of JSON Schema, as far as the meaning of keywords differs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    /// Up to draft 7, nothing counts beside a `$ref`.
+    /// Up to draft 7, keywords beside a `$ref` are ignored.
     Draft7,
-    /// Up to here, `items` can be a list.
+    /// Up to draft 2019-09, `items` can be a list.
     Draft2019,
     Draft2020,
 }
 
-/// The branches of a schema of which a value fits one.
+/// Returns the lists of alternative branches of a schema.
 pub(super) fn branches(rule: &JsonObject) -> impl Iterator<Item = &Vec<Value>> {
     ["anyOf", "oneOf"].into_iter().filter_map(|keyword| rule.get(keyword)?.as_array())
 }
@@ -60,25 +60,24 @@ impl<'s> Shapes<'s> {
         Self { root, dialect, left: visits }
     }
 
-    /// Takes a visit, if there is one left.
+    /// Takes a visit, if one is left.
     pub(super) const fn may_go_on(&mut self, depth: usize) -> bool {
         self.take(1) && depth < MAX_DEPTH
     }
 
-    /// Takes the visits that it is worth to look up the schemas of all parts of a
-    /// value in so many rules.
+    /// Takes the visits for looking up the schemas of all parts of a value in this number of rules.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
             _ if self.left == 0 => return false,
             Value::Object(members) => members.keys().map(of_name).sum(),
-            // They have no names to look up.
+            // Elements have no names to look up.
             Value::Array(elements) => elements.len() / 8,
             _ => return true,
         };
         self.take(rules.saturating_mul(parts))
     }
 
-    /// Takes the visits that it is worth to turn a value into another.
+    /// Takes the visits for converting a value.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
             (Value::String(text), Wish::Kind(_)) => self.take(text.len() / PARSED_BYTES_PER_VISIT),
@@ -86,7 +85,7 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Takes the visits that it is worth to copy the path of a value.
+    /// Takes the visits for copying the path of a value.
     pub(super) fn may_copy(&mut self, path: &[PathSegment]) -> bool {
         let of_segment = |segment: &PathSegment| match segment {
             PathSegment::Key(name) => of_name(name),
@@ -95,12 +94,12 @@ impl<'s> Shapes<'s> {
         self.take(path.iter().map(of_segment).sum())
     }
 
-    /// The visits that are left.
+    /// Returns the number of visits left.
     pub(super) const fn left(&self) -> usize {
         self.left
     }
 
-    /// Whether nothing is looked at any more.
+    /// Returns `true` if no visits are left.
     pub(super) const fn are_seen(&self) -> bool {
         self.left == 0
     }
@@ -114,7 +113,7 @@ impl<'s> Shapes<'s> {
         false
     }
 
-    /// Whether a value has the shape that a schema wants.
+    /// Returns `true` if a value has the shape that a schema requires.
     pub(super) fn fits(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
         match schema {
             Value::Object(rule) => self.fits_rule(rule, value, depth),
@@ -161,8 +160,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Whether a value, without its parts, has the shape that a schema wants, without
-    /// its own.
+    /// Returns `true` if a value has the shape that a schema requires, not considering parts of the
+    /// value and subschemas.
     pub(super) fn is_shape(&mut self, rule: &JsonObject, value: &Value) -> bool {
         if let Some(names) = rule.get("type")
             && !self.is_of_type(names, value)
@@ -196,7 +195,7 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Whether an object has the members that it must have, and no other.
+    /// Returns `true` if an object has the required members, and no member that is not allowed.
     fn has_members(&mut self, rule: &JsonObject, members: &JsonObject) -> bool {
         if let Some(Value::Array(required)) = rule.get("required")
             && self.take(required.iter().filter_map(Value::as_str).map(of_name).sum())
@@ -214,7 +213,7 @@ impl<'s> Shapes<'s> {
         members.keys().all(|key| named.is_some_and(|named| named.contains_key(key)))
     }
 
-    /// Whether two values may be the same to JSON Schema, to which `1` is `1.0`.
+    /// Returns `true` if JSON Schema may consider two values equal: `1` equals `1.0`.
     fn is_same(&mut self, one: &Value, other: &Value) -> bool {
         if !self.take(1) {
             return true;
@@ -242,8 +241,7 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// The schema of a member; with regular expressions for names, only that of its
-    /// own name.
+    /// Returns the schema of a member; with `patternProperties`, only the one of its own name.
     pub(super) fn of_member(&self, rule: &'s JsonObject, key: &str) -> Option<&'s Value> {
         let named = rule.get("properties").and_then(|named| named.get(key));
         named.or_else(|| match rule.get("patternProperties") {
@@ -264,7 +262,7 @@ impl<'s> Shapes<'s> {
     /// Adds all schemas that apply to the same value, without their branches.
     pub(super) fn collect(&mut self, rule: &'s JsonObject, rules: &mut Vec<&'s JsonObject>) {
         let rule = match self.dialect {
-            // Nothing counts beside a reference.
+            // Keywords beside a reference are ignored.
             Dialect::Draft7 => refs::resolve(self.root, rule),
             _ => rule,
         };
@@ -283,7 +281,7 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Adds what a schema would like a value to be, most wanted first.
+    /// Adds the conversions that a schema suggests, the preferred ones first.
     pub(super) fn wishes(
         &mut self,
         rule: &'s JsonObject,
@@ -306,7 +304,7 @@ impl<'s> Shapes<'s> {
         }
         let values = rule.get("enum").and_then(Value::as_array).into_iter().flatten();
         for value in values.chain(rule.get("const")) {
-            // It is compared with what was written.
+            // It is compared with the text of the value.
             let len = value.as_str().map_or(0, str::len);
             if !self.take(1 + len / BYTES_PER_VISIT) {
                 return;
@@ -330,14 +328,13 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Whether a schema is a document within the document, in which references lead
-    /// somewhere else.
+    /// Returns `true` if a schema is an embedded document, in which references have other targets.
     fn is_elsewhere(&self, rule: &JsonObject) -> bool {
         (rule.contains_key("$id") || rule.contains_key("$schema")) && !ptr::eq(self.root, rule)
     }
 }
 
-/// The visits that it is worth to look up a member by its name, or to copy the name.
+/// Returns the visits for looking up a member by its name, or for copying the name.
 fn of_name(name: impl AsRef<str>) -> usize {
     1 + name.as_ref().len() / BYTES_PER_VISIT
 }
@@ -355,7 +352,8 @@ fn is_of_named_type(name: &str, value: &Value) -> bool {
     }
 }
 
-/// Whether a value is an integer, and not a float that is turned into one, as `42.0` is.
+/// Returns `true` if a value is an integer, and not a float such as `42.0` that is converted to
+/// one.
 fn is_integral(value: &Value) -> bool {
     let Value::Number(number) = value else { return false };
     to_integer(number).is_some() && !is_whole_float(number)

@@ -1,6 +1,6 @@
-//! What the keywords of one schema cost to check, in steps.
+//! The cost of checking the keywords of one schema, in steps.
 //!
-//! A step is what it takes to apply an empty schema to a value, some ten nanoseconds.
+//! A step is the time to apply an empty schema to a value, some ten nanoseconds.
 
 use std::collections::HashMap;
 
@@ -9,47 +9,47 @@ use serde_json::Value;
 
 use super::{Instance, members, pattern::Pattern};
 
-/// How many bytes of text are compared in the time of a step.
+/// The number of bytes of text that are compared in one step.
 pub(super) const BYTES_PER_STEP: usize = 64;
-/// What it costs to check the format of so many bytes.
+/// The cost of checking the format of [`BYTES_PER_STEP`] bytes.
 const FORMAT: usize = 32;
-/// What it costs to read so many bytes as something else.
+/// The cost of decoding [`BYTES_PER_STEP`] bytes.
 const CONTENT: usize = 128;
-/// What it costs to find a member by its name.
+/// The cost of a lookup of a member by its name.
 const LOOKUP: usize = 3;
-/// The cost to copy the name of a member.
+/// The cost of copying the name of a member.
 const NAME: usize = 4;
-/// The cost to divide a number.
+/// The cost of dividing a number.
 const DIVISION: usize = 12;
-/// The cost if the quotient has hundreds of digits.
+/// The cost of a division whose quotient has hundreds of digits.
 const LONG_DIVISION: usize = 300;
-/// What it costs to keep an element of an array for the comparison with the others.
+/// The cost of storing an element of an array for the comparison with the others.
 const UNIQUE: usize = 16;
 
-/// What the keywords of one schema cost, without the schemas that they apply.
+/// The cost of the keywords of one schema, without the schemas that they apply.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// The values that any value is compared with.
+    /// The cost of comparisons for any value.
     value: usize,
-    /// Texts are searched, measured or compared.
+    /// The cost of searching, measuring or comparing a text.
     text: Reading,
-    /// The names that are looked up in an object.
+    /// The cost of name lookups in an object.
     lookups: usize,
-    /// The names of members are searched or compared.
+    /// The cost of searching or comparing the names of members.
     names: Reading,
-    /// A number is compared or divided.
+    /// The cost of comparing or dividing a number.
     number: usize,
-    /// Additional steps for a number that is very large or close to zero.
+    /// The additional cost for a number that is very large or close to zero.
     long_number: usize,
-    /// The elements of an array are compared with each other.
+    /// Whether the elements of an array are compared with each other.
     is_unique: bool,
 }
 
-/// What it costs to read a text.
+/// The cost of reading a text.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     each: usize,
-    /// For each [`BYTES_PER_STEP`].
+    /// The cost for each [`BYTES_PER_STEP`].
     long: usize,
 }
 
@@ -77,7 +77,7 @@ impl Cost {
                 ("patternProperties", Value::Object(named)) => {
                     for pattern in named.keys() {
                         cost.names.add_search(patterns, pattern);
-                        // They are searched again for what is left over.
+                        // They are searched again for the remaining members.
                         cost.names.add_search(patterns, pattern);
                     }
                 }
@@ -113,7 +113,7 @@ impl Cost {
         cost
     }
 
-    /// Takes what it costs to check a value; none if that is more than is left.
+    /// Subtracts the cost of checking a value; returns `None` if too little is left.
     pub(super) fn charge(&self, instance: Instance<'_>, left: &mut usize) -> Option<()> {
         take(left, self.value)?;
         let value = match instance {
@@ -167,7 +167,7 @@ impl Reading {
     }
 }
 
-/// How much longer it takes to find a member of this object than one of a small one.
+/// Returns the factor by which lookups in this object are slower than in a small one.
 pub(super) fn times(members: &JsonObject) -> usize {
     1 + 4 * (1 + members.len() / 512).ilog2() as usize
 }
@@ -177,7 +177,7 @@ pub(super) fn take(left: &mut usize, steps: usize) -> Option<()> {
     Some(())
 }
 
-/// Takes what it costs to compare a value with many others.
+/// Subtracts the cost of comparing a value with many others.
 fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     take(left, UNIQUE)?;
     match value {
@@ -191,7 +191,7 @@ fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// What it costs to compare a value with another that can be as large.
+/// Returns the cost of comparing a value with another that can be as large.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::String(text) => text.len() / BYTES_PER_STEP,
@@ -211,7 +211,7 @@ const fn lookup(name: &str) -> usize {
     LOOKUP + name.len() / BYTES_PER_STEP
 }
 
-/// Whether a number is written with many digits.
+/// Returns `true` if a number is written with many digits.
 fn is_extreme(number: f64) -> bool {
     let magnitude = number.abs();
     magnitude > 1e18 || (magnitude > 0.0 && magnitude < 1e-18)

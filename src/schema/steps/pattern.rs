@@ -8,11 +8,11 @@ use regex_syntax::hir::{Class, Hir, HirKind, LookSet};
 
 use super::cost::BYTES_PER_STEP;
 
-/// The largest one-pass automaton that is built to see whether a search is cheap.
+/// The maximum size of a one-pass automaton built to check if a search is cheap.
 const MAX_ONE_PASS_BYTES: usize = 128 * 1024;
-/// The largest other automaton that is built for that.
+/// The maximum size of any other automaton built for that.
 const MAX_DFA_BYTES: usize = 8 * 1024;
-/// The number of positions of an expression for which it is built.
+/// The maximum number of positions of an expression for which it is built.
 const MAX_DFA_POSITIONS: usize = 64;
 /// Steps of a search of [`BYTES_PER_STEP`] bytes with an automaton that fits its cache.
 const CHEAP: usize = 16;
@@ -46,8 +46,8 @@ pub(super) struct Pattern {
 // === impl Pattern ===
 
 impl Pattern {
-    /// Compiles an expression to count its states, if its NFA takes no more than the bytes
-    /// that are left. Returns `None` if it does.
+    /// Compiles an expression to count its states. Returns `None` if its NFA takes more bytes than
+    /// are left.
     pub(super) fn new(pattern: &str, left: &mut usize) -> Option<Self> {
         // The validator compiles no expression that cannot be parsed.
         let hir = jsonschema_regex::to_rust_regex(pattern)
@@ -71,7 +71,7 @@ impl Pattern {
     }
 }
 
-/// The bytes of another expression that are translated and parsed in the same time.
+/// Returns the length of a plain expression that takes the same time to translate and parse.
 pub(super) fn size(pattern: &str) -> usize {
     let escapes = |letters: &[u8]| {
         let escapes = pattern.as_bytes().windows(2);
@@ -87,11 +87,11 @@ pub(super) fn size(pattern: &str) -> usize {
     }
     let classes = escapes(b"dDsSwW");
     let translated = pattern.len() + classes * TRANSLATED_CLASS;
-    // The translation begins anew after each of them.
+    // The translation starts again after each of them.
     translated * (1 + classes) + escapes(b"pP") * property
 }
 
-/// Whether an expression sets the flag `i`.
+/// Returns `true` if an expression sets the flag `i`.
 fn ignores_case(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         let flags = group.bytes().take_while(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
@@ -99,9 +99,9 @@ fn ignores_case(pattern: &str) -> bool {
     })
 }
 
-/// Whether the lazy automaton of a search has so few states that its cache keeps all.
+/// Returns `true` if the lazy automaton of a search has so few states that its cache holds all.
 fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
-    // The automaton cannot test for one between characters that are not ASCII.
+    // The automaton cannot test for word boundaries between non-ASCII characters.
     if nfa.look_set_any().contains_word_unicode() {
         return false;
     }
@@ -119,7 +119,7 @@ fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
         && dense::Builder::new().configure(config).build_from_nfa(nfa).is_ok()
 }
 
-/// The number of places in an expression that a search can be at simultaneously.
+/// Returns the number of positions in an expression that a search can be at simultaneously.
 fn positions(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty => 1,
@@ -138,12 +138,12 @@ fn positions(hir: &Hir) -> usize {
     }
 }
 
-/// The number of transitions that a search compares with a byte, at most.
+/// Returns the maximum number of transitions that a search compares with a byte.
 fn transitions(class: &Class) -> usize {
     let ranges = match class {
         Class::Unicode(class) => class.ranges().len(),
         Class::Bytes(class) => class.ranges().len(),
     };
-    // Those of one lead byte.
+    // The transitions of one lead byte.
     ranges.min(64)
 }

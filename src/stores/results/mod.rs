@@ -1,12 +1,11 @@
-//! Where whole results are kept of which clients got a part.
+//! Stores of complete results that clients received truncated.
 //!
-//! A [`BoundLayer`](crate::bound::BoundLayer) shortens results that are too large. If
-//! it has a [`ResultStore`], it puts the whole result there, as JSON, and the answer
-//! links to it, so that a client can read what it did not get. [`StoredResults`] keeps
-//! them in the memory of this process.
+//! A [`BoundLayer`](crate::bound::BoundLayer) truncates results that are too large. If it has a
+//! [`ResultStore`], it stores the complete result there, as JSON, and the answer links to it, so
+//! that a client can read the rest. [`StoredResults`] keeps them in the memory of this process.
 //!
-//! A result is bound to the caller that it was made for, and can be read by it as
-//! often as it likes, until it expires.
+//! A result is bound to the caller that it was made for, which can read it any number of times
+//! until it expires.
 //!
 //! # Examples
 //!
@@ -34,26 +33,26 @@ use futures::future::BoxFuture;
 pub use self::stored::StoredResults;
 pub use crate::state::{PutError, TakeError};
 
-/// Keeps whole results of which clients got a part.
+/// A store of complete results that clients received truncated.
 pub trait ResultStore: fmt::Debug + Send + Sync {
-    /// Keeps a result for a caller, and makes a handle of it that nobody can guess.
+    /// Stores a result for a caller, and returns an unguessable handle.
     ///
     /// # Errors
     ///
-    /// The future returns an error if the result is too large, or the store is full
-    /// or away.
+    /// The future returns an error if the result is too large, or if the store is full or
+    /// unavailable.
     fn put<'a>(
         &'a self,
         result: Vec<u8>,
         caller: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>>;
 
-    /// The result of a handle, as often as it is asked for until it expires.
+    /// Returns the result of a handle, any number of times until it expires.
     ///
     /// # Errors
     ///
-    /// The future returns an error if the handle is none, or one of another caller, or
-    /// has expired; and if the store is away. Clients must not be told which.
+    /// The future returns an error if the handle is invalid, belongs to another caller, or has
+    /// expired, or if the store is unavailable. Do not tell clients which.
     fn get<'a>(
         &'a self,
         handle: &'a str,

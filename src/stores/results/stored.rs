@@ -1,3 +1,5 @@
+//! An in-memory store of results.
+
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -5,23 +7,21 @@ use futures::future::BoxFuture;
 use super::{PutError, ResultStore, TakeError};
 use crate::expiring_store::{ExpiringStore, Share, WhenFull};
 
-/// How long a result is kept, unless it is said otherwise.
+/// The default time after which a result expires.
 const TTL: Duration = Duration::from_secs(10 * 60);
-/// How large a result may be, unless it is said otherwise.
+/// The default maximum size of a result.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// How large all may be together, unless it is said otherwise.
+/// The default maximum size of all results.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
 
-/// Results that this process keeps.
+/// An in-memory store of results.
 ///
-/// Clients get handles that nobody can guess. A result is gone when it expires, when
-/// the process ends, and when a new one needs its room. A new result evicts the oldest
-/// results of its own caller while they exceed the caller's
-/// [share](Self::max_caller_bytes), then those of the caller whose results take the most bytes,
-/// the new one included. So a caller that stores a lot evicts its own results, not those of
-/// callers that store less. Another process does not
-/// have it: this is for one process, or behind a load balancer that sends a client
-/// always to the same.
+/// Handles are random. A result is removed when it expires, when the process ends, or when a new
+/// one needs its space. A new result evicts the oldest results of its own caller while they exceed
+/// the caller's [share](Self::max_caller_bytes), then those of the caller whose results take the
+/// most bytes, the new one included. So a caller that stores a lot evicts its own results, not
+/// those of callers that store less. Results are not available to other processes: use this for one
+/// process, or behind a load balancer with session affinity.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct StoredResults(ExpiringStore);
 // === impl StoredResults ===
 
 impl StoredResults {
-    /// Keeps results for 10 minutes, of up to 16 MiB, and of 64 MiB together.
+    /// Creates a store that keeps results for 10 minutes, of up to 16 MiB each and 64 MiB together.
     #[must_use]
     pub fn new() -> Self {
         let share = Share::Part(1);
@@ -43,22 +43,22 @@ impl StoredResults {
         ))
     }
 
-    /// Sets how long a result is kept; 10 minutes by default.
+    /// Sets the time after which a result expires. Defaults to 10 minutes.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.0.ttl = ttl;
         self
     }
 
-    /// Sets how large a result may be, as JSON; 16 MiB by default.
+    /// Sets the maximum size of a result, as JSON. Defaults to 16 MiB.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.0.max_item_bytes = bytes;
         self
     }
 
-    /// Sets how large all results may be together; 64 MiB by default. Each counts half
-    /// a KiB besides itself.
+    /// Sets the maximum size of all results. Each counts half a KiB in addition to its own size.
+    /// Defaults to 64 MiB.
     #[must_use]
     pub const fn max_total_bytes(mut self, bytes: usize) -> Self {
         self.0.max_total_bytes = bytes;

@@ -1,22 +1,24 @@
+//! Errors of state and result stores.
+
 use std::borrow::Cow;
 
 use thiserror::Error;
 
 use crate::expiring_store::{Missing, Refused};
 
-/// Why a state cannot be kept, or a [result](crate::results).
+/// The reason why a state, or a [result](crate::results), is not stored.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// It is larger than one may be.
+    /// The state is larger than the maximum size.
     #[error("the state of the run has {bytes} bytes: expected at most {max} (`max_state_bytes`)")]
     TooLarge {
-        /// How large it is.
+        /// The size of the state.
         bytes: usize,
-        /// How large it may be.
+        /// The maximum size.
         max: usize,
     },
-    /// There is no room beside those that are kept.
+    /// The store is full.
     // The message does not contain `bytes`: clients see it, and it depends on other callers.
     #[error(
         "the state store is full: with this state it would hold more than {max} bytes \
@@ -25,7 +27,7 @@ pub enum PutError {
     Full {
         /// The size of all states with this one. For logs, not for clients.
         bytes: usize,
-        /// How large all may be.
+        /// The maximum size of all states.
         max: usize,
     },
     /// The states of the caller would exceed the caller's share of the store.
@@ -39,38 +41,39 @@ pub enum PutError {
         /// The maximum size of the states of one caller.
         max: usize,
     },
-    /// The store is away. Why is for a log, and not for clients.
+    /// The store is unavailable. The reason is for logs, not for clients.
     #[error("states of runs cannot be kept at the moment: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
-/// Why a text gives no state, or no [result](crate::results). What it says is for a log, and not for clients.
+/// The reason why a text gives no state, or no [result](crate::results). The details are for logs,
+/// not for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// The text is wrong, in whatever way. Clients are told one and the same of all.
+    /// The text is invalid. Clients get the same message for all reasons.
     #[error("no state of a run: {0}")]
     Invalid(Cow<'static, str>),
-    /// The store is away.
+    /// The store is unavailable.
     #[error("states of runs cannot be taken at the moment: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
-/// Why keys cannot sign states.
+/// The reason why keys cannot sign states.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// There is none.
+    /// No key is given.
     #[error("no key to sign states with: expected at least one")]
     None,
-    /// A key has so few bytes that it could be guessed.
+    /// A key is so short that it could be guessed.
     #[error("the key `{id}` has {bytes} bytes: expected at least {min}")]
     TooShort {
-        /// Which key.
+        /// The id of the key.
         id: String,
-        /// How many it has.
+        /// The length of the key in bytes.
         bytes: usize,
-        /// How many it must have.
+        /// The minimum length.
         min: usize,
     },
     /// Two keys have the same id.
@@ -82,9 +85,9 @@ pub enum KeyError {
     /// The id of a key is blank or too long.
     #[error("the id of a key has {bytes} bytes: expected 1 to {max}")]
     IllegalId {
-        /// How many it has.
+        /// The length of the id in bytes.
         bytes: usize,
-        /// How many it may have.
+        /// The maximum length.
         max: usize,
     },
 }

@@ -1,22 +1,21 @@
-//! Where runs wait for a person.
+//! Stores of suspended runs.
 //!
-//! A composite that asks a person something ends its call with the questions, and
-//! goes on when the client calls again with the answers. What it had done until
-//! then, the *state* of the run, is put into a [`StateStore`], which makes a text
-//! of it. The client keeps the text and gives it back with the answers.
+//! A composite that asks the user ends its call with the questions, and continues when the client
+//! calls again with the answers. The progress until then, the *state* of the run, is put into a
+//! [`StateStore`], which returns a text for it. The client keeps the text and sends it back with
+//! the answers.
 //!
 //! | | [`SignedState`] | [`StoredState`] |
 //! |---|---|---|
 //! | the text is | the state, signed | a handle |
-//! | where the state is | at the client | in memory |
-//! | who can go on with it | whatever process has the key | this process |
+//! | the state is stored | at the client | in memory |
+//! | can be resumed by | any process with the key | this process |
 //! | can be read by the client | yes | no |
 //! | can be used again, until it expires | yes | no |
 //! | size of a state, by default | 64 KiB | 4 MiB, all of one caller 16 MiB, all of them 64 MiB |
 //!
-//! A state is *bound*: it is taken out only with the same binding as it was put in
-//! with. So whoever has a text goes on only with the call that it is of, as the
-//! caller that made it.
+//! A state is *bound*: it can only be taken with the binding that it was put with. So a text only
+//! resumes the call that it belongs to, for the caller that made it.
 //!
 //! # Examples
 //!
@@ -55,30 +54,29 @@ pub use self::{
     stored::StoredState,
 };
 
-/// Puts the states of runs that wait for a person into texts that clients keep, and
-/// takes them back.
+/// A store that exchanges the states of suspended runs for texts that clients keep.
 ///
-/// Whatever comes back is a text of a client, and can be anything.
+/// A text that comes back is sent by a client, and can be anything.
 /// See the [module docs](self) for an example.
 pub trait StateStore: fmt::Debug + Send + Sync {
-    /// Makes a text of a state, that gives it back only with the same binding.
+    /// Stores a state and returns its text, which gives the state back only with the same binding.
     ///
     /// # Errors
     ///
-    /// The future returns an error if the state is too large, or the store is full
-    /// or away.
+    /// The future returns an error if the state is too large, or if the store is full or
+    /// unavailable.
     fn put<'a>(
         &'a self,
         state: Vec<u8>,
         binding: &'a [u8],
     ) -> BoxFuture<'a, Result<String, PutError>>;
 
-    /// Like [`put`](Self::put), and counts the state against the share of a caller, for stores
-    /// that limit how many bytes one caller may hold.
+    /// Like [`put`](Self::put), but counts the state against the share of a caller, for stores that
+    /// limit the bytes of one caller.
     ///
     /// A composite layer calls it instead of `put` if it has a
-    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests without a
-    /// caller share one key. Defaults to calling `put`.
+    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests without a caller
+    /// share one key. Defaults to calling `put`.
     ///
     /// # Errors
     ///
@@ -93,13 +91,12 @@ pub trait StateStore: fmt::Debug + Send + Sync {
         self.put(state, binding)
     }
 
-    /// Takes back the state of a text.
+    /// Returns the state of a text.
     ///
     /// # Errors
     ///
-    /// The future returns an error if the text is none of a state, or of one with
-    /// another binding, or one that has expired or was taken; and if the store is
-    /// away. Clients must not be told which of these it was.
+    /// The future returns an error if the text is invalid, belongs to a state with another binding,
+    /// has expired or was taken, or if the store is unavailable. Do not tell clients which.
     fn take<'a>(
         &'a self,
         text: &'a str,
@@ -108,9 +105,9 @@ pub trait StateStore: fmt::Debug + Send + Sync {
 
     /// Returns the size in bytes above which [`put`](Self::put) rejects every state.
     ///
-    /// A composite refuses to call a tool that may change something if its run is certain
-    /// to exceed this size at a later question. Defaults to `None`, an unknown limit: such
-    /// a run fails at the question.
+    /// A composite rejects a call of a tool that may change something if its run is certain to
+    /// exceed this size at a later question. Defaults to `None`, an unknown limit: such a run fails
+    /// at the question.
     fn max_bytes(&self) -> Option<usize> {
         None
     }

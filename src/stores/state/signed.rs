@@ -1,3 +1,5 @@
+//! Signed states that clients keep.
+
 use std::{collections::HashSet, fmt, sync::OnceLock, time::Duration};
 
 use futures::future::BoxFuture;
@@ -5,41 +7,40 @@ use rmcp::model::{RequestStateCodec, RequestStateError, SealOptions};
 
 use super::{KeyError, PutError, StateStore, TakeError};
 
-/// How many bytes a key has, at least.
+/// The minimum size of a key in bytes.
 pub(crate) const MIN_KEY: usize = RequestStateCodec::MIN_KEY_LENGTH;
-/// How many bytes the id of a key has, at most.
+/// The maximum size of the id of a key in bytes.
 pub(crate) const MAX_ID: usize = 255;
-/// How long a state may wait, unless it is said otherwise.
+/// The default time after which a state expires.
 pub(crate) const TTL: Duration = Duration::from_secs(60 * 60);
-/// How long a text may be, unless it is said otherwise.
+/// The default maximum length of the text of a state.
 const MAX_STATE_BYTES: usize = 64 * 1024;
 
-/// The id of a key that has none of its own.
+/// The id of a key without one of its own.
 const DEFAULT_ID: &str = "default";
 /// The id of the key that only this process has.
 const EPHEMERAL_ID: &str = "ephemeral";
 
-/// States that clients keep themselves, signed, so that nobody can change them.
+/// States that clients keep, signed to prevent changes.
 ///
-/// The text is the state in base64 with its time and its signature (HMAC-SHA256, by
-/// rmcp's [`RequestStateCodec`]), so any process that has the key can take it, and
-/// none has to remember anything.
+/// The text is the state in base64 with its time and its signature (HMAC-SHA256, by rmcp's
+/// [`RequestStateCodec`]), so any process that has the key can take it, and the server stores
+/// nothing.
 ///
-/// It is signed and not encrypted: *a client can read it*, and with it what the
-/// tools answered that were called so far. It can also be used more than once until
-/// it expires, so a client can go back to a question and answer it in another way.
-/// Where that must not be, use a [`StoredState`](super::StoredState).
+/// It is signed and not encrypted: *a client can read it*, including the answers of the tools
+/// called so far. It can also be used more than once until it expires, so a client can go back to a
+/// question and answer it differently. To prevent that, use a [`StoredState`](super::StoredState).
 ///
 /// # Keys
 ///
-/// A key is any secret of at least 32 bytes, the same in each process that is to
-/// take the states of the others; `openssl rand -base64 32` makes one. With several
-/// [keys](Self::ring) the first signs, and all are good for taking. So a key is
-/// replaced in three steps, each in all processes before the next:
+/// A key is any secret of at least 32 bytes, the same in each process that takes the states of the
+/// others; `openssl rand -base64 32` generates one. With several [keys](Self::ring), the first one
+/// signs, and all are accepted. So a key is replaced in three steps, each in all processes before
+/// the next:
 ///
 /// 1. add the new one behind the old one;
 /// 2. put the new one first;
-/// 3. when what the old one signed has expired, leave the old one out.
+/// 3. when the states signed with the old one have expired, remove the old one.
 ///
 /// # Examples
 ///
@@ -69,7 +70,7 @@ pub struct SignedState {
 // === impl SignedState ===
 
 impl SignedState {
-    /// Signs with one key, which has the id `default`.
+    /// Creates a store that signs with one key, which has the id `default`.
     ///
     /// # Errors
     ///
@@ -78,14 +79,14 @@ impl SignedState {
         Self::ring([(DEFAULT_ID, key)])
     }
 
-    /// Signs with the first of several keys, and takes what any of them signed.
+    /// Creates a store that signs with the first of several keys, and accepts all of them.
     ///
-    /// A text says with which key it was signed, by its id.
+    /// A text contains the id of the key that it was signed with.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no key, one has less than 32 bytes, or an id is
-    /// empty, longer than 255 bytes or there twice.
+    /// Returns an error if there is no key, a key has less than 32 bytes, or an id is empty, longer
+    /// than 255 bytes or repeated.
     #[expect(clippy::missing_panics_doc, reason = "what the codec refuses was refused before")]
     pub fn ring<I, K>(keys: impl IntoIterator<Item = (I, K)>) -> Result<Self, KeyError>
     where
@@ -112,14 +113,14 @@ impl SignedState {
         Ok(Self { codec, ttl: TTL, max_state_bytes: MAX_STATE_BYTES })
     }
 
-    /// Signs with a random key that only this process has, the same each time.
+    /// Creates a store that signs with a random key of this process, the same each time.
     ///
-    /// So a state does not survive a restart, and is of no use in another process.
-    /// It is what a composite layer has, unless it is given another.
+    /// A state does not survive a restart, and other processes do not accept it. This is the
+    /// default of a composite layer.
     ///
     /// # Panics
     ///
-    /// Panics if the system has no random numbers.
+    /// Panics if the system provides no random numbers.
     #[must_use]
     pub fn ephemeral() -> Self {
         static KEY: OnceLock<[u8; MIN_KEY]> = OnceLock::new();
@@ -131,18 +132,18 @@ impl SignedState {
         Self::ring([(EPHEMERAL_ID, *key)]).expect("the key is long enough")
     }
 
-    /// Sets how long a state may wait for a person; an hour by default.
+    /// Sets the time after which a state expires. Defaults to an hour.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets how long the text of a state may be; 64 KiB by default, which is a state
-    /// of some 48 KiB.
+    /// Sets the maximum length of the text of a state. Defaults to 64 KiB, for a state of some 48
+    /// KiB.
     ///
-    /// A run whose state is certain to be larger at a question is refused before a step
-    /// that may change something. A longer text is not even looked at.
+    /// A run whose state is certain to be larger at a question is rejected before a step that may
+    /// change something. A longer text is rejected without being parsed.
     #[must_use]
     pub const fn max_state_bytes(mut self, bytes: usize) -> Self {
         self.max_state_bytes = bytes;
@@ -155,7 +156,7 @@ impl SignedState {
             true => Ok(()),
             false => Err(PutError::TooLarge { bytes, max }),
         };
-        // What is too large as it is need not be signed to be measured.
+        // A state that is too large itself need not be signed.
         fits(state.len())?;
         let options = SealOptions::new().associated_data(binding).ttl(self.ttl);
         let text = self.codec.seal_with(state, &options);
@@ -208,7 +209,7 @@ impl StateStore for SignedState {
 
 impl fmt::Debug for SignedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The codec does not show its keys either, and is of no use without them.
+        // The codec does not show its keys either, and has no other fields of interest.
         f.debug_struct("SignedState")
             .field("ttl", &self.ttl)
             .field("max_state_bytes", &self.max_state_bytes)

@@ -1,3 +1,5 @@
+//! An in-memory store of states.
+
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -5,22 +7,22 @@ use futures::future::BoxFuture;
 use super::{PutError, StateStore, TakeError, signed::TTL};
 use crate::expiring_store::{ExpiringStore, Share, WhenFull};
 
-/// How large a state may be, unless it is said otherwise.
+/// The default maximum size of a state.
 const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
-/// How large all may be together, unless it is said otherwise.
+/// The default maximum size of all states.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// Number of callers that can fill their shares at once, by default.
+/// The number of callers that can fill their shares at once, by default.
 const CALLER_SHARES: usize = 4;
 
-/// States that this process keeps, each of which can be taken once.
+/// An in-memory store of states, each of which can be taken once.
 ///
-/// Clients get handles that nobody can guess. So they cannot read a state, it can be
-/// large, and it is gone when it is taken: no question is answered twice. It is
-/// also gone when the process ends, and another process does not have it: it is for
-/// one process, or behind a load balancer that sends a client always to the same.
+/// Clients get random handles, so they cannot read a state, and it can be large. A state is removed
+/// when it is taken: no question can be answered twice. It is lost when the process ends, and is
+/// not available to other processes: use this for one process, or behind a load balancer with
+/// session affinity.
 ///
-/// A state that was put in stays until it is taken or expires; when there is no more
-/// room, no further one is put in.
+/// A stored state stays until it is taken or expires; when the store is full, new states are
+/// rejected.
 ///
 /// The states of one caller take at most the caller's [share](Self::max_caller_bytes), so that
 /// others can still suspend runs.
@@ -30,30 +32,30 @@ pub struct StoredState(ExpiringStore);
 // === impl StoredState ===
 
 impl StoredState {
-    /// Keeps states for an hour, of up to 4 MiB, of 64 MiB together, and of 16 MiB for each
-    /// caller.
+    /// Creates a store that keeps states for an hour, of up to 4 MiB each, 64 MiB together and 16
+    /// MiB per caller.
     #[must_use]
     pub fn new() -> Self {
         let share = Share::Part(CALLER_SHARES);
         Self(ExpiringStore::new(TTL, MAX_STATE_BYTES, MAX_TOTAL_BYTES, share, WhenFull::Refuse))
     }
 
-    /// Sets how long a state may wait for a person; an hour by default.
+    /// Sets the time after which a state expires. Defaults to an hour.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.0.ttl = ttl;
         self
     }
 
-    /// Sets how large a state may be; 4 MiB by default.
+    /// Sets the maximum size of a state. Defaults to 4 MiB.
     #[must_use]
     pub const fn max_state_bytes(mut self, bytes: usize) -> Self {
         self.0.max_item_bytes = bytes;
         self
     }
 
-    /// Sets how large all states may be together; 64 MiB by default. Each counts half
-    /// a KiB besides itself.
+    /// Sets the maximum size of all states. Each counts half a KiB in addition to its own size.
+    /// Defaults to 64 MiB.
     #[must_use]
     pub const fn max_total_bytes(mut self, bytes: usize) -> Self {
         self.0.max_total_bytes = bytes;

@@ -1,28 +1,27 @@
-//! What others have written, as it may be printed.
+//! Sanitizes text of other parties for logs.
 
 use std::fmt::{self, Write as _};
 
-/// How much of a name is printed.
+/// The maximum number of printed characters of a name.
 const MAX_SHOWN: usize = 100;
-/// How much of a reason is printed: what matters most may come last.
+/// The maximum number of printed characters of a reason: its end may be the most important part.
 const MAX_REASON: usize = 512;
-/// How much of a warning is printed and remembered.
+/// The maximum number of printed and remembered characters of a warning.
 const MAX_COMPLAINT: usize = 2_000;
 
-/// Prints a name that others chose: its beginning, and nothing in it that a terminal
-/// would obey.
+/// Displays a name that others chose, truncated and with control characters escaped.
 pub(crate) struct Sanitized<T>(pub(crate) T);
 
-/// Prints why something went wrong in the same way, and more of it.
+/// Displays the reason of a failure in the same way, with a larger limit.
 pub(crate) struct Reason<T>(pub(crate) T);
 
-/// Prints a whole sentence in the same way, with names and reasons in it.
+/// Displays a whole sentence in the same way, including names and reasons.
 pub(super) struct Sentence<T>(pub(super) T);
 
-/// Writes a text on, up to its end or that of the room for it.
+/// Writes a text until the limit is reached.
 struct Cut<'a, 'f> {
     to: &'a mut fmt::Formatter<'f>,
-    /// How many characters there is still room for.
+    /// The number of characters that may still be written.
     room: usize,
     is_cut: bool,
 }
@@ -48,7 +47,7 @@ impl<T: fmt::Display> fmt::Display for Sentence<T> {
 fn show(text: &dyn fmt::Display, room: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut cut = Cut { to: f, room, is_cut: false };
     let written = write!(cut, "{text}");
-    // It fails so that no more is written than there is room for.
+    // The write fails at the limit, so that the rest is not formatted.
     if cut.is_cut { f.write_char('…') } else { written }
 }
 

@@ -1,3 +1,5 @@
+//! Renders composites and the outcome of their runs as Mermaid flowcharts.
+
 use std::fmt::{self, Display};
 
 use super::{
@@ -6,15 +8,15 @@ use super::{
     text::Label,
 };
 
-/// A composite, with all composites that it calls, as a flowchart.
+/// A flowchart of a composite and all composites that it calls.
 ///
-/// It is displayed as the text of one in [Mermaid][mermaid]. See the
-/// [module docs](crate::mermaid) for what is in it and for an example.
+/// Its `Display` output is [Mermaid][mermaid] text. See the [module docs](crate::mermaid) for
+/// its contents and for an example.
 ///
 /// [mermaid]: https://mermaid.js.org/syntax/flowchart.html
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flowchart {
-    /// The composite, then those that it calls.
+    /// The composite, followed by the composites that it calls.
     graphs: Vec<Graph>,
     run: Option<Run>,
 }
@@ -24,25 +26,25 @@ pub struct Flowchart {
 pub(crate) struct Graph {
     /// The name of the composite.
     pub(crate) composite: String,
-    /// What is said of it beside its name.
+    /// The kind of the composite, shown after its name.
     pub(crate) manner: String,
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
 }
 
-/// A step of a composite, or where it begins or ends.
+/// A step of a composite, its input, or its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) shape: Shape,
-    /// The first of a step is its id.
+    /// The lines of the label. The first line of a step is its id.
     pub(crate) lines: Vec<String>,
-    /// Whether the run can do without it.
+    /// Whether the run can complete without it.
     pub(crate) is_conditional: bool,
-    /// What it calls, as far as that is not in its lines.
+    /// Its calls that are not shown in its label.
     pub(crate) calls: Vec<Call>,
 }
 
-/// What a node is, which is seen by its shape.
+/// The kind of a node, drawn as its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Input,
@@ -56,22 +58,22 @@ pub(crate) enum Shape {
     Question,
 }
 
-/// What a node calls.
+/// A call of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// In which case.
+    /// The case of a switch, if there is one.
     pub(crate) when: Option<String>,
     pub(crate) callee: Callee,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Callee {
-    /// A composite, by its place in the chart.
+    /// A composite, by its index in the chart.
     Graph(usize),
     Tool(String),
 }
 
-/// From what finishes to what may start then.
+/// An edge from a node to one that may start when it finishes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edge {
     pub(crate) from: usize,
@@ -79,29 +81,29 @@ pub(crate) struct Edge {
     pub(crate) label: Option<&'static str>,
 }
 
-/// How an arrow looks.
+/// The style of an arrow.
 #[derive(Clone, Copy)]
 enum Arrow {
     Solid,
     Dotted,
 }
 
-/// What a node is called in the text, which is never what a person has called it.
+/// The generated identifier of a node, which never contains user input.
 #[derive(Clone, Copy)]
 struct Id {
     graph: usize,
     node: usize,
 }
 
-/// One case of a switch.
+/// The identifier of a case of a switch.
 #[derive(Clone, Copy)]
 struct CaseId(Id, usize);
 
-/// A composite as a whole.
+/// The identifier of a composite.
 #[derive(Clone, Copy)]
 struct GraphId(usize);
 
-/// What nodes have in common.
+/// A Mermaid class: a style shared by several nodes.
 struct Class<'c> {
     name: &'static str,
     style: &'static str,
@@ -115,16 +117,16 @@ impl Flowchart {
         Self { graphs, run: None }
     }
 
-    /// Shows what became of a run, or how far it has come.
+    /// Adds the outcome or progress of a run.
     ///
-    /// What it has of composites and steps that are not in the chart is left out.
+    /// Composites and steps of the run that are not in the chart are ignored.
     #[must_use]
     pub fn run(mut self, run: &Run) -> Self {
         self.run = Some(run.clone());
         self
     }
 
-    /// All nodes.
+    /// Iterates over all nodes.
     fn nodes(&self) -> impl Iterator<Item = (Id, &Graph, &Node)> {
         self.graphs.iter().enumerate().flat_map(|(at, graph)| {
             let nodes = graph.nodes.iter().enumerate();
@@ -132,7 +134,7 @@ impl Flowchart {
         })
     }
 
-    /// What became of a node, in words and at a glance.
+    /// Returns the outcome of a node, as text and as a status.
     fn outcome(&self, graph: &Graph, node: &Node) -> (Vec<String>, Option<Status>) {
         let record = self.run.as_ref().and_then(|run| run.of(&graph.composite));
         let (Some(record), Some(id)) = (record, node.lines.first()) else {
@@ -244,7 +246,7 @@ impl Node {
 // === impl Shape ===
 
 impl Shape {
-    /// What stands around the label of a node of this shape.
+    /// Returns the brackets around the label of a node of this shape.
     const fn brackets(self) -> (&'static str, &'static str) {
         match self {
             Self::Input | Self::Answer => ("([", "])"),

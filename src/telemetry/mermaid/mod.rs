@@ -1,28 +1,28 @@
-//! Composites as pictures, and what became of their runs.
+//! Mermaid flowcharts of composites and their runs.
 //!
-//! A [`Flowchart`] is a composite in the text of [Mermaid][mermaid], which Git forges, wikis
-//! and notebooks show as a picture: its steps and what each waits for, the tools they
-//! call, conditions, loops, questions, what may fail, and the answer. Get one of a
+//! A [`Flowchart`] describes a composite in [Mermaid][mermaid] text, which Git forges, wikis and
+//! notebooks render as a diagram: its steps and their dependencies, the tools they call,
+//! conditions, loops, questions, steps that may fail, and the answer. Create one from a
 //! [`CompositeLayer`](crate::composite::CompositeLayer::flowchart) or a
-//! [`Plan`](crate::composite::Plan::flowchart), or of a file with `gateway FILE --mermaid NAME`.
+//! [`Plan`](crate::composite::Plan::flowchart), or from a configuration file with
+//! `gateway FILE --mermaid NAME`.
 //!
-//! - Solid arrows lead from what finishes to what may start then. What follows from
-//!   others is left out: with `a` before `b` and `b` before `c`, none leads from `a` to `c`.
-//! - Dotted arrows lead to what a step calls, if that is a composite or one of the cases
-//!   of a switch. Each composite is there once, however often it is called.
-//! - What a condition decides on, or may be given up, has a dashed border.
+//! - A solid arrow leads from a step to one that may start when it finishes. Implied arrows are
+//!   omitted: with `a` before `b` and `b` before `c`, there is none from `a` to `c`.
+//! - A dotted arrow leads from a step to a composite that it calls, or to a case of a switch.
+//!   Each composite is drawn once, however often it is called.
+//! - Steps with a condition, or whose failure is tolerated, have a dashed border.
 //!
-//! A [`Recorder`] is an [`Observer`](crate::observe::Observer) that notes what becomes of
-//! runs. With a [`Run`] of it a flowchart has a colour and a line of text for how each
-//! step ended, or that it runs or waits for a person, how long it took, and of loops how
-//! many elements ended how. Neither notes arguments or results.
+//! A [`Recorder`] is an [`Observer`](crate::observe::Observer) that records the outcome of runs.
+//! With one of its [`Run`]s, a flowchart shows the status of each step by a color and a line of
+//! text, including steps that are running or wait for a person, its duration, and the outcomes
+//! of the elements of loops. Neither arguments nor results are recorded.
 //!
-//! Names, conditions and questions stand in a chart as text, whatever they hold: they
-//! are shown as they are, up to 80 characters, and are never read as markup. The same
-//! composite and run give the same text.
+//! Names, conditions and questions are always shown as plain text, up to 80 characters, and
+//! never interpreted as markup. The same composite and run produce the same text.
 //!
-//! Mermaid draws no chart of more than 500 arrows or 50 000 characters, unless whoever
-//! shows it sets its [`maxEdges` and `maxTextSize`][limits].
+//! By default, Mermaid draws no chart of more than 500 arrows or 50 000 characters; the
+//! embedding page can raise these limits with [`maxEdges` and `maxTextSize`][limits].
 //!
 //! [mermaid]: https://mermaid.js.org/syntax/flowchart.html
 //! [limits]: https://mermaid.js.org/config/schema-docs/config.html

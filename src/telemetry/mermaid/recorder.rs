@@ -1,3 +1,5 @@
+//! An observer that records the outcome of runs for flowcharts.
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -6,46 +8,46 @@ use std::{
 use super::tally::{Status, Tally};
 use crate::observe::{Branch, Event, Observer, RunId, What};
 
-/// How many runs are kept unless told otherwise.
+/// Default number of runs that are kept.
 const KEPT: usize = 100;
 
-/// Notes what becomes of runs, for [flowcharts](super::Flowchart::run) of them.
+/// Records the outcome of runs, for [flowcharts](super::Flowchart::run) of them.
 ///
-/// Give it to a layer as an `Arc`, and keep another to ask it. It keeps the last 100 runs
-/// with those nested in them: of each how often which step ended how, and neither
-/// arguments nor results. So a run takes no more memory, however many tools it calls,
-/// but for what goes on at the same time.
+/// Pass it to a layer as an `Arc`, and keep a clone to read the runs. By default it keeps the
+/// last 100 runs with their nested runs. It counts the outcomes of each step, and records
+/// neither arguments nor results. So the memory of a run does not grow with the number of its
+/// calls, except for those that run concurrently.
 #[derive(Debug)]
 pub struct Recorder {
     max_runs: usize,
     notes: Mutex<Notes>,
 }
 
-/// What a [`Recorder`] has noted of one run, with all that are nested in it.
+/// The record of one run and its nested runs, made by a [`Recorder`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     id: RunId,
     composite: String,
     is_over: bool,
-    /// By the names of the composites.
+    /// By the name of the composite.
     records: BTreeMap<String, Record>,
-    /// How those stand that have not ended.
+    /// The status of each run and branch that has not ended.
     open: HashMap<Open, Status>,
 }
 
-/// What became of one composite in a run.
+/// The outcome of one composite in a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Record {
     pub(super) runs: Tally,
-    /// By the ids of the targets or steps.
+    /// By the id of the target or step.
     pub(super) branches: BTreeMap<String, Branches>,
 }
 
-/// What became of one target or step.
+/// The outcome of one target or step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Branches {
     pub(super) own: Tally,
-    /// Of the elements of a loop.
+    /// The tally of the elements of a loop.
     pub(super) elements: Tally,
 }
 
@@ -58,32 +60,32 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Notes {
-    /// Those that are nested in no other.
+    /// The outermost runs.
     runs: HashMap<RunId, Run>,
     /// Their ids, the oldest first.
     order: VecDeque<RunId>,
-    /// In which of them each run is that has not ended.
+    /// The outermost run of each run that has not ended.
     outermost: HashMap<RunId, RunId>,
 }
 
 // === impl Recorder ===
 
 impl Recorder {
-    /// Keeps the last 100 runs.
+    /// Creates a recorder that keeps the last 100 runs.
     #[must_use]
     pub fn new() -> Self {
         Self { max_runs: KEPT, notes: Mutex::default() }
     }
 
-    /// Sets how many runs are kept, those included that have not ended.
+    /// Sets the maximum number of runs that are kept, including unfinished ones. Defaults to
+    /// 100.
     #[must_use]
     pub const fn max_runs(mut self, runs: usize) -> Self {
         self.max_runs = runs;
         self
     }
 
-    /// The runs that are nested in no other, the last that began first, each as it
-    /// stands now.
+    /// Returns the outermost runs in their current state, the newest first.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let notes = self.lock();
@@ -107,7 +109,7 @@ impl Observer for Recorder {
         if matches!(event.what, What::RunStarted { .. } | What::RunResumed) {
             notes.begin(event, self.max_runs);
         }
-        // There is none if it is no longer kept.
+        // Missing if the run is no longer kept.
         let Some(&outermost) = notes.outermost.get(&event.run) else { return };
         let is_end = matches!(event.what, What::RunFinished { .. } | What::RunDropped { .. });
         if is_end {
@@ -123,13 +125,13 @@ impl Observer for Recorder {
 // === impl Notes ===
 
 impl Notes {
-    /// Makes room for a run that begins, or goes on that began elsewhere.
+    /// Adds a run that starts, or that was started in another process and is resumed here.
     fn begin(&mut self, event: &Event<'_>, max_runs: usize) {
         if self.outermost.contains_key(&event.run) {
             return;
         }
         if let Some(parent) = event.parent {
-            // There is none if the run around it is no longer kept.
+            // Missing if the enclosing run is no longer kept.
             if let Some(&around) = self.outermost.get(&parent.run) {
                 self.outermost.insert(event.run, around);
             }
@@ -137,7 +139,7 @@ impl Notes {
         }
         self.outermost.insert(event.run, event.run);
         if self.runs.insert(event.run, Run::new(event.run, event.composite)).is_some() {
-            // It has ended before: its state came back once more.
+            // The run had already ended: its state was sent again.
             self.order.retain(|run| *run != event.run);
         }
         self.order.push_back(event.run);
@@ -163,25 +165,25 @@ impl Run {
         }
     }
 
-    /// What tells it from others.
+    /// Returns the id of the run.
     #[must_use]
     pub const fn id(&self) -> RunId {
         self.id
     }
 
-    /// The name of the composite.
+    /// Returns the name of the composite.
     #[must_use]
     pub fn composite(&self) -> &str {
         &self.composite
     }
 
-    /// Whether it has ended; if not, it goes on or waits for a person.
+    /// Returns `true` if the run has ended, and `false` if it is running or suspended.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// What became of a composite in it.
+    /// Returns the record of a composite in this run.
     pub(super) fn of(&self, composite: &str) -> Option<&Record> {
         self.records.get(composite)
     }
@@ -212,7 +214,7 @@ impl Run {
                 let tally = self.ended(event, Some(branch), Status::of(status));
                 tally.because(error);
                 tally.took(took);
-                // Those of a loop are those of its elements.
+                // The attempts of a loop are counted for its elements.
                 if !is_loop {
                     tally.called(attempts);
                 }
@@ -223,13 +225,13 @@ impl Run {
         }
     }
 
-    /// Notes how something stands that has not ended.
+    /// Records the status of a run or branch that has not ended.
     fn stands(&mut self, event: &Event<'_>, branch: Option<Branch<'_>>, status: Status) {
         let before = self.open.insert(Open::new(event, branch), status);
         self.tally(event, branch).note(before, status);
     }
 
-    /// Notes how something ended.
+    /// Records the final status of a run or branch.
     fn ended(
         &mut self,
         event: &Event<'_>,

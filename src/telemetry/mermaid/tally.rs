@@ -1,21 +1,21 @@
-//! How often something ended how.
+//! Counts of the outcomes of runs or branches.
 
 use std::{collections::BTreeSet, time::Duration};
 
-/// How something stands, or ended.
+/// The current or final status of a run or branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
     Failed,
     TimedOut,
     Cancelled,
-    /// It waits for a person.
+    /// Waiting for a person.
     Waiting,
     Running,
     Completed,
     Skipped,
 }
 
-/// Those that matter most first.
+/// All statuses, the most important first.
 pub(super) const STATUSES: [Status; 7] = [
     Status::Failed,
     Status::TimedOut,
@@ -26,23 +26,23 @@ pub(super) const STATUSES: [Status; 7] = [
     Status::Skipped,
 ];
 
-/// What became of all runs of one composite, or of all branches of one step.
+/// The outcomes of all runs of one composite, or of all branches of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
-    /// Beside each of [`STATUSES`], how many.
+    /// The count for each of [`STATUSES`].
     counts: [u64; STATUSES.len()],
-    /// The kinds of errors, why something was skipped, and limits that were reached.
+    /// The kinds of errors, reasons of skipped branches, and limits that were reached.
     reasons: BTreeSet<&'static str>,
-    /// How long the longest took.
+    /// The longest duration.
     took: Duration,
-    /// How often tools were called.
+    /// The number of tool calls.
     attempts: u64,
 }
 
 // === impl Status ===
 
 impl Status {
-    /// Of how a branch ended, as observers are told it.
+    /// Parses the status of a finished branch, as reported to observers.
     pub(super) fn of(ended: &str) -> Self {
         let is = |status: &Self| status.name() == ended;
         STATUSES.into_iter().find(is).unwrap_or(Self::Failed)
@@ -60,7 +60,7 @@ impl Status {
         }
     }
 
-    /// In words.
+    /// Returns the status in words.
     const fn words(self) -> &'static str {
         match self {
             Self::TimedOut => "timed out",
@@ -70,7 +70,7 @@ impl Status {
         }
     }
 
-    /// How a node looks, with colours that are told apart on light and dark pages.
+    /// Returns the style of a node, with colors that are distinct on light and dark pages.
     pub(super) const fn style(self) -> &'static str {
         match self {
             Self::Failed => "fill:#ffe3e3,stroke:#c92a2a,color:#000",
@@ -87,7 +87,7 @@ impl Status {
 // === impl Tally ===
 
 impl Tally {
-    /// One more has this status now, which may have had another.
+    /// Counts a run or branch with status `now`, which had status `before`, if any.
     pub(super) fn note(&mut self, before: Option<Status>, now: Status) {
         if let Some(before) = before {
             let count = self.count_mut(before);
@@ -108,7 +108,7 @@ impl Tally {
         self.attempts += u64::from(attempts);
     }
 
-    /// What matters most of what became of them.
+    /// Returns the most important status with a count.
     pub(super) fn worst(&self) -> Option<Status> {
         STATUSES
             .into_iter()
@@ -117,7 +117,7 @@ impl Tally {
             .map(|(status, _)| status)
     }
 
-    /// In words, such as `failed (tool) in 1.2s, 3 attempts`.
+    /// Returns a summary, such as `failed (tool) in 1.2s, 3 attempts`.
     pub(super) fn summary(&self) -> Option<String> {
         let worst = self.worst()?;
         let all: u64 = self.counts.iter().sum();
@@ -132,7 +132,7 @@ impl Tally {
             let reasons: Vec<_> = self.reasons.iter().copied().collect();
             told = format!("{told} ({})", reasons.join(", "));
         }
-        // What is shorter is noise.
+        // Shorter durations are noise.
         let millis = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
         if millis > 0 {
             let at_most = if all == 1 { "" } else { "at most " };

@@ -1,25 +1,25 @@
-//! What operators have written, made safe to stand in a chart.
+//! Escapes text from operators for the labels of a chart.
 //!
-//! Names, conditions and questions can hold anything: the quote that ends a label, a
-//! keyword, markup that is a script where a page allows it. In a label of Mermaid
-//! everything but letters, digits and spaces means something somewhere: to its parser,
-//! to the Markdown that it reads labels as, or to the page that shows it. So all of that
-//! is written as Mermaid's [entity codes][codes], which are decoded last of all.
+//! Names, conditions and questions can contain anything: the quote that ends a label, a
+//! keyword, or markup that runs as a script if a page allows it. In a Mermaid label, everything
+//! but letters, digits and spaces may have a special meaning: to its parser, to its Markdown
+//! rendering of labels, or to the embedding page. So all other characters are written as
+//! Mermaid's [entity codes][codes], which are decoded last.
 //!
 //! [codes]: https://mermaid.js.org/syntax/flowchart.html#entity-codes-to-escape-characters
 
 use std::fmt::{self, Write};
 
-/// How many characters of one text are shown.
+/// Maximum number of characters shown of one text.
 const MAX_CHARS: usize = 80;
 
-/// Stands for what has no place in a picture: what turns the direction of text around,
-/// so that it would read as another, and what XML has no character for.
+/// Replaces characters that change the text direction, which could disguise a text, and
+/// characters that are invalid in XML.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Keeps apart what means something together even as entity codes: two dollar signs begin
-/// a formula, `:f` may be of an icon, `\n` breaks a line, and the others are what Mermaid
-/// itself makes of `&` and `;` meanwhile.
+/// Separates characters that are special together even as entity codes: two dollar signs begin
+/// a formula, `:f` may begin an icon, `\n` breaks a line, and the other pairs are Mermaid's
+/// internal encodings of `&` and `;`.
 const WORD_JOINER: char = '\u{2060}';
 
 /// The lines of a label, in quotes.
@@ -58,7 +58,7 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         match c {
             ' ' | ',' => f.write_char(c)?,
-            // Only at the edge of a word they are Markdown.
+            // These are Markdown only at the edge of a word.
             '_' | '-' if is_within => f.write_char(c)?,
             c if c.is_alphanumeric() => f.write_char(c)?,
             c => write!(f, "#{};", u32::from(c))?,
@@ -68,10 +68,10 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// As much of a text as is shown: without what is no text, white space as single
-/// spaces, and not too long.
+/// Returns the shown part of a text: with unsafe characters replaced, whitespace collapsed to
+/// single spaces, and truncated.
 fn printable(text: &str) -> String {
-    // What is longer has no place whatever it is, so the rest of it is not looked at.
+    // The rest of a longer text would never be shown, so it is not processed.
     let start: String = text.chars().take(4 * MAX_CHARS).collect();
     let is_blank = |c: char| c.is_whitespace() || c.is_control();
     let words: Vec<&str> = start.split(is_blank).filter(|word| !word.is_empty()).collect();
@@ -82,14 +82,14 @@ fn printable(text: &str) -> String {
         shown.push('…');
     }
     if shown.is_empty() {
-        // Mermaid knows no empty label.
+        // Mermaid does not support empty labels.
         shown.push(REPLACEMENT);
     }
     shown
 }
 
-/// Whether a character turns the direction of text around (Unicode Standard Annex #9), or
-/// is none in XML.
+/// Returns `true` if a character changes the text direction (Unicode Standard Annex #9), or is
+/// invalid in XML.
 const fn is_no_text(c: char) -> bool {
     matches!(
         c,

@@ -1,4 +1,4 @@
-//! What would be measured with the feature `metrics`.
+//! No-op metrics, used without the feature `metrics`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How what a span is of has ended, as the conventions tell it.
+//! The outcome of an operation, as defined by the OpenTelemetry conventions.
 
 use std::{borrow::Cow, ops::RangeInclusive};
 
@@ -10,12 +10,12 @@ use crate::message::Reply;
 /// The codes that [JSON-RPC](https://www.jsonrpc.org/specification#error_object) reserves.
 const RESERVED: RangeInclusive<i32> = -32768..=-32000;
 
-/// How an operation has ended.
+/// The outcome of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
     /// `completed`, `failed`, `timed_out`, `suspended` or `cancelled`.
     pub(crate) status: &'static str,
-    /// What kind of error it is, if it has failed: of few values (`error.type`).
+    /// The kind of error, if it failed, as one of few values (`error.type`).
     pub(crate) error: Option<Cow<'static, str>>,
     /// The code of a JSON-RPC error (`rpc.response.status_code`).
     pub(crate) code: Option<i32>,
@@ -27,14 +27,14 @@ impl End {
     pub(crate) const CANCELLED: Self = Self::of("cancelled");
     pub(crate) const SUSPENDED: Self = Self::of("suspended");
     pub(crate) const PANICKED: Self = Self::failed("panic");
-    /// Of a service that could not answer.
+    /// The outcome of a service that failed without a reply.
     pub(crate) const UNANSWERED: Self = Self::failed("_OTHER");
     pub(crate) const TOOL_ERROR: Self = Self::failed("tool_error");
 
-    /// How a server has answered.
+    /// Returns the outcome of a reply.
     ///
-    /// What a client has done wrong is no failure of the server: of the codes of JSON-RPC,
-    /// internal errors and those of servers are.
+    /// Only errors of the server count as errors: of the JSON-RPC codes, internal errors and
+    /// server errors. Errors that the client caused do not.
     pub(crate) fn of_reply(reply: &Reply) -> Self {
         match reply.error() {
             Some(error) => {
@@ -50,7 +50,7 @@ impl End {
         }
     }
 
-    /// How a tool has answered.
+    /// Returns the outcome of a tool result.
     pub(crate) const fn of_result(is_error: bool) -> Self {
         if is_error { Self::TOOL_ERROR } else { Self::of("completed") }
     }
@@ -69,13 +69,13 @@ impl End {
         }
     }
 
-    /// The code as one of few values.
+    /// Returns the code as one of few values.
     #[cfg(feature = "metrics")]
     pub(crate) fn low_code(&self) -> Option<Cow<'static, str>> {
         self.code.map(Self::of_code)
     }
 
-    /// The code of a JSON-RPC error as one of few values: servers may answer with any.
+    /// Returns a JSON-RPC error code as one of few values, since servers may return any code.
     pub(crate) fn of_code(code: i32) -> Cow<'static, str> {
         if RESERVED.contains(&code) { code.to_string().into() } else { "_OTHER".into() }
     }

@@ -17,20 +17,20 @@ use tokio::time::sleep;
 
 use crate::adapter::line_transport::replace_large;
 
-/// The least time between the end of an event stream and the next one, whatever a server
-/// says in `retry`.
+/// The minimum pause between the end of an event stream and the next one, regardless of the
+/// server's `retry`.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause that a server can demand in `retry`. rmcp waits as long as it says, and
-/// hears nothing of the server until then.
+/// The maximum pause that a server can demand in `retry`. rmcp waits for the whole `retry` time and
+/// receives nothing from the server until then.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
-/// How many redirects within one origin are followed for a request.
+/// The maximum number of redirects within one origin per request.
 const MAX_REDIRECTS: usize = 10;
 
 /// An HTTP client for streamable HTTP.
 ///
-/// rmcp opens a stream that has ended after as many milliseconds as the server says, and at
-/// once after an error: a server that ends its streams could demand thousands of
-/// connections. The pause is part of each stream, so that no stream waits for another.
+/// rmcp reopens an ended stream after the server's `retry` time, and at once after an error, so a
+/// server could cause thousands of connections by ending its streams. The pause is part of each
+/// stream, so that no stream waits for another.
 #[derive(Clone)]
 pub(super) struct ReconnectPause(reqwest::Client);
 
@@ -41,7 +41,7 @@ type Error = StreamableHttpError<reqwest::Error>;
 
 impl ReconnectPause {
     pub(super) fn new() -> Result<Self, reqwest::Error> {
-        // rmcp does not read answers to their end, so a connection serves one request only.
+        // rmcp does not read responses to their end, so a connection serves only one request.
         let client = reqwest::Client::builder().pool_max_idle_per_host(0);
         client.redirect(within_origin()).build().map(Self)
     }
@@ -136,8 +136,8 @@ fn unhurried_response(response: StreamableHttpPostResponse) -> StreamableHttpPos
     }
 }
 
-/// The same events, with every `retry` between [`PAUSE`] and [`LONGEST_PAUSE`], and without
-/// messages that have too many values.
+/// Returns the same events, with every `retry` clamped between [`PAUSE`] and [`LONGEST_PAUSE`], and
+/// without messages that have too many values.
 fn unhurried(events: Events) -> Events {
     let [shortest, longest] =
         [PAUSE, LONGEST_PAUSE].map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
@@ -158,8 +158,8 @@ fn unhurried(events: Events) -> Events {
     events.boxed()
 }
 
-/// Follows redirects that keep method and body, within the origin: to another one, the
-/// headers would be sent too.
+/// Follows redirects that keep method and body, within the origin. Another origin would receive the
+/// headers too.
 fn within_origin() -> Policy {
     Policy::custom(|attempt| {
         let keeps_body = matches!(

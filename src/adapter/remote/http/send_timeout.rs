@@ -1,4 +1,4 @@
-//! Bounds on the messages that a server over HTTP is slow to read.
+//! Bounds the messages that wait for a slow HTTP server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,27 +12,27 @@ use tokio::time::timeout;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// How long a cancellation may take to reach the server.
+/// The timeout for sending a cancellation.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of the answers to a server's requests that may be on their way to it, as JSON.
+/// The maximum size of pending answers to a server's requests in bytes, as JSON.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
-/// Bytes that each answer counts at least, for the request that carries it.
+/// The minimum size that each answer counts, for the HTTP request that carries it.
 const MIN_ANSWER_BYTES: usize = 16 << 10;
 
 /// A transport that bounds the messages that wait for a slow server.
 ///
-/// rmcp posts one message after another, each with a request of its own, and keeps the rest.
-/// A cancellation is dropped when it is too late to help. If a server asks faster than it
-/// reads answers, further answers are dropped.
+/// rmcp posts messages one after another, each with its own HTTP request, and queues the rest. A
+/// cancellation is dropped when its timeout has passed. If a server sends requests faster than it
+/// reads the answers, further answers are dropped.
 pub(super) struct SendTimeout<T> {
     transport: T,
     answers: Arc<ByteBudget>,
 }
 
-/// How a message is bounded.
+/// The kind of a message, which determines its bound.
 enum Kind {
     Cancellation,
-    /// To a request of the server: a result or an error, and the bytes that it counts.
+    /// An answer to a request of the server: a result or an error, with the bytes that it counts.
     Answer(usize),
     Other,
 }
@@ -53,12 +53,12 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for SendTimeout<T> {
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let kind = Kind::of(&item);
-        // This ends the request at our end, however late the server is told.
+        // This ends the request locally, even if the server receives the cancellation late.
         let sent = self.transport.send(item);
         let answers = self.answers.clone();
         async move {
             match kind {
-                // Dropped, it leaves the queue.
+                // Dropping it removes it from the queue.
                 Kind::Cancellation => timeout(PATIENCE, sent).await.unwrap_or(Ok(())),
                 Kind::Answer(bytes) => {
                     let Some(_on_its_way) = answers.reserve(bytes) else {

@@ -1,3 +1,5 @@
+//! The transport and process of a server that is a child process.
+
 use std::{
     io,
     pin::pin,
@@ -29,44 +31,44 @@ use tokio_util::sync::CancellationToken;
 use super::Remote;
 use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
 
-/// How long a child has to end by itself, and again after `SIGTERM`.
+/// How long a child has to exit by itself, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long to wait for the rest of the output of a child that has exited, and for the exit
-/// and the standard error of a child that has closed its output.
+/// How long to wait for the rest of the output of a child that has exited, and for the exit and the
+/// standard error of a child that has closed its output.
 const LEGACY: Duration = Duration::from_millis(500);
-/// How long a child may take to read a message. A busy one has room for small
-/// ones in its pipe, so this is for those that do not read at all.
+/// How long a child may take to read a message. The pipe of a busy child has room for small
+/// messages, so this applies to children that do not read at all.
 const DEAF_AFTER: Duration = Duration::from_secs(120);
-/// How many bytes may wait for a child to read them.
+/// The maximum number of bytes that may wait for a child to read them.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// The number of `SIGTERM`, which POSIX fixes.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
-/// How much of a line of its standard error is kept: far more than is told, so
-/// that no secret in it is cut in two.
+/// The maximum size of a line of standard error that is kept in bytes. It is far more than is
+/// logged, so that no secret in the line is cut in two.
 const LINE_KEPT: usize = 64 * 1024;
 
 /// The pipes of a child process.
 pub(super) struct ChildTransport {
     pipes: LineTransport<RoleClient, ChildStdout, ChildStdin>,
     process: Arc<Process>,
-    /// How many bytes wait for the child to read them, given up or not.
+    /// The bytes that wait for the child to read them, including those of cancelled sends.
     unread: Arc<AtomicUsize>,
-    /// Cancelled when it does not read them.
+    /// Cancelled when the child does not read.
     deaf: CancellationToken,
 }
 
-/// A child process. Dropped, it is killed.
+/// A child process. Dropping it kills the process.
 pub(super) struct Process {
     child: Mutex<Child>,
-    /// Reads the standard error until it ends.
+    /// The task that reads the standard error to its end.
     errors: Mutex<JoinSet<()>>,
     last_line: ExitReason,
     last_words: ExitReason,
-    /// Whether it has closed its output by itself.
+    /// Whether the child has closed its output by itself.
     has_left: AtomicBool,
-    /// When a child that has exited is given up, even if its output goes on. Set once: rmcp
-    /// drops and restarts `receive` with every other event of the connection.
+    /// The time at which a child that has exited is given up, even if its output continues. Set
+    /// once: rmcp drops and restarts `receive` with every other event of the connection.
     given_up_at: OnceLock<Instant>,
 }
 
@@ -117,7 +119,7 @@ impl ChildTransport {
 // === impl Process ===
 
 impl Process {
-    /// Waits a moment for what a child that has closed its pipes says to that.
+    /// Waits briefly for the exit status and last line of a child that has closed its output.
     pub(super) async fn hear_last_words(&self) {
         let exited = async { self.child.lock().await.exit().await };
         let mut words = match timeout(LEGACY, exited).await {
@@ -157,7 +159,7 @@ impl Process {
         #[cfg(unix)]
         let has_exited = has_exited
             || child.process.signal(SIGTERM).is_ok() && timeout(GRACE, child.exit()).await.is_ok();
-        // Processes that it has started may still run, so this is for the whole group.
+        // Processes that the child has started may still run, so the whole group is killed.
         let killed = child.process.start_kill();
         if !has_exited {
             killed?;
@@ -188,8 +190,8 @@ impl Transport<RoleClient> for ChildTransport {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let received = pin!(self.deaf.run_until_cancelled(self.pipes.receive()));
-        // A process that it has started may keep its pipes open, and write without end: so the
-        // deadline comes first.
+        // A process that the child has started may keep its pipes open and write without end, so
+        // the deadline is polled first.
         let received = match future::select(pin!(self.process.given_up()), received).await {
             Either::Left(((), _)) => Some(None),
             Either::Right((received, _)) => received,
@@ -203,7 +205,7 @@ impl Transport<RoleClient> for ChildTransport {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // A message that the child does not read is in the way.
+        // Closing waits for a message that the child does not read.
         if let Ok(closed) = timeout(GRACE, self.pipes.close()).await {
             closed?;
         }
@@ -217,7 +219,7 @@ impl Child {
     /// Waits until the child itself has exited.
     ///
     /// The `wait` of the group also waits for other processes of the group that are children of
-    /// this one, as those that the child leaves behind are if this is PID 1 or a subreaper.
+    /// this process, as those that the child leaves behind are if this is PID 1 or a subreaper.
     async fn exit(&mut self) -> io::Result<ExitStatus> {
         self.process.inner_mut().wait().await
     }
@@ -225,7 +227,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Not once more: its number may be somebody else's by now.
+        // Killed only once: its process ID may have been reused.
         if !self.has_ended
             && let Err(error) = self.process.start_kill()
         {
@@ -234,10 +236,10 @@ impl Drop for Child {
     }
 }
 
-/// The bytes of a message, as long as it waits to be sent.
+/// The bytes of a message that waits to be sent.
 struct Bytes {
     count: usize,
-    /// Whether there were others before it.
+    /// The bytes that were waiting before it.
     others: usize,
     all: Arc<AtomicUsize>,
 }
@@ -245,13 +247,13 @@ struct Bytes {
 impl Bytes {
     fn of(message: &impl Serialize, all: &Arc<AtomicUsize>) -> Self {
         let mut counted = Counted(0);
-        // Nothing can fail: it is written again, and then for good.
+        // Errors are ignored here; they are reported when the message is actually serialized.
         let _ = serde_json::to_writer(&mut counted, message);
         let others = all.fetch_add(counted.0, Ordering::Relaxed);
         Self { count: counted.0, others, all: all.clone() }
     }
 
-    /// A single message may be as long as it likes.
+    /// A single message may have any size.
     const fn are_too_many(&self) -> bool {
         self.others > 0 && self.others + self.count > MAX_UNREAD
     }
@@ -263,7 +265,7 @@ impl Drop for Bytes {
     }
 }
 
-/// Counts what is written.
+/// A writer that counts bytes.
 struct Counted(usize);
 
 impl io::Write for Counted {
@@ -277,7 +279,7 @@ impl io::Write for Counted {
     }
 }
 
-/// Waits until something is sent, and tells when that takes too long.
+/// Waits until a message is sent, and cancels `deaf` if that takes too long.
 async fn heard<F: Future>(sent: F, deaf: CancellationToken) -> F::Output {
     let mut sent = pin!(sent);
     if let Ok(sent) = timeout(DEAF_AFTER, &mut sent).await {
@@ -287,12 +289,12 @@ async fn heard<F: Future>(sent: F, deaf: CancellationToken) -> F::Output {
     sent.await
 }
 
-/// Logs what a child says on its standard error, and remembers the last line.
+/// Logs the standard error of a child, and remembers the last line.
 async fn read_errors(stderr: impl AsyncRead + Unpin, remote: Arc<Remote>, last_line: ExitReason) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
-        // In pieces: a line may be as long as it likes.
+        // Read in pieces, because a line may have any length.
         let (taken, is_whole) = match stderr.fill_buf().await {
             Ok([]) | Err(_) => break,
             Ok(buffer) => {
@@ -317,13 +319,13 @@ fn log(line: &[u8], remote: &Remote, last_line: &ExitReason) {
     let line = line.trim_end();
     if !line.is_empty() {
         let line = remote.about.redact_text(line);
-        // Older servers have much to say about the question whether they are newer.
+        // Logged at `DEBUG`: older servers often complain about the discovery request.
         tracing::debug!(backend = &*remote.about.name, line, "a backend says");
         last_line.set(line);
     }
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 fn exit_message(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {

@@ -1,23 +1,21 @@
-//! Servers that are child processes, spoken to [over their pipes].
+//! Servers that are child processes, connected [over their pipes].
 //!
-//! A [`ChildProcess`] is started for each connection. On Unix it runs in a process
-//! group of its own, so that a wrapper such as `npx` ends with the server it has
-//! started, and so that it does not get the `Ctrl-C` of our terminal before we do.
+//! A [`ChildProcess`] is started for each connection. On Unix it runs in its own process group, so
+//! that a wrapper such as `npx` ends together with the server that it has started, and so that the
+//! child does not receive the terminal's `Ctrl-C` before this process does.
 //!
-//! - *Environment.* It gets the variables that the clients of the official SDKs
-//!   give to a server (`HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER`; on
-//!   Windows, those it cannot do without) and those that are set for it. The
-//!   tokens of other servers in our own environment are none of its business.
-//! - *The end.* Its input is closed; after three seconds it gets `SIGTERM` (on
-//!   Unix), and three seconds later it is killed. If we are killed ourselves, its input is
-//!   closed as well.
-//! - *What it says* on its standard error is logged, line by line, at the level
-//!   `DEBUG`, and the last line is told when it ends by itself.
-//! - *What it is sent* it must read: one that does not for two minutes, or for 64 MiB
-//!   of it, is ended and started again.
-//! - *What it sends* may be 16 MiB and 262 144 JSON values for each message. The call that a
-//!   larger answer belongs to fails, and nothing of it is kept; see
-//!   [`LineTransport`](crate::adapter::LineTransport).
+//! - *Environment.* The child inherits the variables that the clients of the official SDKs pass to
+//!   a server (`HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER`; on Windows, those it cannot
+//!   run without), and gets those that are set for it. Other variables, such as the tokens of other
+//!   servers, are not inherited.
+//! - *Shutdown.* The child's input is closed; after three seconds it gets `SIGTERM` (on Unix), and
+//!   three seconds later it is killed. If this process is killed, the input is closed as well.
+//! - *Standard error* is logged line by line at the level `DEBUG`. The last line is reported if the
+//!   child exits by itself.
+//! - *Input.* A child that does not read for two minutes, or leaves 64 MiB unread, is ended and
+//!   restarted.
+//! - *Output.* A message may have 16 MiB and 262 144 JSON values. If an answer is larger, its call
+//!   fails, and nothing of it is kept; see [`LineTransport`](crate::adapter::LineTransport).
 //!
 //! [over their pipes]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#stdio
 
@@ -33,10 +31,10 @@ use self::child::ChildTransport;
 use super::{Attempt, RemoteBuilder, RemoteService, state::Remote};
 use crate::adapter::Secrets;
 
-/// The variables that a child process gets of our own environment.
+/// The environment variables that a child process inherits.
 ///
-/// Those of the official SDKs; see `DEFAULT_INHERITED_ENV_VARS` of the
-/// TypeScript and the Python one.
+/// The same as in the official SDKs; see `DEFAULT_INHERITED_ENV_VARS` of the TypeScript and the
+/// Python one.
 #[cfg(not(windows))]
 const INHERITED: &[&str] = &["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 #[cfg(windows)]
@@ -55,7 +53,7 @@ const INHERITED: &[&str] = &[
     "USERPROFILE",
 ];
 
-/// How to start a server as a child process.
+/// The command that starts a server as a child process.
 #[derive(Clone)]
 #[must_use]
 pub struct ChildProcess {
@@ -68,7 +66,7 @@ pub struct ChildProcess {
 // === impl ChildProcess ===
 
 impl ChildProcess {
-    /// Starts this program, by its path or by its name in `PATH`.
+    /// Creates a command for a program, by its path or by its name in `PATH`.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
@@ -84,13 +82,13 @@ impl ChildProcess {
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Sets its working directory; ours, unless set.
+    /// Sets the working directory. Defaults to that of this process.
     pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
@@ -126,7 +124,7 @@ impl ChildProcess {
 }
 
 impl fmt::Debug for ChildProcess {
-    /// Shows no argument and no value of the environment: they may be secret.
+    /// Omits arguments and values of the environment, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let variables: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
         f.debug_struct("ChildProcess")

@@ -1,4 +1,4 @@
-//! Filters at work, each within its bounds.
+//! Applies filters within their limits.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::expr::json;
 
-/// Applies a filter within its bounds.
+/// Applies a filter within its limits.
 pub(super) fn apply(
     filter: &Filter,
     function: Option<&Value>,
@@ -85,7 +85,7 @@ pub(super) fn apply(
     after(&run, &filter.takes, applied)
 }
 
-/// Whether an error says in our words what is wrong.
+/// Returns `true` if the error message is ours rather than minijinja's.
 fn is_ours(error: &Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
@@ -97,7 +97,7 @@ fn is_ours(error: &Error) -> bool {
     false
 }
 
-/// Refuses what would make too much, before it does.
+/// Rejects a filter before it would exceed a limit.
 fn before(name: &str, run: &Run, value: &Value, others: &[Value]) -> Result<(), Failure> {
     let text = value.as_str().unwrap_or_default();
     let other_text = |place: usize| others.get(place).and_then(Value::as_str);
@@ -143,7 +143,7 @@ fn before(name: &str, run: &Run, value: &Value, others: &[Value]) -> Result<(), 
                 return Err(Failure::other(format!("`batch` needs a size up to {MAX_ELEMENTS}")));
             }
         }
-        // What it adds up are numbers if it begins with one.
+        // `sum` adds only numbers if its start is a number.
         "sum" => {
             let start = match others {
                 [] => None,
@@ -162,10 +162,10 @@ fn before(name: &str, run: &Run, value: &Value, others: &[Value]) -> Result<(), 
     Ok(())
 }
 
-/// Counts what a filter made.
+/// Counts the result of a filter.
 fn after(run: &Run, takes: &Takes, value: Value) -> Result<Value, Error> {
     match value.kind() {
-        // Handed through.
+        // Passed on unchanged.
         _ if *takes == Takes::Nothing => Ok(value),
         ValueKind::String => {
             let len = value.as_str().map_or(0, str::len);
@@ -176,14 +176,14 @@ fn after(run: &Run, takes: &Takes, value: Value) -> Result<Value, Error> {
             Ok(value)
         }
         ValueKind::Seq | ValueKind::Iterable if !is_whole(&value) => {
-            // Not as late as it is looked at, when it could be looked at often.
+            // Now, because each later access would create the elements again.
             Ok(run.list(iterate(&value)?)?)
         }
         _ => Ok(value),
     }
 }
 
-/// Whether a list is one of ours, of which nothing is made when it is looked at.
+/// Returns `true` if a list creates nothing on access.
 fn is_whole(list: &Value) -> bool {
     list.downcast_object_ref::<Part>().is_some() || list.downcast_object_ref::<Group>().is_some()
 }
@@ -255,7 +255,7 @@ impl Filter {
             Takes::Nothing => (true, "anything"),
             Takes::Anything => (!value.is_undefined(), "a value"),
             Takes::Text => (is_text, "a string"),
-            // An object is the list of its keys.
+            // An object is treated as the list of its keys.
             Takes::List => (is_list || value.kind() == ValueKind::Map, "an array"),
             Takes::TextOrList => (is_text || is_list, "an array or a string"),
             Takes::Map => (value.kind() == ValueKind::Map, "an object"),

@@ -1,5 +1,4 @@
-//! What is read of a value: names with the keys that are written out after them, computed
-//! keys and slices.
+//! Parses access to parts of values: names with constant keys, computed keys and slices.
 
 use super::{Mistake, Parsed, Parser, fault};
 use crate::expr::{
@@ -13,7 +12,7 @@ use crate::expr::{
 };
 
 impl<'t> Parser<'_, 't, '_> {
-    /// Parses a name and the keys that are written out after it.
+    /// Parses a name and the constant keys after it.
     pub(super) fn path(&mut self, name: &str, first: &Token<'t>) -> Parsed {
         let mut segments = Vec::new();
         let mut end = first.end;
@@ -65,8 +64,7 @@ impl<'t> Parser<'_, 't, '_> {
         Ok(Expr::Path(self.paths.len() - 1))
     }
 
-    /// A step whose name has a `-` cannot be written as `steps.get-logs`: that
-    /// is a subtraction.
+    /// Rejects a step name with a `-`, such as `steps.get-logs`, which would be a subtraction.
     fn check_dashes(&self, step: &PathSegment, start: usize) -> Result<(), Mistake> {
         let PathSegment::Key(key) = step else { return Ok(()) };
         let mut word = key.clone();
@@ -91,7 +89,7 @@ impl<'t> Parser<'_, 't, '_> {
         Err(fault(start, format!("`steps.{word}` is a subtraction: write `steps['{near}']`")))
     }
 
-    /// Parses what is read of the value of `expression`.
+    /// Parses the keys, slices and calls after `expression`.
     pub(super) fn postfix(&mut self, mut expression: Expr) -> Parsed {
         loop {
             let height = self.height;
@@ -151,7 +149,7 @@ impl<'t> Parser<'_, 't, '_> {
     fn key(&mut self) -> Result<PathSegment, Mistake> {
         match self.next().map(|token| &token.kind) {
             Some(Kind::Name(key)) => Ok(PathSegment::Key((*key).to_owned())),
-            // A key of an object, or a place in an array, as after `$`.
+            // A key of an object, or an index in an array, as after `$`.
             Some(Kind::Number(number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Ok(PathSegment::Key((*number).to_owned()))
             }
@@ -164,7 +162,7 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Says that there are filters instead of methods.
+    /// Returns an error that suggests a filter instead of a method.
     fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
         let PathSegment::Key(name) = segment else { return fault(at, "this cannot be called") };
         let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();

@@ -1,4 +1,4 @@
-//! Calls as Hermes, Qwen and others write them: JSON between tags.
+//! Calls in the format of Hermes, Qwen and other models: JSON between tags.
 
 use serde_json::Value;
 
@@ -34,13 +34,13 @@ fn call(json: &str, limits: &Limits) -> Candidate<'static> {
     }
 }
 
-/// What is wrong with a block that is no JSON.
+/// Returns the problem of a block that is not valid JSON.
 pub(super) fn unreadable(error: &serde_json::Error) -> Problem {
     let Problem { kind, message } = no_json(error);
     Problem::new(kind, message.replacen("the arguments are no", "it is no", 1))
 }
 
-/// A call that is an object with a name and arguments.
+/// Creates a candidate from an object with a name and arguments.
 pub(super) fn of_value(call: &Value, limits: &Limits) -> Candidate<'static> {
     let found = Candidate::new(call.get("id"), call.get("name"), call.get("arguments"));
     if call.is_object() {

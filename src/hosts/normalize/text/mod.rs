@@ -10,32 +10,32 @@ use super::{error::OutputError, limits::Limits};
 
 const THINK: &str = "<think>";
 const THOUGHT: &str = "</think>";
-/// By how much a line of Markdown may be indented that is no code.
+/// Maximum indentation of a Markdown line that is not code.
 const INDENT: usize = 3;
-/// How often something in a text is looked at in another way.
+/// Maximum number of alternative interpretations of a text.
 ///
-/// Each time the text may be searched to its end.
+/// Each one may search the rest of the text.
 const RETRIES: usize = 128;
 
-/// What calls stand between.
+/// The markers around calls.
 struct Markers {
     start: &'static str,
     end: &'static str,
-    /// What texts between them stand in.
+    /// The quotes of strings between the markers.
     quotes: &'static [u8],
-    /// Whether only JSON may stand between them.
+    /// Whether the markers enclose only JSON.
     is_json: bool,
 }
 
-/// What stands between two markers.
+/// The text between two markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block<'t> {
     Closed(&'t str),
-    /// There is no end to it.
+    /// A block without an end marker.
     Open,
 }
 
-/// How a part of a text is fenced off as code.
+/// The fence of a code block.
 #[derive(Clone, Copy)]
 struct Fence {
     of: char,
@@ -45,18 +45,18 @@ struct Fence {
 // === impl Markers ===
 
 impl Markers {
-    /// The blocks of a text that are no quotation.
+    /// Returns the blocks of a text that are not quoted.
     fn blocks<'t>(&self, text: &'t str, limits: &Limits) -> Result<Vec<Block<'t>>, OutputError> {
         if text.len() > limits.max_bytes {
             return Err(OutputError::TooLarge { limit: limits.max_bytes });
         }
         let mut blocks = Vec::new();
         let mut fence: Option<Fence> = None;
-        // What follows a thought that ends within the fence.
+        // The text after a thought that ends within the fence.
         let mut after_fenced = None;
         let mut retries = RETRIES;
         let mut rest = text;
-        // Always at the beginning of a line, or after what counts as one.
+        // `rest` always starts at the beginning of a line, or after an equivalent position.
         while !rest.is_empty() {
             let unindented = rest.trim_start_matches(' ');
             let is_code = rest.len() - unindented.len() > INDENT;
@@ -64,7 +64,7 @@ impl Markers {
                 if let Some(thought) = unindented.strip_prefix(THINK) {
                     match thought.split_once(THOUGHT) {
                         Some((_, after)) => rest = after,
-                        // It was stopped before it said anything.
+                        // The output ended within the thought.
                         None => break,
                     }
                     continue;
@@ -86,8 +86,7 @@ impl Markers {
                 rest = after;
                 continue;
             }
-            // Not before it is known that the whole line is passed: there may be many
-            // blocks on one.
+            // Only when the whole line is skipped, since a line may have many blocks.
             let (line, next_lines) = rest.split_once('\n').unwrap_or((rest, ""));
             let line = line.trim_start_matches(' ');
             match fence {
@@ -99,7 +98,7 @@ impl Markers {
                 None => (),
             }
             rest = next_lines;
-            // A fence that nothing closes was a part of the thought.
+            // An unclosed fence was part of the thought.
             if rest.is_empty()
                 && let Some(after) = after_fenced.take()
             {
@@ -114,11 +113,11 @@ impl Markers {
         Ok(blocks)
     }
 
-    /// Where a block ends. An end within a text of it is none, unless it is no JSON
-    /// where it has to be: its quotes may tell nothing then.
+    /// Returns the end of a block. An end marker within a string is skipped, unless the block must
+    /// be JSON and is not: its quotes are then unreliable.
     ///
-    /// No call hides in a text so: it would have quotes itself, and they are escaped.
-    /// That is not so where calls need no quotes, as in the syntax of Python.
+    /// So no call can hide in a JSON string: its own quotes would be escaped. This does not hold
+    /// for calls without quotes, as in Python syntax.
     fn end_of(&self, body: &str, retries: &mut usize) -> Option<usize> {
         let end = self.end_outside_texts(body);
         let is_good = |end| serde_json::from_str::<IgnoredAny>(&body[..end]).is_ok();
@@ -149,8 +148,8 @@ impl Markers {
     }
 }
 
-/// What follows a thought that ends in the first line of a text and begins before it, at
-/// the latest in the prompt.
+/// Returns the text after a thought that ends in the first line of `text` and begins before it,
+/// possibly in the prompt.
 fn after_thought(text: &str) -> Option<&str> {
     let mut is_opened_here = false;
     for (place, _) in text.match_indices(['<', '\n']) {
@@ -168,7 +167,7 @@ fn after_thought(text: &str) -> Option<&str> {
 // === impl Fence ===
 
 impl Fence {
-    /// The fence that a line is, if it is one.
+    /// Returns the fence that a line opens, if any.
     fn opened_by(line: &str) -> Option<Self> {
         let of = line.chars().next().filter(|first| matches!(first, '`' | '~'))?;
         let info = line.trim_start_matches(of);

@@ -1,3 +1,5 @@
+//! Copies the schemas of arguments, and the definitions that they refer to.
+
 use std::{
     collections::{BTreeSet, HashMap},
     ptr,
@@ -16,8 +18,7 @@ use crate::{
 
 /// Keywords that hold definitions.
 pub(super) const DEFINING: [&str; 2] = ["$defs", "definitions"];
-/// Keywords that give a schema a name or a base of its own, which must not be there
-/// twice.
+/// Keywords that give a schema a name or a base of its own, which must be unique.
 const IDENTIFYING: [&str; 7] =
     ["$anchor", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema", "$vocabulary", "id"];
 /// Keywords whose values are schemas, or lists of them.
@@ -41,7 +42,7 @@ const APPLYING: [&str; 17] = [
     // Of draft 3.
     "extends",
 ];
-/// Keywords that allow less where a schema in them, or beside them, allows more.
+/// Keywords that allow less if a schema in them, or beside them, allows more.
 const TURNING: [&str; 9] = [
     "contains",
     "else",
@@ -53,7 +54,7 @@ const TURNING: [&str; 9] = [
     "unevaluatedItems",
     "unevaluatedProperties",
 ];
-/// Other keywords, whose values speak of the argument they are in.
+/// Other keywords, whose values describe the argument they are in.
 const PLAIN: [&str; 24] = [
     "contentEncoding",
     "contentMediaType",
@@ -80,45 +81,44 @@ const PLAIN: [&str; 24] = [
     "type",
     "x-mcp-header",
 ];
-/// Keywords that are kept of a schema that speaks of all arguments, within one of
-/// them: without the others it allows more.
+/// Keywords that are kept of a schema that describes all arguments, where it is used within one of
+/// them. Without the other keywords it allows more.
 const SCRUBBED: [&str; 6] = ["$ref", "allOf", "description", "properties", "title", "type"];
-/// Keywords that tell people of an argument and forbid nothing.
+/// Keywords that document an argument and restrict nothing.
 const TELLING: [&str; 4] = ["default", "description", "examples", "title"];
-/// How many levels of one schema are looked at.
+/// Maximum depth of a schema.
 pub(super) const MAX_DEPTH: usize = 128;
-/// How much of a schema is looked at and copied in all, in bytes or so: one that
-/// refers to its parts can say a lot in a few words.
+/// Maximum size of the schemas read and copied in total, in approximate bytes. References can make
+/// a short schema expand to a large one.
 const MAX_BYTES: usize = 1 << 20;
-/// What a value counts for besides its text.
+/// Size of a value besides its text, in bytes.
 const BYTES_OF_VALUE: usize = 8;
 
-/// What the schemas in arguments refer to: copied when something does, so that
-/// nothing else of the original schema can be seen.
+/// The definitions that the schemas of arguments refer to. Only these are copied, so that clients
+/// see nothing else of the original schema.
 pub(super) struct Definitions<'a> {
     root: &'a Value,
     arguments: &'a Arguments,
     pub(super) references: References<'a>,
-    /// Empty if there is nothing that clients must not see.
+    /// Empty if `secrets` is.
     speaking: Scopes,
     /// Names and values that clients must not see.
     secrets: Vec<&'a str>,
-    /// Whether nothing counts beside a `$ref`, as it was up to draft 7.
+    /// Whether keywords beside a `$ref` are ignored, as up to draft 7.
     only_refs: bool,
-    /// Whether whatever could forbid more is left out, since something is that
-    /// allowed less.
+    /// Whether keywords that could reject more are omitted, because a restriction was omitted.
     is_lenient: bool,
     /// Definitions that are copied or will be, by keyword and name.
     wanted: BTreeSet<(&'static str, String)>,
-    /// Definitions made of what is none, by where that is in the original.
+    /// Names of definitions made from other subschemas, by the address of the original.
     shared: HashMap<*const Value, String>,
-    /// How many names were tried for these.
+    /// The number of names tried for these.
     named: usize,
-    /// What is still to be copied.
+    /// Definitions still to be copied.
     next: Vec<Wanted<'a>>,
-    /// How much may still be copied.
+    /// The remaining size, in bytes.
     left: usize,
-    /// Whether something was left out that allowed less.
+    /// Whether a restriction was omitted.
     pub(super) is_lossy: bool,
     pub(super) has_given_up: bool,
 }
@@ -167,18 +167,17 @@ impl<'a> Definitions<'a> {
         self.is_lenient
     }
 
-    /// Copies a schema that is nested in an argument; its references lead to where
-    /// what they mean will be.
+    /// Copies a schema within an argument, and rewrites its references.
     pub(super) fn copy(&mut self, schema: &'a Value) -> Value {
         self.copy_at(schema, 0)
     }
 
-    /// Copies what is no schema.
+    /// Copies a value that is not a schema.
     pub(super) fn copy_data(&mut self, data: &Value) -> Value {
         if self.has_given_up || !self.spend(bytes(data)) { Value::Null } else { data.clone() }
     }
 
-    /// Counts what is looked at; whether there may be more.
+    /// Subtracts from the remaining size. Returns `false` if it is exhausted.
     pub(super) const fn spend(&mut self, bytes: usize) -> bool {
         match self.left.checked_sub(bytes) {
             Some(left) if !self.has_given_up => self.left = left,
@@ -192,7 +191,7 @@ impl<'a> Definitions<'a> {
         MAX_BYTES - self.left
     }
 
-    /// Whether a text has something in it that clients must not see.
+    /// Returns `true` if a text contains a secret.
     pub(super) fn tells(&self, text: &str) -> bool {
         self.secrets.iter().any(|secret| text.contains(secret))
     }
@@ -260,7 +259,7 @@ impl<'a> Definitions<'a> {
                 (key, value) if keywords::DATA.contains(&key) || PLAIN.contains(&key) => {
                     (key, self.copy_data(value))
                 }
-                // Nobody knows what it speaks of.
+                // An unknown keyword may mention any argument.
                 (key, value) if self.tells(key) || self.tells_in(value) => continue,
                 (key, value) => (key, self.copy_data(value)),
             };
@@ -269,7 +268,7 @@ impl<'a> Definitions<'a> {
         copied.into()
     }
 
-    /// Copies schemas that have names; those of arguments only if clients see them.
+    /// Copies named schemas. Of arguments, copies only those with unchanged names.
     fn copy_named(
         &mut self,
         named: &'a Map<String, Value>,
@@ -286,7 +285,7 @@ impl<'a> Definitions<'a> {
         copied.into()
     }
 
-    /// Whether data has something in it that clients must not see.
+    /// Returns `true` if data contains a secret.
     pub(super) fn tells_in(&self, data: &Value) -> bool {
         match data {
             Value::String(text) => self.tells(text),
@@ -298,7 +297,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// Where a reference leads from now on; `None` if that is not in the schema.
+    /// Returns the rewritten reference, or `None` if its target is not in the schema.
     fn refer(&mut self, reference: &str) -> Option<String> {
         self.spend(reference.len());
         let target = self.references.resolve(reference)?;
@@ -325,8 +324,7 @@ impl<'a> Definitions<'a> {
         Some(self.share(target))
     }
 
-    /// Makes a definition of something that is none, or has a name that clients must
-    /// not see.
+    /// Creates a definition from a subschema that is not one, or whose name clients must not see.
     fn share(&mut self, original: &'a Value) -> String {
         if let Some(name) = self.shared.get(&ptr::from_ref(original)) {
             return format!("#/$defs/{name}");
@@ -344,7 +342,7 @@ impl<'a> Definitions<'a> {
         reference
     }
 
-    /// Puts all that is referred to into a schema.
+    /// Adds all referenced definitions to a schema.
     pub(super) fn add_to(&mut self, schema: &mut Map<String, Value>) {
         while let Some(Wanted { keyword, name, original }) = self.next.pop() {
             let copy = self.copy(original);
@@ -356,12 +354,12 @@ impl<'a> Definitions<'a> {
     }
 }
 
-/// Whether a name reads the same in a reference.
+/// Returns `true` if a name needs no escaping in a reference.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
-/// How large a value is, or so.
+/// Returns the approximate size of a value, in bytes.
 fn bytes(value: &Value) -> usize {
     let inner: usize = match value {
         Value::String(text) => text.len(),

@@ -1,6 +1,8 @@
+//! Checks a value against a simple schema.
+
 use serde_json::Value;
 
-/// Keywords that say nothing of whether a value fits.
+/// Keywords that do not affect whether a value fits.
 const SILENT: [&str; 9] = [
     "$comment",
     "default",
@@ -13,7 +15,7 @@ const SILENT: [&str; 9] = [
     "x-mcp-header",
 ];
 
-/// Whether a value fits a schema, where that is plain to see.
+/// Returns whether a value fits a schema, or `None` if this check cannot decide it.
 pub(super) fn fits(schema: &Value, value: &Value) -> Option<bool> {
     let keywords = match schema {
         Value::Bool(all) => return Some(*all),
@@ -59,8 +61,8 @@ fn is_of_type(value: &Value, name: &str) -> Option<bool> {
     })
 }
 
-/// Whether two values are the same; nobody says when `1` and `1.0` are within
-/// others.
+/// Returns whether two values are equal, or `None` if they may differ only in the notation of
+/// numbers, such as `1` and `1.0`.
 fn is_same(one: &Value, other: &Value) -> Option<bool> {
     match (one, other) {
         (one, other) if one == other => Some(true),

@@ -1,21 +1,20 @@
-//! What clients see of a tool's input schema.
+//! Rewrites a tool's input schema for the arguments that clients know.
 //!
-//! A schema speaks of the tool's arguments in its root and in all that applies in
-//! place: `allOf` and its like, `if`, `dependentSchemas`, and what a `$ref` leads
-//! to there. Only there are arguments renamed and taken away; what is nested in an
-//! argument stays as it is. What clients see may allow more than the tool does,
-//! since that is checked below, but nothing that it takes is forbidden. So whatever
-//! stands where a schema is turned around, as in `not`, goes unless it says exactly
-//! the same.
+//! A schema describes the tool's arguments in its root and in every subschema that applies in
+//! place: `allOf` and the like, `if`, `dependentSchemas`, and the target of a `$ref` there.
+//! Arguments are renamed and removed only there; schemas within an argument stay unchanged. The
+//! rewritten schema may allow more than the tool accepts, since a layer below checks that, but
+//! never less. So a subschema that is negated, as in `not`, is removed unless its rewritten form is
+//! equivalent.
 //!
-//! Nor do clients see anything of what is hidden or has another name. Where a schema
-//! speaks of the arguments, only keywords that are understood are kept, and patterns
-//! that match no such name. Of the definitions only those are kept that something
-//! refers to; one that speaks of the arguments, too, as where a tool takes a tree of
-//! what it takes, tells within an argument only of those that are called the same.
+//! The rewritten schema contains nothing about hidden arguments and original names. Where a schema
+//! describes the arguments, only known keywords are kept, and patterns that match no such name. A
+//! definition is kept only if something refers to it. A definition that also describes the
+//! arguments, as in a tool that takes a tree of its own arguments, keeps only the arguments with
+//! unchanged names where it is used within an argument.
 //!
-//! How much is looked at is bounded; of a schema that is too much, only the names of
-//! the arguments are left.
+//! The amount of work is bounded. If a schema exceeds the bound, only the names of the arguments
+//! remain.
 
 mod definitions;
 mod fits;
@@ -31,16 +30,16 @@ use serde_json::Value;
 use self::rewriter::Rewriter;
 use super::arguments::Arguments;
 
-/// What clients see of a schema.
+/// A schema as clients see it.
 pub(super) struct Rewritten {
     pub(super) schema: JsonObject,
-    /// What the tool calls its arguments, as far as the schema tells.
+    /// The tool's names of its arguments, as far as the schema declares them.
     pub(super) declared: BTreeSet<String>,
-    /// Arguments that clients cannot set, since their name means another.
+    /// Arguments that clients cannot set, because their name refers to another.
     pub(super) shadowed: BTreeSet<String>,
-    /// Arguments that are required, but never there.
+    /// Required arguments that no call can set.
     pub(super) unset: BTreeSet<String>,
-    /// Whether it allows nothing that the tool does not take.
+    /// Whether the schema allows only what the tool accepts.
     #[cfg_attr(not(test), expect(dead_code, reason = "what tests hold it to"))]
     pub(super) is_exact: bool,
 }
@@ -57,7 +56,7 @@ pub(super) fn rewrite(schema: &JsonObject, arguments: &Arguments) -> Rewritten {
     if rewriter.has_given_up() {
         (shown, is_exact) = (rewriter.outline(), false);
     }
-    // The protocol wants it there.
+    // The protocol requires `type`.
     shown.entry("type").or_insert_with(|| Value::from("object"));
     let Rewriter { declared, shadowed, unset, .. } = rewriter;
     Rewritten { schema: shown, declared, shadowed, unset, is_exact }

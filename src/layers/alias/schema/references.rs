@@ -1,3 +1,5 @@
+//! Resolves references within a schema.
+
 use std::collections::HashMap;
 
 use serde_json::Value;
@@ -5,12 +7,12 @@ use serde_json::Value;
 use super::definitions::MAX_DEPTH;
 use crate::schema::keywords;
 
-/// What references within a schema lead to.
+/// The references within a schema.
 pub(super) struct References<'a> {
     root: &'a Value,
-    /// What a reference to the root may begin with besides `#`.
+    /// The `$id` of the root, which references may have before `#`.
     base: &'a str,
-    /// Schemas that have a name of their own; found when one is asked for.
+    /// Schemas with an anchor, collected when first needed.
     anchors: Option<HashMap<&'a str, &'a Value>>,
 }
 
@@ -22,7 +24,7 @@ impl<'a> References<'a> {
         Self { root, base: base.trim_end_matches('#'), anchors: None }
     }
 
-    /// The schema that a reference leads to, if it is in this document.
+    /// Returns the schema that a reference points to, if it is in this document.
     pub(super) fn resolve(&mut self, reference: &str) -> Option<&'a Value> {
         let fragment = decoded(self.fragment(reference)?)?;
         let found = if fragment.is_empty() || fragment.starts_with('/') {
@@ -33,15 +35,15 @@ impl<'a> References<'a> {
         found.filter(|found| found.is_object() || found.is_boolean())
     }
 
-    /// The names of a reference that is a path of a definition or a property of the
-    /// root: nothing else has two.
+    /// Returns the two names of a reference whose path has two segments, such as that of a
+    /// definition or a property of the root.
     pub(super) fn pair(&self, reference: &str) -> Option<[String; 2]> {
         let fragment = decoded(self.fragment(reference)?)?;
         let names: Vec<_> = parts(&fragment).collect();
         names.try_into().ok()
     }
 
-    /// What a reference says of the place in this document.
+    /// Returns the fragment of a reference into this document.
     pub(super) fn fragment<'r>(&self, reference: &'r str) -> Option<&'r str> {
         let local = reference.strip_prefix(self.base).unwrap_or(reference);
         match local.is_empty() {
@@ -60,8 +62,7 @@ impl<'a> References<'a> {
     }
 }
 
-/// Whether a schema is a document within the document: references in it lead
-/// somewhere else.
+/// Returns `true` if a schema is an embedded document, in which references have another base.
 pub(super) fn is_embedded(schema: &Value) -> bool {
     let id = schema.get("$id").and_then(Value::as_str);
     id.is_some_and(|id| !id.starts_with('#'))
@@ -74,7 +75,7 @@ fn collect<'a>(value: &'a Value, depth: usize, anchors: &mut HashMap<&'a str, &'
     match value {
         Value::Object(members) => {
             let name = |key: &str| members.get(key).and_then(Value::as_str);
-            // Up to draft 7, an `$id` could be one.
+            // Up to draft 7, an `$id` could be an anchor.
             let old = ["$id", "id"].into_iter().filter_map(|key| name(key)?.strip_prefix('#'));
             let new = ["$anchor", "$dynamicAnchor"].into_iter().filter_map(name);
             for name in new.chain(old) {
@@ -90,7 +91,7 @@ fn collect<'a>(value: &'a Value, depth: usize, anchors: &mut HashMap<&'a str, &'
     }
 }
 
-/// What a JSON Pointer leads to.
+/// Returns the value at a JSON Pointer, unless it is within an embedded document.
 fn find<'a>(root: &'a Value, path: &str) -> Option<&'a Value> {
     parts(path).enumerate().try_fold(root, |found, (depth, part)| match found {
         _ if depth > 0 && is_embedded(found) => None,
@@ -104,7 +105,7 @@ fn parts(path: &str) -> impl Iterator<Item = String> + '_ {
     path.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"))
 }
 
-/// A part of a URI with its `%20` and the like in plain.
+/// Decodes the percent-encoding in a part of a URI.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

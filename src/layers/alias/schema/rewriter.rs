@@ -1,3 +1,5 @@
+//! Rewrites the parts of a schema that describe a tool's arguments.
+
 mod presence;
 
 use std::{collections::BTreeSet, ptr};
@@ -9,37 +11,37 @@ use serde_json::{Map, Value, json};
 use super::{definitions::Definitions, fits::fits};
 use crate::alias::arguments::{Argument, Arguments, Fate};
 
-/// How deep schemas that apply in place are followed.
+/// Maximum depth of schemas that apply in place.
 const MAX_DEPTH: usize = 32;
-/// How many of them are.
+/// Maximum number of schemas that apply in place.
 const MAX_SCHEMAS: usize = 1_000;
-/// How many patterns of names are looked at, how long one may be, and how much it may
-/// take when it is compiled: what more there is is left out.
+/// Maximum number of name patterns, their maximum length, and their maximum compiled size in bytes.
+/// Patterns above these limits are removed.
 const MAX_PATTERNS: usize = 32;
 const MAX_PATTERN_LENGTH: usize = 256;
 const MAX_PATTERN_BYTES: usize = 1 << 17;
-/// Keywords that only tell people something, and may stand beside any other.
+/// Annotations and other keywords that may stand beside an inlined reference.
 const TELLING: [&str; 8] =
     ["$comment", "$id", "$schema", "default", "description", "examples", "title", "type"];
 
-/// Rewrites all that a schema says of the arguments of a tool.
+/// A rewriter of everything in a schema that describes a tool's arguments.
 pub(super) struct Rewriter<'a> {
     root: &'a Value,
     arguments: &'a Arguments,
     definitions: Definitions<'a>,
     has_defaults: bool,
-    /// What the references that are being followed lead to.
+    /// Targets of the references that are being followed.
     following: Vec<&'a Value>,
-    /// How many schemas may still be rewritten.
+    /// The remaining number of schemas.
     left: usize,
-    /// How many patterns may still be looked at.
+    /// The remaining number of patterns.
     patterns_left: usize,
     pub(super) declared: BTreeSet<String>,
     pub(super) shadowed: BTreeSet<String>,
     pub(super) unset: BTreeSet<String>,
 }
 
-/// A part of a schema, rewritten.
+/// A rewritten subschema.
 struct Part {
     schema: Value,
     /// Whether it allows more than the original.
@@ -48,25 +50,25 @@ struct Part {
     is_lossy: bool,
 }
 
-/// A schema for an object while it is rewritten.
+/// An object schema that is being rewritten.
 #[derive(Default)]
 struct Object {
     shown: JsonObject,
-    /// What must hold besides.
+    /// Additional schemas for `allOf`.
     all_of: Vec<Value>,
-    /// What a `$ref` has led to.
+    /// The rewritten target of a `$ref`.
     inlined: Option<Value>,
     is_lax: bool,
     is_lossy: bool,
-    /// Whether no arguments that clients can send fit.
+    /// Whether no arguments that clients can send are valid.
     is_impossible: bool,
 }
 
 // === impl Rewriter ===
 
 impl<'a> Rewriter<'a> {
-    /// With `is_lenient`, keywords in arguments that allow less where something else
-    /// allows more are left out.
+    /// Creates a rewriter. If `is_lenient`, keywords in arguments that allow less when another
+    /// allows more are omitted.
     pub(super) fn new(root: &'a Value, arguments: &'a Arguments, is_lenient: bool) -> Self {
         Self {
             root,
@@ -82,7 +84,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Rewrites the root; also says whether it is exact.
+    /// Rewrites the root. Also returns whether the result is exact.
     pub(super) fn root(&mut self) -> (JsonObject, bool) {
         let Value::Object(root) = self.root else { return (Map::new(), false) };
         let object = self.object(root, 0, true);
@@ -98,7 +100,7 @@ impl<'a> Rewriter<'a> {
         (shown, is_exact)
     }
 
-    /// The names of arguments and nothing else, which is always lax.
+    /// Returns a schema with only the names of the arguments, which is always lax.
     pub(super) fn outline(&self) -> JsonObject {
         let declared = self.root.get("properties").and_then(Value::as_object);
         let names = declared.into_iter().flat_map(Map::keys);
@@ -111,28 +113,28 @@ impl<'a> Rewriter<'a> {
         Map::from_iter([("properties".to_owned(), shown.into())])
     }
 
-    /// Whether something in an argument was left out that allowed less.
+    /// Returns `true` if a restriction within an argument was omitted.
     pub(super) const fn is_lossy(&self) -> bool {
         self.definitions.is_lossy
     }
 
-    /// How much was looked at.
+    /// Returns the size read and copied so far.
     #[cfg(test)]
     pub(super) const fn spent(&self) -> usize {
         self.definitions.spent()
     }
 
-    /// Whether it was too much.
+    /// Returns `true` if the schema exceeded the maximum size.
     pub(super) const fn has_given_up(&self) -> bool {
         self.definitions.has_given_up
     }
 
-    /// Rewrites a schema that speaks of the arguments; `applies` says that it must
-    /// hold whatever they are. A tool that nobody can call is shown nevertheless.
+    /// Rewrites a schema that describes the arguments. `applies` is `true` if the schema applies to
+    /// every call. A tool that no client can call is shown nevertheless.
     fn part(&mut self, schema: &'a Value, depth: usize, applies: bool) -> Part {
         let members = match schema {
             Value::Bool(_) => return Part::exact(schema.clone()),
-            // References in a document within the document lead somewhere else.
+            // References in an embedded document have another base.
             Value::Object(members) if !members.contains_key("$id") => members,
             _ => return Part::open(),
         };
@@ -215,7 +217,7 @@ impl<'a> Rewriter<'a> {
                     self.follow(reference, depth, applies, &mut object)
                 }
                 ("$dynamicRef" | "$recursiveRef", _) => object.give_up(),
-                // They say what all arguments are together.
+                // They restrict the arguments as a whole.
                 ("const" | "enum", _) => object.is_lax = true,
                 ("default", example) => {
                     let example = self.example(example);
@@ -232,8 +234,8 @@ impl<'a> Rewriter<'a> {
                 | ("type", Value::Array(_)) => {
                     object.shown.insert(key.clone(), self.definitions.copy_data(value));
                 }
-                // The rest need to know these; of anything else nobody knows what it
-                // tells of whom.
+                // `condition` and `others` handle some of these. Unknown keywords may mention any
+                // argument.
                 _ => (),
             }
         }
@@ -243,13 +245,14 @@ impl<'a> Rewriter<'a> {
         object
     }
 
-    /// An example of arguments as clients see them, if it tells of no others.
+    /// Translates an example of arguments for clients. Returns `None` if it contains a secret, or
+    /// is not an object.
     fn example(&mut self, example: &Value) -> Option<Value> {
         let shown = example.is_object().then(|| self.arguments.show(example))?;
         (!self.definitions.tells_in(&shown)).then(|| self.definitions.copy_data(&shown))
     }
 
-    /// Copies a schema that is nested in an argument.
+    /// Copies a schema within an argument.
     fn copy(&mut self, schema: &'a Value, object: &mut Object) -> Value {
         object.is_lax |= self.definitions.is_lenient();
         self.definitions.copy(schema)
@@ -311,7 +314,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Puts what a reference leads to in its place.
+    /// Inlines the target of a reference.
     fn follow(&mut self, reference: &'a str, depth: usize, applies: bool, object: &mut Object) {
         let found = self.definitions.references.resolve(reference);
         let is_new = |found: &&Value| !self.following.iter().any(|known| ptr::eq(*known, *found));
@@ -326,7 +329,7 @@ impl<'a> Rewriter<'a> {
         object.inlined = Some(schema);
     }
 
-    /// What speaks of arguments that nothing else in the same schema speaks of.
+    /// Rewrites the keywords for arguments that no other keyword of the schema describes.
     fn others(&mut self, members: &'a JsonObject, object: &mut Object) {
         let mut has_all_patterns = true;
         if let Some(Value::Object(patterns)) = members.get("patternProperties") {
@@ -364,8 +367,8 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Whether a pattern matches only names that are the same to the server and to
-    /// clients, and tells of no others.
+    /// Returns `true` if a pattern matches only names that server and clients share, and contains
+    /// no secret.
     fn speaks_of_others(&mut self, pattern: &str) -> bool {
         let mut others = self.arguments.iter().filter(|a| a.is_renamed() || a.name.is_none());
         if pattern.len() > MAX_PATTERN_LENGTH || self.definitions.tells(pattern) {
@@ -390,7 +393,7 @@ impl Part {
         Self { schema, is_lax: false, is_lossy: false }
     }
 
-    /// One that allows everything, in place of one that is not understood.
+    /// Returns a part that allows everything, in place of one that is not understood.
     const fn open() -> Self {
         Self { schema: Value::Bool(true), is_lax: true, is_lossy: true }
     }
@@ -399,14 +402,14 @@ impl Part {
 // === impl Object ===
 
 impl Object {
-    /// Takes a part in.
+    /// Merges the flags of a part, and returns its schema.
     fn take(&mut self, part: Part) -> Value {
         self.is_lax |= part.is_lax;
         self.is_lossy |= part.is_lossy;
         part.schema
     }
 
-    /// Leaves something out that is not understood.
+    /// Records that a keyword was omitted because it is not understood.
     const fn give_up(&mut self) {
         self.is_lax = true;
         self.is_lossy = true;
@@ -415,7 +418,7 @@ impl Object {
     fn finish(mut self) -> Part {
         match self.inlined.take() {
             None | Some(Value::Bool(true)) => (),
-            // A root that is nothing but a reference reads like any other.
+            // A schema with nothing but a reference is replaced by the target.
             Some(Value::Object(inlined)) if self.is_bare(&inlined) => {
                 for (key, value) in inlined {
                     self.shown.entry(key).or_insert(value);
@@ -430,7 +433,7 @@ impl Object {
         Part { schema, is_lax: self.is_lax, is_lossy: self.is_lossy }
     }
 
-    /// Whether it says nothing that could contradict what a reference has led to.
+    /// Returns `true` if no keyword could contradict the target of a reference.
     fn is_bare(&self, inlined: &JsonObject) -> bool {
         let types = (self.shown.get("type"), inlined.get("type"));
         self.all_of.is_empty()
@@ -439,7 +442,7 @@ impl Object {
     }
 }
 
-/// The schema of an argument, with what its alias says of it.
+/// Adds the description and the default of an alias to the schema of its argument.
 fn described(schema: Value, argument: &Argument) -> Value {
     let mut shown = match schema {
         Value::Object(shown) => shown,
@@ -455,7 +458,7 @@ fn described(schema: Value, argument: &Argument) -> Value {
     shown.into()
 }
 
-/// How many values there are right in a value.
+/// Returns the number of direct children of a value.
 fn length(value: &Value) -> usize {
     match value {
         Value::Array(elements) => elements.len(),

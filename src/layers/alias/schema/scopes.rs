@@ -1,3 +1,5 @@
+//! Finds the subschemas that describe a tool's arguments.
+
 use std::{collections::HashSet, ptr};
 
 use serde_json::Value;
@@ -5,19 +7,19 @@ use serde_json::Value;
 use super::references::References;
 use crate::alias::arguments::{Arguments, Fate};
 
-/// Which schemas speak of the tool's arguments, wherever else they are referred to.
+/// The subschemas that describe the tool's arguments, even if they are also referred to elsewhere.
 #[derive(Default)]
 pub(super) struct Scopes {
-    /// Those of all arguments, by where they are.
+    /// Schemas that describe all arguments, by address.
     of_all: HashSet<*const Value>,
-    /// Those of one that clients do not see.
+    /// Schemas of an argument that clients do not see, by address.
     of_unseen: HashSet<*const Value>,
 }
 
 // === impl Scopes ===
 
 impl Scopes {
-    /// Follows whatever applies in place, each schema once.
+    /// Collects the schemas by following every keyword that applies in place, each schema once.
     pub(super) fn new<'a>(
         root: &'a Value,
         references: &mut References<'a>,

@@ -1,4 +1,4 @@
-//! What a schema says of which arguments there are, of how many, and of their names.
+//! Rewrites the keywords about the presence, number and names of arguments.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use super::{Object, Rewriter};
 use crate::alias::arguments::{Argument, Fate};
 
-/// Whether the server gets an argument.
+/// Whether the server receives an argument.
 enum Presence {
-    /// If the client sends it, under this name.
+    /// Only if the client sends it, under this name.
     Client(String),
     Always,
     Never,
@@ -34,7 +34,7 @@ impl<'a> Rewriter<'a> {
                 }
             }
         }
-        // Old dialects want at least one.
+        // Old dialects require at least one element.
         if !shown.is_empty() {
             object.shown.insert("required".to_owned(), shown.into());
         }
@@ -42,7 +42,7 @@ impl<'a> Rewriter<'a> {
 
     pub(super) fn dependent_required(&self, name: &str, needed: &Value, object: &mut Object) {
         if self.definitions.only_refs() {
-            // That dialect does not know it.
+            // The dialect does not have this keyword.
             return;
         }
         let needed = needed.as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -97,7 +97,7 @@ impl<'a> Rewriter<'a> {
         object.shown.insert("dependentSchemas".to_owned(), shown.into());
     }
 
-    /// Both of the above, in dialects that may or may not know it.
+    /// Rewrites `dependencies`, which combines both keywords above and is unknown to some dialects.
     pub(super) fn dependencies(&mut self, all: &'a JsonObject, depth: usize, object: &mut Object) {
         let mut shown = Map::new();
         for (name, needed) in all {
@@ -131,8 +131,8 @@ impl<'a> Rewriter<'a> {
         object.shown.insert("dependencies".to_owned(), shown.into());
     }
 
-    /// How many arguments there may be: the server gets those besides that have a
-    /// default.
+    /// Rewrites `minProperties` and `maxProperties`. The server also receives the arguments that
+    /// have a default.
     pub(super) fn count(&self, key: &str, count: &Value, object: &mut Object) {
         let Some(count) = count.as_u64() else {
             object.is_lax = true;
@@ -153,8 +153,7 @@ impl<'a> Rewriter<'a> {
         object.shown.insert(key.to_owned(), shown.into());
     }
 
-    /// What names of arguments must be like: a list of them, or a pattern that
-    /// tells of none that clients do not see.
+    /// Rewrites `propertyNames`: a list of names, or a pattern without secrets.
     pub(super) fn property_names(&mut self, schema: &Value, object: &mut Object) {
         let renamed = self.arguments.iter().filter(|argument| argument.is_renamed());
         let renamed: Vec<_> = renamed.filter_map(|argument| argument.name.clone()).collect();
@@ -176,7 +175,7 @@ impl<'a> Rewriter<'a> {
                 Fate::Hidden(_) | Fate::Shadowed => None,
             });
             let names: BTreeSet<_> = names.collect();
-            // Old dialects want at least one.
+            // Old dialects require at least one element.
             if names.is_empty() {
                 object.is_lax = true;
                 return;
