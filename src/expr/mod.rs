@@ -1,5 +1,4 @@
-//! References to values, and templates, in arguments and wherever else a
-//! definition needs a value.
+//! References and templates in arguments and in other values of definitions.
 //!
 //! A value is written as plain JSON or TOML. A string in it that begins with `$`
 //! is a reference and is replaced by the value it refers to, whatever its type;
@@ -9,11 +8,11 @@
 //! |---|---|
 //! | `"$input"` | all arguments of the composite |
 //! | `"$input.a.b[0]"` | a part of them |
-//! | `"$input['odd key']"` | the same, for keys that are no plain words |
+//! | `"$input['odd key']"` | the same, for keys that are not plain words |
 //! | `"$prev"`, `"$prev.x"` | the output of the step before, in pipelines |
 //! | `"$steps.search"`, `"$steps[0]"` | the output of a step |
 //! | `"$steps.search.output.x"` | a part of it; besides `output`, a step has `content`, `text`, `status` and `error` |
-//! | `"$item"`, `"$index"` | in a loop, the element and its place, from zero |
+//! | `"$item"`, `"$index"` | in a loop, the element and its index, from zero |
 //! | `"$workflow.id"`, `"$workflow.name"` | the id of the run, the name of the composite |
 //! | `"$input.tone?"` | optional: its key or element is left out when missing |
 //! | `"$null"` | JSON null, which TOML lacks |
@@ -21,30 +20,28 @@
 //! | `"Dear {{ input.name }}"` | a text with values in it |
 //! | `"{{ input.a + 1 }}"` | the value of one expression, with its type |
 //!
-//! Both stand anywhere inside objects and arrays; keys are never evaluated.
-//! Everything is parsed when a definition is built, and a value that is put in
-//! is never looked at again: data cannot become a reference or a template.
+//! Both may appear anywhere inside objects and arrays; keys are never evaluated. Everything is
+//! parsed when a definition is built. Inserted values are never evaluated again: data cannot become
+//! a reference or a template.
 //!
-//! With `strict = false` on a composite, a string that begins with `$` and no name
-//! of a value, such as `$5.00 off`, stands for itself, and every reference is
-//! optional. Templates stay as strict as they are: an unknown name is a mistake,
-//! and what is missing an error.
+//! With `strict = false` on a composite, a string that begins with `$` and is not followed by a
+//! known name, such as `$5.00 off`, is a literal, and every reference is optional. Templates stay
+//! strict: an unknown name is a definition error, and a missing value an evaluation error.
 //!
 //! # Templates
 //!
-//! What stands in `{{ }}` is an expression as in Jinja: the names above without
-//! `$` (`params` means `input`), operators, filters after `|`, tests after `is`.
-//! Around expressions `{% if %}` with `{% elif %}` and `{% else %}`, `{% for %}`
-//! and `{% raw %}` can be used; `{#` is text.
+//! `{{ }}` contains an expression as in Jinja: the names above without `$` (`params` means
+//! `input`), operators, filters after `|`, tests after `is`. Expressions can be combined with
+//! `{% if %}`, `{% elif %}`, `{% else %}`, `{% for %}` and `{% raw %}`. `{#` is text, not a
+//! comment.
 //!
-//! - A template that is one expression and nothing else, not even a space, keeps
-//!   the type of its value. In a text, strings stand as they are and other values
-//!   as JSON.
-//! - A step whose name has a `-` is written as `steps['get-logs']`, and what it
-//!   gave is always spelled out: `steps.a.output.x`, `steps.a.status`.
-//! - What is missing is an error, unless `| default(…)` follows it or `is defined`
-//!   asks for it; then any part of its path may be missing.
-//! - `+` adds numbers and joins strings or arrays, `~` joins anything into a text;
+//! - A template that consists of a single expression, without even a space around it, keeps the
+//!   type of its value. In a text, strings are inserted as they are and other values as JSON.
+//! - A step whose name has a `-` is written as `steps['get-logs']`. The field is always required:
+//!   `steps.a.output.x`, `steps.a.status`.
+//! - A missing value is an error, unless `| default(…)` or `is defined` follows it; then any part
+//!   of its path may be missing.
+//! - `+` adds numbers and joins strings or arrays, `~` converts values to text and joins them;
 //!   other arithmetic is for numbers only.
 //! - The filters are `abs`, `batch`, `bool`, `capitalize`, `chain`, `count`,
 //!   `default` (`d`), `dictsort`, `first`, `float`, `fromjson`, `groupby`, `indent`,
@@ -53,13 +50,12 @@
 //!   `round`, `select`, `selectattr`, `sort`, `split`, `string`, `sum`, `title`,
 //!   `tojson`, `trim`, `unique`, `upper`, `urlencode`, `values` and `zip`. `quote`
 //!   makes a JSON string of a text. The only function is `range`.
-//! - A template gives at most 1 MiB of text and lists of at most 100 000 elements.
-//!   What it makes on the way is limited to 16 MiB and two million steps. What is
-//!   not read costs nothing.
+//! - A template gives at most 1 MiB of text and lists of at most 100 000 elements. Intermediate
+//!   values are limited to 16 MiB and two million steps. Values that are not read do not count.
 //!
 //! # Examples
 //!
-//! References keep what they refer to as it is:
+//! References keep the value and its type:
 //!
 //! ```
 //! use mcp_composite::expr::Expression;
@@ -72,7 +68,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Templates make something else of it:
+//! Templates compute new values:
 //!
 //! ```
 //! use mcp_composite::expr::Expression;
@@ -104,6 +100,7 @@ pub(crate) mod json;
 mod names;
 pub(crate) mod number;
 mod partial_value;
+mod path_segment;
 mod reference;
 mod template;
 #[cfg(test)]
@@ -120,5 +117,5 @@ pub(crate) use self::{
 pub use self::{
     error::{EvaluationError, ExpressionError, ExpressionErrors},
     expression::Expression,
-    reference::PathSegment,
+    path_segment::PathSegment,
 };

@@ -1,11 +1,14 @@
+//! References to values of a run.
+
 use std::{borrow::Cow, fmt};
 
 use serde_json::Value;
 
 use super::{
-    ExpressionError,
+    ExpressionError, PathSegment,
     data::{Data, Field, Root},
     names::{Previous, ScopeNames},
+    path_segment::{is_word_character, place},
 };
 use crate::suggest::nearest;
 
@@ -18,16 +21,6 @@ pub(crate) struct Reference {
     optional: bool,
 }
 
-/// One step into a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PathSegment {
-    /// The member of an object.
-    Key(String),
-    /// The element of an array, from zero.
-    Index(usize),
-}
-
 // === impl Reference ===
 
 impl Reference {
@@ -36,7 +29,7 @@ impl Reference {
         let mut parser = Parser { text, rest: text };
         parser.take(1);
         let name = parser.word().to_owned();
-        // Such as `$5.00 off`: no reference at all, not a malformed one.
+        // Such as `$5.00 off`: not a reference, rather than a malformed one.
         if !is_root(&name, names) {
             return Err(unknown_root(text, names));
         }
@@ -67,22 +60,22 @@ impl Reference {
         self.root
     }
 
-    /// How it is written.
+    /// Returns the reference as written.
     pub(crate) fn written(&self) -> &str {
         &self.written
     }
 
-    /// Where in what it begins with; empty for all of it.
+    /// Returns the path below the root; empty for the whole root.
     pub(crate) fn path(&self) -> &[PathSegment] {
         &self.path
     }
 
-    /// Whether the value may be missing.
+    /// Returns `true` if the value may be missing.
     pub(crate) const fn is_optional(&self) -> bool {
         self.optional
     }
 
-    /// Follows the reference.
+    /// Returns the referenced value.
     pub(crate) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
         match data.get(self.root)? {
             Cow::Borrowed(value) => follow(value, &self.path).map(Cow::Borrowed),
@@ -98,12 +91,12 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The part of a value that a path leads to.
+/// Returns the part of a value at a path.
 pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| segment.of(value))
 }
 
-/// Whether a reference can begin so, whatever follows.
+/// Returns `true` if a reference can begin with this name.
 fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     match name {
         "input" => true,
@@ -115,7 +108,7 @@ fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     }
 }
 
-/// What a reference begins with, and how much of its path that is.
+/// Returns the root of a reference, and the number of path segments that belong to it.
 pub(super) fn root(
     text: &str,
     name: &str,
@@ -168,7 +161,7 @@ pub(super) fn root(
     }
 }
 
-/// The place of the step that is referred to.
+/// Returns the index of the referenced step.
 fn step(
     text: &str,
     segment: Option<&PathSegment>,
@@ -219,49 +212,6 @@ pub(super) fn unknown_root(text: &str, names: &ScopeNames<'_>) -> ExpressionErro
     }
     expected.push("`$null`".to_owned());
     ExpressionError::UnknownRoot { text: text.to_owned(), expected: expected.join(", ") }
-}
-
-// === impl PathSegment ===
-
-impl PathSegment {
-    /// The part of a value that it leads to.
-    pub(super) fn of<'v>(&self, value: &'v Value) -> Option<&'v Value> {
-        match (self, value) {
-            (Self::Key(key), Value::Array(elements)) => elements.get(place(key)?),
-            (Self::Key(key), _) => value.get(key),
-            (Self::Index(index), _) => value.get(index),
-        }
-    }
-}
-
-/// The place that a key is in an array: `.0` means the same as `[0]` there.
-pub(super) fn place(key: &str) -> Option<usize> {
-    let is_place = key == "0" || !key.starts_with('0') && key.bytes().all(|b| b.is_ascii_digit());
-    if is_place { key.parse().ok() } else { None }
-}
-
-impl From<&str> for PathSegment {
-    fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
-    }
-}
-
-impl From<usize> for PathSegment {
-    fn from(index: usize) -> Self {
-        Self::Index(index)
-    }
-}
-
-/// As it is written in a reference.
-impl fmt::Display for PathSegment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Index(index) => write!(f, "[{index}]"),
-            Self::Key(key) if is_word(key) => write!(f, ".{key}"),
-            Self::Key(key) if key.contains('\'') => write!(f, "[\"{key}\"]"),
-            Self::Key(key) => write!(f, "['{key}']"),
-        }
-    }
 }
 
 // === impl Parser ===
@@ -316,7 +266,7 @@ impl<'a> Parser<'a> {
         self.take(end)
     }
 
-    /// Takes the next `bytes`, which end at a character.
+    /// Takes the next `bytes`, which must end at a character boundary.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
@@ -331,12 +281,4 @@ impl<'a> Parser<'a> {
             expected,
         })
     }
-}
-
-fn is_word(key: &str) -> bool {
-    !key.is_empty() && key.chars().all(is_word_character)
-}
-
-fn is_word_character(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '_' | '-')
 }

@@ -1,25 +1,24 @@
+//! Merges the descriptions of the backends into that of the router.
+
 use std::fmt::Write as _;
 
 use rmcp::model::{
-    JsonObject, PromptsCapability, ResourcesCapability, SKILLS_EXTENSION_ID, ServerConfig,
-    ToolsCapability,
+    JsonObject, PromptsCapability, ResourcesCapability, SKILLS_EXTENSION_ID, ServerCapabilities,
+    ServerConfig, ToolsCapability,
 };
 
-use super::{
-    service::{has_logging, has_skills},
-    shared::Shared,
-};
+use super::shared::Shared;
 
-/// How much of a backend's instructions is passed on.
+/// The maximum size of a backend's instructions in bytes.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
-/// What stands where instructions were cut.
+/// The marker at the end of truncated instructions.
 const CUT: &str = " […]";
 
-/// Adds to a description what the backends say of themselves.
+/// Adds the descriptions of the backends to a base description.
 pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig {
     let described: Vec<_> = shared.backends.iter().map(|backend| backend.describe()).collect();
-    // A client never asks for what was not declared, and many are told only once,
-    // before any backend is connected. To be answered with nothing harms nobody.
+    // A client never uses what was not declared, and many read the description only once, before
+    // any backend is connected. An empty answer does no harm.
     let unknown = described.iter().any(Option::is_none);
     let known = || described.iter().flatten().map(|described| &described.capabilities);
     let resources = || known().filter_map(|capabilities| capabilities.resources.as_ref());
@@ -81,4 +80,15 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
     }
     base.instructions = Some(instructions).filter(|instructions| !instructions.is_empty());
     base
+}
+
+/// Returns `true` if a backend declares that it sends log messages.
+pub(super) const fn has_logging(capabilities: &ServerCapabilities) -> bool {
+    capabilities.logging.is_some()
+}
+
+/// Returns `true` if a backend declares the skills extension.
+pub(super) fn has_skills(capabilities: &ServerCapabilities) -> bool {
+    let extensions = capabilities.extensions.as_ref();
+    extensions.is_some_and(|extensions| extensions.contains_key(SKILLS_EXTENSION_ID))
 }

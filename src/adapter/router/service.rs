@@ -1,3 +1,5 @@
+//! The Tower service of a router: sends requests to backends and translates names.
+
 use std::{
     borrow::Cow,
     fmt, mem,
@@ -9,13 +11,14 @@ use std::{
 use futures::future::{BoxFuture, FutureExt};
 use rmcp::model::{
     ClientRequest, CompleteResult, CompletionInfo, ErrorCode, ErrorData, Prompt, Reference,
-    Resource, ResourceTemplate, SKILLS_EXTENSION_ID, ServerCapabilities, ServerResult, Tool,
+    Resource, ResourceTemplate, ServerCapabilities, ServerResult, Tool,
 };
 use tower::BoxError;
 use tower_service::Service;
 
 use super::{
     Router,
+    describe::{has_logging, has_skills},
     names::ExposedNames,
     shared::{Shared, Target},
 };
@@ -27,20 +30,20 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// What a backend was asked for, as the client named it.
+/// The item or method of a request, under the client's name.
 enum Wanted {
     Tool(Cow<'static, str>),
     Prompt(String),
     Resource(String),
     Subscription(String),
     Completion,
-    /// By its method, which no other backend knows.
+    /// The method of a request that only one backend answers.
     Unshared(String),
 }
 
 /// Response future of [`Router`].
 ///
-/// To drop it is to drop what the backend does for it.
+/// Dropping it drops the pending request to the backend.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(State);
 
@@ -50,7 +53,7 @@ enum State {
     Working(BoxFuture<'static, Result<Reply, BackendError>>),
 }
 
-/// A request that is with a backend.
+/// A request that was sent to a backend.
 struct Sent {
     reply: BoxFuture<'static, Result<Reply, BoxError>>,
     shared: Arc<Shared>,
@@ -66,8 +69,8 @@ impl Service<Request> for Router {
     type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        // Each request waits for its own backend: one that is not ready must not
-        // keep requests from the others.
+        // Each request waits for its own backend: one that is not ready must not delay requests to
+        // the others.
         Poll::Ready(Ok(()))
     }
 
@@ -95,8 +98,8 @@ impl Service<Request> for Router {
     }
 }
 
-/// Returns the test for the capability of a request that names no backend: it goes to the
-/// only one that has the capability.
+/// Returns the test for the capability of a request that names no backend. The request goes to the
+/// only backend with that capability.
 fn unshared(message: &ClientRequest) -> Option<fn(&ServerCapabilities) -> bool> {
     match message {
         ClientRequest::ListSkillsRequest(_)
@@ -105,17 +108,6 @@ fn unshared(message: &ClientRequest) -> Option<fn(&ServerCapabilities) -> bool> 
         ClientRequest::SetLevelRequest(_) => Some(has_logging),
         _ => None,
     }
-}
-
-/// Whether a backend declares that it sends log messages.
-pub(super) const fn has_logging(capabilities: &ServerCapabilities) -> bool {
-    capabilities.logging.is_some()
-}
-
-/// Whether a backend declares the skills extension.
-pub(super) fn has_skills(capabilities: &ServerCapabilities) -> bool {
-    let extensions = capabilities.extensions.as_ref();
-    extensions.is_some_and(|extensions| extensions.contains_key(SKILLS_EXTENSION_ID))
 }
 
 async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
@@ -132,7 +124,7 @@ async fn list(shared: Arc<Shared>, kind: ItemKind, request: Request) -> Reply {
     }
 }
 
-/// Finds out whose it is, and sends the request there.
+/// Lists the items to find the backend of a request, and sends the request there.
 async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, BackendError> {
     let Subject::Item(kind, name) = request.subject() else {
         return Ok(Reply::method_not_found(request.method().to_owned()));
@@ -150,17 +142,17 @@ async fn find_and_send(shared: Arc<Shared>, request: Request) -> Result<Reply, B
     }
 }
 
-/// What a refusal speaks of, if its name has a prefix above.
+/// Returns the name in a refusal if names of its kind have prefixes.
 fn named(reply: &mut Reply) -> Option<&mut Cow<'static, str>> {
     let refusal = reply.refusal_mut()?;
     refusal.kind()?.is_named().then_some(())?;
     refusal.name_mut()
 }
 
-/// The answer to who asks for what leads nowhere.
+/// Returns the reply for an item that no backend provides.
 fn refuse(kind: ItemKind, name: &str, contested: bool) -> Reply {
     let name = name.to_owned();
-    // A resource that two have is that of the first.
+    // A resource that two backends have belongs to the first.
     if contested && kind.is_named() {
         return Refusal::Unavailable { kind, name: name.into() }.into();
     }
@@ -176,7 +168,7 @@ impl Sent {
         Self { reply, shared, place, wanted }
     }
 
-    /// Puts a reply into the words of the client.
+    /// Translates a reply into the client's names.
     fn put(&mut self, reply: &mut Reply) {
         let Self { shared, place, wanted, .. } = self;
         if let Some(result) = reply.result() {
@@ -187,13 +179,13 @@ impl Sent {
                 _ => shared.names.expose(*place, name).into(),
             };
         } else if let Some(missing) = reply.error().and_then(|error| missing_capability(&error)) {
-            // The capabilities of the client are relayed.
+            // The router relays the capabilities of the client.
             *reply = missing.into();
         } else if let Some(code) = reply.error().map(|error| error.code) {
             match code.0 {
-                // The client has asked this server, which has the method.
+                // This server has the method, so the item is refused instead.
                 _ if code == ErrorCode::METHOD_NOT_FOUND => *reply = wanted.refuse(),
-                // What a backend finds wrong with our connection to it.
+                // Errors of a backend about the connection to it.
                 -32022..=-32020 => {
                     let name = shared.names.of(*place);
                     let error = reply.error().map(|error| Reason(&error.message).to_string());
@@ -225,7 +217,7 @@ impl Future for Sent {
 // === impl Wanted ===
 
 impl Wanted {
-    /// Puts a request into the words of its backend.
+    /// Translates a request into the backend's names.
     fn translate(names: &ExposedNames, place: usize, message: &mut ClientRequest) -> Self {
         use ClientRequest as Message;
 
@@ -259,7 +251,7 @@ impl Wanted {
         }
     }
 
-    /// The answer of a backend that knows nothing of the kind.
+    /// Returns the reply for a backend that does not know the method.
     fn refuse(&mut self) -> Reply {
         match self {
             Self::Tool(name) => Reply::unknown_tool(mem::take(name)),

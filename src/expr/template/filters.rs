@@ -1,12 +1,12 @@
 //! The filters, tests and functions that templates can use.
 //!
-//! A list of what is allowed, and around each of them what keeps it from making
-//! more than it may: minijinja bounds none of them.
+//! Only listed filters, tests and functions are available. Each is wrapped to limit its memory and
+//! time, because minijinja does not limit them.
 
 mod apply;
 mod operators;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use minijinja::{
     Environment, Error, State, UndefinedBehavior, Value, filters, tests,
@@ -15,9 +15,9 @@ use minijinja::{
 
 use self::{
     apply::apply,
-    operators::{add, concat, container, number, ordered, part, slice},
+    operators::{add, both_texts, concat, container, number, ordered, part, run, slice},
 };
-use super::value::{Failure, Run, kind};
+use super::value::{Failure, kind};
 
 /// A filter that templates can use.
 pub(super) struct Filter {
@@ -25,11 +25,11 @@ pub(super) struct Filter {
     takes: Takes,
 }
 
-/// What a filter is applied to.
+/// The input type of a filter.
 #[derive(Clone, Copy, PartialEq)]
 enum Takes {
     Anything,
-    /// Anything, or nothing.
+    /// Any value, or none.
     Nothing,
     Text,
     List,
@@ -132,7 +132,7 @@ pub(super) const TESTS: [&str; 35] = [
 
 pub(super) const FUNCTIONS: [&str; 1] = ["range"];
 
-/// What every expression is compiled for.
+/// The environment of all expressions.
 pub(super) static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
 
 fn environment() -> Environment<'static> {
@@ -148,7 +148,7 @@ fn environment() -> Environment<'static> {
     }
     add_tests(&mut environment);
     environment.add_function("range", range);
-    // What operators become.
+    // The functions that operators are compiled to.
     environment.add_function("number", number);
     environment.add_function("add", add);
     environment.add_function("ordered", ordered);
@@ -207,7 +207,7 @@ fn add_tests(environment: &mut Environment<'static>) {
     environment.add_test("undefined", tests::is_undefined);
     environment.add_test("upper", tests::is_upper);
     environment.add_test("empty", |value: &Value| value.len() == Some(0));
-    // minijinja's would make texts of other values.
+    // minijinja's tests would convert other values to text.
     environment.add_test("startingwith", |value: &Value, start: &Value| {
         both_texts(value, start).is_some_and(|(value, start)| value.starts_with(start))
     });
@@ -216,7 +216,7 @@ fn add_tests(environment: &mut Environment<'static>) {
     });
 }
 
-/// The operator that a test is in words, if it needs an order.
+/// Returns the operator of a test, if it needs an order.
 pub(super) fn symbol_of(test: &str) -> Option<&'static str> {
     match test {
         "lt" | "lessthan" => Some("<"),
@@ -227,7 +227,7 @@ pub(super) fn symbol_of(test: &str) -> Option<&'static str> {
     }
 }
 
-/// The kind of what a filter gives, in words, if that is always the same.
+/// Describes the result type of a filter, if it is always the same.
 pub(super) fn kind_of(filter: &str) -> Option<&'static str> {
     Some(match filter {
         "abs" | "count" | "float" | "int" | "length" | "round" | "sum" => "a number",
@@ -241,7 +241,7 @@ pub(super) fn kind_of(filter: &str) -> Option<&'static str> {
     })
 }
 
-/// minijinja's would divide by zero.
+/// minijinja's own test would divide by zero.
 fn divisible_by(value: Value, divisor: Value) -> Result<bool, Error> {
     for number in [&value, &divisor] {
         if number.kind() != ValueKind::Number {
@@ -253,7 +253,7 @@ fn divisible_by(value: Value, divisor: Value) -> Result<bool, Error> {
     }
     if value.is_integer() && divisor.is_integer() {
         let (value, divisor) = (i128::try_from(value)?, i128::try_from(divisor)?);
-        // A remainder that is too large is that of a division by -1.
+        // The remainder overflows only for a division by -1.
         return match divisor {
             0 => Err(Failure::other("nothing is divisible by 0").into()),
             _ => Ok(value.checked_rem(divisor).is_none_or(|remainder| remainder == 0)),
@@ -266,11 +266,7 @@ fn divisible_by(value: Value, divisor: Value) -> Result<bool, Error> {
     Ok(value % divisor == 0.0)
 }
 
-fn both_texts<'v>(first: &'v Value, second: &'v Value) -> Option<(&'v str, &'v str)> {
-    first.as_str().zip(second.as_str())
-}
-
-/// minijinja's own filter; none where ours stands in `apply`.
+/// Returns minijinja's own filter; `None` for filters that `apply` implements.
 fn built_in(name: &str) -> Option<Value> {
     Some(match name {
         "abs" => Value::from_function(filters::abs),
@@ -326,10 +322,4 @@ fn range(
         Some(Value::from(number))
     });
     Ok(run(state)?.list(numbers)?)
-}
-
-/// What the evaluation may still use.
-fn run(state: &State<'_, '_>) -> Result<Arc<Run>, Failure> {
-    let run = state.lookup("run").and_then(|run| run.downcast_object::<Run>());
-    run.ok_or_else(|| Failure::other("there is no evaluation"))
 }

@@ -1,4 +1,4 @@
-//! How a template is evaluated.
+//! Evaluates templates.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -20,13 +20,9 @@ use super::{
         too_many_elements,
     },
 };
-use crate::expr::{
-    PathSegment,
-    data::Data,
-    reference::{follow, place},
-};
+use crate::expr::{PathSegment, data::Data, path_segment::place, reference::follow};
 
-/// An expression that is ready to run.
+/// A compiled expression.
 #[derive(Debug)]
 pub(super) struct Code {
     program: Program,
@@ -37,15 +33,15 @@ pub(super) struct Code {
 
 #[derive(Debug)]
 enum Program {
-    /// Nothing but a path, which needs no minijinja.
+    /// A single path, which does not need minijinja.
     Path,
     Compiled(Box<minijinja::Expression<'static, 'static>>),
 }
 
-/// A failure, and the expression that it is in.
+/// A failure, and the text of the expression that failed.
 pub(super) type Failed<'c> = (&'c str, Failure);
 
-/// How often an evaluated expression counts more than a look at a value.
+/// The number of steps that an evaluated expression or loop iteration counts as.
 const STEPS: usize = 2;
 
 // === impl Code ===
@@ -67,12 +63,12 @@ impl Code {
         &self.paths
     }
 
-    /// Whether it is nothing but a path.
+    /// Returns `true` if the expression is a single path.
     pub(super) const fn is_bare(&self) -> bool {
         matches!(self.program, Program::Path)
     }
 
-    /// Evaluates it to JSON.
+    /// Evaluates the expression to JSON.
     pub(super) fn value(&self, data: &Arc<dyn Data>) -> Result<Json, Failed<'_>> {
         let failed = |failure| (&*self.text, failure);
         if let (Program::Path, [path]) = (&self.program, &*self.paths)
@@ -94,8 +90,8 @@ impl Code {
                 Program::Path => frame.look_up(&self.paths[0]),
                 Program::Compiled(compiled) => {
                     let names = LocalNames { frame: frame.clone(), paths: Arc::clone(&self.paths) };
-                    // Nothing that minijinja does with data is known to panic, but a
-                    // call must not end a server. What it leaves behind is numbers.
+                    // minijinja is not known to panic on any data, but a call must not crash the
+                    // server. Only counters remain after a panic.
                     let value =
                         catch_unwind(AssertUnwindSafe(|| compiled.eval(Value::from_object(names))))
                             .map_err(|_| Failure::other("this cannot be evaluated"))?;
@@ -106,7 +102,7 @@ impl Code {
         frame.run.settle(evaluate()).map_err(|failure| (&*self.text, failure))
     }
 
-    /// Evaluates it into a text.
+    /// Evaluates the expression and appends it to a text.
     fn print(&self, frame: &Frame, out: &mut Text) -> Result<(), Failed<'_>> {
         let failed = |failure| (&*self.text, failure);
         if let (Program::Path, [Path { start: Start::Root(root), segments, text, .. }]) =
@@ -119,7 +115,7 @@ impl Code {
             return out.push_data(value).map_err(failed);
         }
         let value = self.evaluate(frame)?;
-        // What an `if` without `else` gives is nothing to print.
+        // An `if` without `else` may have no value and then prints nothing.
         if value.is_undefined() {
             return Ok(());
         }
@@ -135,7 +131,7 @@ impl Code {
     }
 }
 
-/// Renders a text with expressions in it.
+/// Renders a text with expressions.
 pub(super) fn render<'c>(
     nodes: &'c [Node<Code>],
     data: &Arc<dyn Data>,
@@ -189,7 +185,7 @@ struct Turns<'c> {
 }
 
 impl<'c> Turns<'c> {
-    /// Renders the body for each element; tells whether there was one.
+    /// Renders the body for each element. Returns `true` if there was an element.
     fn render(&self, frame: &mut Frame, out: &mut Text) -> Result<bool, Failed<'c>> {
         let failed = |failure| (&*self.values.text, failure);
         let values = self.values.evaluate(frame)?;
@@ -201,7 +197,8 @@ impl<'c> Turns<'c> {
                 frame.turns[depth].len = len;
                 self.each(elements, frame, out, depth)
             }
-            // What passes has to be known before the first turn tells how many there are.
+            // The elements are filtered before the first iteration, because `loop` needs their
+            // number.
             (_, condition) => {
                 let mut passed = Vec::new();
                 for element in elements {
@@ -246,7 +243,7 @@ impl<'c> Turns<'c> {
         Ok(rendered)
     }
 
-    /// Gives the names of the loop what they stand for in this turn.
+    /// Sets the loop variables for this iteration.
     fn bind(&self, element: &Value, frame: &mut Frame) -> Result<(), Failed<'c>> {
         let failed = |failure| (&*self.values.text, failure);
         frame.locals.truncate(self.local);
@@ -269,16 +266,16 @@ impl<'c> Turns<'c> {
 
 // === impl Frame ===
 
-/// What can be looked up at a point of the evaluation.
+/// The values in scope at a point of the evaluation.
 #[derive(Clone, Debug)]
 struct Frame {
     run: Arc<Run>,
-    /// What the loops around give.
+    /// The loop variables in scope.
     locals: Vec<Value>,
     turns: Vec<Turn>,
 }
 
-/// Where a loop is.
+/// The position of a loop.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     index: usize,
@@ -348,7 +345,7 @@ impl Turn {
 
 // === impl LocalNames ===
 
-/// What an expression finds under the names that it was given.
+/// The values of the paths of an expression, by their generated names.
 #[derive(Debug)]
 struct LocalNames {
     frame: Frame,

@@ -1,4 +1,4 @@
-//! Values on their way into minijinja and out of it.
+//! Converts values to and from minijinja.
 
 use std::{
     borrow::Cow,
@@ -18,25 +18,26 @@ use serde_json::{Map, Number, Value as Json};
 use super::super::{
     PathSegment,
     data::{Data, Root},
-    reference::{follow, place},
+    path_segment::place,
+    reference::follow,
 };
 
-/// How much text a template can give.
+/// Maximum size of the text of a template, in bytes.
 pub(crate) const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 
-/// How much memory all values together can take that a template makes.
+/// Maximum memory of all values that an evaluation creates, in bytes.
 pub(super) const MAX_MADE_BYTES: usize = 16 * MAX_TEMPLATE_BYTES;
 
-/// How many elements a list can have that a filter takes or gives.
+/// Maximum number of elements of a list that a filter takes or returns.
 pub(super) const MAX_ELEMENTS: usize = 100_000;
 
-/// How long a template can go on, in looks at a value.
+/// Maximum number of steps of an evaluation; each access to a value is one.
 pub(super) const MAX_STEPS: usize = 2_000_000;
 
-/// How long a string may be that minijinja keeps without allocating.
+/// Maximum length of a string that minijinja stores without allocating.
 const SHORT: usize = 22;
 
-/// Why a template stops.
+/// The failure of an evaluation.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("`{0}` has no value")]
@@ -47,18 +48,18 @@ pub(super) enum Failure {
     Other(Cow<'static, str>),
 }
 
-/// What one evaluation works with and may still use.
+/// The data and the remaining resources of one evaluation.
 #[derive(Debug)]
 pub(super) struct Run {
     data: Arc<dyn Data>,
     bytes: AtomicUsize,
     steps: AtomicUsize,
-    /// What went wrong where minijinja takes no errors: inside of comparisons,
-    /// it panics over values that stand for one.
+    /// The first failure where minijinja accepts no errors: inside comparisons, it panics on
+    /// invalid values.
     failure: OnceLock<Failure>,
 }
 
-/// An array or object of the data, of which only what is asked for is looked at.
+/// An array or object of the data, whose parts are converted on access.
 #[derive(Debug)]
 pub(super) struct Part {
     run: Arc<Run>,
@@ -66,18 +67,18 @@ pub(super) struct Part {
     path: Vec<PathSegment>,
     len: usize,
     array: bool,
-    /// What it takes, which is given back when it is dropped.
+    /// Its memory, which is released on drop.
     bytes: usize,
 }
 
-/// Where a part is in.
+/// The value that contains a part.
 #[derive(Clone, Debug)]
 enum Base {
     Data(Root),
     Made(Arc<Json>),
 }
 
-/// A text that stops growing at the limit.
+/// A text that is limited in size.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     text: String,
@@ -90,9 +91,9 @@ impl Failure {
         Self::Other(reason.into())
     }
 
-    /// The failure that an error of minijinja was made of.
+    /// Returns the failure that is the source of a minijinja error.
     ///
-    /// Its own errors quote values, so of them only the kind is told.
+    /// Other minijinja errors quote values, so only their kind is reported.
     pub(super) fn of(error: &Error) -> Self {
         let mut source: Option<&dyn std::error::Error> = Some(error);
         while let Some(error) = source {
@@ -132,7 +133,7 @@ impl Run {
         &*self.data
     }
 
-    /// What a part of the evaluation gave, unless something went wrong on the way.
+    /// Returns the result of a part of the evaluation, or a failure that was recorded meanwhile.
     pub(super) fn settle<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
@@ -140,7 +141,7 @@ impl Run {
         }
     }
 
-    /// The value, or nothing and a failure that is told later.
+    /// Returns the value, or undefined and records the failure.
     fn later(&self, value: Result<Value, Failure>) -> Value {
         value.unwrap_or_else(|failure| {
             self.failure.get_or_init(|| failure);
@@ -148,7 +149,7 @@ impl Run {
         })
     }
 
-    /// Counts memory that a value takes.
+    /// Counts the memory of a value.
     pub(super) fn spend(&self, bytes: usize) -> Result<(), Failure> {
         match self.bytes.load(Ordering::Relaxed).checked_sub(bytes) {
             Some(left) => {
@@ -161,7 +162,7 @@ impl Run {
         }
     }
 
-    /// Counts looks at values.
+    /// Counts steps.
     pub(super) fn step(&self, steps: usize) -> Result<(), Failure> {
         self.settle(Ok(()))?;
         match self.steps.load(Ordering::Relaxed).checked_sub(steps) {
@@ -173,7 +174,7 @@ impl Run {
         }
     }
 
-    /// A text that counts as made.
+    /// Creates a text and counts its memory.
     pub(super) fn text(&self, text: &str) -> Result<Value, Failure> {
         if text.len() > MAX_TEMPLATE_BYTES {
             return Err(Failure::TooLarge);
@@ -184,7 +185,7 @@ impl Run {
         Ok(Value::from(text))
     }
 
-    /// A list that counts as made.
+    /// Creates a list and counts its memory.
     pub(super) fn list(&self, elements: impl IntoIterator<Item = Value>) -> Result<Value, Failure> {
         let mut list = Vec::new();
         for element in elements {
@@ -198,7 +199,7 @@ impl Run {
         Ok(Value::from(list))
     }
 
-    /// The value that a path of the data leads to.
+    /// Returns the value at a path of the data.
     pub(super) fn look_up(
         self: &Arc<Self>,
         root: Root,
@@ -210,7 +211,7 @@ impl Run {
                 Some(value) => self.expose(&Base::Data(root), path, value).map(Some),
                 None => Ok(None),
             },
-            // Made for us: kept, so that it is not made again for each look.
+            // Computed on access, so it is kept instead of being computed again.
             Some(Cow::Owned(value)) => match follow(&value, path).cloned() {
                 Some(value) => self.made(value).map(Some),
                 None => Ok(None),
@@ -218,7 +219,7 @@ impl Run {
         }
     }
 
-    /// A JSON value that was made on the way.
+    /// Creates a value from JSON that was computed during the evaluation.
     pub(super) fn made(self: &Arc<Self>, value: Json) -> Result<Value, Failure> {
         let base = Arc::new(value);
         self.expose(&Base::Made(Arc::clone(&base)), &[], &base)
@@ -259,7 +260,7 @@ impl Run {
     }
 }
 
-/// So that functions find it.
+/// An object, so that functions can look it up.
 impl Object for Run {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
@@ -269,7 +270,7 @@ impl Object for Run {
 // === impl Part ===
 
 impl Part {
-    /// Shows the value that it is.
+    /// Calls `show` with the value of the part.
     pub(super) fn with<T>(&self, show: impl FnOnce(&Json) -> T) -> Option<T> {
         match &self.base {
             Base::Made(value) => follow(value, &self.path).map(show),
@@ -330,7 +331,7 @@ impl Object for Part {
         Some(self.len)
     }
 
-    /// Only as much as fits: nothing that matters is rendered so.
+    /// Truncated at the maximum size. The output of templates is not rendered here.
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Text::default();
         let _full = self.with(|value| text.push_json(value));
@@ -344,10 +345,10 @@ impl Drop for Part {
     }
 }
 
-/// The value, unless it stands for an error.
+/// Returns the value, or the failure that it stands for.
 pub(super) fn checked(value: Value) -> Result<Value, Failure> {
     if value.kind() == ValueKind::Invalid {
-        // Only an iterator takes the error out.
+        // Only an iterator returns the error.
         let error = Value::from(vec![value]).try_iter().ok();
         let error = error.and_then(|elements| elements.checked().next()?.err());
         return Err(error.as_ref().map_or(Failure::TooLarge, Failure::of));
@@ -365,7 +366,7 @@ fn from_number(number: &Number) -> Value {
     }
 }
 
-/// The number that a value is, if JSON can tell it.
+/// Converts a value to a JSON number, if it can be represented.
 fn to_number(value: &Value) -> Result<Number, Failure> {
     let number = if value.is_integer() {
         let integer = i128::try_from(value.clone()).ok();
@@ -379,7 +380,7 @@ fn to_number(value: &Value) -> Result<Number, Failure> {
     number.ok_or_else(|| Failure::other("it gives a number that JSON has not"))
 }
 
-/// The JSON that a value is, which counts as made.
+/// Converts a value to JSON and counts its memory.
 pub(super) fn to_json(run: &Run, value: &Value) -> Result<Json, Failure> {
     run.step(1)?;
     if let Some(part) = value.downcast_object_ref::<Part>() {
@@ -425,7 +426,7 @@ pub(super) fn to_json(run: &Run, value: &Value) -> Result<Json, Failure> {
     })
 }
 
-/// The value as it is returned: what is part of the data is not counted.
+/// Converts a value to JSON as the result. Parts of the data are not counted.
 pub(super) fn to_result(run: &Run, value: &Value) -> Result<Json, Failure> {
     match value.downcast_object_ref::<Part>() {
         Some(part) => part.with(Json::clone).ok_or_else(nothing),
@@ -433,7 +434,7 @@ pub(super) fn to_result(run: &Run, value: &Value) -> Result<Json, Failure> {
     }
 }
 
-/// What an object takes beyond its members, about.
+/// Approximate memory of an object without its members, in bytes.
 const MAP_BYTES: usize = 256;
 
 fn memory(value: &Json) -> usize {
@@ -468,7 +469,7 @@ pub(super) fn iterate(value: &Value) -> Result<impl Iterator<Item = Value> + use
     }
 }
 
-/// What a value is, in words.
+/// Describes the type of a value.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value.kind() {
         ValueKind::Undefined => "nothing",
@@ -482,7 +483,7 @@ pub(super) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Why two values of these kinds have no order.
+/// Describes why two values of these kinds have no order.
 pub(super) fn cannot_compare(symbol: &str, left: &str, right: &str) -> String {
     let why = match [left, right].contains(&"null") {
         true => ": null can only be equal to another value, or not",
@@ -514,7 +515,7 @@ impl Text {
         Ok(())
     }
 
-    /// Adds a string as it is, and another value as JSON.
+    /// Appends a string as it is, and other values as JSON.
     pub(super) fn push_value(&mut self, run: &Run, value: &Value) -> Result<(), Failure> {
         match value.as_str() {
             Some(text) => self.push(text),
@@ -522,7 +523,7 @@ impl Text {
         }
     }
 
-    /// The same for a value of the data.
+    /// Like `push_value`, for a value of the data.
     pub(super) fn push_data(&mut self, value: &Json) -> Result<(), Failure> {
         match value {
             Json::String(text) => self.push(text),
@@ -530,7 +531,7 @@ impl Text {
         }
     }
 
-    /// Adds a value as JSON.
+    /// Appends a value as JSON.
     pub(super) fn push_quoted(&mut self, run: &Run, value: &Value) -> Result<(), Failure> {
         run.step(1)?;
         if let Some(part) = value.downcast_object_ref::<Part>() {

@@ -1,17 +1,16 @@
-//! What the operators of templates become.
+//! The functions that the operators of templates are compiled to.
+
+use std::sync::Arc;
 
 use minijinja::{Error, State, Value, value::ValueKind};
 
-use super::{
-    super::{
-        order::ordering,
-        value::{Failure, MAX_ELEMENTS, Text, checked, iterate, kind},
-    },
-    both_texts, run,
+use super::super::{
+    order::ordering,
+    value::{Failure, MAX_ELEMENTS, Run, Text, checked, iterate, kind},
 };
-use crate::expr::reference::place;
+use crate::expr::path_segment::place;
 
-/// Lets only numbers pass, to the operator `symbol`.
+/// Rejects operands of the operator `symbol` that are not numbers.
 pub(super) fn number(value: Value, symbol: &str) -> Result<Value, Error> {
     if value.kind() == ValueKind::Number {
         Ok(value)
@@ -44,7 +43,7 @@ pub(super) fn add(state: &State<'_, '_>, left: &Value, right: &Value) -> Result<
     Ok(Value::from(f64::try_from(left.clone())? + f64::try_from(right.clone())?))
 }
 
-/// Whether `<`, `<=`, `>` or `>=` holds.
+/// Returns the result of `<`, `<=`, `>` or `>=`.
 pub(super) fn ordered(
     state: &State<'_, '_>,
     left: &Value,
@@ -68,7 +67,7 @@ pub(super) fn concat(state: &State<'_, '_>, left: &Value, right: &Value) -> Resu
     Ok(run.text(text.as_str())?)
 }
 
-/// Counts what `in` looks through.
+/// Counts the elements that `in` searches.
 pub(super) fn container(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
@@ -84,7 +83,7 @@ pub(super) fn container(state: &State<'_, '_>, value: Value) -> Result<Value, Er
     Ok(value)
 }
 
-/// A member or an element of a value.
+/// Returns a member or an element of a value.
 pub(super) fn part(
     state: &State<'_, '_>,
     of: &Value,
@@ -96,7 +95,7 @@ pub(super) fn part(
         return Ok(Value::UNDEFINED);
     }
     let part = match of.kind() {
-        // Not a character of a text, which the same path in data does not give.
+        // Not a character of a text; the same path in data does not return one either.
         ValueKind::String => Value::UNDEFINED,
         ValueKind::Seq | ValueKind::Iterable => match key.as_str().and_then(place) {
             Some(place) => checked(of.get_item_by_index(place)?)?,
@@ -146,4 +145,14 @@ pub(super) fn slice(
         }
         None => Ok(run.list(iterate(of)?.skip(start).take(count).step_by(step))?),
     }
+}
+
+pub(super) fn both_texts<'v>(first: &'v Value, second: &'v Value) -> Option<(&'v str, &'v str)> {
+    first.as_str().zip(second.as_str())
+}
+
+/// Returns the current evaluation.
+pub(super) fn run(state: &State<'_, '_>) -> Result<Arc<Run>, Failure> {
+    let run = state.lookup("run").and_then(|run| run.downcast_object::<Run>());
+    run.ok_or_else(|| Failure::other("there is no evaluation"))
 }

@@ -1,10 +1,13 @@
-//! Calls as the LFM models write them: a list of calls in the syntax of Python, or one
-//! of JSON objects, between special tokens.
+//! Calls in the format of LFM models: a list of calls in Python syntax, or of JSON objects, between
+//! special tokens.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::{Block, Markers, hermes, literal::Reader};
+use super::{
+    Block, Markers, hermes,
+    literal::{Reader, excerpt},
+};
 use crate::normalize::{
     call::{MalformedKind, Problem},
     candidate::Candidate,
@@ -59,7 +62,7 @@ fn in_json(body: &str, found: &mut Vec<Candidate<'static>>, limits: &Limits) {
     }
 }
 
-/// The calls of a list that stand before what is no JSON in it.
+/// Returns the calls of a list before its first invalid JSON.
 fn first_of_json(body: &str, limits: &Limits) -> Vec<Value> {
     let mut calls = Vec::new();
     let Some(mut rest) = body.trim_start().strip_prefix('[') else { return calls };
@@ -80,10 +83,10 @@ fn in_python(body: &str, found: &mut Vec<Candidate<'static>>, limits: &Limits) {
     found.extend(problem.map(|problem| Candidate::malformed(None, problem)));
 }
 
-/// The calls of a list, each as it is written; the brackets around it may be missing.
+/// Splits a list into its calls; the brackets may be missing.
 ///
-/// Where it cannot be split any more, those before stand, and what is wrong. What has
-/// something after it is no list of calls. Of too many, there are no more than `most`.
+/// If the list cannot be split further, returns the calls before the error, and the problem. Text
+/// after the list is an error without calls. Returns at most `most` calls.
 fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
     let inner = body.strip_prefix('[');
     let list = inner.unwrap_or(body);
@@ -110,7 +113,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
                 return (items, Some(unbalanced(byte)));
             }
             (None, b',') if open.is_empty() => {
-                // All the same it has to be known whether it is a list.
+                // Excess items are still scanned to check whether this is a list.
                 if items.len() < most {
                     items.push(list[begin..place].trim());
                 }
@@ -130,7 +133,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
         let message = format!("expected nothing after the list, found {}", excerpt(after.trim()));
         return (Vec::new(), Some(Problem::syntax(message)));
     }
-    // After the last comma there may be nothing.
+    // A trailing comma is allowed.
     let last = list[begin..end].trim();
     if !last.is_empty() && items.len() < most {
         items.push(last);
@@ -138,7 +141,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
     (items, None)
 }
 
-/// One call with named arguments, and nothing else.
+/// Parses one call with named arguments.
 fn call(item: &str, limits: &Limits) -> Candidate<'static> {
     let name_end = item.find(|character| !is_of_name(character)).unwrap_or(item.len());
     let (name, rest) = item.split_at(name_end);
@@ -153,7 +156,7 @@ fn call(item: &str, limits: &Limits) -> Candidate<'static> {
     }
 }
 
-/// Named arguments up to the parenthesis that ends them.
+/// Parses named arguments up to the closing parenthesis.
 fn arguments(text: &str, limits: &Limits) -> Result<JsonObject, Problem> {
     if text.len() > limits.max_bytes {
         return Err(limits.too_large());
@@ -200,16 +203,4 @@ fn unbalanced(bracket: u8) -> Problem {
 
 fn missing_bracket(bracket: u8) -> Problem {
     Problem::syntax(format!("there is a `{}` missing", char::from(bracket)))
-}
-
-/// The beginning of what a model wrote.
-pub(super) fn excerpt(text: &str) -> String {
-    const TOLD: usize = 20;
-
-    let beginning: String = text.chars().take(TOLD).collect();
-    let more = if beginning.len() < text.len() { "…" } else { "" };
-    match beginning.is_empty() {
-        true => "nothing".to_owned(),
-        false => format!("`{beginning}{more}`"),
-    }
 }

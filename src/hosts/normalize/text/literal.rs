@@ -1,24 +1,23 @@
-//! Literals of Python, and those of JSON where a model mixes them up.
+//! Parses Python literals, and the JSON literals that models confuse with them.
 
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-use super::lfm::excerpt;
 use crate::normalize::{
     call::{MalformedKind, Problem},
     limits::Limits,
 };
 
-/// Reads names and literals one after another.
+/// Parses names and literals.
 pub(super) struct Reader<'t> {
     rest: &'t str,
     limits: Limits,
 }
 
-/// A list or a dictionary that is not yet closed.
+/// A list or a dictionary that is not closed yet.
 enum Open {
     List(Vec<Value>),
-    /// With the key of the value that comes next.
+    /// A dictionary with the key of its next value.
     Dict(JsonObject, String),
 }
 
@@ -29,7 +28,7 @@ impl<'t> Reader<'t> {
         Self { rest: text, limits }
     }
 
-    /// Goes on after this character, if it comes next.
+    /// Skips whitespace and this character, and returns `true` if the character was next.
     pub(super) fn takes(&mut self, character: char) -> bool {
         self.rest = self.rest.trim_start();
         let after = self.rest.strip_prefix(character);
@@ -42,13 +41,13 @@ impl<'t> Reader<'t> {
         self.rest.is_empty()
     }
 
-    /// What is wrong if this does not come next.
+    /// Returns the problem of missing expected text.
     pub(super) fn expected(&self, expected: &str) -> Problem {
         let found = excerpt(self.rest.trim_start());
         Problem::new(MalformedKind::Arguments, format!("expected {expected}, found {found}"))
     }
 
-    /// The name of an argument.
+    /// Parses the name of an argument.
     pub(super) fn name(&mut self) -> Result<String, Problem> {
         self.rest = self.rest.trim_start();
         let before = self.rest;
@@ -61,9 +60,9 @@ impl<'t> Reader<'t> {
         Err(self.expected("the name of an argument"))
     }
 
-    /// The value of an argument.
+    /// Parses the value of an argument.
     ///
-    /// It is read without recursion: how deep it is nested costs no stack.
+    /// Not recursive, so nesting does not consume stack space.
     pub(super) fn value(&mut self, of: &str) -> Result<Value, Problem> {
         let mut open: Vec<Open> = Vec::new();
         loop {
@@ -85,7 +84,7 @@ impl<'t> Reader<'t> {
                 }
                 _ => self.scalar(of)?,
             };
-            // What it is the last of is a value, too.
+            // Closed containers are values, too.
             loop {
                 match open.last_mut() {
                     None => return Ok(value),
@@ -116,7 +115,7 @@ impl<'t> Reader<'t> {
     }
 
     fn enter(&self, open: &mut Vec<Open>, container: Open) -> Result<(), Problem> {
-        // The arguments themselves are the first level.
+        // The arguments object is the first level.
         if open.len() + 2 > self.limits.max_depth {
             return Err(self.limits.too_deep());
         }
@@ -124,7 +123,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// The key of the next member of the innermost dictionary.
+    /// Parses the key of the next member of the innermost dictionary.
     fn key(&mut self, open: &mut [Open]) -> Result<(), Problem> {
         self.rest = self.rest.trim_start();
         if !self.rest.starts_with(['"', '\'']) {
@@ -171,7 +170,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// A text in quotes.
+    /// Parses a quoted string.
     fn text(&mut self) -> Result<String, Problem> {
         let mut characters = self.rest.chars();
         let quote = characters.next();
@@ -203,7 +202,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Takes the innermost container, which is a value now.
+/// Closes the innermost container and returns it as a value.
 fn close(open: &mut Vec<Open>) -> Value {
     match open.pop() {
         Some(Open::List(elements)) => Value::Array(elements),
@@ -212,19 +211,19 @@ fn close(open: &mut Vec<Open>) -> Value {
     }
 }
 
-/// A number as JSON writes it; nothing in it if it cannot be kept exactly.
+/// Parses a JSON number; returns `Some(None)` if it cannot be represented exactly.
 fn number(word: &str) -> Option<Option<Number>> {
-    // What JSON allows is what Python and JSON agree on: no `1_000`, `0x10`, `007`, `nan`.
+    // JSON syntax is common to Python and JSON: no `1_000`, `0x10`, `007`, `nan`.
     serde_json::from_str::<Number>(word).ok()?;
     if word.contains(['.', 'e', 'E']) {
-        // Parsed anew, since serde_json may be off by the last bit.
+        // Parsed again, since serde_json may be off by the last bit.
         return Some(word.parse().ok().and_then(Number::from_f64));
     }
     let signed = word.parse::<i64>().map(Number::from);
     Some(signed.or_else(|_| word.parse::<u64>().map(Number::from)).ok())
 }
 
-/// Writes what stands after a backslash, and goes on after it.
+/// Appends the character of an escape sequence, and returns the rest.
 fn unescape<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
     let mut characters = escaped.chars();
     let character = match characters.next()? {
@@ -235,7 +234,7 @@ fn unescape<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
         'f' => '\u{c}',
         'v' => '\u{b}',
         'a' => '\u{7}',
-        // A line that goes on.
+        // A line continuation.
         '\n' => return Some(characters.as_str()),
         same @ ('\\' | '\'' | '"' | '/') => same,
         '0'..='7' => return octal(escaped, text),
@@ -243,7 +242,7 @@ fn unescape<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
         'u' => return of_code(characters.as_str(), 4, text),
         'U' => return of_code(characters.as_str(), 8, text),
         'N' => return None,
-        // As Python has it: `\d` in a regular expression is two characters.
+        // As in Python: `\d` in a regular expression is two characters.
         other => {
             text.push('\\');
             other
@@ -261,7 +260,7 @@ fn octal<'t>(escaped: &'t str, text: &mut String) -> Option<&'t str> {
     Some(rest)
 }
 
-/// A character by its number in so many hexadecimal digits, or one of JSON's pairs.
+/// Appends the character with a hexadecimal code of `digits` digits, or a JSON surrogate pair.
 fn of_code<'t>(escaped: &'t str, digits: usize, text: &mut String) -> Option<&'t str> {
     let (code, rest) = hexadecimal(escaped, digits)?;
     if let Some(character) = char::from_u32(code) {
@@ -283,4 +282,16 @@ fn hexadecimal(escaped: &str, digits: usize) -> Option<(u32, &str)> {
 fn bad_escape(escaped: &str) -> Problem {
     let message = format!("no text has an escape like {}", excerpt(&format!("\\{escaped}")));
     Problem::new(MalformedKind::Arguments, message)
+}
+
+/// Returns the beginning of a model's text for error messages.
+pub(super) fn excerpt(text: &str) -> String {
+    const EXCERPT: usize = 20;
+
+    let beginning: String = text.chars().take(EXCERPT).collect();
+    let more = if beginning.len() < text.len() { "…" } else { "" };
+    match beginning.is_empty() {
+        true => "nothing".to_owned(),
+        false => format!("`{beginning}{more}`"),
+    }
 }
