@@ -1,7 +1,6 @@
 //! Runs the configuration of a file, and replaces it on reload.
 
 use std::{
-    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::{Backends, Config, ConnectError, stores::Stores};
+use super::{Backends, Config, ConnectError, Reloaded, stores::Stores};
 #[cfg(feature = "http")]
 use crate::adapter::ConnectionLimit;
 use crate::{
@@ -87,18 +86,6 @@ struct Running {
     backends: Backends,
     layer: StackLayer,
     stores: Stores,
-}
-
-/// The effect of a reload on the backends, by their names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Reloaded {
-    /// Backends that were kept unchanged.
-    pub kept: Vec<String>,
-    /// Backends that are new, or whose connection settings have changed.
-    pub connected: Vec<String>,
-    /// Backends that were removed.
-    pub removed: Vec<String>,
 }
 
 // === impl Gateway ===
@@ -323,20 +310,6 @@ impl Running {
         // Missing lists are fetched when they are needed.
         let _ = timeout(PATIENCE, self.backends.list()).await;
         let _ = timeout(WARMTH, stack.warm()).await;
-    }
-}
-
-// === impl Reloaded ===
-
-impl fmt::Display for Reloaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts =
-            [("kept", &self.kept), ("connected", &self.connected), ("removed", &self.removed)];
-        let told = parts.into_iter().filter(|(_, names)| !names.is_empty()).map(|(what, names)| {
-            let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-            format!("{what} {}", names.join(", "))
-        });
-        f.write_str(&told.collect::<Vec<_>>().join("; "))
     }
 }
 

@@ -467,6 +467,8 @@ mod read;
 mod redactions;
 mod redis;
 #[cfg(any(feature = "stdio", feature = "http"))]
+mod reloaded;
+#[cfg(any(feature = "stdio", feature = "http"))]
 mod remembered_lists;
 mod router;
 #[cfg(test)]
@@ -491,5 +493,6 @@ pub use self::{
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub use self::{
     connect::{Backends, ConnectError},
-    gateway::{Gateway, Reloaded},
+    gateway::Gateway,
+    reloaded::Reloaded,
 };

@@ -4,9 +4,8 @@ use std::{fmt, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::plan::placed;
 use crate::{
-    expr::{Data, Expression, Field, Root, Use, json, kind},
+    expr::{Data, Expression, Field, PathSegment, Root, Use, json, kind},
     schema::coerce::Kind,
 };
 
@@ -260,4 +259,13 @@ impl fmt::Display for PropertyPath<'_> {
             None => f.write_str(self.name),
         }
     }
+}
+
+/// Prefixes the places of references with the place of a part of the definition.
+pub(super) fn placed<'e, P: Into<PathSegment>>(
+    place: impl IntoIterator<Item = P>,
+    uses: Vec<Use<'e>>,
+) -> impl Iterator<Item = Use<'e>> {
+    let place: Vec<_> = place.into_iter().map(Into::into).collect();
+    uses.into_iter().map(move |used| Use { place: [&*place, &used.place].concat(), ..used })
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use super::branches::SpawnHint;
-use super::output::Output;
+use super::output::{Output, placed};
 pub(crate) use super::step_set::StepSet;
 use crate::{
     expr::{Collection, Condition, Expression, Field, PathSegment, Root, Use},
@@ -442,15 +442,6 @@ impl Step {
             || self.may_fail()
             || matches!(&self.action, Action::Switch(Switch { default: None, .. }))
     }
-}
-
-/// Prefixes the places of references with the place of a part of the definition.
-pub(super) fn placed<'e, P: Into<PathSegment>>(
-    place: impl IntoIterator<Item = P>,
-    uses: Vec<Use<'e>>,
-) -> impl Iterator<Item = Use<'e>> {
-    let place: Vec<_> = place.into_iter().map(Into::into).collect();
-    uses.into_iter().map(move |used| Use { place: [&*place, &used.place].concat(), ..used })
 }
 
 // === impl Action ===

@@ -317,7 +317,8 @@ impl FilterRule {
             }
             (kind, PatternWatch::new(sought))
         });
-        let lookouts = lookouts.into_iter().filter(|(_, lookout)| !lookout.is_over()).collect();
+        let lookouts =
+            lookouts.into_iter().filter(|(_, pattern_watch)| !pattern_watch.is_over()).collect();
         Self(Some(Arc::new(Rule { settings, lookouts, warnings })))
     }
 }
@@ -329,8 +330,8 @@ impl InterceptInformed for FilterRule {
 
     fn derive(&self, tools: &Tools) -> Self::Derived {
         let Some(rule) = &self.0 else { return HashSet::new() };
-        if let Some(lookout) = rule.lookout(ItemKind::Tool) {
-            rule.tell(ItemKind::Tool, lookout.see_all(tools.iter().map(|tool| &*tool.name)));
+        if let Some(pattern_watch) = rule.pattern_watch(ItemKind::Tool) {
+            rule.tell(ItemKind::Tool, pattern_watch.see_all(tools.iter().map(|tool| &*tool.name)));
         }
         let refused = tools.shadowed().filter(|tool| !rule.settings.permit_annotations(tool));
         refused.map(|tool| tool.name.to_string()).collect()
@@ -390,7 +391,7 @@ impl InterceptInformed for FilterRule {
         if rule.settings.concern(kind) && reply.refuse_other_than_list(kind) {
             return;
         }
-        let Some((lookout, page)) = rule.lookout(kind).zip(page) else {
+        let Some((pattern_watch, page)) = rule.pattern_watch(kind).zip(page) else {
             return reply.retain_items(|item| rule.settings.permit_item(&item));
         };
         let mut names = Vec::new();
@@ -399,7 +400,7 @@ impl InterceptInformed for FilterRule {
             rule.settings.permit_item(&item)
         });
         if let Some((_, next)) = reply.page() {
-            rule.tell(kind, lookout.see(&page, next, names));
+            rule.tell(kind, pattern_watch.see(&page, next, names));
         }
     }
 }
@@ -432,7 +433,8 @@ impl Rule {
                 }
             }
             Subject::List(kind, cursor) => {
-                let page = self.lookout(kind).and_then(|lookout| lookout.page(cursor));
+                let page =
+                    self.pattern_watch(kind).and_then(|pattern_watch| pattern_watch.page(cursor));
                 ControlFlow::Continue(Memo(Remembered::List(kind, page)))
             }
             Subject::Item(..) | Subject::Other => ControlFlow::Continue(Memo(Remembered::Nothing)),
@@ -453,8 +455,8 @@ impl Rule {
     }
 
     /// Returns the tracker of unmatched patterns for a kind.
-    fn lookout(&self, kind: ItemKind) -> Option<&PatternWatch<Vec<Unmatched>>> {
-        self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, lookout)| lookout)
+    fn pattern_watch(&self, kind: ItemKind) -> Option<&PatternWatch<Vec<Unmatched>>> {
+        self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, pattern_watch)| pattern_watch)
     }
 
     fn tell(&self, kind: ItemKind, missed: Option<Missed<Vec<Unmatched>>>) {

@@ -12,19 +12,31 @@ const EXPECTED: OutputError = OutputError::UnknownShape {
     expected: "a response, a message or the calls of a known provider, or a text",
 };
 
-pub(super) fn provider(output: &Value) -> Result<Provider, OutputError> {
-    match output {
-        Value::String(text) => Ok(of_text(text)),
-        Value::Object(_) => one(&of_whole(output)),
-        Value::Array(items) => {
-            if items.iter().any(is_of_stream) {
-                return Err(OutputError::Stream);
+// === impl Provider ===
+
+impl Provider {
+    /// Detects the provider of an output.
+    ///
+    /// A text without a call marker counts as [`Hermes`](Self::Hermes).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the output has the format of no provider or of several providers, or is
+    /// part of a stream. An empty list has no detectable provider.
+    pub fn detect(output: &Value) -> Result<Self, OutputError> {
+        match output {
+            Value::String(text) => Ok(of_text(text)),
+            Value::Object(_) => one(&of_whole(output)),
+            Value::Array(items) => {
+                if items.iter().any(is_of_stream) {
+                    return Err(OutputError::Stream);
+                }
+                let mut of_items: Vec<_> = items.iter().filter_map(of_item).collect();
+                of_items.dedup();
+                one(&of_items)
             }
-            let mut of_items: Vec<_> = items.iter().filter_map(of_item).collect();
-            of_items.dedup();
-            one(&of_items)
+            _ => Err(EXPECTED),
         }
-        _ => Err(EXPECTED),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     anthropic,
     call::{MalformedCall, ToolCall},
-    candidate, chat, detect,
+    candidate, chat,
     error::OutputError,
     gemini,
     limits::Limits,
@@ -49,18 +49,6 @@ pub fn normalize(output: &Value) -> Result<Vec<Result<ToolCall, MalformedCall>>,
 // === impl Provider ===
 
 impl Provider {
-    /// Detects the provider of an output.
-    ///
-    /// A text without a call marker counts as [`Hermes`](Self::Hermes).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the output has the format of no provider or of several providers, or is
-    /// part of a stream. An empty list has no detectable provider.
-    pub fn detect(output: &Value) -> Result<Self, OutputError> {
-        detect::provider(output)
-    }
-
     /// Finds the calls in the output of a model of this provider, including calls in a text.
     ///
     /// Returns one result per call, in order: a malformed call does not affect the others. A call

@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt, sync::Arc};
 
 use tower_layer::Layer;
 
-use super::rule::{AdvertiseRule, Policy, lookout};
+use super::rule::{AdvertiseRule, Calls, Mode, Policy, pattern_watch};
 use crate::{
     catalog::VaryBy, changes::Epoch, intercept::Informed, message::Context, pattern::Selection,
     warnings::Warnings,
@@ -26,28 +26,6 @@ pub struct AdvertiseLayer {
     vary_by: Option<VaryBy>,
 }
 
-/// Behavior of a call to a tool that is not advertised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Calls {
-    /// Rejects the call as if the tool did not exist.
-    #[default]
-    Refuse,
-    /// Forwards the call: the tool is only hidden from lists.
-    Allow,
-}
-
-/// How tools are listed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Mode {
-    /// All advertised tools are listed.
-    #[default]
-    List,
-    /// Two tools are listed: one searches the advertised tools, and one calls them.
-    Search,
-}
-
 // === impl AdvertiseLayer ===
 
 impl AdvertiseLayer {
@@ -61,7 +39,7 @@ impl AdvertiseLayer {
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         let policy = Arc::make_mut(&mut self.policy);
-        policy.lookout = Arc::new(lookout(&tools));
+        policy.pattern_watch = Arc::new(pattern_watch(&tools));
         policy.tools = tools;
         self
     }
@@ -127,7 +105,7 @@ impl Default for AdvertiseLayer {
     fn default() -> Self {
         let tools = Selection::default();
         let policy = Policy {
-            lookout: Arc::new(lookout(&tools)),
+            pattern_watch: Arc::new(pattern_watch(&tools)),
             tools,
             composites: HashSet::new(),
             calls: Calls::default(),

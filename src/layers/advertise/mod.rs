@@ -105,8 +105,8 @@ mod tools;
 
 pub use self::{
     index::Index,
-    layer::{Advertise, AdvertiseLayer, Calls, Mode},
-    rule::{AdvertiseRule, Memo},
+    layer::{Advertise, AdvertiseLayer},
+    rule::{AdvertiseRule, Calls, Memo, Mode},
 };
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 use rmcp::model::{CallToolRequestParams, ListToolsResult};
 
 use super::{
-    Calls, Mode,
     index::Index,
     tools::{self, ARGUMENTS, CALL, Call, SEARCH, Search},
 };
@@ -17,6 +16,28 @@ use crate::{
     pattern_watch::{Missed, Page, PatternWatch},
     warnings::Warnings,
 };
+
+/// Behavior of a call to a tool that is not advertised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Calls {
+    /// Rejects the call as if the tool did not exist.
+    #[default]
+    Refuse,
+    /// Forwards the call: the tool is only hidden from lists.
+    Allow,
+}
+
+/// How tools are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// All advertised tools are listed.
+    #[default]
+    List,
+    /// Two tools are listed: one searches the advertised tools, and one calls them.
+    Search,
+}
 
 /// The rule that [`AdvertiseLayer`](super::AdvertiseLayer) puts in front of a
 /// service.
@@ -30,7 +51,7 @@ pub(super) struct Policy {
     pub(super) composites: HashSet<String>,
     pub(super) calls: Calls,
     pub(super) mode: Mode,
-    pub(super) lookout: Arc<PatternWatch<Vec<Unmatched>>>,
+    pub(super) pattern_watch: Arc<PatternWatch<Vec<Unmatched>>>,
     pub(super) warnings: Warnings,
 }
 
@@ -52,7 +73,7 @@ enum Forwarded {
 }
 
 /// Creates the watch for patterns that match no tool.
-pub(super) fn lookout(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
+pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
     let denied = Unmatched::new("deny", tools.denied().clone());
     PatternWatch::new(vec![denied, Unmatched::new("allow", allow)])
@@ -111,7 +132,7 @@ impl AdvertiseRule {
                 ControlFlow::Break(ListToolsResult::default().into())
             }
             (Subject::List(ItemKind::Tool, cursor), Mode::List) => {
-                ControlFlow::Continue(Memo(Forwarded::Lists(policy.lookout.page(cursor))))
+                ControlFlow::Continue(Memo(Forwarded::Lists(policy.pattern_watch.page(cursor))))
             }
             (Subject::Item(ItemKind::Tool, SEARCH), Mode::Search) => {
                 ControlFlow::Break(Self::search(request, known))
@@ -163,7 +184,7 @@ impl InterceptInformed for AdvertiseRule {
 
     fn derive(&self, tools: &Tools) -> Index {
         let policy = &*self.0;
-        policy.tell(policy.lookout.see_all(tools.iter().map(|tool| &*tool.name)));
+        policy.tell(policy.pattern_watch.see_all(tools.iter().map(|tool| &*tool.name)));
         for ours in [SEARCH, CALL] {
             if tools.get(ours).is_some() && policy.advertises(ours) {
                 policy.warnings.warn(format_args!(
@@ -218,7 +239,11 @@ impl InterceptInformed for AdvertiseRule {
                 let Some(list) = reply.tools_mut() else { return };
                 if let Some(page) = page {
                     let names = list.tools.iter().map(|tool| tool.name.to_string());
-                    policy.tell(policy.lookout.see(&page, list.next_cursor.as_deref(), names));
+                    policy.tell(policy.pattern_watch.see(
+                        &page,
+                        list.next_cursor.as_deref(),
+                        names,
+                    ));
                 }
                 list.tools.retain(|tool| policy.advertises(&tool.name));
             }

@@ -287,7 +287,7 @@ impl Aliases {
                 return ControlFlow::Continue(if names.is_empty() {
                     Remembered::Little
                 } else {
-                    Remembered::List(kind, names.lookout(kind).page(cursor))
+                    Remembered::List(kind, names.pattern_watch(kind).page(cursor))
                 });
             }
             Subject::Other => return ControlFlow::Continue(Remembered::Little),
@@ -348,7 +348,7 @@ impl Aliases {
                     self.show(item)
                 });
                 let next = reply.page().and_then(|(_, next)| next);
-                let missed = self.of_kind(*kind).lookout(*kind).see(page, next, names);
+                let missed = self.of_kind(*kind).pattern_watch(*kind).see(page, next, names);
                 self.tell_missing(*kind, missed);
             }
             _ => reply.retain_items(|item| self.show(item)),

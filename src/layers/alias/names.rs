@@ -112,7 +112,7 @@ impl AliasTable {
     }
 
     /// Returns the watch for originals in lists of this kind.
-    pub(super) fn lookout(&self, kind: ItemKind) -> &PatternWatch<Originals> {
+    pub(super) fn pattern_watch(&self, kind: ItemKind) -> &PatternWatch<Originals> {
         match kind {
             ItemKind::ResourceTemplate => &self.lookouts.templates,
             ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource => &self.lookouts.plain,

@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::MAX_COST;
 use crate::pattern::Selection;
+
+/// Name of the setting that limits the cost of a run.
+pub(super) const MAX_COST: &str = "max_cost";
 
 /// A limit on the total number, size or cost of calls.
 ///

@@ -5,7 +5,8 @@ use std::{borrow::Cow, cell::LazyCell, mem, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 
 use super::{
-    Budget, Denied, MAX_COST, OpenBudget, Per, Permit, Reserving, Rules, Unit, cost::Price,
+    Budget, Denied, OpenBudget, Per, Permit, Reserving, Rules, Unit, cost::Price,
+    definition::MAX_COST,
 };
 use crate::{
     message::{Account, Hold, ItemKind, Refusal, Reply, Request},

@@ -105,9 +105,6 @@ pub use self::{
 use self::{metering::Charged, outage_log::Outage};
 use crate::{message::Context, pattern::Patterns};
 
-/// Name of the setting that limits the cost of a run.
-const MAX_COST: &str = "max_cost";
-
 /// Futures of the service in this module.
 pub mod future {
     pub use super::service::ResponseFuture;

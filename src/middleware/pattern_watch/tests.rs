@@ -1,6 +1,6 @@
 use super::*;
 
-/// The names that were not seen yet.
+/// The names that have not been seen.
 #[derive(Debug)]
 struct Names(Vec<&'static str>);
 
@@ -14,30 +14,33 @@ impl WatchedNames for Names {
     }
 }
 
-fn lookout<const N: usize>(names: [&'static str; N]) -> PatternWatch<Names> {
+fn pattern_watch<const N: usize>(names: [&'static str; N]) -> PatternWatch<Names> {
     PatternWatch::new(Names(names.into()))
 }
 
-/// Asks for a page and gets it: a cursor, what comes after it, and its names.
+/// A request for a page and its response: the cursor, the next cursor, and its names.
 type Turn<'t> = (Option<&'t str>, Option<&'t str>, &'t [&'t str]);
 
-/// What is missed after each turn.
-fn turns(lookout: &PatternWatch<Names>, turns: &[Turn<'_>]) -> Vec<Option<Vec<&'static str>>> {
+/// Returns the unmatched names after each turn.
+fn turns(
+    pattern_watch: &PatternWatch<Names>,
+    turns: &[Turn<'_>],
+) -> Vec<Option<Vec<&'static str>>> {
     let turn = |(cursor, next, names): &Turn<'_>| {
-        let page = lookout.page(*cursor)?;
+        let page = pattern_watch.page(*cursor)?;
         let names = names.iter().map(|name| (*name).to_owned());
-        lookout.see(&page, *next, names).map(|missed| missed.sought.0)
+        pattern_watch.see(&page, *next, names).map(|missed| missed.sought.0)
     };
     turns.iter().map(turn).collect()
 }
 
 #[test]
 fn what_a_whole_list_does_not_have_is_told_once() {
-    let lookout = lookout(["a", "x"]);
+    let pattern_watch = pattern_watch(["a", "x"]);
     let list: [Turn<'_>; 2] = [(None, Some("2"), &["a"]), (Some("2"), None, &["b"])];
-    assert_eq!(turns(&lookout, &list), [None, Some(vec!["x"])]);
-    assert_eq!(turns(&lookout, &list), [None, None]);
-    assert!(lookout.is_over());
+    assert_eq!(turns(&pattern_watch, &list), [None, Some(vec!["x"])]);
+    assert_eq!(turns(&pattern_watch, &list), [None, None]);
+    assert!(pattern_watch.is_over());
 }
 
 #[test]
@@ -49,22 +52,25 @@ fn only_a_list_that_was_seen_from_its_beginning_tells_something() {
         ("nothing at all", &[(None, Some("2"), &[]), (Some("2"), None, &[])]),
     ];
     for (seen, list) in cases {
-        let lookout = lookout(["x"]);
-        assert!(turns(&lookout, list).iter().all(Option::is_none), "{seen}");
-        assert!(!lookout.is_over(), "{seen}");
+        let pattern_watch = pattern_watch(["x"]);
+        assert!(turns(&pattern_watch, list).iter().all(Option::is_none), "{seen}");
+        assert!(!pattern_watch.is_over(), "{seen}");
     }
 }
 
 #[test]
 fn an_empty_list_tells_nothing_after_another_one_did_not_end() {
-    let lookout = lookout(["x"]);
-    assert_eq!(turns(&lookout, &[(None, Some("2"), &["a"]), (None, None, &[])]), [None, None]);
-    assert_eq!(turns(&lookout, &[(Some("2"), None, &[])]), [Some(vec!["x"])]);
+    let pattern_watch = pattern_watch(["x"]);
+    assert_eq!(
+        turns(&pattern_watch, &[(None, Some("2"), &["a"]), (None, None, &[])]),
+        [None, None]
+    );
+    assert_eq!(turns(&pattern_watch, &[(Some("2"), None, &[])]), [Some(vec!["x"])]);
 }
 
 #[test]
 fn clients_that_list_at_the_same_time_are_all_followed() {
-    let lookout = lookout(["x"]);
+    let pattern_watch = pattern_watch(["x"]);
     let one_and_other: [Turn<'_>; 5] = [
         (None, Some("one 2"), &["a"]),
         (None, Some("other 2"), &["a"]),
@@ -72,56 +78,56 @@ fn clients_that_list_at_the_same_time_are_all_followed() {
         (Some("other 2"), Some("other 3"), &["b"]),
         (Some("one 3"), None, &["c"]),
     ];
-    assert_eq!(turns(&lookout, &one_and_other).last(), Some(&Some(vec!["x"])));
+    assert_eq!(turns(&pattern_watch, &one_and_other).last(), Some(&Some(vec!["x"])));
 }
 
 #[test]
 fn what_was_ever_seen_is_not_missed() {
-    let lookout = lookout(["a", "b"]);
+    let pattern_watch = pattern_watch(["a", "b"]);
     let changing: [Turn<'_>; 2] = [(None, Some("2"), &["a"]), (None, None, &["c"])];
-    assert_eq!(turns(&lookout, &changing), [None, Some(vec!["b"])]);
+    assert_eq!(turns(&pattern_watch, &changing), [None, Some(vec!["b"])]);
 }
 
 #[test]
 fn it_is_over_as_soon_as_all_is_found() {
-    assert!(lookout([]).is_over());
-    let lookout = lookout(["a"]);
-    assert_eq!(turns(&lookout, &[(None, Some("2"), &["a"])]), [None]);
-    assert!(lookout.is_over());
+    assert!(pattern_watch([]).is_over());
+    let pattern_watch = pattern_watch(["a"]);
+    assert_eq!(turns(&pattern_watch, &[(None, Some("2"), &["a"])]), [None]);
+    assert!(pattern_watch.is_over());
 }
 
 #[test]
 fn lists_that_nobody_goes_on_with_are_forgotten() {
-    let lookout = lookout(["x"]);
+    let pattern_watch = pattern_watch(["x"]);
     for number in 0..3 * MAX_CURSORS {
         let next = format!("left {number}");
-        turns(&lookout, &[(None, Some(&next), &["a"])]);
-        assert!(lookout.search().cursors.len() <= MAX_CURSORS);
+        turns(&pattern_watch, &[(None, Some(&next), &["a"])]);
+        assert!(pattern_watch.search().cursors.len() <= MAX_CURSORS);
     }
     let list: [Turn<'_>; 2] = [(None, Some("2"), &["a"]), (Some("2"), None, &["b"])];
-    assert_eq!(turns(&lookout, &list), [None, Some(vec!["x"])]);
+    assert_eq!(turns(&pattern_watch, &list), [None, Some(vec!["x"])]);
 }
 
 #[test]
 fn of_a_list_without_end_only_so_many_names_are_kept() {
-    let lookout = lookout(["x"]);
-    let page = lookout.page(None).expect("the first page counts");
+    let pattern_watch = pattern_watch(["x"]);
+    let page = pattern_watch.page(None).expect("the first page counts");
     for number in 0..3 {
         let names = (0..MAX_NAMES).map(|name| format!("{number} {name}"));
-        assert!(lookout.see(&page, Some("next"), names).is_none());
+        assert!(pattern_watch.see(&page, Some("next"), names).is_none());
     }
-    assert_eq!(lookout.search().names.len(), MAX_NAMES);
+    assert_eq!(pattern_watch.search().names.len(), MAX_NAMES);
 }
 
 #[test]
 fn texts_without_end_are_not_kept() {
-    let lookout = lookout(["x"]);
+    let pattern_watch = pattern_watch(["x"]);
     let long = "n".repeat(MAX_TEXT + 1);
     let list: [Turn<'_>; 2] =
         [(None, Some("2"), &[&*long, "a"]), (Some("2"), Some(&*long), &["b"])];
-    assert_eq!(turns(&lookout, &list), [None, None]);
-    let search = lookout.search();
+    assert_eq!(turns(&pattern_watch, &list), [None, None]);
+    let search = pattern_watch.search();
     assert!(search.names.iter().eq(["a", "b"]) && search.cursors.keys().eq(["2"]), "{search:?}");
     drop(search);
-    assert!(lookout.page(Some(&long)).is_none());
+    assert!(pattern_watch.page(Some(&long)).is_none());
 }

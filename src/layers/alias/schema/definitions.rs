@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
-    references::{References, is_embedded},
+    references::{MAX_DEPTH, References, is_embedded},
     scopes::Scopes,
 };
 use crate::{
@@ -86,8 +86,6 @@ const PLAIN: [&str; 24] = [
 const SCRUBBED: [&str; 6] = ["$ref", "allOf", "description", "properties", "title", "type"];
 /// Keywords that document an argument and restrict nothing.
 const TELLING: [&str; 4] = ["default", "description", "examples", "title"];
-/// Maximum depth of a schema.
-pub(super) const MAX_DEPTH: usize = 128;
 /// Maximum size of the schemas read and copied in total, in approximate bytes. References can make
 /// a short schema expand to a large one.
 const MAX_BYTES: usize = 1 << 20;

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::definitions::MAX_DEPTH;
 use crate::schema::keywords;
+
+/// Maximum depth of a schema.
+pub(super) const MAX_DEPTH: usize = 128;
 
 /// The references within a schema.
 pub(super) struct References<'a> {
