@@ -1,35 +1,35 @@
-//! Guides: how to do what, from the first composite to a fleet of gateways.
+//! Guides, from the first composite to several gateways.
 //!
-//! They tell what belongs together across modules; the module docs say what each part
-//! does. Nothing here is code.
+//! The guides describe tasks that involve several modules. For a single part, see the docs of its
+//! module. The modules here contain no code.
 //!
-//! | you want to | read |
+//! | task | guide |
 //! |---|---|
 //! | choose among fan-outs, pipelines and workflows | [composites] |
-//! | know every form of a reference, filter and test | [expressions] |
-//! | know which layer does what, and why in this order | [the order of the layers](crate::stack#the-order-of-the-layers) |
-//! | connect the servers that you have | [backends] |
-//! | ask somebody before something happens | [person] |
-//! | bound what calls may use and results may hold | [which limit is for what](crate::budget#which-limit-is-for-what) |
+//! | look up references, filters and tests | [expressions] |
+//! | understand the layers and their order | [the order of the layers](crate::stack#the-order-of-the-layers) |
+//! | connect existing servers | [backends] |
+//! | ask the user for approval or input | [person] |
+//! | limit the usage of calls and the size of results | [choosing a limit](crate::budget#choosing-a-limit) |
 //! | run several gateways behind a load balancer | [several replicas](crate::state#several-replicas) |
-//! | see what runs do: spans, metrics | [`trace`](crate::trace) |
-//! | see a composite, or what became of a run | [`mermaid`](crate::mermaid) |
+//! | observe runs with spans and metrics | [`trace`](crate::trace) |
+//! | draw a composite or a run as a flowchart | [`mermaid`](crate::mermaid) |
 //! | test a file | [testing] |
 //! | write a rule, a hook or a layer | [layers] |
-//! | know what a message means | [troubleshooting] |
-//! | know a default, or a limit | [limits] |
-//! | know what takes time | [performance] |
-//! | know what is promised to hold against whom | [security] |
+//! | look up an error message | [troubleshooting] |
+//! | look up a default or a limit | [limits] |
+//! | understand the cost of calls | [performance] |
+//! | review the security model | [security] |
 //! | read or change the crate | [architecture] |
-//! | move from mcp-proxy | [from_mcp_proxy] |
-//! | move from ToolHive | [from_toolhive] |
-//! | move from AgentOS or `rig-compose` | [from_agentos_and_rig] |
+//! | migrate from mcp-proxy | [from_mcp_proxy] |
+//! | migrate from ToolHive | [from_toolhive] |
+//! | migrate from AgentOS or `rig-compose` | [from_agentos_and_rig] |
 //!
-//! What a file can say is told in one place, [`config`](crate::config).
+//! For a reference of configuration files, see [`config`](crate::config).
 //!
 //! # Examples
 //!
-//! A server that exists, with a tool more:
+//! Adds a tool to an existing server:
 //!
 //! ```
 //! use mcp_composite::{adapter::ServeService, composite::{CompositeLayer, CompositeTool}};
@@ -62,72 +62,72 @@
 //! # }
 //! ```
 
-/// Which kind of composite is for what, from a fan-out to a workflow.
+/// Kinds of composites, from fan-outs to workflows.
 ///
 #[doc = include_str!("composites.md")]
 pub mod composites {}
 
-/// Every form of a reference and a template, every filter and test.
+/// References, templates, filters and tests of expressions.
 ///
 #[doc = include_str!("expressions.md")]
 pub mod expressions {}
 
-/// Servers to stand on: in process, child processes, over HTTP, several at once.
+/// Backends: in process, child processes, over HTTP, several at once.
 ///
 #[doc = include_str!("backends.md")]
 pub mod backends {}
 
-/// A step that asks somebody, and goes on with the answer.
+/// Steps that ask the user and continue with the answer.
 ///
 #[doc = include_str!("person.md")]
 pub mod person {}
 
-/// Scripted servers in the place of real ones, in paused time.
+/// Tests with scripted servers in paused time.
 ///
 #[doc = include_str!("testing.md")]
 pub mod testing {}
 
-/// A rule, a hook or a service of your own, and where to put it.
+/// Custom rules, hooks and services, and their placement.
 ///
 #[doc = include_str!("layers.md")]
 pub mod layers {}
 
-/// What a message means, why it came, and what to do.
+/// Error messages, their causes and solutions.
 ///
 #[doc = include_str!("troubleshooting.md")]
 pub mod troubleshooting {}
 
-/// Where the time of a call goes, and when branches become tasks.
+/// Cost of a fan-out, and spawning of branches.
 ///
 #[doc = include_str!("performance.md")]
 pub mod performance {}
 
-/// Every default and every limit, with what happens beyond it.
+/// Defaults and limits, with the behavior when a limit is exceeded.
 ///
 #[doc = include_str!("limits.md")]
 pub mod limits {}
 
-/// What is promised of security, against whom, and which test shows it.
+/// Security model: guarantees, attackers, and the test of each guarantee.
 ///
 #[doc = include_str!("security.md")]
 pub mod security {}
 
-/// The modules of the crate, and which may use which.
+/// Modules of the crate and their allowed dependencies.
 ///
 #[doc = include_str!("architecture.md")]
 pub mod architecture {}
 
-/// What of a file of mcp-proxy is what here, and what is different on purpose.
+/// Migration from mcp-proxy: configuration keys and intentional differences.
 ///
 #[doc = include_str!("from_mcp_proxy.md")]
 pub mod from_mcp_proxy {}
 
-/// How the composite tools of vMCP move, key by key.
+/// Migration from the composite tools of ToolHive's vMCP.
 ///
 #[doc = include_str!("from_toolhive.md")]
 pub mod from_toolhive {}
 
-/// How composable tools of AgentOS move, and what `rig-compose` has here.
+/// Migration from the composable tools of AgentOS and from `rig-compose`.
 ///
 #[doc = include_str!("from_agentos_and_rig.md")]
 pub mod from_agentos_and_rig {}

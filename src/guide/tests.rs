@@ -1,4 +1,4 @@
-//! What the guides say, held against the crate.
+//! Checks of the guides against the crate.
 
 #[cfg(all(feature = "config", feature = "redis"))]
 mod defaults;
@@ -7,7 +7,7 @@ mod troubleshooting;
 
 use std::{fs, path::Path};
 
-/// The files of the crate, without their tests.
+/// Returns the files of the crate, without their tests.
 fn sources() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();

@@ -1,11 +1,11 @@
-//! A default of `limits.md` that is written into a file changes nothing.
+//! Setting a key to its default of `limits.md` changes nothing.
 
 use super::limits::{LIMITS, rows};
 use crate::config::Config;
 
 const STEPS: &str = "name = 'c'\ndescription = 'd'\nstrategy = 'workflow'\n";
 
-/// What must be said besides, so that the key has a meaning.
+/// Returns the file around a key that is required for it to be valid.
 fn besides(section: &str, key: &str) -> (String, &'static str) {
     let composite = |rest: &str| format!("[[composite_tools]]\n{rest}");
     let step =
@@ -50,7 +50,7 @@ fn besides(section: &str, key: &str) -> (String, &'static str) {
     }
 }
 
-/// What a file configures, all that is made of it included.
+/// Returns the effective configuration of a file, including its layers.
 fn configured(file: &str) -> String {
     let config = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}"));
     let (composites, stack) = (config.composite_layer(), config.stack_layer());
@@ -68,7 +68,7 @@ fn a_default_that_is_written_down_changes_nothing() {
         let places: Vec<_> = row.keys().map(str::to_owned).collect();
         places.into_iter().map(move |place| (place, row.in_toml()))
     });
-    let words = LIMITS.split("## What is said with words").nth(1).unwrap();
+    let words = LIMITS.split("## Other defaults").nth(1).unwrap();
     let words = words.lines().filter(|line| line.starts_with("| `")).map(|line| {
         let cells: Vec<_> = line.split(" | ").collect();
         (cells[0].trim_matches(['|', ' ', '`']).to_owned(), cells[1].trim_matches('`').to_owned())

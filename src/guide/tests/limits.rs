@@ -1,4 +1,4 @@
-//! `limits.md` has every constant that is a default or a limit, with its value.
+//! `limits.md` lists every constant that is a default or a limit, with its value.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::sources;
 
 pub(super) const LIMITS: &str = include_str!("../limits.md");
 
-/// Numbers that are neither: a user sees nothing of them, whatever they are.
+/// Constants that are neither: they have no effect visible to users.
 const OTHERS: [(&str, &[&str]); 7] = [
     (
         "what something weighs or counts for beside others",
@@ -139,7 +139,7 @@ fn every_limit_is_told_with_its_value() {
     assert!(missing.is_empty(), "`src/guide/limits.md` says nothing of {missing:?}");
 }
 
-/// So that none is missed: a time that stands in the middle of the code has no name.
+/// Durations in the middle of the code have no name, and would be missed.
 #[test]
 fn times_are_constants() {
     let time = Regex::new(r"Duration::from_(secs|millis|micros|nanos)\((\d+)").unwrap();
@@ -157,33 +157,33 @@ fn times_are_constants() {
 
 /// A row of the tables.
 pub(super) struct Row {
-    /// How the value is written.
+    /// The value as written.
     value: String,
-    /// Where a file can set it, if it can.
+    /// The key that sets it in a file, if any.
     #[cfg_attr(
         not(all(feature = "config", feature = "redis")),
         expect(dead_code, reason = "only `defaults` reads it, which needs files and all stores")
     )]
     set_with: String,
-    /// The constants that have it.
+    /// The constants with this value.
     constants: Vec<String>,
 }
 
 #[cfg(all(feature = "config", feature = "redis"))]
 impl Row {
-    /// The keys of a file, with the sections they are in.
+    /// Returns the keys of a file, with their sections.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.set_with.split('`').filter(|key| key.contains("] "))
     }
 
-    /// The value as a file has it.
+    /// Returns the value as written in a file.
     pub(super) fn in_toml(&self) -> String {
         let is_time = self.value.ends_with(['s', 'n', 'h']);
         if is_time { format!("\"{}\"", self.value) } else { quantity(&self.value).to_string() }
     }
 }
 
-/// All rows.
+/// Returns all rows.
 pub(super) fn rows() -> Vec<Row> {
     let name = Regex::new(r"`([a-z_/]+\.rs)` `([A-Z_]+)`").unwrap();
     let rows = LIMITS.lines().filter_map(|line| {
@@ -196,7 +196,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-/// A number as people write it, in bytes or nanoseconds if it has a unit.
+/// Parses a human-readable number, in bytes or nanoseconds if it has a unit.
 fn quantity(text: &str) -> u128 {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
@@ -213,7 +213,7 @@ fn quantity(text: &str) -> u128 {
     digits.parse::<u128>().unwrap() * scale
 }
 
-/// The constants of the sources that are numbers or times, and what they are.
+/// Returns the constants of the sources that are numbers or durations, with their values.
 fn constants() -> BTreeMap<String, String> {
     let constant = Regex::new(
         r"(?m)^\s*(?:pub(?:\([^)]*\))? )?const ([A-Z_]+): (?:[iuf]\d+|usize|Duration) =\s*([^;]+);",
@@ -229,7 +229,7 @@ fn constants() -> BTreeMap<String, String> {
     constants
 }
 
-/// What the value of a constant is, in nanoseconds if it is a time.
+/// Returns the value of a constant, in nanoseconds if it is a duration.
 fn evaluated(text: &str, name: &str, constants: &BTreeMap<String, String>) -> u128 {
     let file = name.split(' ').next().unwrap();
     if let Some(seconds) = text.strip_prefix("Duration::from_secs(") {

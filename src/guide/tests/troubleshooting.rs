@@ -1,4 +1,4 @@
-//! `troubleshooting.md` tells messages that the crate has.
+//! `troubleshooting.md` quotes messages of the crate.
 
 use super::sources;
 
@@ -6,7 +6,7 @@ const TROUBLESHOOTING: &str = include_str!("../troubleshooting.md");
 
 #[test]
 fn every_message_is_one_that_the_crate_has() {
-    // Texts as they are once they are compiled: without the ends of lines in them.
+    // Texts as compiled: without line ends in them.
     let texts: String = sources().into_iter().map(|(_, text)| text).collect();
     let texts = joined(&texts);
     let mut count = 0;
@@ -15,14 +15,14 @@ fn every_message_is_one_that_the_crate_has() {
         let message = cell.trim_matches('`').trim_end();
         count += 1;
         for part in message.split('…').map(|part| part.trim_matches([' ', '`'])) {
-            // What is left between two names, such as an `of`, says nothing.
+            // Short text between two placeholders, such as `of`, is not searched.
             assert!(part.len() < 6 || texts.contains(part), "nothing says {part:?}: {line}");
         }
     }
     assert!(count > 25, "the tables were not read: {count}");
 }
 
-/// Joins what a `\` at the end of a line in a text has put apart.
+/// Joins lines that end with a `\` in a text.
 fn joined(texts: &str) -> String {
     let mut parts = texts.split("\\\n");
     let first = parts.next().unwrap_or_default().to_owned();

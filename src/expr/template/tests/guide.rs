@@ -1,4 +1,4 @@
-//! The guide to expressions: what its tables say is so.
+//! Checks the tables of the guide to expressions.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use crate::expr::template::filters::{FILTERS, TESTS};
 
 const GUIDE: &str = include_str!("../../../guide/expressions.md");
 
-/// The run that its examples speak of.
+/// The run that the examples of the guide refer to.
 #[derive(Debug)]
 struct Run(Value);
 
@@ -42,7 +42,7 @@ impl Data for Run {
     }
 }
 
-/// The rows of the table under a heading, cell by cell.
+/// Returns the rows of the table under a heading, cell by cell.
 fn rows(heading: &str) -> Vec<Vec<String>> {
     let section = GUIDE.split(&format!("# {heading}\n")).nth(1).unwrap();
     let section = section.split("\n# ").next().unwrap();
@@ -54,7 +54,7 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// What stands between the backticks of a cell.
+/// Returns the text between the backticks of a cell.
 fn code(cell: &str) -> &str {
     let code = cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`'));
     code.unwrap_or_else(|| panic!("no code: {cell}"))
@@ -102,7 +102,7 @@ fn every_filter_and_test_is_in_the_guide_and_gives_what_it_says() {
 
 #[test]
 fn every_mistake_of_the_guide_is_one() {
-    let rows = rows("What is a mistake");
+    let rows = rows("Errors before a run");
     assert_eq!(rows.len(), 8);
     for row in rows {
         let written = code(&row[0]);
