@@ -1,10 +1,9 @@
 //! A workflow that asks a person: from a TOML file, with clients of both eras.
 //!
-//! `cargo run --example approval` deploys something after it was approved, and does
-//! not after it was declined. An older client is asked with `elicitation/create` while
-//! its call goes on; one of 2026-07-28 gets the question as the answer to its call, and
-//! calls again. The workflow is the same, and neither client does anything for it but
-//! answer. All of it runs in this process; there is no network.
+//! `cargo run --example approval` deploys something after it was approved, and does not after it
+//! was declined. An older client gets the question as `elicitation/create` while its call goes on;
+//! one of 2026-07-28 gets it as the answer to its call, and calls again. The workflow is the same,
+//! and the clients only answer. All of it runs in this process; there is no network.
 
 #![expect(clippy::print_stdout, reason = "it is an example")]
 
@@ -23,7 +22,7 @@ use serde_json::{Map, json};
 /// A server with two tools.
 struct Releases;
 
-/// A client with a person behind it, who says this to everything.
+/// A client whose user gives this answer to every question.
 struct Person {
     says: ElicitResult,
 }

@@ -1,7 +1,7 @@
-//! A rule of your own, and a hook that asks somebody before each tool call.
+//! A custom rule, and a hook that asks for approval before each tool call.
 //!
-//! `cargo run --example own_rule` prints what the hook noted of three calls. The
-//! server, the client and whoever approves run in this process.
+//! `cargo run --example own_rule` prints the log of the hook for three calls. The server, the
+//! client and the approver run in this process.
 
 #![expect(clippy::print_stdout, reason = "it is an example")]
 
@@ -45,13 +45,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (server, client) = tokio::join!(server.serve(near), ().serve(far));
     let (_server, client) = (server?, client?);
 
-    // The hook has put in whose orders they are.
+    // The hook has inserted the tenant.
     let orders = client.call_tool(CallToolRequestParams::new("orders")).await?;
     assert_eq!(text(&orders.content), "the orders of acme");
-    // The rule has taken the key out.
+    // The rule has removed the key.
     let settings = client.call_tool(CallToolRequestParams::new("settings")).await?;
     assert_eq!(text(&settings.content), "region=eu key=***");
-    // Nobody approves of this one, and to the client it is not there.
+    // This call is not approved, and the client gets the error of a missing tool.
     let refused = client.call_tool(CallToolRequestParams::new("wipe")).await;
     assert!(refused.is_err_and(|error| error.to_string().contains("unknown tool `wipe`")));
 
@@ -65,7 +65,7 @@ fn text(content: &[ContentBlock]) -> &str {
 
 // The rule: it sees each request and reply, and never waits.
 
-/// Takes keys out of what tools answer.
+/// Removes keys from tool results.
 #[derive(Clone)]
 struct NoKeys;
 
@@ -91,14 +91,13 @@ impl Intercept for NoKeys {
 
 // The hook: it may wait, here for an answer from somewhere else.
 
-/// A question to whoever approves.
+/// A question to the approver.
 struct Question {
     tool: String,
     answer: oneshot::Sender<bool>,
 }
 
-/// Lets through what is approved, with the tenant put in, and notes what became of
-/// each call.
+/// Forwards approved calls, with the tenant inserted, and records the outcome of each call.
 async fn guard(
     approver: mpsc::Sender<Question>,
     mut request: Request,
@@ -113,7 +112,7 @@ async fn guard(
     approver.send(Question { tool: tool.clone(), answer }).await?;
 
     let (reply, outcome) = if approval.await? {
-        // Whatever the client has put there.
+        // Replaces any value of the client.
         let arguments = call.arguments.get_or_insert_with(JsonObject::new);
         arguments.insert("tenant".to_owned(), "acme".into());
         let reply = next.run(request).await?;
@@ -126,11 +125,10 @@ async fn guard(
     Ok(reply)
 }
 
-/// Approves of everything but one tool; this could as well be a person, or a policy
-/// on another machine.
+/// Approves every tool except one; this could as well be a person, or a policy on another machine.
 async fn approve(mut questions: mpsc::Receiver<Question>) {
     while let Some(Question { tool, answer }) = questions.recv().await {
-        // Whoever has asked may have given up.
+        // The caller may have given up.
         let _ = answer.send(tool != "wipe");
     }
 }
@@ -142,7 +140,7 @@ struct Shop;
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "rmcp::serde")]
 struct Tenant {
-    /// Whose orders.
+    /// The owner of the orders.
     tenant: String,
 }
 

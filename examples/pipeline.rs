@@ -1,7 +1,7 @@
-//! Search, then summarise: a pipeline from a TOML file.
+//! Search, then summarize: a pipeline from a TOML file.
 //!
-//! `cargo run --example pipeline` prints what the composite would do, calls it, and
-//! prints what it did. All of it runs in this process; there is no network.
+//! `cargo run --example pipeline` prints the plan of the composite, calls it, and prints its
+//! result. All of it runs in this process; there is no network.
 
 #![expect(clippy::print_stdout, reason = "it is an example")]
 

@@ -1,8 +1,8 @@
 //! Three servers, composites over their tools from a TOML file, and a client.
 //!
-//! `cargo run --example search_all` prints the tools that the client sees, one
-//! call of `search_all`, and what became of each of its branches, one of which
-//! fails. All of it runs in this process; there is no network.
+//! `cargo run --example search_all` prints the tools that the client sees, one call of
+//! `search_all`, and the outcome of each of its branches, one of which fails. All of it runs in
+//! this process; there is no network.
 
 #![expect(clippy::print_stdout, reason = "it is an example")]
 
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Several servers as one: each tool's name begins with its server's.
+/// Merges several servers into one: each tool's name begins with its server's.
 fn together<const N: usize>(
     servers: [(&'static str, Search); N],
 ) -> impl Fn(Request) -> BoxReply + Clone {
@@ -139,7 +139,7 @@ impl ServerHandler for Search {
         let found = match self.of {
             "code" => format!("src/pool.rs:42: // avoids a {}", text("pattern")),
             "issues" => format!("#7 ({}): {} on shutdown", text("state"), text("text")),
-            // The documentation is away today.
+            // The documentation is unavailable.
             _ => {
                 tokio::time::sleep(Duration::from_secs(3600)).await;
                 String::new()

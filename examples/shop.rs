@@ -20,10 +20,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What there is to buy.
+/// The catalogue of articles.
 struct Catalogue;
 
-/// How much of it there is.
+/// The stock of each article.
 struct Warehouse;
 
 #[derive(Deserialize, JsonSchema)]
@@ -38,7 +38,7 @@ struct Article {
 struct Stock {
     /// The article's number.
     sku: String,
-    /// Whose stock it is.
+    /// The owner of the stock.
     owner: String,
 }
 

@@ -1,9 +1,9 @@
-//! A workflow over two servers, and the spans that OpenTelemetry has of one run.
+//! A workflow over two servers, and its OpenTelemetry spans.
 //!
-//! `cargo run --example telemetry --features opentelemetry` calls a composite and prints
-//! the tree of its trace, as it is exported: the request, the run, and each call of a
-//! server, of which one is made twice. The client has begun the trace, and both servers
-//! are told their places in it. All of it runs in this process; there is no network.
+//! `cargo run --example telemetry --features opentelemetry` calls a composite and prints the tree
+//! of its trace, as it is exported: the request, the run, and each call of a server, one of which
+//! is made twice. The client has begun the trace, and both servers receive their parent spans. All
+//! of it runs in this process; there is no network.
 
 #![expect(clippy::print_stdout, reason = "it is an example")]
 
@@ -37,12 +37,12 @@ use rmcp::{
 use tower::{Layer, ServiceExt};
 use tracing_subscriber::{layer::SubscriberExt, util::SubscriberInitExt};
 
-/// What a client sends that has a span of its own for the call.
+/// The trace context of a client with its own span for the call.
 const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // Instead of this exporter, a program has one of `opentelemetry-otlp`.
+    // A real program uses one of `opentelemetry-otlp` instead of this exporter.
     let exported = Exported::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
     let tracer = provider.tracer("telemetry");
@@ -78,14 +78,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     ];
     assert_eq!(tree, expected);
 
-    // What the servers were told are the spans that are exported.
+    // The parent spans that the servers received are the exported spans.
     let calls = spans.iter().filter(|span| span.span_kind == SpanKind::Client);
     let calls: Vec<_> = calls.map(|span| span.span_context.span_id()).collect();
     assert_eq!(*told.lock(), calls);
     Ok(())
 }
 
-/// The spans, each below its parent, in the order in which they began.
+/// Returns the spans, each below its parent, in the order in which they began.
 fn tree(spans: &[SpanData]) -> Vec<String> {
     let mut lines = Vec::new();
     let is_known = |id| spans.iter().any(|span| span.span_context.span_id() == id);
@@ -135,7 +135,7 @@ impl SpanExporter for Exported {
 
 // === The servers ===
 
-/// The spans that servers were told of.
+/// The parent spans that servers received.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<SpanId>>>);
 

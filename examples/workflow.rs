@@ -1,9 +1,8 @@
-//! An incident is investigated: a workflow from a TOML file.
+//! Investigates an incident: a workflow from a TOML file.
 //!
-//! `cargo run --example workflow` prints what the composite would do, calls it, and
-//! prints what it gives and what ran when: three look-ups at the same time, one of
-//! which fails, a loop, and somebody who is called. All of it runs in this process;
-//! there is no network.
+//! `cargo run --example workflow` prints the plan of the composite, calls it, and prints its result
+//! and when each step ran: three look-ups at the same time, one of which fails, a loop, and a page
+//! to the person on call. All of it runs in this process; there is no network.
 
 #![expect(clippy::print_stdout, reason = "it is an example")]
 
@@ -51,7 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A server with what operations has.
+/// A server with the tools of an operations team.
 async fn operations(request: Request) -> Result<Reply, Infallible> {
     let Some(call) = request.tool_call() else {
         let names =

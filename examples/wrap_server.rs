@@ -1,4 +1,4 @@
-//! Wraps a server that exists already, and serves it over stdio.
+//! Wraps an existing server, and serves it over stdio.
 //!
 //! Point any MCP client at it: `cargo run --example wrap_server`. It lists the
 //! two tools of the server and a third one, `both`, that calls them.
@@ -24,16 +24,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-// What follows is the server as it was before.
+// The original server, unchanged.
 
-/// Counts what is in a text.
+/// Counts the words or letters of a text.
 #[derive(Clone)]
 struct Counter;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "rmcp::serde")]
 struct Text {
-    /// The text to look at.
+    /// The text to count.
     text: String,
 }
 

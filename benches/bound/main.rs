@@ -1,14 +1,13 @@
-//! What it costs to shorten a result, beside what it costs to write it as JSON once.
+//! The time to truncate a result, compared with writing it as JSON once.
 //!
 //! ```sh
 //! cargo bench --bench bound            # everything, a minute
 //! cargo bench --bench bound -- 20_MB   # what has this in its name
 //! ```
 //!
-//! Shortening should take less than twice as long as writing, whatever the size, where
-//! little is left, and a result that fits no longer than writing it. Of what is left a
-//! copy is made: where that is half of very many small members, it takes longer than
-//! writing them.
+//! Truncating should take less than twice as long as writing, whatever the size, if little is kept;
+//! a result that fits should take no longer than writing it. The kept part is copied: if it is half
+//! of very many small members, that takes longer than writing them.
 
 use std::{
     convert::Infallible,
@@ -30,7 +29,7 @@ use tower::{Layer, Service, service_fn};
 criterion_group!(benches, shorten);
 criterion_main!(benches);
 
-/// How much clients get.
+/// The size limit of the layer.
 const LIMIT: usize = 64 * 1024;
 
 fn shorten(criterion: &mut Criterion) {
@@ -59,7 +58,7 @@ fn shorten(criterion: &mut Criterion) {
                 || {
                     let reply = Arc::new(Mutex::new(Some(Reply::from(result.clone()))));
                     service_fn(move |request: Request| {
-                        // What is shortened may have a schema, so its tool is looked for.
+                        // The truncated result may have a schema, so the layer looks up its tool.
                         if request.lists_tools() {
                             let none = ListToolsResult::with_all_items(Vec::new());
                             return ready(Ok::<Reply, Infallible>(none.into()));

@@ -1,5 +1,5 @@
-//! What budgets cost: calls that are charged to none, one or several, and calls on
-//! two threads that are charged to the same.
+//! The overhead of budgets: calls charged to no, one or several budgets, and calls on two threads
+//! charged to the same budget.
 //!
 //! ```sh
 //! cargo bench --bench budget                  # everything, some half a minute
@@ -10,10 +10,9 @@
 //! The table compares cases of this run, and within each of its rounds; see
 //! `benches/stack`.
 //!
-//! A reservation and its settlement are one lock each, and an `Arc` that is cloned and
-//! dropped: what a store keeps of a budget is found when the layer is put in front of a
-//! service. One that comes back looks at the clock for both. Only what is charged to
-//! several has a list of them.
+//! A reservation and its settlement are one lock each, and an `Arc` that is cloned and dropped: the
+//! store's entry of a budget is looked up when the layer is put in front of a service. A refilling
+//! budget reads the clock for both. Only calls charged to several budgets have a list of them.
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
@@ -40,7 +39,7 @@ fn main() {
     threads::run();
 }
 
-/// Calls that are charged, and find enough.
+/// Charged calls that never exhaust their budgets.
 fn charged() -> Group {
     let leaf = Leaf::new(100);
     let request = Request::call_tool(leaf.name(5));
@@ -65,7 +64,7 @@ fn charged() -> Group {
 
 // === Fixtures ===
 
-/// More than there will ever be calls.
+/// A budget above the number of calls.
 fn global() -> Budget {
     Budget::new("global", Unit::Calls, u64::MAX)
 }
@@ -75,7 +74,7 @@ fn refilled() -> Budget {
     Budget::new("refilled", Unit::Calls, u64::MAX).refill(refill)
 }
 
-/// One of each caller, who is always the same.
+/// A budget per caller; the caller is always the same.
 fn per_caller(caller: &'static str) -> BudgetLayer {
     let budget = Budget::new("per_caller", Unit::Calls, u64::MAX).per(Per::Caller);
     BudgetLayer::new().budget(budget).caller(move |_| Some(caller.to_owned()))

@@ -1,4 +1,4 @@
-//! Calls on two threads at the same time, beside as many on one.
+//! Calls on two threads at the same time, compared with as many on one.
 
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 #![expect(clippy::disallowed_types, reason = "what is measured is real time")]
@@ -21,18 +21,18 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::{Leaf, global, per_caller};
 
-/// How many calls a thread makes in a round.
+/// The number of calls of a thread in a round.
 const CALLS: u32 = 20_000;
 const ROUNDS: usize = 21;
 
-/// Prints how long a call takes, for one thread and for each of two.
+/// Prints the time of a call, for one thread and for each of two.
 pub(super) fn run() {
     if env::args().any(|argument| argument == "allocations") {
         return;
     }
     let leaf = Leaf::new(1);
     let (all, ann) = (BudgetLayer::new().budget(global()), per_caller("ann"));
-    // The second caller is of the same budget.
+    // The second caller shares the budget.
     let ben = ann.clone().caller(|_| Some("ben".to_owned()));
     println!("\n| case | one thread | two threads |");
     println!("|---|---:|---:|");
@@ -51,7 +51,7 @@ where
     println!("| `threads/{name}` | {} ns | {} ns |", alone.as_nanos(), both.as_nanos());
 }
 
-/// How long each call takes, of one thread for each service.
+/// The time of each call, with one thread for each service.
 fn round<S, const THREADS: usize>(services: [&S; THREADS]) -> Duration
 where
     S: Service<Request, Response = Reply, Error = Infallible> + Clone + Send,

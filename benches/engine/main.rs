@@ -1,4 +1,4 @@
-//! What steps cost: pipelines, workflows and loops of many sizes, beside the same
+//! The overhead of steps: pipelines, workflows and loops of many sizes, compared with the same
 //! calls made by hand.
 //!
 //! ```sh
@@ -7,9 +7,8 @@
 //! cargo bench --bench engine -- allocations   # no times, only allocations
 //! ```
 //!
-//! `more` is what a run takes beside its calls: divide it by the number of steps.
-//! The table compares cases of this run, and within each of its rounds; see
-//! `benches/stack`.
+//! `more` is the time of a run beyond its calls: divide it by the number of steps. The table
+//! compares cases of this run, and within each of its rounds; see `benches/stack`.
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
@@ -29,7 +28,7 @@ use self::{
     tools::{Tools, call},
 };
 
-/// What a step calls its tool with: by references, or by one template.
+/// The arguments of a step: references, or one template.
 #[derive(Clone, Copy)]
 enum Arguments {
     References,
@@ -40,7 +39,7 @@ fn main() {
     measure::run(&[chains(), shapes(), contexts(), parsing()]);
 }
 
-/// Steps that take what the one before gave.
+/// Steps that use the output of the previous step.
 fn chains() -> Group {
     let tools = Tools::new(0);
     let mut group = Group::new("chain");
@@ -59,7 +58,7 @@ fn chains() -> Group {
     group
 }
 
-/// Steps that wait for many, and loops.
+/// Steps with many dependencies, and loops.
 fn shapes() -> Group {
     let tools = Tools::new(0);
     let each = Step::for_each("each", "$input.items", "step")
@@ -80,7 +79,7 @@ fn shapes() -> Group {
         .against("by_hand_1000")
 }
 
-/// Ten steps that each read a little of what the first one gave, which is large.
+/// Ten steps that each read a little of the large output of the first one.
 fn contexts() -> Group {
     let mut group = Group::new("context");
     for (by_hand, references, template, bytes) in [
@@ -120,7 +119,7 @@ fn parsing() -> Group {
         )
     };
     let file: String = (0..100).map(composite).collect();
-    // The clock runs while a service is called, so one that reads the file.
+    // The clock runs while a service is called, so the service reads the file.
     let read = tools::Calling::new(move || {
         Config::from_toml_str(&file).expect("the file has no mistakes");
     });

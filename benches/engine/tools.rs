@@ -15,7 +15,7 @@ use mcp_composite::{
 use rmcp::model::{CallToolRequestParams, CallToolResult, JsonObject, ListToolsResult, Tool};
 use serde_json::{Value, json};
 
-/// Two tools that answer at once: `step` gives a number, `large` as much as it is told.
+/// Two tools that answer at once: `step` returns a number, `large` a result of the given size.
 #[derive(Clone)]
 pub(crate) struct Tools {
     tools: Arc<[Tool]>,
@@ -23,14 +23,14 @@ pub(crate) struct Tools {
     large: Arc<CallToolResult>,
 }
 
-/// Calls the tools so many times, one after another.
+/// Calls the tools the given number of times, one after another.
 #[derive(Clone)]
 pub(crate) struct ByHand {
     tools: Tools,
     calls: Arc<[Request]>,
 }
 
-/// Does something whenever it is called.
+/// Runs a function for each call.
 #[derive(Clone)]
 pub(crate) struct Calling(Arc<dyn Fn()>);
 
@@ -56,7 +56,7 @@ fn result(structured: Value) -> Arc<CallToolResult> {
 // === impl Tools ===
 
 impl Tools {
-    /// Tools of which one gives about so many bytes.
+    /// Returns tools of which `large` returns about the given number of bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         let object =
             |value: Value| -> JsonObject { value.as_object().cloned().unwrap_or_default() };
@@ -78,7 +78,7 @@ impl Tools {
         }
     }
 
-    /// A service that calls `step` so many times for each of its own calls.
+    /// Returns a service that calls `step` the given number of times for each of its own calls.
     pub(crate) fn by_hand(&self, calls: usize) -> ByHand {
         let first = call("large");
         let others = call_with("step", &json!({ "n": 42, "q": "q" }));

@@ -1,4 +1,4 @@
-//! The answer that a composite gives, built by hand.
+//! The answer of a composite, built by hand.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-/// What became of a target.
+/// The outcome of a target.
 pub(crate) struct Branch {
     pub(crate) result: Result<CallToolResult, Failure>,
     pub(crate) started: Instant,
@@ -20,7 +20,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// Puts the answer together from the branches, in the order of the targets.
+/// Builds the answer from the branches, in the order of the targets.
 pub(crate) fn answer(
     targets: &[String],
     branches: impl IntoIterator<Item = Branch>,
@@ -30,7 +30,7 @@ pub(crate) fn answer(
     let mut succeeded = true;
     let mut content = Vec::with_capacity(targets.len());
     let mut reports = Map::new();
-    // Of runs that fail.
+    // Only for runs that fail.
     let mut trace = Vec::new();
     let branches: Vec<_> = branches.into_iter().collect();
     let has_failed = branches.iter().any(|branch| branch.result.is_err());

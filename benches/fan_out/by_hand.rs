@@ -1,8 +1,8 @@
-//! The fan-outs that one would write instead of using this crate.
+//! Fan-outs written by hand instead of with this crate.
 //!
-//! [`ByHand`] is the yardstick: it gives the answer that a composite gives, and keeps what
-//! a composite promises of a fan-out. It knows only one shape of plan, and none of what a
-//! run can do besides: limits of its own, costs, observers, questions.
+//! [`ByHand`] is the yardstick: it returns the same answer as a composite and gives the guarantees
+//! of a fan-out. It supports only one shape of plan and no other feature of runs: no limits per
+//! run, costs, observers or questions.
 
 use std::{convert::Infallible, iter::repeat_n, sync::Arc, time::Duration};
 
@@ -25,9 +25,9 @@ use super::{
     answer::{Branch, Failure, answer, text},
 };
 
-/// How long a branch may take, and all of them together.
+/// The timeout of a branch, and of all of them together.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How much all branches together may answer, and how deep it may be nested.
+/// The limits on the total size and the nesting of the results of all branches.
 const MAX_RESULT_BYTES: usize = 64 << 20;
 const MAX_LEVELS: usize = 110;
 
@@ -62,10 +62,10 @@ pub(crate) async fn join_set_content(
     Ok(concatenated(replies.into_iter().flatten()))
 }
 
-/// Gives the answer that a composite gives, with or without its report.
+/// Returns the same answer as a composite, with or without its report.
 ///
-/// Arguments are checked, the run and each branch have a deadline, a panic stays where it
-/// happens, and what the branches answer is bounded in bytes and in depth.
+/// Arguments are checked, the run and each branch have a deadline, a panic fails only its branch,
+/// and the results of the branches are limited in bytes and depth.
 #[derive(Clone)]
 pub(crate) struct ByHand {
     leaf: Leaf,
@@ -120,7 +120,7 @@ impl ByHand {
                 branches[index] = Some(Branch { result, started: started[index].1, ended });
             }
         };
-        // What has not come by then is not in the branches.
+        // A result after the deadline is not in the branches.
         let _ = timeout_at(begun + TIMEOUT, join).await;
         let branches = branches.into_iter().zip(started).map(|(branch, (_, started))| {
             branch.unwrap_or_else(|| Branch { result: Err(late()), started, ended: Instant::now() })
@@ -139,15 +139,14 @@ impl ByHand {
     }
 }
 
-/// The request for each target; the last one takes the arguments, the others
-/// clone them.
+/// Returns the request for each target; the last one takes the arguments, the others clone them.
 fn requests(targets: &[String], request: Request) -> impl Iterator<Item = Request> {
     let (message, mut context): (ClientRequest, Context) = request.into_parts();
     let arguments: JsonObject = match message {
         ClientRequest::CallToolRequest(call) => call.params.arguments.unwrap_or_default(),
         _ => JsonObject::new(),
     };
-    // All branches would report under the same one.
+    // All branches would report progress under the same token.
     context.meta_mut().remove("progressToken");
     let inputs = repeat_n((arguments, context), targets.len());
     targets.iter().zip(inputs).map(|(tool, (arguments, context))| {
@@ -186,7 +185,7 @@ fn late() -> Failure {
     Failure { status: "timed_out", kind: "timeout", message }
 }
 
-/// A result, if it is nested no deeper than may be and not larger than what is left.
+/// Returns the result if it is within the nesting limit and the remaining bytes.
 fn bounded(result: CallToolResult, left: &mut usize) -> Result<CallToolResult, Failure> {
     let meta = result.meta.iter().flat_map(|meta| meta.values());
     let sizes = result.structured_content.iter().chain(meta).map(|value| size(value, MAX_LEVELS));
@@ -207,7 +206,7 @@ fn bounded(result: CallToolResult, left: &mut usize) -> Result<CallToolResult, F
     Ok(result)
 }
 
-/// How many bytes a value takes, unless it has more levels than that.
+/// Returns the size of a value in bytes, or `None` if it has more than `levels` levels.
 fn size(value: &Value, levels: usize) -> Option<usize> {
     let within = levels.checked_sub(1)?;
     match value {

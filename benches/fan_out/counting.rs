@@ -1,7 +1,7 @@
-//! Counts allocations, and costs next to nothing while it does not.
+//! Counts allocations, at almost no cost while disabled.
 //!
-//! A crate that counts them always would make every allocation slower, and so
-//! whoever allocates more look worse than they are.
+//! A crate that always counts them would make every allocation slower, and penalize code that
+//! allocates more.
 
 #![expect(unsafe_code, reason = "an allocator cannot be written without")]
 
@@ -19,14 +19,14 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-/// What was allocated, whether it was freed again or not.
+/// The allocations, including those freed since.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Allocations {
     pub(crate) count: u64,
     pub(crate) bytes: u64,
 }
 
-/// Counts what `work` allocates, on whichever thread.
+/// Counts the allocations of `work`, on all threads.
 pub(crate) fn count(work: impl FnOnce()) -> Allocations {
     COUNT.store(0, Relaxed);
     BYTES.store(0, Relaxed);

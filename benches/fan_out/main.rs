@@ -1,5 +1,5 @@
-//! What this crate costs: calls that pass through, fan-outs and lists, beside
-//! the bare service and beside fan-outs written by hand.
+//! The overhead of this crate: calls that pass through, fan-outs and lists, compared with the bare
+//! service and with fan-outs written by hand.
 //!
 //! ```sh
 //! cargo bench --bench fan_out                   # everything, some seven minutes
@@ -41,7 +41,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use self::measure::{Group, Threads};
 
-/// What the fan-out is called that the other composites stand beside.
+/// The name of the fan-out that is among the other composites.
 const FAN_OUT: &str = "fan_out";
 const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, 64];
 const KIB_64: usize = 64 << 10;
@@ -59,7 +59,7 @@ fn main() {
     waiting::run(|name| filter.as_ref().is_none_or(|filter| name.contains(&**filter)));
 }
 
-/// Calls that are none of the layer's business.
+/// Calls of tools that are not composites.
 fn pass_through() -> Vec<Group> {
     let leaf = Leaf::new(2, SHORT_TEXT);
     let group = |name, tool| {
@@ -159,18 +159,17 @@ fn list(tools: usize, count: usize) -> Group {
 
 // === Fixtures ===
 
-/// Of 22 bytes.
+/// A text of 22 bytes.
 const SHORT_TEXT: &str = "the tool says: all ok.";
 
-/// The service behind everything: answers at once, every tool with the same text.
+/// The leaf service: answers at once, every tool with the same text.
 #[derive(Clone)]
 struct Leaf {
     tools: Arc<[Tool]>,
     text: Arc<str>,
 }
 
-/// A layer with one composite, which calls all tools of `leaf`; its catalog is
-/// filled.
+/// Returns a layer with one composite that calls all tools of `leaf`, with a filled catalog.
 fn ours(leaf: &Leaf, report: bool) -> Composite<Leaf> {
     let composite = CompositeTool::fan_out(FAN_OUT, "Calls all tools", leaf.names().to_vec())
         .report(report)
@@ -178,7 +177,7 @@ fn ours(leaf: &Leaf, report: bool) -> Composite<Leaf> {
     layered(leaf, [composite])
 }
 
-/// A layer with so many composites, each of which calls two tools of `leaf`.
+/// Returns a layer with the given number of composites, each of which calls two tools of `leaf`.
 fn composites(leaf: &Leaf, count: usize) -> Composite<Leaf> {
     layered(
         leaf,
@@ -214,7 +213,7 @@ fn small_arguments() -> Value {
     json!({ "q": "hello", "limit": 10 })
 }
 
-/// Asserts that two services give the same answer, but for times.
+/// Asserts that two services return the same answer, except for times.
 fn assert_same<A, B>(one: &A, other: &B, request: &Request)
 where
     A: Service<Request, Response = Reply, Error = Infallible> + Clone,

@@ -1,4 +1,4 @@
-//! Measures cases side by side and prints one Markdown table of what they took.
+//! Measures cases side by side and prints their times in one Markdown table.
 //!
 //! A call is timed from `poll_ready` to the drop of its response, on a request
 //! that was made before the clock started.
@@ -22,9 +22,9 @@ use tower::Service;
 
 use crate::counting::{self, Allocations};
 
-/// How many requests are made ahead of the clock.
+/// The number of requests made before the clock starts.
 const CHUNK: u64 = 32;
-/// How many calls a profiler sees, after as many that it does not see.
+/// The number of calls that a profiler sees, after as many that it does not see.
 const PROFILED_CALLS: usize = 32;
 
 /// Cases that are measured one after another.
@@ -34,10 +34,10 @@ pub(crate) struct Group {
     cases: Vec<Case>,
 }
 
-/// On which runtime a group runs.
+/// The runtime of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// The thread of the caller and no other.
+    /// Only the thread of the caller.
     Current,
     /// Two workers, of which the caller occupies one.
     Two,
@@ -75,7 +75,7 @@ pub(crate) fn run(groups: &[Group]) {
         let cases = groups.iter().flat_map(|group| group.cases.iter().map(move |it| (group, it)));
         let mut named = cases.filter(|(group, it)| format!("{}/{}", group.name, it.name) == case);
         let (_, case) = named.next().expect("the case exists");
-        // Under valgrind all takes longer, and what takes long is treated differently.
+        // Under valgrind everything takes longer, and slow calls are treated differently.
         let paused = Builder::new_current_thread().enable_time().start_paused(true).build();
         return case.calls.profile(&paused.expect("a runtime starts"));
     }
@@ -124,13 +124,13 @@ pub(crate) fn run(groups: &[Group]) {
     }
 }
 
-/// Where criterion keeps its estimates: `criterion` in the target directory.
+/// The directory where criterion keeps its estimates: `criterion` in the target directory.
 fn output_directory() -> PathBuf {
     let bench = env::current_exe().expect("a bench knows its own path");
     bench.ancestors().nth(3).expect("a bench is in target/release/deps").join("criterion")
 }
 
-/// Prints a row for each case; one whose times are asked for in vain is left out.
+/// Prints a row for each case, and omits those without times.
 fn print_table(
     groups: &[Group],
     runtime: &Runtime,
@@ -156,7 +156,7 @@ fn print_table(
             };
             let (median, median_ratio) = cells(|times| times.median);
             let (fastest, fastest_ratio) = cells(|times| times.fastest);
-            // With a second thread, what is counted depends on who is faster.
+            // With a second thread, the count depends on which thread is faster.
             let (count, bytes) = match group.threads {
                 Threads::Two => (String::new(), String::new()),
                 Threads::Current => {
@@ -172,7 +172,7 @@ fn print_table(
     }
 }
 
-/// Three digits that count.
+/// Formats a duration with three significant digits.
 fn duration(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
         ..1e3 => (nanoseconds, "ns"),
@@ -182,23 +182,23 @@ fn duration(nanoseconds: f64) -> String {
     let decimals = match value {
         ..10.0 => 2,
         ..100.0 => 1,
-        // A nanosecond more or less is what passing through is about.
+        // Single nanoseconds matter in the pass-through cases.
         _ => usize::from(unit == "ns"),
     };
     format!("{value:.decimals$} {unit}")
 }
 
-/// What criterion found a case to take, in nanoseconds per call.
+/// The times that criterion measured for a case, in nanoseconds per call.
 struct Times {
     median: f64,
-    /// The fastest sample's: the least that other work on the machine can falsify.
+    /// The fastest sample, which is the least affected by other work on the machine.
     fastest: f64,
 }
 
 // === impl Times ===
 
 impl Times {
-    /// Reads what criterion wrote, unless an earlier run did.
+    /// Reads the estimates of criterion, unless they are from an earlier run.
     fn read(directory: &Path, since: SystemTime) -> Option<Self> {
         let estimates = directory.join("estimates.json");
         if fs::metadata(&estimates).ok()?.modified().ok()? < since {
@@ -225,7 +225,7 @@ impl Group {
         Self { name: name.into(), threads: Threads::Current, cases: Vec::new() }
     }
 
-    /// Runs it on another runtime than that of one thread.
+    /// Sets the runtime. Defaults to one thread.
     pub(crate) fn on(mut self, threads: Threads) -> Self {
         self.threads = threads;
         self
@@ -288,7 +288,7 @@ where
     fn allocations(&self, runtime: &Runtime) -> Allocations {
         let mut service = self.service.clone();
         let mut counted = Allocations::default();
-        // The first calls fill what is filled once: catalogs, queues, wheels.
+        // The first calls fill caches: catalogs, queues, timer wheels.
         for _ in 0..4 {
             let request = self.request.clone();
             counted = counting::count(|| runtime.block_on(call(&mut service, request)));

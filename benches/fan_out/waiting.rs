@@ -1,7 +1,7 @@
-//! Fan-outs over targets that wait or compute, on two threads, beside a `JoinSet` by hand.
+//! Fan-outs over targets that wait or compute, on two threads, compared with a `JoinSet` by hand.
 //!
-//! The slowest target takes as long as a run can take at least, so each run is compared with
-//! one call of a target. Where one target computes, what counts is when the others have ended.
+//! The slowest target is the lower bound of a run, so each run is compared with one call of a
+//! target. If one target computes, the time at which the others end is measured.
 
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 #![expect(clippy::disallowed_types, reason = "what is measured is real time")]
@@ -34,9 +34,9 @@ use tower::{Layer, Service, ServiceExt};
 use crate::{FAN_OUT, Leaf, SHORT_TEXT, call, small_arguments};
 
 const WIDTH: usize = 8;
-/// How long a target waits.
+/// The time that a target waits.
 const WAIT: Duration = Duration::from_millis(1);
-/// How long a target computes.
+/// The time that a target computes.
 const COMPUTING: Duration = Duration::from_millis(20);
 /// The target that computes.
 const COMPUTES: &str = "tool_3";
@@ -46,7 +46,7 @@ const COMPUTES: &str = "tool_3";
 struct Slow {
     leaf: Leaf,
     work: Work,
-    /// When the tools ended that do not compute.
+    /// The times at which the tools that do not compute ended.
     ended: Arc<Mutex<Vec<Instant>>>,
 }
 
@@ -55,7 +55,7 @@ enum Work {
     Sleep,
     /// A round trip to a server that waits before it answers.
     Socket(Arc<[AsyncMutex<tokio::net::TcpStream>]>),
-    /// Nothing, but for one tool, which computes.
+    /// No waiting; one tool computes.
     Compute,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn run(is_selected: impl Fn(&str) -> bool) {
     }
 }
 
-/// Prints how long runs take beside one call.
+/// Prints the times of runs compared with one call.
 fn waits(name: &str, slow: &Slow, runtime: &Runtime) {
     let (ours, targets) = (ours(slow), slow.leaf.names());
     let mut times = [(); 3].map(|()| Vec::new());
@@ -105,7 +105,7 @@ fn waits(name: &str, slow: &Slow, runtime: &Runtime) {
     );
 }
 
-/// Prints when the targets have ended beside one that computes.
+/// Prints when the other targets end while one computes.
 fn computes(name: &str, slow: &Slow, runtime: &Runtime) {
     let (ours, targets) = (ours(slow), slow.leaf.names());
     let mut times = [(); 2].map(|()| Vec::new());
@@ -131,9 +131,9 @@ fn computes(name: &str, slow: &Slow, runtime: &Runtime) {
     );
 }
 
-/// How long it takes to run this in a task.
+/// Returns the time to run this in a task.
 fn in_task(runtime: &Runtime, work: BoxFuture<'static, ()>) -> Duration {
-    // All threads are idle before, whatever ran last, and timers are at any part of their tick.
+    // All threads are idle before, and timers are at a random part of their tick.
     thread::sleep(WAIT + Duration::from_micros(fastrand::u64(0..1_000)));
     let start = Instant::now();
     runtime.block_on(async { runtime.spawn(work).await }).expect("nothing panics here");

@@ -93,7 +93,7 @@ async fn contestants(group: Group, era: Era) -> Group {
         .keep((serving, direct, through))
 }
 
-/// Serves over streamable HTTP as long as the set is kept; the URL.
+/// Serves over streamable HTTP until the set is dropped, and returns the URL.
 async fn serve(server: impl ServerHandler + Clone, serving: &mut JoinSet<()>) -> String {
     let config = StreamableHttpServerConfig::default().with_json_response(true);
     let sessions = Arc::new(LocalSessionManager::default());

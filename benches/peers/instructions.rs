@@ -1,8 +1,8 @@
 //! Counts the instructions of fan-outs with callgrind, and compares them with
 //! `instructions.json`.
 //!
-//! Unlike times, they hardly vary on a machine that is busy. They do with the compiler and the
-//! C library, so what is compared is the ratio to mcp-proxy's count of the same run.
+//! Unlike times, they hardly vary on a busy machine. They do vary with the compiler and the C
+//! library, so the ratio to mcp-proxy's count of the same run is compared.
 //!
 //! ```sh
 //! cargo bench -- instructions            # fails if a case takes 3 % more
@@ -19,14 +19,14 @@ use std::{
 
 use serde_json::{Map, Value};
 
-/// The widths that are counted.
+/// The widths of the fan-outs.
 const WIDTHS: [usize; 4] = [1, 4, 8, 64];
 /// The case that others are compared with.
 const PEER: &str = "mcp_proxy";
 const OURS: [&str; 2] = ["ours_without_report", "ours"];
-/// How much more a case may take than in `instructions.json`.
+/// The allowed increase over `instructions.json`.
 const TOLERANCE: f64 = 0.03;
-/// The calls that [`measure`](super::measure) makes for a profiler.
+/// The number of calls that [`measure`](super::measure) makes for a profiler.
 const CALLS: u64 = 32;
 
 /// Counts all cases; fails if one takes more than its baseline allows.
@@ -93,7 +93,7 @@ fn ratio(ours: u64, peer: u64) -> f64 {
     ours as f64 / peer as f64
 }
 
-/// The instructions of one call of a case, counted in a process of its own.
+/// Returns the instructions of one call of a case, counted in a separate process.
 fn count(case: &str) -> u64 {
     let bench = env::current_exe().expect("a bench knows its own path");
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));

@@ -16,13 +16,11 @@
 //! the ratio of the medians and that of the fastest samples disagree, run the
 //! group again. Allocations do not vary.
 //!
-//! Both stand above a service that answers at once, with the same result. Each
-//! speaks the types of its own SDK, which differ in what they cost: what a call
-//! or a list costs without either is measured too, as `leaf`. The answers
-//! differ as well: mcp-proxy concatenates the content in the order in which the
-//! targets finish; ours keeps the order of the targets, says of each block whose
-//! it is and of each target how it ended, checks the arguments, and bounds each
-//! target and the whole.
+//! Both are layered over a service that answers at once, with the same result. Each uses the types
+//! of its own SDK, which differ in cost: `leaf` measures a call or a list without either. The
+//! answers differ as well: mcp-proxy concatenates the content in the order in which the targets
+//! finish; ours keeps the order of the targets, reports the target of each block and the outcome of
+//! each target, checks the arguments, and limits each target and the whole run.
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
@@ -60,9 +58,9 @@ use tower_mcp::{
 
 use self::measure::{Group, Threads};
 
-/// What the fan-out is called that the other composites stand beside.
+/// The name of the fan-out that is among the other composites.
 const FAN_OUT: &str = "fan_out";
-/// Of 22 bytes.
+/// A text of 22 bytes.
 const SHORT_TEXT: &str = "the tool says: all ok.";
 const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, 64];
 const KIB_64: usize = 64 << 10;

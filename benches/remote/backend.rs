@@ -1,4 +1,4 @@
-//! The server behind everything, in memory or as a child process.
+//! The backend server, in memory or as a child process.
 
 use std::{borrow::Cow, env, future::ready, path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,19 +21,19 @@ use tokio::{io::DuplexStream, process::Command, runtime::Handle, time::sleep};
 
 use super::era::Era;
 
-/// What the first tool of a backend is called.
+/// The name of the first tool of a backend.
 pub(crate) const TOOL: &str = "tool_0";
-/// Of 22 bytes.
+/// A text of 22 bytes.
 const TEXT: &str = "the tool says: all ok.";
-/// As much as pipes hold.
+/// The capacity of a pipe.
 const BUFFER: usize = 64 << 10;
 
-/// Where a backend is.
+/// The location of a backend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a task of this process, at the other end of a pipe in memory.
     Memory,
-    /// In a process of its own, at the other end of its pipes.
+    /// In a separate process, at the other end of its pipes.
     Child,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Backend {
     era: Era,
 }
 
-/// A client that must stay, since its connection ends with it.
+/// A client that must be kept, since its connection ends with it.
 pub(crate) type Client = RunningService<RoleClient, ()>;
 
 /// Connects a client to a server in memory.
@@ -57,7 +57,7 @@ pub(crate) async fn connect(server: impl ServerHandler, era: Era) -> Client {
 fn serve(server: impl ServerHandler) -> DuplexStream {
     let (near, far) = tokio::io::duplex(BUFFER);
     Handle::current().spawn(async move {
-        // It fails when the bench ends, which nobody needs to know.
+        // It fails when the bench ends, which can be ignored.
         if let Ok(server) = server.serve(far).await {
             let _ = server.waiting().await;
         }
@@ -65,7 +65,7 @@ fn serve(server: impl ServerHandler) -> DuplexStream {
     near
 }
 
-/// Connects to a backend as one would without this crate.
+/// Connects to a backend with rmcp only.
 pub(crate) async fn peer(place: Place, era: Era) -> Client {
     match place {
         Place::Memory => connect(Backend::new(1, era), era).await,
@@ -91,8 +91,8 @@ pub(crate) async fn remote(name: &str, place: Place, era: Era) -> RemoteService 
             builder.child_process(ChildProcess::new(this_program()).args(arguments(1, era)))
         }
     };
-    // A server of rmcp that speaks no newer version says so instead of not knowing
-    // how it was asked, and is understood only at the second attempt.
+    // A server of rmcp that supports no newer version returns an error, and is understood only at
+    // the second attempt.
     let mut attempts = 0;
     while let Err(trouble) = remote.connected().await {
         attempts += 1;
@@ -105,7 +105,7 @@ pub(crate) async fn remote(name: &str, place: Place, era: Era) -> RemoteService 
     remote
 }
 
-/// Calls a backend with the helper that rmcp has for it.
+/// Calls a backend with the helper of rmcp.
 pub(crate) async fn call(peer: &Peer<RoleClient>, tool: &str) {
     let result = peer.call_tool(params(tool)).await.expect("the tool answers");
     assert_ne!(result.is_error, Some(true), "{result:?}");
@@ -117,17 +117,17 @@ pub(crate) fn params(tool: &str) -> CallToolRequestParams {
     CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments)
 }
 
-/// This very program, which is a backend when it is started with [`arguments`].
+/// The path of this program, which is a backend if started with [`arguments`].
 pub(crate) fn this_program() -> PathBuf {
     env::current_exe().expect("a bench knows its own path")
 }
 
-/// The arguments of a backend with so many tools.
+/// The arguments of a backend with the given number of tools.
 pub(crate) fn arguments(tools: usize, era: Era) -> [String; 3] {
     ["backend".to_owned(), tools.to_string(), era.name().to_owned()]
 }
 
-/// Is a backend, if the arguments say so.
+/// Serves as a backend if the arguments say so.
 pub(crate) async fn serve_if_asked() -> bool {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [role, tools, era] = &*arguments else { return false };

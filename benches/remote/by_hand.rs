@@ -1,5 +1,5 @@
-//! The servers that one would write instead of using this crate: over several
-//! clients of rmcp and its typed calls.
+//! Servers written by hand instead of with this crate: over several clients of rmcp and its typed
+//! calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,20 +24,19 @@ use super::{
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Passes every call on to one server.
+/// Forwards every call to one server.
 pub(crate) struct Forwarder(pub(crate) Peer<RoleClient>);
 
-/// Calls all servers and puts their content together, without saying whose it is.
+/// Calls all servers and concatenates their content, without attributing it.
 pub(crate) struct JoinAll(pub(crate) Arc<[Peer<RoleClient>]>);
 
-/// Calls all servers and gives the answer that a composite gives.
+/// Calls all servers and returns the same answer as a composite.
 ///
-/// It contains what a server can do wrong. It does not check arguments, bounds
-/// neither the run as a whole nor the size of its results, and does not connect
-/// again what is lost.
+/// It handles misbehaving servers. It does not check arguments, limits neither the run as a whole
+/// nor the size of its results, and does not reconnect lost backends.
 pub(crate) struct SameAnswer {
     pub(crate) peers: Arc<[Peer<RoleClient>]>,
-    /// How the answer calls the tool of each server.
+    /// The names of the servers' tools in the answer.
     pub(crate) names: Arc<[String]>,
     pub(crate) report: bool,
 }

@@ -7,7 +7,7 @@ use rmcp::{ClientLifecycleMode, model::ProtocolVersion};
 pub(crate) enum Era {
     /// 2025-11-25, which begins with `initialize`.
     Older,
-    /// 2026-07-28, where every request says who the client is.
+    /// 2026-07-28, where every request identifies the client.
     Newer,
 }
 

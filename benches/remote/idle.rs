@@ -1,7 +1,7 @@
-//! The memory of a gateway that has nothing to do.
+//! The memory of an idle gateway.
 //!
-//! It is the example `gateway`, over four backends that are child processes, as
-//! a client over stdio finds it. Without a `/proc` there is nothing to read.
+//! It is the example `gateway`, over four backends that are child processes, used by a client over
+//! stdio. Requires `/proc`.
 
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 
@@ -17,24 +17,24 @@ use super::{
     measure::Threads,
 };
 
-/// How many tools the gateway has in all.
+/// The number of tools of the gateway.
 const TOOLS: [usize; 3] = [0, 1_000, 10_000];
-/// How long it is left alone before it is looked at.
+/// The idle time before each measurement.
 const IDLE: Duration = Duration::from_secs(2);
-/// How often everything is listed again, to see what that leaves behind.
+/// The number of repeated lists, to find leaks.
 const LISTS: usize = 100;
 
-/// What a process takes, in KiB.
+/// The memory of a process, in KiB.
 struct Memory {
     resident: u64,
-    /// Pages that are shared with others count in part.
+    /// Resident memory, with shared pages counted in part.
     proportional: u64,
-    /// What it has allocated and touched.
+    /// The memory it has allocated and touched.
     anonymous: u64,
     peak: u64,
 }
 
-/// Prints a table of what gateways of several sizes take.
+/// Prints a table of the memory of gateways of several sizes.
 pub(crate) fn run() {
     let gateway = gateway();
     println!();
@@ -76,7 +76,7 @@ async fn look(gateway: &PathBuf, tools: usize) {
     let _ = fs::remove_file(file);
 }
 
-/// The example, built by cargo as this bench is: optimised.
+/// The path of the example, built by cargo like this bench: optimized.
 fn gateway() -> PathBuf {
     let built = Cargo::new(env!("CARGO"))
         .args(["build", "--release", "--all-features", "--example", "gateway"])

@@ -1,5 +1,5 @@
-//! What this crate costs over servers at the other end of a connection, beside
-//! servers written by hand over the same clients of rmcp.
+//! The overhead of this crate over servers at the other end of a connection, compared with servers
+//! written by hand over the same clients of rmcp.
 //!
 //! ```sh
 //! cargo bench --bench remote --all-features               # everything, some four minutes
@@ -7,12 +7,12 @@
 //! cargo bench --bench remote --all-features -- idle       # the memory of an idle gateway
 //! ```
 //!
-//! All of it is seen from an rmcp client at the other end of a pipe in memory, so
-//! that a call is a whole round trip, and so that whoever answers it is a whole
-//! server. The exception is the group `call`, which calls a backend from here.
+//! All of it is measured from an rmcp client at the other end of a pipe in memory, so that each
+//! call is a whole round trip to a whole server. The exception is the group `call`, which calls a
+//! backend from here.
 //!
-//! Allocations are those of this process: of client, server and backends, but
-//! for backends that are processes of their own.
+//! Allocations are those of this process: of client, server and backends, except for backends in
+//! separate processes.
 
 #[path = "../fan_out/answer.rs"]
 mod answer;
@@ -45,7 +45,7 @@ use self::{
     measure::{Group, Threads},
 };
 
-/// What the composite is called, and the tool of those who do without it.
+/// The name of the composite, and of the tool of servers without composites.
 const ALL: &str = "all";
 const WIDTH: usize = 4;
 
@@ -104,8 +104,8 @@ enum Subject {
 
 /// One tool that calls the tools of four backends.
 ///
-/// Each contestant has backends of its own: those that are shared by several are
-/// called more often, and what was called last is faster.
+/// Each contestant has its own backends: shared ones would be called more often, and recently
+/// called code is faster.
 async fn fan_out(group: Group, place: Place, era: Era) -> Group {
     let (ours, names) = ours(true, place, era).await;
     let (ours_without_report, _) = self::ours(false, place, era).await;
@@ -130,7 +130,7 @@ async fn fan_out(group: Group, place: Place, era: Era) -> Group {
         .keep([ours, ours_without_report, by_hand, by_hand_without_report, join_all])
 }
 
-/// A client of a composite over four backends, and what it calls their tools.
+/// Returns a client of a composite over four backends, and the names of their tools.
 async fn ours(report: bool, place: Place, era: Era) -> (Client, Arc<[String]>) {
     let router = router(WIDTH, place, era).await;
     let names: Arc<[String]> = router
@@ -143,7 +143,7 @@ async fn ours(report: bool, place: Place, era: Era) -> (Client, Arc<[String]>) {
     (composite(router, [all], era).await, names)
 }
 
-/// The same without this crate, and the clients behind it.
+/// Returns the same without this crate, and the clients behind it.
 async fn by_hand(
     names: &Arc<[String]>,
     report: bool,
@@ -225,7 +225,7 @@ async fn call_from_here(group: Group, era: Era) -> Group {
 
 // === Fixtures ===
 
-/// A router over so many backends with one tool each, all of them connected.
+/// Returns a router over the given number of backends with one tool each, all of them connected.
 async fn router(width: usize, place: Place, era: Era) -> Router {
     let mut router = Router::builder();
     for index in 0..width {
@@ -240,7 +240,7 @@ async fn router(width: usize, place: Place, era: Era) -> Router {
     router.build().expect("the names are sound")
 }
 
-/// A client of a server that has these composites over a router.
+/// Returns a client of a server that has these composites over a router.
 async fn composite(
     router: Router,
     composites: impl IntoIterator<Item = CompositeTool>,
@@ -269,7 +269,7 @@ fn calls(
     }
 }
 
-/// Asserts that two servers give the same answer, but for times.
+/// Asserts that two servers return the same answer, except for times.
 async fn assert_same(one: &Client, other: &Client) {
     let mut answers = Vec::new();
     for client in [one, other] {

@@ -1,11 +1,9 @@
-//! Measures contestants in turn and prints one Markdown table of what they took.
+//! Measures contestants in turn and prints one Markdown table of their times.
 //!
-//! What a round trip takes changes from second to second by more than what is
-//! looked for, so contestants are not measured one after another but in turn, for
-//! less time than a busy machine leaves to one process at a stretch, and compared
-//! within each round. A turn begins with a call that is not counted, since the
-//! processor has others in its caches. The table has the median of these ratios and, in brackets,
-//! between what half of them lie.
+//! The time of a round trip varies from second to second by more than the differences of interest,
+//! so contestants are measured in turn, for less time than a busy machine leaves to one process at
+//! a stretch, and compared within each round. A turn begins with a call that is not counted, to
+//! warm the caches. The table has the median of these ratios and, in brackets, their quartiles.
 
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 #![expect(clippy::disallowed_types, reason = "what is measured is real time")]
@@ -20,17 +18,17 @@ use tokio::runtime::Runtime;
 
 use crate::counting;
 
-/// How many rounds there are; odd, so that there is one in the middle.
+/// The number of rounds; odd, so that there is a middle one.
 const ROUNDS: usize = 2_001;
-/// How long a contestant has its turn, about.
+/// The approximate duration of a turn.
 const TURN: Duration = Duration::from_micros(300);
-/// Over how many calls allocations are averaged.
+/// The number of calls over which allocations are averaged.
 const COUNTED: usize = 64;
 
-/// On which runtime a group runs.
+/// The runtime of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// The thread of the caller and no other.
+    /// Only the thread of the caller.
     Current,
     /// Two workers.
     Two,
@@ -45,15 +43,15 @@ pub(crate) struct Group {
 
 struct Contestant {
     name: &'static str,
-    /// Those of the group that this one is compared with.
+    /// The contestants of the group that this one is compared with.
     yardsticks: Vec<&'static str>,
     calls: Box<Calls>,
 }
 
-/// Makes so many calls, and one before, and says how long they took.
+/// Makes the given number of calls, and one before, and returns their time.
 type Calls = dyn Fn(usize) -> BoxFuture<'static, Duration>;
 
-/// Prints the head of the table.
+/// Prints the header of the table.
 pub(crate) fn print_head() {
     println!("| case | median | ratio | allocations | bytes |");
     println!("|---|---:|---|---:|---:|");
@@ -118,27 +116,27 @@ impl Group {
         self
     }
 
-    /// Keeps something as long as the group.
+    /// Keeps a value until the group is dropped.
     pub(crate) fn keep(mut self, kept: impl Any) -> Self {
         self.kept.push(Box::new(kept));
         self
     }
 
-    /// Measures it, on the runtime that its connections are in, and prints a row
-    /// for each contestant.
+    /// Measures the group, on the runtime that its connections are in, and prints a row for each
+    /// contestant.
     pub(crate) fn run(&self, threads: Threads, runtime: &Runtime) {
         let times = |contestant: &Contestant, count| {
             let calls = (contestant.calls)(count);
             match threads {
                 Threads::Current => runtime.block_on(calls),
-                // A future that is blocked on runs on no worker.
+                // A future passed to `block_on` does not run on a worker.
                 Threads::Two => {
                     runtime.block_on(async { runtime.spawn(calls).await }).expect("nothing panics")
                 }
             }
         };
 
-        // Fills what is filled once, and finds out how many calls are a turn.
+        // Fills caches, and determines the number of calls of a turn.
         let counts: Vec<usize> = self
             .contestants
             .iter()
@@ -152,7 +150,7 @@ impl Group {
         let mut taken = vec![Vec::with_capacity(ROUNDS); self.contestants.len()];
         for round in 0..ROUNDS {
             for turn in 0..self.contestants.len() {
-                // Nobody always follows the same one.
+                // Varies which contestant follows which.
                 let index = match round % 2 {
                     0 => (turn + round / 2) % self.contestants.len(),
                     _ => (self.contestants.len() - 1 - turn + round / 2) % self.contestants.len(),
@@ -174,7 +172,7 @@ impl Group {
                     format!("{median:.2} ({low:.2}–{high:.2}) × `{yardstick}`")
                 })
                 .collect();
-            // With a second thread, what is counted depends on who is faster.
+            // With a second thread, the count depends on which thread is faster.
             let (count, bytes) = match threads {
                 Threads::Two => (String::new(), String::new()),
                 Threads::Current => {
@@ -195,7 +193,7 @@ impl Group {
     }
 }
 
-/// What a quarter, half and three quarters of the values are below.
+/// The quartiles of the values.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])

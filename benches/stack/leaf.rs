@@ -1,4 +1,4 @@
-//! The service behind all layers.
+//! The service below all layers.
 
 use std::{
     convert::Infallible,
@@ -39,8 +39,8 @@ pub(crate) struct Leaf {
     tools: Arc<[Tool]>,
 }
 
-/// What the tool of this number is called: `get_issue_github`, or with the number
-/// from the 1001st on.
+/// Returns the name of the tool of this number: `get_issue_github`, or with the number from the
+/// 1001st on.
 pub(crate) fn name(index: usize) -> String {
     let [verb, noun, server] = words(index);
     match index {

@@ -1,5 +1,5 @@
-//! What the layers cost: requests that pass through each of them alone and
-//! through all of them, without rules and with many, beside the bare service.
+//! The overhead of the layers: requests that pass through each of them alone and through all of
+//! them, without rules and with many, compared with the bare service.
 //!
 //! ```sh
 //! cargo bench --bench stack                  # everything, some two minutes
@@ -11,20 +11,19 @@
 //! nothing else: the same code takes half as long again on a machine that is busy
 //! or warm. Allocations do not vary.
 //!
-//! What makes a layer cheap that has nothing to do:
+//! Reasons why an idle layer is cheap:
 //!
-//! - The futures of layers are in each other, and what one of them keeps is moved by all
-//!   above it. So a layer keeps only what it needs of a reply that it awaits, and in a box
-//!   what is rare or large. Where one state alone has the future behind in place, the
-//!   others share its tag and take no room. The unit tests of `stack` say how large the
-//!   futures may be.
+//! - The futures of layers are nested, and the fields of one are moved by all above it. So a layer
+//!   keeps only the parts it needs of a reply that it awaits, and boxes rare or large ones. If only
+//!   one state holds the inner future in place, the others share its tag and take no space. The
+//!   unit tests of `stack` assert the sizes of the futures.
 //! - An `Arc` that is cloned for each request is two locked instructions for each layer.
-//! - A layer without rules returns `ResponseFuture { .. self.inner.call(request) .. }`
-//!   directly, with nothing left to drop after the call, so that the compiler lets the inner
-//!   service write its future in place. Each copy costs more than its bytes: it reads what
-//!   was written a moment ago in other units.
-//! - What finds out that there is nothing to do is `#[inline]`, as it is called out of
-//!   another crate; what there is to do then is not.
+//! - A layer without rules returns `ResponseFuture { .. self.inner.call(request) .. }` directly,
+//!   with nothing left to drop after the call, so that the compiler lets the inner service write
+//!   its future in place. Each copy costs more than its bytes: it reads recently written data in
+//!   other units.
+//! - The check for an idle layer is `#[inline]`, as it is called from another crate; the work of an
+//!   active one is not.
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
@@ -54,14 +53,14 @@ use tower::Layer;
 use self::{leaf::Leaf, measure::Group};
 
 const KIB_64: usize = 64 << 10;
-/// How many tools the service has that is listed and searched.
+/// The number of tools of the service that is listed and searched.
 const MANY: usize = 1_000;
 
 fn main() {
     measure::run(&[empty(), rules(), list(), search(), names(), sizes()]);
 }
 
-/// Calls through layers that have nothing to do.
+/// Calls through layers without rules.
 fn empty() -> Group {
     let leaf = Leaf::new(100);
     let request = call(&leaf.name(5), small_arguments());
@@ -95,7 +94,7 @@ fn empty() -> Group {
         .against("leaf")
 }
 
-/// Calls through layers with rules, all of which let them through.
+/// Calls through layers with rules, all of which allow them.
 fn rules() -> Group {
     let leaf = Leaf::new(100);
     let request = call(&leaf.name(5), small_arguments());
@@ -168,7 +167,7 @@ fn search() -> Group {
         .against("words")
 }
 
-/// Filters that allow more and more tools by their names.
+/// Filters that allow increasing numbers of tools by their names.
 fn names() -> Group {
     let leaf = Leaf::new(100);
     let request = call(&leaf.name(5), small_arguments());
@@ -200,7 +199,7 @@ fn sizes() -> Group {
 
 // === Fixtures ===
 
-/// Limits that nothing here passes.
+/// Limits that are never exceeded here.
 fn limits() -> LimitLayer {
     LimitLayer::new().max_argument_bytes(4 * KIB_64).max_depth(32)
 }

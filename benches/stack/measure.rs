@@ -1,10 +1,8 @@
-//! Measures cases in turn and prints one Markdown table of what they took.
+//! Measures cases in turn and prints their times in one Markdown table.
 //!
-//! What a layer costs is less than what a call's time changes by from one second
-//! to the next, so cases are not measured one after another but in turn, and
-//! compared within each round. The table has the median of these differences and
-//! ratios. A turn begins with a call that is not counted, since the processor has
-//! other cases in its caches.
+//! The time of a layer is less than the variation of a call's time from one second to the next, so
+//! cases are measured in turn and compared within each round. The table has the median of these
+//! differences and ratios. A turn begins with a call that is not counted, to warm the caches.
 //!
 //! A call is timed from `poll_ready` to the drop of its reply, on a request that
 //! was made before the clock started.
@@ -26,11 +24,11 @@ use tower::Service;
 
 use crate::counting::{self, Allocations};
 
-/// How long a group is measured, about.
+/// The approximate time that a group is measured.
 const GROUP: Duration = Duration::from_secs(8);
-/// How many rounds there are at least and at most.
+/// The minimum and maximum number of rounds.
 const ROUNDS: (u128, u128) = (51, 4_001);
-/// How long a case has its turn, about, and how many calls that may be.
+/// The approximate duration of a turn, and its maximum number of calls.
 const TURN: Duration = Duration::from_micros(100);
 const MAX_CALLS: usize = 200;
 
@@ -45,14 +43,14 @@ struct Case {
     /// The case of the group that this one is compared with.
     yardstick: Option<&'static str>,
     calls: Box<Calls>,
-    /// What is allocated for a call before it is made.
+    /// The allocations for a call before it is made.
     before: Allocations,
 }
 
-/// Makes so many calls and says how long they took.
+/// Makes the given number of calls and returns their time.
 type Calls = dyn Fn(&Runtime, usize) -> Duration;
 
-/// Measures those groups that the command line selects.
+/// Measures the groups that the command line selects.
 ///
 /// With `allocations` on the command line, only allocations are counted.
 pub(crate) fn run(groups: &[Group]) {
@@ -100,7 +98,7 @@ impl Group {
         })
     }
 
-    /// Adds a case: a service that is made anew for every call.
+    /// Adds a case: a service that is created for every call.
     pub(crate) fn first_call<S>(
         self,
         name: impl Into<String>,
@@ -145,7 +143,7 @@ impl Group {
         self
     }
 
-    /// Measures it, and prints a row for each case.
+    /// Measures the group, and prints a row for each case.
     fn run(&self, runtime: &Runtime, only_allocations: bool) {
         let taken = if only_allocations { Vec::new() } else { self.times(runtime) };
         for (index, case) in self.cases.iter().enumerate() {
@@ -176,9 +174,9 @@ impl Group {
         }
     }
 
-    /// The nanoseconds of a call of each case in each round.
+    /// Returns the nanoseconds of a call of each case in each round.
     fn times(&self, runtime: &Runtime) -> Vec<Vec<f64>> {
-        // Fills what is filled once, and finds out how many calls are a turn.
+        // Fills caches, and determines the number of calls of a turn.
         let turns: Vec<(usize, Duration)> =
             self.cases.iter().map(|case| case.turn(runtime)).collect();
         let round: Duration = turns.iter().map(|(_, taken)| *taken).sum();
@@ -188,7 +186,7 @@ impl Group {
         let mut taken = vec![Vec::with_capacity(rounds); self.cases.len()];
         for round in 0..rounds {
             for turn in 0..self.cases.len() {
-                // Nobody always follows the same one.
+                // Varies which case follows which.
                 let index = match round % 2 {
                     0 => (turn + round / 2) % self.cases.len(),
                     _ => (self.cases.len() - 1 - turn + round / 2) % self.cases.len(),
@@ -205,11 +203,11 @@ impl Group {
 // === impl Case ===
 
 impl Case {
-    /// How many calls are a turn, and how long that takes.
+    /// Returns the number of calls of a turn, and their time.
     fn turn(&self, runtime: &Runtime) -> (usize, Duration) {
         (self.calls)(runtime, 1);
         let one = (self.calls)(runtime, 1).as_nanos().max(1);
-        // The more there are, the less the first of them says of the others.
+        // The more calls, the less the first one predicts the others.
         let some = (TURN.as_nanos() / one).clamp(1, MAX_CALLS as u128) as usize;
         let one = (self.calls)(runtime, some).as_nanos() / some as u128;
         let calls = (TURN.as_nanos() / one.max(1)).clamp(1, MAX_CALLS as u128) as usize;
@@ -218,7 +216,7 @@ impl Case {
         (calls, start.elapsed())
     }
 
-    /// What one call allocates.
+    /// Returns the allocations of one call.
     fn allocations(&self, runtime: &Runtime) -> Allocations {
         (self.calls)(runtime, 1);
         let [one, two] = [1, 2].map(|calls| counting::count(|| _ = (self.calls)(runtime, calls)));
@@ -238,13 +236,13 @@ where
     drop(black_box(reply));
 }
 
-/// What a quarter, half and three quarters of the values are below.
+/// The quartiles of the values.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
-/// Three digits that count.
+/// Formats a duration with three significant digits.
 fn duration(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds.abs() {
         ..1e3 => (nanoseconds, "ns"),

@@ -1,13 +1,11 @@
-//! What it costs to put the state of a run into the hands of a client, and to get it
-//! back.
+//! The time to hand the state of a run to a client and to restore it.
 //!
 //! ```sh
 //! cargo bench --bench state             # everything, half a minute
 //! cargo bench --bench state -- signed   # what has this in its name
 //! ```
 //!
-//! States are of 1 KiB for each step whose answer is kept. The time per byte should
-//! not grow.
+//! States are of 1 KiB for each step whose output is kept. The time per byte should not grow.
 
 use std::hint::black_box;
 
@@ -43,12 +41,12 @@ fn put_and_take(criterion: &mut Criterion) {
     }
 }
 
-/// The result of a future that has nothing to wait for.
+/// Returns the result of a future that is ready at once.
 fn now<T, E: std::fmt::Debug>(result: impl Future<Output = Result<T, E>>) -> T {
     result.now_or_never().expect("there is nothing to wait for").expect("the state is kept")
 }
 
-/// The answers of steps, as JSON.
+/// Returns the outputs of steps, as JSON.
 fn state(steps: usize) -> Vec<u8> {
     let step = |step: usize| {
         let text = "What a tool has found, in words. ".repeat(30);

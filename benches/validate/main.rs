@@ -1,4 +1,4 @@
-//! How long a call takes whose arguments are as costly to check as they may be.
+//! The time of a call whose arguments are as expensive to check as the limits allow.
 //!
 //! ```sh
 //! cargo bench --bench validate
@@ -55,7 +55,7 @@ fn check(criterion: &mut Criterion) {
     }
 }
 
-/// Schemas of a value, and values that take almost as many steps as there may be.
+/// Returns schemas of a value, and values that take almost the maximum number of steps.
 fn cases() -> Vec<(&'static str, Value, Value)> {
     let names = |count: usize, value: Value| -> Value {
         (0..count).map(|n| (format!("key{n}"), value.clone())).collect::<JsonObject>().into()
@@ -83,7 +83,7 @@ fn cases() -> Vec<(&'static str, Value, Value)> {
     ]
 }
 
-/// A schema that applies another so many times.
+/// Returns a schema that applies another one `count` times.
 fn times(count: usize, schema: &Value) -> Value {
     json!({ "allOf": vec![json!({ "$ref": "#/$defs/once" }); count], "$defs": { "once": schema } })
 }

@@ -1,9 +1,8 @@
-//! The loop of an agent: what a model wrote, the calls, and what goes back to it.
+//! The loop of an agent: the model's message, the calls, and the results returned to it.
 //!
-//! `cargo run --example agent_loop --features normalize` plays two recorded turns, one
-//! of Chat Completions and one of Anthropic. A composite is called, a call breaks off
-//! in the middle, and the last one is one more than the budget allows. There is no
-//! model and no network.
+//! `cargo run --example agent_loop --features normalize` plays two recorded turns, one of Chat
+//! Completions and one of Anthropic. A composite is called, a call is cut off in the middle, and
+//! the last one exceeds the budget. It uses no model and no network.
 
 #![expect(clippy::print_stdout, reason = "it is an example")]
 
@@ -25,7 +24,7 @@ use rmcp::{
 use serde_json::Value;
 use tower::{Layer, ServiceExt};
 
-/// What the models wrote, each in the form of its provider.
+/// The messages of the models, each in the format of its provider.
 const TURNS: [(Provider, &str); 2] = [
     (Provider::OpenAiChat, include_str!("first.json")),
     (Provider::Anthropic, include_str!("second.json")),

@@ -1,4 +1,4 @@
-//! What clients would see, and what is wrong.
+//! Prints the tools that clients would see, and the problems found.
 
 use std::{error::Error, fmt::Write as _, io};
 
@@ -17,7 +17,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use crate::log::Redacted;
 
-/// Connects everything, prints it, and fails if anything is wrong.
+/// Connects all backends, prints the tools, and fails if there are problems.
 pub(crate) async fn check(
     config: &Config,
     gateway: &Gateway,
@@ -73,9 +73,9 @@ pub(crate) async fn check(
     let mut remarks = composite_layer.remarks();
     for problem in backends.router().problems() {
         match &problem {
-            // That one which is not connected does not list anything was said.
+            // That a backend is not connected was already reported.
             Problem::NotListed { backend, .. } if absent.contains(&&**backend) => (),
-            // What `conflicts = "priority"` is for.
+            // Expected with `conflicts = "priority"`.
             Problem::Shadowed { .. } => remarks.push(problem.to_string()),
             _ => mistakes.push(problem.to_string()),
         }
@@ -86,14 +86,14 @@ pub(crate) async fn check(
     }
 
     let redacted = Redacted::of(config);
-    // What servers say of themselves makes no terminal do anything.
+    // Text from servers must not control the terminal.
     let text = text.replace(|c: char| c.is_control() && c != '\n', " ");
     out.write_all(redacted.text(&text).as_bytes())?;
     out.flush()?;
     if mistakes.is_empty() { Ok(()) } else { Err(redacted.text(&mistakes.join("\n")).into()) }
 }
 
-/// Lists what else clients can list, since what is wrong with it is found so.
+/// Lists prompts and resources too, since that finds their problems.
 async fn list_the_rest(gateway: &Gateway) -> Result<(), BackendError> {
     let requests: [ClientRequest; 3] = [
         ListPromptsRequest::default().into(),
@@ -107,7 +107,7 @@ async fn list_the_rest(gateway: &Gateway) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// All tools that a service lists.
+/// Returns all tools that a service lists.
 async fn list<S>(stack: S) -> Result<Vec<Tool>, Box<dyn Error>>
 where
     S: Service<Request, Response = Reply, Error = BackendError> + Clone,

@@ -1,4 +1,4 @@
-//! What is shown, without the secrets of the backends.
+//! Output without the secrets of the backends.
 
 use std::{
     io::{self, Write},
@@ -8,14 +8,14 @@ use std::{
 use mcp_composite::{adapter::Secrets, config::Config};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Standard error, without the secrets of a file, and of those before it.
+/// Standard error, without the secrets of this file and of earlier ones.
 ///
 /// The crate logs none of them, but the libraries below might, such as a URL that
 /// cannot be reached.
 #[derive(Clone)]
 pub(crate) struct Redacted(Arc<RwLock<Secrets>>);
 
-/// One event. The subscriber writes each as a whole.
+/// One event. The subscriber writes each in one call.
 pub(crate) struct Line(Secrets);
 
 impl Redacted {
@@ -25,8 +25,8 @@ impl Redacted {
         redacted
     }
 
-    /// Adds the secrets of another file. What was secret before stays so: a backend
-    /// that is gone may have last words.
+    /// Adds the secrets of another file. Earlier secrets are still redacted: a removed backend may
+    /// still log.
     pub(crate) fn learn(&self, config: &Config) {
         let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for backend in config.backends() {
@@ -34,7 +34,7 @@ impl Redacted {
         }
     }
 
-    /// A text without secrets, and without what a server could do to a terminal.
+    /// Returns a text without secrets and without control characters.
     pub(crate) fn text(&self, text: &str) -> String {
         let mut text = self.secrets().redact(text).into_owned();
         text.retain(|character| character == '\n' || !character.is_control());

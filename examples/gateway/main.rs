@@ -1,7 +1,6 @@
-//! A gateway that any MCP client can be pointed at.
+//! A gateway for any MCP client.
 //!
-//! It connects the backends of a file and serves them as one server, with all
-//! that the file says of them:
+//! It connects the backends of a file and serves them as one server, as the file configures:
 //!
 //! ```text
 //! gateway FILE.toml                          over stdio
@@ -17,42 +16,39 @@
 //! gateway FILE.toml --mermaid NAME           draws a composite
 //! ```
 //!
-//! Logs go to standard error; `RUST_LOG` filters them. What is logged while a request is
-//! answered begins with the spans of the request, its run and its branch; without them:
-//! `RUST_LOG=info,mcp_composite::trace=off,mcp_composite::run=off`. It ends, with all child
-//! processes, on `SIGTERM`, on `SIGINT`, and over stdio when its input ends.
-//! `--check` connects everything once, prints tools and composites with their
-//! schemas and annotations, and fails if anything is wrong. Tools that are not
-//! advertised are named apart.
+//! Logs go to standard error; `RUST_LOG` filters them. Events during a request begin with the spans
+//! of the request, its run and its branch; without them:
+//! `RUST_LOG=info,mcp_composite::trace=off,mcp_composite::run=off`. The gateway ends, with all
+//! child processes, on `SIGTERM`, on `SIGINT`, and over stdio when its input ends. `--check`
+//! connects everything once, prints tools and composites with their schemas and annotations, and
+//! fails if there are problems. Tools that are not advertised are listed separately.
 //!
 //! Over HTTP, clients before 2026-07-28 have a session, which is in this process. With
-//! `--stateless` they have none, so that any replica can answer any request; but they
-//! cannot be asked, and are not told when something changes. Later clients never have
-//! a session, and are asked all the same.
+//! `--stateless` they have none, so that any replica can answer any request; but they cannot be
+//! asked questions and are not notified of changes. Later clients never have a session, and can be
+//! asked in both modes.
 //!
-//! A web page that any browser has open can send requests to this machine, and its browser
-//! says so by `Origin`. The gateway answers 403 to every origin but those of this machine
-//! (`localhost`, `127.0.0.1` and `[::1]`, at any port) and those that `--allow-origin`
-//! names, such as `--allow-origin https://inspector.example.com:443`; several are named one
-//! by one, and `:*` is any port. A request without `Origin` is of no browser, and passes.
+//! A web page in a browser can send requests to this machine, and its browser sends its origin as
+//! `Origin`. The gateway answers 403 to every origin except those of this machine (`localhost`,
+//! `127.0.0.1` and `[::1]`, at any port) and those that `--allow-origin` names, such as
+//! `--allow-origin https://inspector.example.com:443`. The option can be repeated, and `:*` is any
+//! port. A request without `Origin` is not from a browser, and is allowed.
 //!
-//! At most 4096 sessions and as many requests are open at a time, and at most 256 of each
-//! for a caller, if `[caller]` says who that is. A request beyond that gets the status 429.
+//! At most 4096 sessions and as many requests are open at a time, and at most 256 of each for a
+//! caller, if `[caller]` identifies it. A request beyond that gets the status 429.
 //! `--max-connections` and `--max-connections-per-caller` set other limits.
 //!
-//! `--plan` connects everything once and prints what the composite would call with
-//! this input, in which order, with the arguments as far as they are known before
-//! anything runs. It calls no tool.
+//! `--plan` connects everything once and prints the calls of the composite with this input, in
+//! order, with the arguments as far as they are known before anything runs. It calls no tool.
 //!
-//! `--mermaid` prints the composite, with those that it calls, as a flowchart in the
-//! text of Mermaid. It connects nothing.
+//! `--mermaid` prints the composite, with the composites it calls, as a Mermaid flowchart. It
+//! connects nothing.
 //!
-//! On `SIGHUP` the file is read again, and takes the place of the one before; see
-//! `Gateway::reload`. With `--watch` that also happens within three seconds when
-//! it has changed, or one that it includes: once a second it is looked at their
-//! times and sizes, and a change counts when the next look finds no other, so
-//! that a file that is still being written is not read. A file with a mistake
-//! changes nothing, and the log tells all that is wrong with it.
+//! On `SIGHUP` the file is read again and replaces the previous one; see `Gateway::reload`. With
+//! `--watch` that also happens within three seconds after it, or a file that it includes, has
+//! changed: the times and sizes of the files are checked once a second, and a change is applied
+//! when the next check finds no other, so that a partially written file is not read. A file with
+//! errors changes nothing, and all its errors are logged.
 
 mod check;
 mod log;
@@ -117,13 +113,13 @@ const LOOPBACK_ORIGINS: [&str; 6] = [
 
 type Server = ServeService<Reload<Stack<Router>>>;
 
-/// What to do, and with which file.
+/// The mode, and its file.
 struct Arguments {
     file: PathBuf,
-    /// The composite to draw, if there is nothing else to do.
+    /// The composite to draw, if that is the mode.
     drawn: Option<String>,
     mode: Mode,
-    /// Whether to look for changes of the file.
+    /// Whether to watch the file for changes.
     watch: bool,
 }
 
@@ -134,16 +130,16 @@ enum Mode {
     Plan { composite: String, input: JsonObject },
 }
 
-/// How to serve over HTTP.
+/// The options of serving over HTTP.
 struct Http {
     address: SocketAddr,
     sessions: bool,
-    /// The origins of web pages that may send requests, besides those of this machine.
+    /// The allowed origins of web pages, besides those of this machine.
     origins: Vec<String>,
     limits: Limits,
 }
 
-/// The limits on connections that were set.
+/// The connection limits that were set.
 #[derive(Default, PartialEq, Eq)]
 struct Limits {
     max: Option<usize>,
@@ -161,14 +157,14 @@ fn main() -> ExitCode {
         arguments.mode.log(redacted.clone());
         let runtime = tokio::runtime::Runtime::new()?;
         let result = runtime.block_on(run(arguments, &config, redacted));
-        // Standard input is read by a thread that nobody can wake up.
+        // A thread reads standard input and cannot be interrupted.
         runtime.shutdown_background();
         result
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody may be there to read it.
+            // Standard error may be closed.
             let _ = writeln!(io::stderr(), "{error}");
             ExitCode::FAILURE
         }
@@ -213,8 +209,8 @@ async fn run(
     result
 }
 
-/// Waits a moment for the backends. Older clients are told only once what the
-/// server has, and many of them do not care that tools come later.
+/// Waits a moment for the backends. Older clients learn the server's capabilities only once, and
+/// many ignore that tools are added later.
 async fn wait_for(backends: &Backends, stop: &CancellationToken) {
     let connected = join_all(backends.remotes().iter().map(RemoteService::connected));
     let connected = tokio::time::timeout(FIRST_PATIENCE, connected);
@@ -231,12 +227,12 @@ async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box
     let served = async {
         match server.serve_with_ct(transport, stop.clone()).await {
             Ok(running) => running.waiting().await.map(drop).map_err(Into::into),
-            // The client has gone without a word.
+            // The client has closed the connection.
             Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
     };
-    // A client may never say a word, and is stopped all the same.
+    // A client that never sends anything is stopped all the same.
     stop.run_until_cancelled(served).await.unwrap_or(Ok(()))
 }
 
@@ -264,7 +260,7 @@ async fn serve_http(
     let listener = tokio::net::TcpListener::bind(address).await?;
     tracing::info!("serving http://{}/mcp", listener.local_addr()?);
     // A stream is written in pieces. Without this, each would wait until the client has
-    // acknowledged the one before, which it may delay by 40 ms.
+    // acknowledged the previous one, which it may delay by 40 ms.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "`TCP_NODELAY` cannot be set on a connection");
@@ -272,7 +268,7 @@ async fn serve_http(
     });
     let app = axum::Router::new().nest_service("/mcp", service);
     let served = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
-    // A client that is slow to send, or to take, must not keep us.
+    // A client that is slow to send or to read must not delay the end.
     let late = async {
         stop.cancelled().await;
         tokio::time::sleep(LAST_PATIENCE).await;
@@ -283,7 +279,7 @@ async fn serve_http(
     }
 }
 
-/// A token that is cancelled when somebody wants this process to end.
+/// Returns a token that is cancelled when this process is asked to end.
 fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
@@ -302,7 +298,7 @@ fn stop_on_signals() -> io::Result<CancellationToken> {
         }
         tracing::info!("stops");
         stopped.cancel();
-        // Whoever asks again means it.
+        // A second signal ends the process at once.
         if tokio::signal::ctrl_c().await.is_ok() {
             std::process::exit(1);
         }
@@ -311,11 +307,11 @@ fn stop_on_signals() -> io::Result<CancellationToken> {
 }
 
 impl Mode {
-    /// Logs to standard error what `RUST_LOG` says, or else what one wants to know.
+    /// Logs to standard error as `RUST_LOG` says, or else a default selection.
     fn log(&self, writer: Redacted) {
         let default = match self {
             Self::Stdio | Self::Http(_) => "info,rmcp=error",
-            // It tells the same itself.
+            // It prints the same itself.
             Self::Check | Self::Plan { .. } => "off",
         };
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
@@ -408,7 +404,7 @@ impl Limits {
     }
 }
 
-/// The number of a limit, which is at least 1.
+/// Parses the number of a limit, which is at least 1.
 fn number(text: Option<String>) -> Result<usize, Box<dyn Error>> {
     let text = text.ok_or(USAGE)?;
     let number = text.parse::<usize>().ok().filter(|&number| number > 0);
@@ -417,7 +413,7 @@ fn number(text: Option<String>) -> Result<usize, Box<dyn Error>> {
     })
 }
 
-/// An origin as browsers send it: rmcp would pass over another text without a word.
+/// Parses an origin as browsers send it: rmcp would silently ignore another text.
 fn origin(text: String) -> Result<String, String> {
     let parts = text.split_once("://").and_then(|(scheme, authority)| {
         let (host, port) = authority.rsplit_once(':')?;

@@ -1,4 +1,4 @@
-//! What a composite would do.
+//! Prints the plan of a composite.
 
 use std::{error::Error, io};
 
@@ -8,7 +8,7 @@ use rmcp::model::JsonObject;
 
 use crate::log::Redacted;
 
-/// Connects everything, and prints what the composite would do with the input.
+/// Connects all backends, and prints the calls of the composite with this input.
 pub(crate) async fn plan(
     config: &Config,
     gateway: &Gateway,

@@ -1,4 +1,4 @@
-//! Another file in the place of the one that is running.
+//! Reloads the file of the gateway when it changes.
 
 use std::{convert::Infallible, io, path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use mcp_composite::config::{Config, Gateway, Sources, Stamp};
 
 use crate::log::Redacted;
 
-/// How often it is looked at files.
+/// The interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Keeps a gateway up to date with its file.
@@ -16,13 +16,13 @@ pub(crate) struct Watch {
     redacted: Redacted,
     /// The files that are running.
     sources: Sources,
-    /// What they were when they were read last.
+    /// The state of the files when they were last read.
     read: Stamp,
-    /// What was wrong with them then.
+    /// Their errors at that time.
     mistakes: Option<String>,
 }
 
-/// Tells when somebody asks for the file to be read again.
+/// Waits for `SIGHUP`, which requests a reload.
 pub(crate) struct HangUps(#[cfg(unix)] tokio::signal::unix::Signal);
 
 // === impl Watch ===
@@ -39,8 +39,7 @@ impl Watch {
         Self { file, gateway, redacted, sources, read, mistakes: None }
     }
 
-    /// Reads the file again when that is asked for, and if `look` whenever it has
-    /// changed.
+    /// Reloads the file on request, and if `look` also when it has changed.
     pub(crate) async fn run(mut self, mut asked: HangUps, look: bool) -> Infallible {
         let mut looked = self.read.clone();
         loop {
@@ -49,10 +48,9 @@ impl Watch {
                 () = tokio::time::sleep(LOOK), if look => false,
             };
             let now = self.sources.stamp();
-            // Somebody may still be writing it; half a file can look like a whole
-            // one with less in it.
+            // It may still be written; a partial file can look like a complete one with less in it.
             let is_settled = now == looked;
-            // What is wrong may be in a file that only the mistaken one includes.
+            // The error may be in a file that only the rejected version includes.
             let is_new = now != self.read || self.mistakes.is_some();
             looked = now.clone();
             if asked {
@@ -84,7 +82,7 @@ impl Watch {
 
     async fn try_to_reload(&self) -> Result<Config, String> {
         let config = Config::load(&self.file).map_err(|mistakes| mistakes.to_string())?;
-        // Before anything is connected that could tell them.
+        // Before anything connects that could log them.
         self.redacted.learn(&config);
         let reloaded = self.gateway.reload(&config).await.map_err(|error| error.to_string())?;
         tracing::info!("reloaded: {reloaded}");
@@ -95,7 +93,7 @@ impl Watch {
 // === impl HangUps ===
 
 impl HangUps {
-    /// Those from now on; they end the program no more.
+    /// Returns the signals from now on; they no longer end the program.
     #[cfg(unix)]
     pub(crate) fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};

@@ -23,14 +23,14 @@ use crate::{
     world::{Error, World},
 };
 
-/// How many good callers there are, and how often each calls: 100 calls per second.
+/// The number of good callers, and the interval of their calls: 100 calls per second in all.
 const CALLERS: u32 = 20;
 const PERIOD: Duration = Duration::from_millis(200);
-/// How many connections they share.
+/// The number of connections they share.
 const CONNECTIONS: usize = 4;
-/// How long any good call may take.
+/// The maximum time of a good call.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a kind of call is chosen, in parts of all calls.
+/// The relative frequency of each kind of call.
 const SHARES: [(Kind, u32); Kind::ALL.len()] = [
     (Kind::Direct, 35),
     (Kind::FanOut, 20),
@@ -101,8 +101,8 @@ impl Caller {
         let mut due = start;
         while !is_over.load(Ordering::Relaxed) {
             let now = Instant::now();
-            // A call that the one before has delayed is measured from when it was due, so
-            // that one slow answer counts for all calls that wait for it.
+            // A call delayed by the previous one is measured from when it was due, so that one slow
+            // answer counts for all calls that wait for it.
             let is_late = now > due;
             sleep_until(due).await;
             let begun = if is_late { due } else { Instant::now() };

@@ -17,9 +17,9 @@ use crate::{
     world::{Error, World},
 };
 
-/// How long a hostile caller waits for an answer.
+/// The time that a hostile caller waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for one whose backend asks its questions over a long time.
+/// The same for a caller whose backend asks its questions over a long time.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 /// The size of arguments that are expensive to check.
 const LARGE: usize = 3 << 20;
@@ -28,10 +28,11 @@ const MANY: usize = 380_000;
 /// The size of a question above the limit, and of one just below it.
 const QUESTION: usize = 4 << 20;
 const SMALLER_QUESTION: usize = 1_000_000;
-/// The questions that one request of a client may be asked, and that a result may ask.
+/// The maximum number of questions that one request of a client may be asked, and that a result may
+/// ask.
 const MOST_ASKED: u64 = 1_000;
 const MOST_ASKED_AT_ONCE: usize = 32;
-/// After so many refused calls, 3 s of them, a refill must have recovered the budget.
+/// The number of refused calls, 3 s of them, after which a refill must have recovered the budget.
 const RECOVERY: u32 = 30;
 
 /// The events of hostile clients, by the backend that they call or their own name. Each must
@@ -54,7 +55,7 @@ const EVENTS: [(&str, &str); 15] = [
     ("states", "suspended runs of one caller refused"),
 ];
 
-/// All hostile clients, which are gone when this value is dropped.
+/// All hostile clients, which are cancelled when this value is dropped.
 pub(crate) struct Attackers(JoinSet<Result<(), Error>>);
 
 #[derive(Clone)]

@@ -106,17 +106,17 @@ const USAGE: &str = "usage: hostile_peers --minutes N [--seed S] [--only NAMES]"
 /// The shortest round, and the part of a long run that is one.
 const ROUND: Duration = Duration::from_secs(20);
 const ROUNDS: u32 = 10;
-/// For how long after each change calls are not measured.
+/// The time after each change during which calls are not measured.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// How many times longer calls may take with the hostile peers than without them.
+/// The allowed ratio of latencies with the hostile peers to those without them.
 const FACTOR: f64 = 2.0;
-/// How many MiB this process may have.
+/// The maximum memory of this process in MiB.
 const MOST_MEMORY: f64 = 512.0;
 /// How often per second a server that ends its streams may be connected: its own stream and
 /// those of the three calls that are cut at a time each pause for a second.
 const MOST_STREAMS: f64 = 8.0;
-/// How many notifications per second a client may get that has subscribed to nothing that
-/// is updated.
+/// How many notifications per second a client may get without a subscription to an updated
+/// resource.
 const MOST_NOTIFICATIONS: f64 = 6.0;
 
 struct Arguments {
@@ -150,7 +150,7 @@ fn runtime(threads: usize) -> Result<Runtime, Error> {
     Ok(Builder::new_multi_thread().worker_threads(threads).enable_all().build()?)
 }
 
-/// Returns `true` if all is as it must be.
+/// Returns `true` if all checks passed.
 async fn soak(arguments: Arguments, good: &Handle, hostile: &Handle) -> Result<bool, Error> {
     let Arguments { time, seed, only } = arguments;
     let invariants = Arc::<Invariants>::default();
@@ -179,7 +179,7 @@ async fn soak(arguments: Arguments, good: &Handle, hostile: &Handle) -> Result<b
         score.enter(Phase::Between);
         let sent = world.sent().await;
         for (backend, count) in &sent {
-            // These go on over the rounds.
+            // These continue over the rounds.
             let goes_on = matches!(*backend, "brief" | "orphans");
             let before = before.insert(*backend, *count).filter(|_| goes_on).unwrap_or_default();
             score.hostile(&format!("`{backend}`: sent"), count - before);

@@ -12,10 +12,10 @@ use std::{
 
 use crate::latencies::Latencies;
 
-/// How many failures are reported in full.
+/// The number of failures that are reported in full.
 const REPORTED: usize = 20;
 
-/// When a call was begun.
+/// The phase in which a call was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// With the good peers only.
@@ -94,7 +94,7 @@ impl Score {
         }
     }
 
-    /// Notes a good call that was begun in a phase.
+    /// Records a good call that was begun in a phase.
     pub(crate) fn called(&self, phase: Phase, kind: Kind, took: Duration) {
         self.good.fetch_add(1, Ordering::Relaxed);
         if phase != Phase::Between {
@@ -103,7 +103,7 @@ impl Score {
         }
     }
 
-    /// Notes something that must not be.
+    /// Records a failure.
     pub(crate) fn failed(&self, failure: impl FnOnce() -> String) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let mut failures = locked(&self.failures);
@@ -126,7 +126,7 @@ impl Score {
         self.all[phase as usize].quantile(0.99)
     }
 
-    /// The kinds of hostile events of which there were none.
+    /// Returns the kinds of hostile events that never happened.
     pub(crate) fn missing(&self) -> Vec<String> {
         let hostile = locked(&self.hostile);
         hostile.iter().filter(|(_, count)| **count == 0).map(|(kind, _)| kind.clone()).collect()

@@ -1,4 +1,4 @@
-//! The gateway, its backends, and the ways in which clients reach it.
+//! The gateway, its backends, and the connections of clients to it.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +37,7 @@ pub(crate) type Error = BoxError;
 
 const GOOD: &str = include_str!("good.toml");
 const HOSTILE: &str = include_str!("hostile.toml");
-/// How long a hostile backend may take to return how many messages it has sent.
+/// The maximum time of a hostile backend to return how many messages it has sent.
 const COUNTING: Duration = Duration::from_secs(5);
 /// All hostile backends. `schemas` sends nothing: its arguments are expensive.
 pub(crate) const BACKENDS: [&str; 12] = [
@@ -148,7 +148,7 @@ impl World {
         Http::new(&self.url, caller)
     }
 
-    /// How many hostile messages each hostile backend has sent since it was started.
+    /// Returns the number of hostile messages that each hostile backend has sent since its start.
     pub(crate) async fn sent(&self) -> BTreeMap<&'static str, u64> {
         let mut sent = BTreeMap::new();
         let counting =

@@ -1,9 +1,9 @@
 //! A run that one replica begins and another one ends.
 //!
-//! It starts a server, three gateways before it and nginx before those, all on free
-//! ports of this machine. Then it calls, as a client of 2026-07-28, a tool that asks
-//! before it deploys, says yes, and prints which replica has answered what. It needs
-//! nginx, and the gateway of `examples/gateway`:
+//! It starts a server, three gateways before it and nginx before those, all on free ports of this
+//! machine. Then it calls, as a client of 2026-07-28, a tool that asks before it deploys, agrees,
+//! and prints which replica sent each answer. It requires nginx, and the gateway of
+//! `examples/gateway`:
 //!
 //! ```text
 //! apt-get install nginx-light
@@ -47,7 +47,7 @@ use self::releases::Releases;
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/replicas/gateway.toml");
 const NGINX: &str = include_str!("nginx.conf");
 
-/// The addresses that stand in the file of nginx.
+/// The addresses of the replicas in the file of nginx.
 const REPLICAS: [&str; 3] = ["127.0.0.1:8081", "127.0.0.1:8082", "127.0.0.1:8083"];
 const BALANCER: &str = "127.0.0.1:8080";
 
@@ -55,7 +55,7 @@ const BALANCER: &str = "127.0.0.1:8080";
 struct Replica {
     address: String,
     _process: Child,
-    /// Reads what it logs, or it would wait for that.
+    /// Reads its log, or the process would block on a full pipe.
     _log: JoinSet<()>,
 }
 
@@ -66,7 +66,7 @@ struct Balancer {
     _process: Child,
 }
 
-/// Somebody who agrees.
+/// A user who agrees.
 struct Person;
 
 #[tokio::main]
@@ -87,7 +87,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let arguments = JsonObject::from_iter([("service".to_owned(), json!("shop"))]);
     let call = CallToolRequestParams::new("deploy_with_approval").with_arguments(arguments);
-    // It calls again with the answer, and with the state that it was given.
+    // It calls again with the answer and the state it received.
     let result = client.call_tool(call).await?;
     let text = result.content.iter().find_map(|block| block.as_text());
     println!("\n{}\n", text.map_or("no text", |text| &text.text));
@@ -151,7 +151,7 @@ impl Balancer {
         Ok(Self { address, folder, _process: process })
     }
 
-    /// The replicas that have answered calls, once there are so many.
+    /// Returns the replicas that have answered calls, once there are `expected` of them.
     async fn rounds(&self, expected: usize) -> Result<Vec<String>, Box<dyn Error>> {
         loop {
             let log = fs::read_to_string(self.folder.join("access.log"))?;
@@ -169,7 +169,7 @@ impl Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        // What is left in the folder for temporary files harms nobody.
+        // A leftover in the folder for temporary files is harmless.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -177,7 +177,7 @@ impl Drop for Balancer {
 fn nginx(folder: &Path) -> Command {
     let mut command = Command::new("nginx");
     command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf"));
-    // One process, so that nothing of it is left; and no log but ours.
+    // One process, so that none is left behind; and only our log.
     command.args(["-e", "stderr", "-g", "master_process off;"]).kill_on_drop(true);
     command
 }

@@ -18,13 +18,13 @@ use rmcp::{
 };
 use tokio::task::JoinSet;
 
-/// Notes what it is called for.
+/// Records its calls.
 #[derive(Clone, Default)]
 pub(crate) struct Releases {
     calls: Arc<Mutex<Vec<String>>>,
 }
 
-/// Where they are served, until this value is dropped.
+/// A running server, which ends when this value is dropped.
 pub(crate) struct Served {
     pub(crate) url: String,
     _serving: JoinSet<io::Result<()>>,
@@ -33,7 +33,7 @@ pub(crate) struct Served {
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "rmcp::serde")]
 struct Service {
-    /// Its name.
+    /// The name of the service.
     service: String,
 }
 
@@ -41,7 +41,7 @@ struct Service {
 #[serde(crate = "rmcp::serde")]
 struct Release {
     version: String,
-    /// How many there are since the release before.
+    /// The number of changes since the previous release.
     changes: u32,
 }
 
@@ -50,7 +50,7 @@ struct Release {
 struct Deployment {
     service: String,
     version: String,
-    /// Where to.
+    /// The environment to deploy to.
     environment: String,
 }
 
@@ -75,7 +75,7 @@ impl Releases {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
     }
 
-    /// All calls so far, such as `get_release shop`.
+    /// Returns all calls so far, such as `get_release shop`.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -91,7 +91,7 @@ impl Releases {
         let app = axum::Router::new().nest_service("/mcp", service);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/mcp", listener.local_addr()?);
-        // No part of an answer waits until the client has acknowledged the one before.
+        // No part of an answer waits until the client has acknowledged the previous one.
         let listener = listener.tap_io(|stream| {
             let _ = stream.set_nodelay(true);
         });

@@ -1,4 +1,4 @@
-//! What calls ask the backends that are processes to do wrong.
+//! The faults that calls request from backends that are processes.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -8,14 +8,14 @@ use std::{
 use fastrand::Rng;
 use tokio::time::Instant;
 
-/// How often a process may be lost: one that does not live for ten seconds is started
-/// again later and later, and the others are to have somebody to talk to.
+/// The minimum time between losses of a process: one that does not live for ten seconds is
+/// restarted later and later, and the other calls need a running process.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// Of what goes well.
+/// The fault of calls that should succeed.
 pub(crate) const WELL: &str = "well";
 
-/// In parts of all calls, of which the rest goes well.
+/// The faults in parts per thousand of all calls; the rest succeeds.
 const FAULTS: [(&str, u32); 10] = [
     ("slow", 60),
     ("failure", 40),
@@ -30,7 +30,7 @@ const FAULTS: [(&str, u32); 10] = [
 ];
 const ALL: u32 = 1_000;
 
-/// Lets a process be lost now and then.
+/// Limits how often a process is lost.
 pub(crate) struct Fatal {
     pipe: Mutex<Instant>,
     web: Mutex<Instant>,
@@ -44,13 +44,13 @@ impl Fatal {
         Self { pipe: Mutex::new(now), web: Mutex::new(now) }
     }
 
-    /// What goes wrong with a call of the child process.
+    /// Chooses the fault of a call of the child process.
     pub(crate) fn pipe(&self, rng: &mut Rng) -> &'static str {
         let fatal = ["killed", "exit", "breaks-off"];
         if is_time(&self.pipe) { fatal[rng.usize(0..3)] } else { usual(rng, &["garbage"]) }
     }
 
-    /// What goes wrong with a call of the server over HTTP.
+    /// Chooses the fault of a call of the server over HTTP.
     pub(crate) fn web(&self, rng: &mut Rng) -> &'static str {
         let fatal = ["killed", "exit"];
         if is_time(&self.web) {

@@ -1,4 +1,4 @@
-//! What must always be so, how often it was looked at, and what was not so.
+//! The invariants, how often each was checked, and its violations.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,42 +9,42 @@ use std::{
 use mcp_composite::observe::{Event, Observer, RunId, What};
 use serde_json::Value;
 
-/// How many breaches are told in full.
+/// The number of violations that are reported in full.
 const TOLD: usize = 20;
-/// What all markers begin with; sixteen hexadecimal digits follow.
+/// The prefix of all markers; sixteen hexadecimal digits follow.
 const MARK: &str = "mark-";
 const DIGITS: usize = 16;
-/// The branch that has what one branch of its own gave: a fallback.
+/// The branch that has the output of one of its own branches: a fallback.
 const ONE_OF_MANY: &str = "else";
-/// What backends put into every answer, and a redaction takes out of it.
+/// The text that backends put into every answer, and a redaction removes.
 const HIDDEN: &str = "hush";
-/// What the second of two answers to one request says.
+/// The text of the second of two answers to one request.
 const SECOND: &str = "the second answer";
 
-/// Something that must always be so.
+/// An invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Invariant {
-    /// Every call is answered once, and nothing is answered that nobody asked.
+    /// Every call is answered exactly once, and there are no answers without a call.
     AnsweredOnce,
-    /// Nothing that belongs to another call is in an answer or a question.
+    /// An answer or question contains no data of another call.
     OwnMarker,
-    /// What a tool gives back is what it was given, by this very call.
+    /// A tool returns the values that this very call passed.
     Echo,
-    /// What stands under a branch is from the target of that branch.
+    /// The output under a branch is from the target of that branch.
     OwnBranch,
-    /// What a redaction takes out is nowhere.
+    /// Redacted text appears nowhere.
     Redacted,
-    /// No call takes longer than it may.
+    /// No call takes longer than its deadline.
     Deadline,
-    /// No line of the log has an argument in it.
+    /// No line of the log contains an argument.
     Log,
-    /// Every run that began has ended, and once.
+    /// Every run that began has ended exactly once.
     RunEnds,
-    /// Nothing is left behind: tasks, processes, files, memory.
+    /// No tasks, processes, files or memory are left behind.
     Baseline,
 }
 
-/// Counts what was looked at, and keeps what was not so.
+/// Counts the checks, and keeps the violations.
 #[derive(Debug, Default)]
 pub(crate) struct Invariants(Mutex<Seen>);
 
@@ -88,7 +88,7 @@ impl Invariant {
 // === impl Invariants ===
 
 impl Invariants {
-    /// Notes whether something is so; `otherwise` tells what is instead.
+    /// Checks a condition; `otherwise` describes the violation.
     pub(crate) fn check(
         &self,
         invariant: Invariant,
@@ -105,18 +105,18 @@ impl Invariants {
         }
     }
 
-    /// How often each was looked at.
+    /// Returns how often each invariant was checked.
     pub(crate) fn checked(&self) -> [(Invariant, u64); 9] {
         let seen = self.seen();
         Invariant::ALL.map(|it| (it, seen.checked.get(&it).copied().unwrap_or_default()))
     }
 
-    /// How often something was not so.
+    /// Returns the number of violations.
     pub(crate) fn broken(&self) -> u64 {
         self.seen().broken.values().sum()
     }
 
-    /// Looks at an answer, or a question, of the call of this marker.
+    /// Checks an answer or question of the call of this marker.
     pub(crate) fn check_answer(&self, marker: &str, answer: &Value) {
         let text = answer.to_string();
         let other = markers(&text).find(|found| *found != marker);
@@ -130,12 +130,12 @@ impl Invariants {
         self.check_parts(marker, answer);
     }
 
-    /// Looks at what tools gave, and at what stands under branches, however deep.
+    /// Checks the outputs of tools and branches, at any depth.
     fn check_parts(&self, marker: &str, part: &Value) {
         match part {
             Value::Array(parts) => parts.iter().for_each(|part| self.check_parts(marker, part)),
             Value::Object(parts) => {
-                // Only tools say which process they are.
+                // Only tools return their process.
                 if parts.contains_key("pid") {
                     self.check(Invariant::Echo, part["marker"] == marker, || {
                         format!("{} in the place of {marker}", part["marker"])
@@ -156,7 +156,7 @@ impl Invariants {
         }
     }
 
-    /// Looks at a line of the log.
+    /// Checks a line of the log.
     pub(crate) fn check_line(&self, line: &str) {
         let found = markers(line).next();
         self.check(Invariant::Log, found.is_none(), || line.to_owned());
@@ -167,7 +167,7 @@ impl Invariants {
     }
 }
 
-/// What was looked at, how often, and what was not so.
+/// The checks, their number, and the violations.
 impl fmt::Display for Invariants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seen = self.seen();
@@ -181,7 +181,7 @@ impl fmt::Display for Invariants {
     }
 }
 
-/// A marker that no other call has.
+/// Returns a unique marker.
 pub(crate) fn marker(random: u64) -> String {
     format!("{MARK}{random:0DIGITS$x}")
 }
@@ -208,7 +208,7 @@ impl Runs {
         Self { going_on: Mutex::default(), invariants }
     }
 
-    /// How many are going on. Those that wait for a person may never go on.
+    /// Returns the number of active runs. Those that wait for a person may never be resumed.
     pub(crate) fn going_on(&self) -> usize {
         self.runs().values().filter(|waits| !**waits).count()
     }

@@ -5,12 +5,12 @@ use std::{
     time::Duration,
 };
 
-/// Buckets per doubling: each latency is known to about six percent.
+/// Buckets per doubling, so latencies are accurate to about six percent.
 const STEPS: f64 = 12.0;
 /// From a microsecond to an hour.
 const BUCKETS: usize = 12 * 32;
 
-/// How often each latency was measured.
+/// The number of measurements per bucket.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     counts: Vec<AtomicU64>,
@@ -35,7 +35,7 @@ impl Latencies {
         self.counts[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The upper bound of the bucket below which this share of the latencies is.
+    /// Returns the upper bound of the bucket below which this share of the latencies is.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let counts: Vec<_> =
             self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
@@ -54,7 +54,7 @@ impl Latencies {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// How much longer the latencies of a bucket may be than those of the one before.
+    /// Returns the ratio of the latencies of a bucket to those of the previous one.
     #[allow(dead_code, reason = "the soak compares no latencies")]
     pub(crate) fn resolution() -> f64 {
         2_f64.powf(1.0 / STEPS)

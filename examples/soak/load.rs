@@ -1,4 +1,4 @@
-//! Callers that call, answer questions, give up, and look at what they get.
+//! Callers that call, answer questions, give up, and check their answers.
 
 use std::{
     sync::{
@@ -26,16 +26,16 @@ use crate::{
     world::{DEADLINE, Services, arguments},
 };
 
-/// How much longer than its deadline a call may take, besides what this process is late
-/// in all the turns that are between the two.
+/// How long after its deadline a call may end, besides the delay of this process in all the turns
+/// in between.
 const BOUND: Duration = Duration::from_secs(3);
 const TURNS: u32 = 3;
-/// How long a caller waits before its next call, at most.
+/// The maximum pause of a caller before its next call.
 const PAUSE: u64 = 6_000;
-/// How often one call asks, at most.
+/// The maximum number of rounds of one call, each of which may ask.
 const ROUNDS: usize = 5;
 
-/// What is called, and how often, in parts of all calls.
+/// The called tools, and their shares in parts of all calls.
 const TOOLS: [(&str, u32); 11] = [
     ("all", 12),
     ("turns", 10),
@@ -50,7 +50,7 @@ const TOOLS: [(&str, u32); 11] = [
     ("far_web_fault", 4),
 ];
 
-/// What all callers have.
+/// The state shared by all callers.
 pub(crate) struct Load {
     pub(crate) services: Services,
     pub(crate) wires: Vec<Arc<Wire>>,
@@ -60,7 +60,7 @@ pub(crate) struct Load {
     pub(crate) over: AtomicBool,
 }
 
-/// How a round of a call ended.
+/// The outcome of a round of a call.
 enum End {
     Answer(Value),
     Asks { state: Option<String>, keys: Vec<String>, questions: Value },
@@ -70,7 +70,7 @@ enum End {
 // === impl Load ===
 
 impl Load {
-    /// Lets so many call until it is over.
+    /// Starts the given number of callers, which call until the load ends.
     pub(crate) fn start(self: &Arc<Self>, callers: usize, seed: u64) -> JoinSet<()> {
         let mut calling = JoinSet::new();
         for caller in 0..callers {
@@ -86,11 +86,11 @@ impl Load {
         calling
     }
 
-    /// Makes one call, in one of the ways there are.
+    /// Makes one call, in code or over a connection.
     pub(crate) async fn call(&self, rng: &mut Rng) {
         let tool = self.choose(rng);
         let marker = marker(rng.u64(..));
-        // What does not call a process must not use up what it could have done wrong.
+        // Calls that do not reach a process must not use up its faults.
         let calls_web = tool != "memory_fault";
         let calls_pipe = calls_web && !matches!(tool, "relays" | "far_web_fault");
         let pipe = if calls_pipe { self.fatal.pipe(rng) } else { WELL };
@@ -153,7 +153,7 @@ impl Load {
         }
     }
 
-    /// Calls, and answers what it is asked by calling again.
+    /// Calls, and answers questions by calling again.
     async fn call_in_code(
         &self,
         tool: &str,
@@ -210,7 +210,7 @@ impl Load {
     }
 }
 
-/// What a person says.
+/// Chooses the answer of a person.
 fn said(rng: &mut Rng) -> Value {
     match rng.u8(0..8) {
         0 => json!({ "action": "decline" }),

@@ -1,4 +1,4 @@
-//! Reads all that the crate logs, at every level, and keeps nothing of it.
+//! Reads all logs of the crate, at every level, and keeps none of them.
 
 use std::{
     fmt::{self, Write},
@@ -22,15 +22,15 @@ use tracing_subscriber::{
 
 use crate::invariants::Invariants;
 
-/// Looks for arguments in what is logged.
+/// Searches the logs for arguments.
 #[derive(Clone)]
 pub(crate) struct Log {
     invariants: Arc<Invariants>,
-    /// How often a backend was connected.
+    /// The number of connections of backends.
     connected: Arc<AtomicU64>,
 }
 
-/// What is logged, as one line.
+/// An event, as one line.
 struct Line(String);
 
 // === impl Log ===
@@ -43,7 +43,7 @@ impl Log {
         log
     }
 
-    /// How often a backend was connected so far.
+    /// Returns the number of connections of backends so far.
     pub(crate) fn connected(&self) -> u64 {
         self.connected.load(Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ impl<S: Subscriber> Layer<S> for Log {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // A text takes all that is written to it.
+        // Writing to a `String` cannot fail.
         let _ = write!(self.0, " {}={value:?}", field.name());
     }
 }

@@ -1,16 +1,15 @@
-//! Thousands of composites at once over backends that fail in every way, for as long as
-//! one likes, and whether all that must be so is so.
+//! Thousands of concurrent composites over backends that fail in every way, for any duration, with
+//! a check of all invariants.
 //!
-//! A stack with all layers stands over a service in memory, of which calls go wrong by
-//! chance, and over a gateway with a child process and a server over HTTP, which do wrong
-//! what a call asks them to, and are killed and started again. Callers call composites of
-//! every strategy, in code and over connections; they answer what they are asked, give up,
-//! or never come back; and stack and gateway are reloaded in the middle of it.
+//! A stack with all layers is in front of a service in memory, whose calls fail at random, and of a
+//! gateway with a child process and a server over HTTP, which produce the faults that a call
+//! requests, and are killed and restarted. Callers call composites of every strategy, in code and
+//! over connections; they answer questions, give up, or never come back; and stack and gateway are
+//! reloaded meanwhile.
 //!
-//! Every call carries a marker that no other call has. An answer with another one, a line
-//! of the log with any, a call that is answered twice or too late, a run that does not end,
-//! or a task, process or file that is left behind at the end is a breach: it is told, and
-//! the program fails.
+//! Every call carries a unique marker. An answer with another one, a line of the log with any, a
+//! call that is answered twice or too late, a run that does not end, or a task, process or file
+//! that is left behind at the end is a violation: it is reported, and the program fails.
 //!
 //! ```text
 //! cargo build --release --all-features --example misbehaving
@@ -19,8 +18,8 @@
 //!     [--callers N]   2000, if not given
 //! ```
 //!
-//! It needs Linux, which tells what a process has in `/proc`. What the seed does not decide
-//! is what goes on at the same time.
+//! Requires Linux, which reports the resources of a process in `/proc`. The seed does not determine
+//! the interleaving of concurrent calls.
 
 #![expect(clippy::print_stdout, reason = "the report is the output")]
 
@@ -62,15 +61,15 @@ use self::{
 };
 
 const USAGE: &str = "usage: soak --minutes N [--seed S] [--callers N]";
-/// How often a line is printed.
+/// The interval between printed lines.
 const LINE: Duration = Duration::from_secs(10);
-/// How often stack and gateway are reloaded, if there is the time.
+/// The interval between reloads of stack and gateway, if the run is long enough.
 const RELOAD: Duration = Duration::from_secs(30);
-/// How long what was going on may take to end.
+/// The maximum time for running work to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// By how many MiB the process may grow, besides a tenth of it, while the load is the same.
+/// The allowed growth of the process under constant load in MiB, besides a tenth of its size.
 const GROWTH: f64 = 16.0;
-/// How many callers there are when nothing is measured yet, and what is next to nothing.
+/// The number of callers of the rehearsal, and the tolerance of counts.
 const FEW: usize = 20;
 
 struct Arguments {
@@ -82,14 +81,14 @@ struct Arguments {
 fn main() -> ExitCode {
     let told = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        // Those that are wanted are counted, and their backtraces tell nothing.
+        // Injected panics are counted, and their backtraces are not useful.
         let text = panic.payload().downcast_ref::<String>().map(String::as_str);
         if text.or_else(|| panic.payload().downcast_ref().copied()) != Some("a fault") {
             told(panic);
         }
     }));
     let result = Arguments::parse(std::env::args().skip(1)).and_then(|arguments| {
-        // Four threads also on a small machine: what is wrong between threads is to show.
+        // Four threads also on a small machine, to find races.
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.worker_threads(4).enable_all().build()?.block_on(soak(arguments))
     });
@@ -109,12 +108,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says how often something was not as it must be.
+/// Returns the number of violations.
 async fn soak(Arguments { time, seed, callers }: Arguments) -> Result<u64, Error> {
     let invariants = Arc::<Invariants>::default();
     let log = Log::listen(invariants.clone());
 
-    // Once for nothing, so that what a process only does once is done.
+    // A rehearsal, so that one-time initialization is done.
     let rehearsal = Run::new(seed, &invariants).await?;
     rehearsal.load(Duration::from_secs(3), FEW, seed).await?;
     let before = Resources::at_rest().await;
@@ -124,7 +123,7 @@ async fn soak(Arguments { time, seed, callers }: Arguments) -> Result<u64, Error
     let run = Run::new(seed, &invariants).await?;
     let report = run.load(time, callers, seed).await?;
     for ((invariant, now), (_, before)) in invariants.checked().into_iter().zip(looked) {
-        // Nobody has shown anything where nobody has looked.
+        // An invariant that was never checked proves nothing.
         invariants.check(invariant, now > before, || "it was never looked at".to_owned());
     }
     let after = Resources::settled(before, PATIENCE).await;
@@ -162,7 +161,7 @@ impl Run {
         Ok(Self { world, invariants: invariants.clone(), runs })
     }
 
-    /// Puts it under load, and shows that nothing goes on after that.
+    /// Puts it under load, and checks that nothing is running afterwards.
     async fn load(self, time: Duration, callers: usize, seed: u64) -> Result<Arc<Report>, Error> {
         let Self { world, invariants, runs } = self;
         let report = Arc::new(Report::new());
@@ -183,7 +182,7 @@ impl Run {
         let mut calling = load.start(callers, seed);
         go_on(&world, &report, time).await?;
         load.over.store(true, Ordering::Relaxed);
-        // Pauses and questions included, nobody takes longer.
+        // No call takes longer, including pauses and questions.
         let all = async { while calling.join_next().await.is_some() {} };
         let ended = timeout(DEADLINE * 5 + PATIENCE, all).await;
         invariants.check(Invariant::Deadline, ended.is_ok(), || {
@@ -194,7 +193,7 @@ impl Run {
         drop(load);
 
         is_at_rest(&world, &invariants, &runs).await;
-        // A connection that is just made again may have some of its own.
+        // A connection that was just made again may have some of its own.
         let limit = Resources { tasks: idle.tasks + FEW, files: idle.files + FEW, ..idle };
         let rest = Resources::settled(limit, PATIENCE).await;
         invariants.check(Invariant::Baseline, rest.is_within(limit), || {
@@ -211,7 +210,7 @@ impl Run {
     }
 }
 
-/// Waits, tells how it goes, and reloads in the middle.
+/// Waits, reports progress, and reloads meanwhile.
 async fn go_on(world: &World, report: &Report, time: Duration) -> Result<(), Error> {
     let start = Instant::now();
     let every = RELOAD.min(time / 3);
@@ -230,7 +229,7 @@ async fn go_on(world: &World, report: &Report, time: Duration) -> Result<(), Err
     Ok(())
 }
 
-/// Nobody calls any more: nothing is worked at, nothing waits, and all runs have ended.
+/// Checks that without callers nothing is running or waiting, and all runs have ended.
 async fn is_at_rest(world: &World, invariants: &Invariants, runs: &Runs) {
     let end = Instant::now() + PATIENCE;
     let (mut working, mut going_on) = (1, 1);

@@ -18,7 +18,7 @@ pub(crate) struct Process {
 // === impl Process ===
 
 impl Process {
-    /// Starts a process of this behavior at this port, or at any if it is `0`.
+    /// Starts a process of this behavior at this port, or at any free port if it is `0`.
     pub(crate) async fn start(behavior: &str, port: &str) -> Result<Self, BoxError> {
         let mut command = Command::new(misbehaving());
         command.args([behavior, "--http", port]).kill_on_drop(true);
@@ -30,7 +30,7 @@ impl Process {
     }
 }
 
-/// The program of the backends, which stands beside this one.
+/// Returns the path of the backends' program, in the directory of this one.
 pub(crate) fn misbehaving() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("misbehaving")
 }

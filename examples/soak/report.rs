@@ -1,4 +1,4 @@
-//! What is counted along the way, and told at the end.
+//! The counts and measurements of a run, and the final report.
 
 use std::{
     cmp::Reverse,
@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::{faults::WELL, latencies::Latencies, resources::Memory};
 
-/// How many kinds of errors are told, those that there are most of.
+/// The number of the most frequent kinds of errors that are reported.
 const TOLD: usize = 30;
-/// How often it is looked at whether this process is late.
+/// The interval between measurements of the lag of this process.
 const LOOK: Duration = Duration::from_millis(100);
-/// For how many looks a call may still suffer from it.
+/// The number of measurements for which a call may still be affected by a lag.
 const LOOKS: usize = 300;
 
 pub(crate) struct Report {
@@ -28,21 +28,21 @@ pub(crate) struct Report {
     outcomes: Mutex<BTreeMap<&'static str, BTreeMap<&'static str, u64>>>,
     /// By backend and fault.
     faults: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
-    /// By what is said in the place of a result, without its numbers.
+    /// By the text of the error, without its numbers.
     told: Mutex<BTreeMap<String, u64>>,
     latencies: Latencies,
     asked: AtomicU64,
     calls: AtomicU64,
     going_on: AtomicUsize,
     most_going_on: AtomicUsize,
-    /// How late this process was, at the last looks and at most.
+    /// The lag of this process, at the last measurements and at most.
     late: Mutex<VecDeque<Duration>>,
     latest: Mutex<Duration>,
-    /// How large this process was, in MiB, once in a while.
+    /// Samples of the size of this process, in MiB.
     sizes: Mutex<Vec<f64>>,
 }
 
-/// One more call that goes on, while it lives.
+/// A guard that counts one running call until it is dropped.
 pub(crate) struct Begun<'r>(&'r Report);
 
 // === impl Report ===
@@ -82,13 +82,13 @@ impl Report {
         }
     }
 
-    /// Notes what an answer says that went wrong.
+    /// Records the error of an answer.
     pub(crate) fn told(&self, answer: &Value) {
         match answer {
             Value::Array(parts) => parts.iter().for_each(|part| self.told(part)),
             Value::Object(parts) => {
                 if let Some(message) = answer["error"]["message"].as_str() {
-                    // What follows is of branches, which are told themselves.
+                    // The following lines are about branches, which are recorded separately.
                     let line = message.lines().next().unwrap_or_default();
                     let message = line.replace(|digit: char| digit.is_ascii_digit(), "");
                     *locked(&self.told).entry(message).or_default() += 1;
@@ -107,12 +107,12 @@ impl Report {
         self.latencies.record(took);
     }
 
-    /// How late this process was lately: a machine that is busy is no fault of ours.
+    /// Returns the recent lag of this process: a busy machine must not fail calls.
     pub(crate) fn lag(&self) -> Duration {
         locked(&self.late).iter().max().copied().unwrap_or_default()
     }
 
-    /// Looks at how late this process is and how large, for ever.
+    /// Measures the lag and the size of this process forever.
     pub(crate) async fn look(&self) {
         for turn in 0_u64.. {
             let start = Instant::now();
@@ -133,8 +133,8 @@ impl Report {
         }
     }
 
-    /// By how much this process has grown, in MiB, from the second quarter of the time
-    /// to the last, and how large it was in the second.
+    /// Returns the growth of this process in MiB, from the second quarter of the time to the last,
+    /// and its size in the second.
     pub(crate) fn growth(&self) -> (f64, f64) {
         let sizes = locked(&self.sizes).clone();
         let quarter = sizes.len() / 4;
@@ -147,7 +147,7 @@ impl Report {
         (median(&sizes[sizes.len() - quarter..]) - before, before)
     }
 
-    /// The state of things, in a line.
+    /// Returns the current status in a line.
     pub(crate) fn line(&self) -> String {
         format!(
             "{} calls, {} going on, p50 {:?}, p99 {:?}, {:.0} MiB",

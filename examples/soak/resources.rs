@@ -1,4 +1,4 @@
-//! What this process has of what must not be left behind.
+//! The resources of this process that must not leak.
 
 use std::{fmt, fs, process, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// What this process has, as Linux tells.
+/// The resources of this process, as reported by Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) tasks: usize,
@@ -15,11 +15,11 @@ pub(crate) struct Resources {
     pub(crate) files: usize,
 }
 
-/// How large this process is, in MiB.
+/// The size of this process, in MiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) now: f64,
-    /// Without files that are mapped, such as debug information once there was a panic.
+    /// Without mapped files, such as debug information after a panic.
     pub(crate) own: f64,
     pub(crate) peak: f64,
 }
@@ -35,12 +35,12 @@ impl Resources {
         }
     }
 
-    /// Whether nothing is more than there.
+    /// Returns `true` if no count exceeds that of `other`.
     pub(crate) const fn is_within(self, other: Self) -> bool {
         self.tasks <= other.tasks && self.children <= other.children && self.files <= other.files
     }
 
-    /// What there is once it is no more than that, or has had the time.
+    /// Waits until the resources are within the limit, or until the timeout, and returns them.
     pub(crate) async fn settled(limit: Self, patience: Duration) -> Self {
         let end = Instant::now() + patience;
         loop {
@@ -52,7 +52,7 @@ impl Resources {
         }
     }
 
-    /// What there is once it does not change any more.
+    /// Waits until the resources no longer change, and returns them.
     pub(crate) async fn at_rest() -> Self {
         let mut before = Self::now();
         let mut same = 0;
@@ -87,13 +87,13 @@ impl Memory {
     }
 }
 
-/// The processes that this one has started and not waited for.
+/// Returns the processes that this one has started and not waited for.
 fn children() -> Vec<u32> {
     let ours = process::id().to_string();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
     ids.filter(|id| {
-        // The name may hold anything, also spaces: `1 (name) S 2`.
+        // The name may contain any characters, including spaces: `1 (name) S 2`.
         let status = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         let parent = status.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
         parent == Some(&ours)

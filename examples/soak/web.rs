@@ -1,4 +1,4 @@
-//! The server over HTTP: a process that is killed and started again at its address.
+//! The server over HTTP: a process that is killed and restarted at its address.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use crate::{process::Process, world::Error};
 /// The behavior of the process.
 const BEHAVIOR: &str = "faulty";
 
-/// The process, which is started again whenever it ends.
+/// The process, which is restarted whenever it ends.
 pub(crate) struct Web {
     pub(crate) url: String,
     starts: Arc<AtomicU64>,
@@ -50,12 +50,12 @@ impl Web {
         Ok(Self { url, starts, keeping })
     }
 
-    /// How often it was started.
+    /// Returns the number of starts.
     pub(crate) fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// Ends it for good.
+    /// Stops it without a restart.
     pub(crate) async fn stop(mut self) {
         self.keeping.shutdown().await;
     }

@@ -1,5 +1,5 @@
-//! A client of 2025-11-25 that is as plain as one can be, so that it sees each message
-//! that a server sends: also what an SDK would drop.
+//! A minimal client of 2025-11-25, which sees every message that a server sends, also those an SDK
+//! would drop.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,18 +21,18 @@ use tower::BoxError;
 
 use crate::invariants::{Invariant, Invariants, markers};
 
-/// A connection, and what is on its way over it.
+/// A connection and its pending requests.
 pub(crate) struct Wire {
     lines: mpsc::UnboundedSender<String>,
     calls: Arc<Calls>,
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// The requests that were sent, by their ids, which count from 0.
+/// The sent requests, by their ids, which count from 0.
 struct Calls {
     invariants: Arc<Invariants>,
     sent: Mutex<Sent>,
-    /// How many questions the server has asked, and how many notifications it has sent.
+    /// The number of questions the server has asked, and of notifications it has sent.
     asked: AtomicU64,
     notified: AtomicU64,
 }
@@ -41,7 +41,7 @@ struct Calls {
 struct Sent {
     count: usize,
     waiting: HashMap<usize, Waiting>,
-    /// Their markers. They may be answered and ask, since the two can cross; once.
+    /// Their markers. They may be answered and ask, since the messages can cross; once.
     cancelled: HashMap<usize, String>,
 }
 
@@ -50,7 +50,7 @@ struct Waiting {
     answer: oneshot::Sender<Value>,
 }
 
-/// A call on its way. Dropped, it is cancelled at the server.
+/// A pending call. If dropped, it is cancelled at the server.
 pub(crate) struct Pending {
     wire: Arc<Wire>,
     id: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Pending {
 // === impl Wire ===
 
 impl Wire {
-    /// Introduces itself as a client that can be asked.
+    /// Connects as a client that can be asked.
     pub(crate) async fn connect(
         stream: DuplexStream,
         invariants: Arc<Invariants>,
@@ -91,7 +91,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Sends a call of this marker.
+    /// Sends a call with this marker.
     pub(crate) fn call(self: &Arc<Self>, marker: &str, tool: &str, arguments: &Value) -> Pending {
         self.send(marker, "tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
@@ -112,28 +112,28 @@ impl Wire {
     }
 
     fn write(&self, message: &dyn Display) {
-        // Nobody reads it only once the connection is closed.
+        // The receiver is dropped only once the connection is closed.
         let _ = self.lines.send(format!("{message}\n"));
     }
 
-    /// How many calls wait for their answer.
+    /// Returns the number of calls that wait for their answer.
     pub(crate) fn waiting(&self) -> usize {
         self.calls.sent().waiting.len()
     }
 
-    /// How many questions the server has asked.
+    /// Returns the number of questions the server has asked.
     #[allow(dead_code, reason = "not every program that has connections counts them")]
     pub(crate) fn asked(&self) -> u64 {
         self.calls.asked.load(Ordering::Relaxed)
     }
 
-    /// How many notifications the server has sent.
+    /// Returns the number of notifications the server has sent.
     #[allow(dead_code, reason = "not every program that has connections counts them")]
     pub(crate) fn notified(&self) -> u64 {
         self.calls.notified.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection, which the server takes for the end of its client.
+    /// Closes the connection, which the server takes for the end of its client.
     pub(crate) async fn close(&self) {
         let mut tasks = mem::take(&mut *self.tasks());
         tasks.shutdown().await;
@@ -171,7 +171,7 @@ async fn read_lines(
             (Some(_), Some(id)) => {
                 calls.asked.fetch_add(1, Ordering::Relaxed);
                 calls.check_question(&message);
-                // Says yes four times out of five.
+                // Accepts four times out of five.
                 let action = ["accept", "accept", "accept", "accept", "decline"];
                 let answer = json!({
                     "jsonrpc": "2.0",
@@ -197,7 +197,7 @@ impl Calls {
         id
     }
 
-    /// Takes an answer to where it is waited for.
+    /// Forwards an answer to its pending call.
     fn end(&self, message: Value) {
         let id = message["id"].as_u64().and_then(|id| usize::try_from(id).ok());
         let mut sent = self.sent();
@@ -211,7 +211,7 @@ impl Calls {
             false => format!("an answer to {}, which nobody asked", message["id"]),
         });
         if let Some(Waiting { answer, .. }) = waiting {
-            // Who gives up at this very moment does not want it.
+            // A call dropped at this very moment has no receiver.
             let _ = answer.send(message);
         }
     }
@@ -223,7 +223,7 @@ impl Calls {
         }
     }
 
-    /// A question is asked for one call of this connection, and has nothing of another.
+    /// Checks that a question belongs to one call of this connection, without data of another.
     fn check_question(&self, message: &Value) {
         let text = message.to_string();
         let asked: BTreeSet<_> = markers(&text).collect();

@@ -1,4 +1,4 @@
-//! All that is under load: backends of three kinds, a gateway, a stack, and its clients.
+//! The system under load: backends of three kinds, a gateway, a stack, and its clients.
 
 use std::{
     sync::{
@@ -40,17 +40,17 @@ use crate::{
 pub(crate) type Services = Reloader<Stack<Router>>;
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a run may take, but for the time that a person takes.
+/// The deadline of a run, without the time of a person.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(6);
-/// How long one call of the service in memory may take; the gateway has its own.
+/// The timeout of a call of the service in memory; the gateway has its own.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// How many connections clients have.
+/// The number of connections of clients.
 const CONNECTIONS: usize = 16;
 
 const STACK: &str = include_str!("soak.toml");
 const FAR: &str = include_str!("far.toml");
 
-/// What goes wrong in memory, and in which share of the calls.
+/// The faults in memory, and their share of the calls.
 const FAULTS: [(Fault, f64); 13] = [
     (Fault::Slow(Duration::from_millis(300)), 0.03),
     (Fault::Slow(DEADLINE), 0.002),
@@ -66,14 +66,14 @@ const FAULTS: [(Fault, f64); 13] = [
     (Fault::Asks, 0.005),
     (Fault::Never, 0.002),
 ];
-/// One that says so on standard error each time.
+/// Each panic prints to standard error.
 const PANICS: f64 = 0.0002;
 
 pub(crate) struct World {
     gateway: Gateway,
     pub(crate) web: Web,
     pub(crate) faults: Faults,
-    /// How many calls the service in memory is at.
+    /// The number of calls that the service in memory is executing.
     pub(crate) working: Arc<AtomicUsize>,
     runs: Arc<Runs>,
     router: Router,
@@ -131,9 +131,9 @@ impl World {
         Ok(world)
     }
 
-    /// Puts other files in the place of those that run: of the gateway and of the stack.
+    /// Replaces the running files of the gateway and of the stack.
     pub(crate) async fn reload(&self, round: usize) -> Result<(), Error> {
-        // A backend with another timeout goes on with its process.
+        // A backend with another timeout keeps its process.
         self.gateway.reload(&far(&self.web, ["2s", "2100ms"][round % 2])?).await?;
         let stack = stack(&self.gateway, &self.router, &self.runs, round)?;
         stack.warm().await?;
@@ -142,7 +142,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends all of it.
+    /// Shuts everything down.
     pub(crate) async fn end(self) {
         let Self { gateway, web, wires, mut _serving, .. } = self;
         for wire in wires {
@@ -154,7 +154,7 @@ impl World {
     }
 }
 
-/// The file of the gateway.
+/// Returns the file of the gateway.
 fn far(web: &Web, timeout: &str) -> Result<Config, Error> {
     let variable = |name: &str| match name {
         "MISBEHAVING" => Some(misbehaving().display().to_string()),
@@ -165,7 +165,7 @@ fn far(web: &Web, timeout: &str) -> Result<Config, Error> {
     Ok(Config::from_toml_str_with_env(&text, variable)?)
 }
 
-/// The stack, with a composite that only one of two files has.
+/// Returns the stack, with a composite that only one of two files has.
 fn stack(
     gateway: &Gateway,
     router: &Router,
@@ -194,8 +194,7 @@ fn router(
         .build()
 }
 
-/// A server in memory, of a tool that gives back what it was given, and one that asks
-/// before it does.
+/// Returns a server in memory with a tool that returns its arguments, and one that asks first.
 fn memory(
     working: &Arc<AtomicUsize>,
 ) -> impl tower::Service<Request, Response = Reply, Error = BoxError, Future: Send>
@@ -229,7 +228,7 @@ fn memory(
     intercept::from_fn(ask).layer(tools)
 }
 
-/// Asks first, if the tool is one that does and was not answered yet.
+/// Asks first, if the tool does so and has no answer yet.
 async fn ask(request: Request, next: intercept::Next) -> Result<Reply, BoxError> {
     let Some(call) = request.tool_call() else { return next.run(request).await };
     if call.name != "ask" || call.request_state.is_some() {
@@ -237,11 +236,11 @@ async fn ask(request: Request, next: intercept::Next) -> Result<Reply, BoxError>
     }
     let marker = call.arguments.as_ref().and_then(|arguments| arguments.get("marker"));
     let message = format!("Sure about {}?", marker.and_then(Value::as_str).unwrap_or_default());
-    // The kit knows how to ask.
+    // The test kit implements the question.
     Server::new().tool("ask", Answer::asks("sure", message)).oneshot(request).await
 }
 
-/// One more call that is worked at, while it lives.
+/// A guard that counts one running call until it is dropped.
 struct Working(Arc<AtomicUsize>);
 
 impl Working {
@@ -257,14 +256,14 @@ impl Drop for Working {
     }
 }
 
-/// What the faults in memory were, and how many.
+/// Returns the faults injected in memory, with their counts.
 pub(crate) fn injected(faults: &Faults) -> Vec<(String, usize)> {
     let mut kinds: Vec<_> = FAULTS.iter().map(|(fault, _)| *fault).chain([Fault::Panic]).collect();
     kinds.dedup_by_key(|fault| fault.name());
     kinds.iter().map(|fault| (fault.name().to_owned(), faults.injected(*fault))).collect()
 }
 
-/// The arguments of a call that carries a marker.
+/// Returns the arguments of a call that carries a marker.
 pub(crate) fn arguments(marker: &str, pipe: &str, web: &str, ms: u64, deep: bool) -> Value {
     json!({
         "marker": marker,

@@ -34,7 +34,7 @@ fn references_give_what_they_refer_to_with_its_type() {
     }
 }
 
-/// `.0` is a key of an object, a place in an array, or a step by its id or its place.
+/// `.0` is a key of an object, an index of an array, or a step by its id or its position.
 #[test]
 fn a_reference_means_the_same_with_and_without_braces() {
     let data = json!({

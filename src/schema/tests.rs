@@ -23,7 +23,7 @@ fn violations_of_call(schema: Value, arguments: &Value) -> Vec<(String, String)>
     }
 }
 
-/// What is told, one line for each schema.
+/// Violations, one line for each schema.
 #[test]
 fn violations_name_arguments_in_their_path_only() {
     let names = json!({ "secret": 1, "other": 2 });
@@ -205,8 +205,8 @@ fn violations_are_bounded() {
     assert_eq!(told[0].1.chars().count(), MAX_TOLD + 1);
 }
 
-/// What takes too long is refused unseen, and what takes long is not searched for
-/// every violation.
+/// Arguments that take too long are rejected without a check, and for expensive ones not every
+/// violation is searched for.
 #[test]
 fn arguments_take_as_many_steps_as_there_is_time_for() {
     let twice = json!([
@@ -224,7 +224,7 @@ fn arguments_take_as_many_steps_as_there_is_time_for() {
     assert_eq!(told(100), one(too_long));
 }
 
-/// A keyword can take long on its own.
+/// A single keyword can take long.
 #[test]
 fn arguments_that_one_keyword_checks_for_long_are_refused() {
     let times = |n: usize, schema: Value| {
@@ -388,7 +388,7 @@ fn the_dialect_is_what_the_schema_says() {
         &json!({ "a": ["x"] }),
     );
     assert_eq!(told[0].0, "/a/0");
-    // In the one that is meant without a word, `items` is no array.
+    // In the default dialect, an array of `items` is not supported.
     let unsaid = json!({ "properties": { "a": { "items": [{ "type": "integer" }] } } });
     assert!(compiled(&unsaid).is_err());
 }
@@ -418,7 +418,7 @@ fn arguments_are_coerced_before_they_are_checked() {
     }
 }
 
-/// A text that is read can be as deep as what it stands in.
+/// A parsed text can be as deep as the value around it.
 #[test]
 fn arguments_are_as_deep_as_they_are_once_they_are_coerced() {
     let items = (0..100).fold(json!({ "type": "array" }), |inner, _| json!({ "items": inner }));
@@ -477,7 +477,7 @@ fn whole_floats_become_integers_where_integers_are_declared() {
         (json!({ "type": "integer", "enum": [5, 6] }), json!(5.0), json!(5)),
         (json!({ "type": "integer", "const": 5.0 }), json!(5.0), json!(5)),
         (json!({ "type": "array", "items": integer() }), json!([1.0, 2]), json!([1, 2])),
-        // Any number will do.
+        // Any number is accepted.
         (json!({ "type": "number" }), json!(5.0), json!(5.0)),
         (json!({ "anyOf": [{ "type": "number" }, integer()] }), json!(5.0), json!(5.0)),
         (json!({}), json!(5.0), json!(5.0)),
@@ -525,7 +525,7 @@ fn time_limit() -> Duration {
     })
 }
 
-/// Compiles a schema and fits a value to it; both must be done in time.
+/// Compiles a schema and fits a value to it, and asserts that both are in time.
 fn assert_in_time(schema: &Value, value: &Value) -> Result<(), Refusal> {
     let Value::Object(members) = schema.clone() else { panic!("no object") };
     let input = InputSchema::new(Arc::new(members));
@@ -630,7 +630,7 @@ fn schemas_are_compiled_in_time_or_rejected() {
     }
 }
 
-/// Schemas of which each part is costly in another way.
+/// Schemas with parts that are expensive in different ways.
 fn costly_part() -> BoxedStrategy<Value> {
     let patterns = || {
         select(vec![

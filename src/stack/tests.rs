@@ -1,8 +1,8 @@
-//! How large the futures of layers are.
+//! The sizes of the futures of layers.
 //!
-//! They are in each other, and each layer moves what is behind it: a word that one of
-//! them has too much is copied by all that are above it, with every call. So a layer
-//! keeps in place what most calls need, and in a box what few do, or what is large.
+//! They are nested, and each layer moves the futures below: an unnecessary word in one of them is
+//! copied by all above it, with every call. So a layer stores in place the data of most calls, and
+//! boxes rare or large data.
 
 use std::{
     convert::Infallible,
@@ -14,11 +14,11 @@ use tower::service_fn;
 
 use super::*;
 
-/// What the future of a server takes that answers at once.
+/// The size of the future of a server that answers at once.
 const LEAF: usize = size_of::<Ready<Result<Reply, Infallible>>>();
 const WORD: usize = size_of::<usize>();
 
-/// How many words the future of a layer has more than that of what is behind it.
+/// Returns how many words the future of a layer adds to that of the inner service.
 fn words<L>(layer: &L) -> usize
 where
     L: Layer<Leaf, Service: Service<Request>>,

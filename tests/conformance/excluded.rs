@@ -1,4 +1,4 @@
-//! The checks that a set-up does not pass, with the reason of each.
+//! The checks that a setup does not pass, with the reason of each.
 
 use std::{fs, path::Path};
 
@@ -26,7 +26,7 @@ struct Exclusion {
     reason: String,
 }
 
-/// One check of one revision in one set-up.
+/// One check of one revision in one setup.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Index {
     exclusion: usize,
@@ -55,7 +55,7 @@ impl Excluded {
         })
     }
 
-    /// All that are excluded for a set-up.
+    /// Returns all exclusions of a setup.
     pub(crate) fn of(&self, set_up: SetUp) -> impl Iterator<Item = Index> {
         let exclusions = self.excluded.iter().enumerate();
         exclusions.filter(move |(_, one)| one.set_ups.contains(&set_up)).flat_map(

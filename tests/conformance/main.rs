@@ -1,7 +1,7 @@
-//! The official conformance suite against a server of ours, bare and behind this crate.
+//! The official conformance suite against a test server, bare and behind this crate.
 //!
-//! `cargo test --all-features --test conformance` installs the suite and runs it. It
-//! needs npm; see `README.md` here.
+//! `cargo test --all-features --test conformance` installs the suite and runs it. Requires npm; see
+//! `README.md` here.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
@@ -24,7 +24,7 @@ use self::{
     suite::{Check, Outcomes, Revision, Status},
 };
 
-/// What each check of both revisions found.
+/// The status of each check of both revisions.
 type Report = BTreeMap<(Revision, Check), Status>;
 
 /// Runs all scenarios of both revisions.
@@ -37,29 +37,29 @@ async fn run(set_up: SetUp) -> Report {
     tag(Revision::Legacy, legacy).chain(tag(Revision::Modern, modern)).collect()
 }
 
-/// What the suite says of the server itself.
+/// Returns the report for the bare server.
 async fn bare() -> &'static Report {
     static BARE: OnceCell<Report> = OnceCell::const_new();
     BARE.get_or_init(|| run(SetUp::Bare)).await
 }
 
-/// Each check must pass, unless it is in `excluded.toml`; what is there must fail.
+/// Checks that each check passes, except those in `excluded.toml`, which must fail.
 async fn passes_all_but_what_is_excluded(set_up: SetUp, report: &Report) {
     compare(set_up, report, |bare, here| match here {
         Status::Passed => false,
         Status::Failed => true,
-        // A check that the server passes and that does not appear is not passed.
+        // A check that the bare server passes and that is missing counts as failed.
         Status::Skipped | Status::Absent => bare == Status::Passed,
     })
     .await;
 }
 
-/// Each check must find what it finds of the server itself, with the same exceptions.
+/// Checks that each check has the same status as for the bare server, with the same exceptions.
 async fn finds_what_it_finds_bare(set_up: SetUp, report: &Report) {
     compare(set_up, report, |bare, here| bare != here).await;
 }
 
-/// Tells of each check that fails or is excluded, and not both.
+/// Reports each check that fails without being excluded, or the other way round.
 async fn compare(set_up: SetUp, report: &Report, fails: impl Fn(Status, Status) -> bool) {
     let excluded = Excluded::load();
     let bare = bare().await;
@@ -75,7 +75,7 @@ async fn compare(set_up: SetUp, report: &Report, fails: impl Fn(Status, Status) 
                     .unwrap();
             }
             (true, Some(index)) => used.push(index),
-            // Told below.
+            // Reported below.
             (false, _) => (),
         }
     }
@@ -89,7 +89,7 @@ async fn compare(set_up: SetUp, report: &Report, fails: impl Fn(Status, Status) 
 async fn bare_server_passes() {
     let report = bare().await;
     let passed = report.values().filter(|status| **status == Status::Passed).count();
-    // Enough to know that the suite has run at all.
+    // A minimum that shows that the suite has run at all.
     assert!(passed > 150, "only {passed} checks have passed");
     passes_all_but_what_is_excluded(SetUp::Bare, report).await;
 }

@@ -1,5 +1,5 @@
-//! The server that the suite's scenarios ask for. What it must offer is described by
-//! `conformance list --server` and by the descriptions of the scenarios.
+//! The server that the suite's scenarios require. Its features are described by `conformance list
+//! --server` and by the descriptions of the scenarios.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use tokio::{sync::broadcast, time::sleep};
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 /// A sound without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
-/// Signs the states that clients keep.
+/// Signs the states that clients store.
 const KEY: [u8; 32] = *b"the key of the conformance tests";
 /// The pause between two notifications of one call.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -33,7 +33,7 @@ const SKILL_TEMPLATES: &str = "skill://greeting/templates";
 const SKILL_TEMPLATE: &str = "skill://greeting/templates/short.md";
 const SKILL_TEMPLATE_TEXT: &str = "# Short\n\nHello.\n";
 
-/// Which list of the server has changed.
+/// A list of the server that has changed.
 #[derive(Clone, Copy, Debug)]
 enum Changed {
     Tools,
@@ -44,11 +44,11 @@ enum Changed {
 #[derive(Clone, Debug)]
 pub(crate) struct Conformance {
     changed: broadcast::Sender<Changed>,
-    /// The lowest level of log messages that clients of 2025-11-25 want.
+    /// The minimum level of log messages of clients of 2025-11-25.
     level: Arc<AtomicU8>,
 }
 
-/// A value of rmcp's, from the JSON that the specification shows.
+/// Returns a value of an rmcp type, from the JSON in the specification.
 fn model<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
@@ -65,7 +65,7 @@ fn resource(uri: &str, mime_type: &str, text: &str) -> Value {
     json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime_type, "text": text } })
 }
 
-/// A result of a tool with this content.
+/// Returns a tool result with this content.
 fn content(blocks: impl Into<Value>) -> CallToolResponse {
     CallToolResult::success(model(blocks.into())).into()
 }
@@ -74,7 +74,7 @@ fn failed(message: impl Into<String>) -> CallToolResponse {
     CallToolResult::error(vec![ContentBlock::text(message)]).into()
 }
 
-/// A form with one required field.
+/// Returns a form with one required field.
 fn form(message: &str, field: &str, kind: &str) -> Value {
     let schema = json!({
         "type": "object",
@@ -99,31 +99,31 @@ fn roots() -> Value {
     json!({ "method": "roots/list", "params": {} })
 }
 
-/// Asks the client, and has it keep this state.
+/// Asks the client, with a state to store.
 fn ask(questions: Value, state: Option<&str>) -> InputRequiredResult {
     let state = state.map(|state| RequestStateCodec::new(KEY).seal(state.as_bytes()));
     InputRequiredResult::new(Some(model(questions)), state)
 }
 
-/// The state that the client has kept, if it is ours.
+/// Returns the state that the client stored, if its signature is valid.
 fn state(sealed: Option<&str>) -> Result<Option<String>, ErrorData> {
     let invalid = |_| ErrorData::invalid_params("invalid request state", None);
     let opened = sealed.map(|sealed| RequestStateCodec::new(KEY).open(sealed)).transpose();
     Ok(opened.map_err(invalid)?.map(|state| String::from_utf8(state).unwrap()))
 }
 
-/// What the client has answered to a question, by its key.
+/// Returns the client's answer to a question, by its key.
 fn answer<'r>(responses: Option<&'r InputResponses>, key: &str) -> Option<&'r Value> {
     responses?.get(key).filter(|answer| answer.is_object())
 }
 
-/// A field of a form that the person has filled in.
+/// Returns a field of a submitted form.
 fn field<'r>(responses: Option<&'r InputResponses>, key: &str, name: &str) -> Option<&'r Value> {
     let answer = answer(responses, key)?;
     (answer["action"] == "accept").then(|| answer["content"].get(name)).flatten()
 }
 
-/// The schema that must reach clients with all its keywords.
+/// Returns the schema that must reach clients with all its keywords.
 fn schema_2020_12() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -153,7 +153,7 @@ fn schema_2020_12() -> Value {
     })
 }
 
-/// The tools, in the order in which they are listed.
+/// Returns the tools, in their listed order.
 pub(crate) fn tools() -> Vec<Tool> {
     let no_arguments = || json!({ "type": "object", "properties": {} });
     let required = |name: &str, more: Value| {
@@ -215,9 +215,9 @@ impl Conformance {
         Self { changed: broadcast::channel(16).0, level }
     }
 
-    /// Sends log messages, as far as the client wants them.
+    /// Sends log messages, as far as the client requests them.
     async fn log<const N: usize>(&self, messages: [&str; N], cx: &RequestContext<RoleServer>) {
-        // Since 2026-07-28 each request says whether its client wants any.
+        // Since 2026-07-28 each request sets its log level.
         let lowest = match cx.meta.protocol_version() {
             Some(_) => cx.meta.log_level().map(|level| level as u8),
             None => Some(self.level.load(Ordering::Relaxed)),
@@ -235,7 +235,8 @@ impl Conformance {
         }
     }
 
-    /// Asks the client, as its revision has it; what it answers, or what to answer it.
+    /// Asks the client, as its revision requires, and returns its answer, or the reply with the
+    /// question.
     async fn asked(
         &self,
         mut question: Value,
@@ -256,7 +257,7 @@ impl Conformance {
         answer.map_err(|error| failed(format!("the client was not asked: {error}")))
     }
 
-    /// Asks for a form to be filled in, and tells what the person did.
+    /// Asks for a form to be filled in, and returns the person's response.
     async fn elicit(
         &self,
         what: &str,
@@ -343,7 +344,7 @@ impl ServerHandler for Conformance {
                 () = cx.cancelled() => return Ok(()),
                 changed = changed.recv() => changed,
             };
-            // What the client has not asked for is refused by the sink.
+            // The sink rejects notifications that the client has not subscribed to.
             let _ = match changed {
                 Ok(Changed::Tools) => cx.sink().notify_tool_list_changed().await,
                 Ok(Changed::Prompts) => cx.sink().notify_prompt_list_changed().await,

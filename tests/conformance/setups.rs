@@ -1,4 +1,4 @@
-//! What stands between the suite and the server.
+//! The setups between the suite and the server.
 
 use std::{
     fmt::Write as _,
@@ -26,7 +26,7 @@ use crate::{
     suite::{self, Outcomes, Revision},
 };
 
-/// A rule in each layer, none of which has anything to do with what the suite sends.
+/// A rule in each layer, none of which matches the requests of the suite.
 const RULES: &str = r#"
 [filter]
 hide_tools = ["never_*"]
@@ -98,8 +98,8 @@ struct Gateway {
     _folder: TempDir,
 }
 
-/// A file in which each tool is a composite of that tool alone. The tool itself has
-/// another name and is not shown.
+/// Returns a file in which each tool is a composite of that tool alone. The tool itself has another
+/// name and is hidden.
 fn composites(of: impl Fn(&str, &[String]) -> String) -> String {
     let mut file = String::from("[advertise]\ndeny = ['part_*']\n");
     for tool in tools() {
@@ -131,8 +131,8 @@ fn pipelines() -> String {
     })
 }
 
-/// The path of the gateway, as its source is now: asked for this test alone, cargo
-/// builds no examples.
+/// Returns the path of the gateway, built from its current source: cargo builds no examples if this
+/// test is run alone.
 fn gateway() -> PathBuf {
     let build = ["build", "--all-features", "--example", "gateway"];
     assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
@@ -194,7 +194,7 @@ impl Server {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Starts the gateway over one backend, whose names stay as they are.
+    /// Starts the gateway over one backend, without a prefix.
     fn start(backend: &str) -> (String, Self) {
         let folder = tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
@@ -211,7 +211,7 @@ impl Gateway {
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let serving = |line: String| Some(line.split_once("serving ")?.1.to_owned());
         let url = lines.by_ref().map_while(Result::ok).find_map(serving).unwrap();
-        // A pipe that nobody reads would stop the gateway.
+        // A full pipe would block the gateway.
         thread::spawn(move || lines.for_each(drop));
         (url, Self { process, _folder: folder })
     }

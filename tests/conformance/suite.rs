@@ -1,4 +1,4 @@
-//! The suite: how it is run, and what it reports.
+//! Runs the suite and reads its reports.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -27,12 +27,12 @@ pub(crate) struct Check {
     pub(crate) id: String,
 }
 
-/// How a check ended.
+/// The status of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
     /// The suite does not report it.
     Absent,
-    /// It does not apply, or only informs.
+    /// It does not apply, or is only informational.
     Skipped,
     Passed,
     /// It failed, or the suite warns.
@@ -41,7 +41,7 @@ pub(crate) enum Status {
 
 pub(crate) type Outcomes = BTreeMap<Check, Status>;
 
-/// One check, as the suite writes it.
+/// One check, as written by the suite.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Reported {
@@ -50,7 +50,7 @@ struct Reported {
     error_message: Option<String>,
 }
 
-/// Where `install.sh` has installed the suite.
+/// Returns the directory where `install.sh` has installed the suite.
 fn installed() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -76,7 +76,7 @@ pub(crate) fn run(url: &str, revision: Revision, label: &str) -> Outcomes {
         .unwrap();
     let outcomes = read(results.path(), &format!("{label} {revision}"));
     let said = String::from_utf8_lossy(&output.stdout);
-    // Its status says only whether a check failed, which is expected of some.
+    // Its exit status only reports whether a check failed, as some are expected to.
     let ran: HashSet<_> = outcomes.keys().map(|check| &*check.scenario).collect();
     let started = said.matches("=== Running scenario: ").count();
     assert!(
@@ -96,7 +96,7 @@ fn read(results: &Path, label: &str) -> Outcomes {
         let folder = entry.unwrap();
         let name = folder.file_name().into_string().unwrap();
         let name = name.strip_prefix("server-").unwrap_or(&name);
-        // After the name stands the time, such as `2026-07-28T00-00-00-000Z`.
+        // The name is followed by the time, such as `2026-07-28T00-00-00-000Z`.
         let scenario = name.rsplitn(7, '-').nth(6).unwrap_or(name).to_owned();
         let checks = fs::read(folder.path().join("checks.json")).unwrap();
         let checks: Vec<Reported> = serde_json::from_slice(&checks).unwrap();
@@ -111,7 +111,7 @@ fn read(results: &Path, label: &str) -> Outcomes {
                 let why = check.error_message.unwrap_or_default();
                 println!("{label} {key}: {} {why}", check.status);
             }
-            // Several checks may have one id.
+            // Several checks may have the same id.
             let outcome = outcomes.entry(key).or_insert(status);
             *outcome = status.max(*outcome);
         }

@@ -1,4 +1,4 @@
-//! Clients that others wrote, with a person behind them.
+//! Third-party clients with a person who answers.
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;

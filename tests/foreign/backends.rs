@@ -1,10 +1,10 @@
-//! What stands in the files of gateways.
+//! The parts of gateway files.
 
 use std::path::Path;
 
 use crate::support::{Folder, example, installed};
 
-/// A backend that is a child process, with further keys.
+/// A backend that is a child process, with more keys.
 pub(crate) fn child(name: &str, command: &[&str], more: &str) -> String {
     let (command, arguments) = command.split_first().unwrap();
     format!("[[backends]]\nname = {name:?}\ncommand = {command:?}\nargs = {arguments:?}\n{more}\n")
@@ -14,13 +14,13 @@ pub(crate) fn misbehaving(name: &str, behaviour: &str) -> String {
     child(name, &[&example("misbehaving"), behaviour], "")
 }
 
-/// One that writes what it receives to a file.
+/// A backend that writes all received messages to a file.
 pub(crate) fn logging(name: &str, behaviour: &str, log: &Path) -> String {
     let log = format!("env = {{ MISBEHAVING_LOG = {log:?} }}");
     child(name, &[&example("misbehaving"), behaviour], &log)
 }
 
-/// The server that has everything there was before 2026-07-28.
+/// The server with all features of the protocol before 2026-07-28.
 pub(crate) fn everything() -> String {
     child("everything", &["node", &everything_program(), "stdio"], "")
 }

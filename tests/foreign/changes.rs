@@ -1,4 +1,4 @@
-//! Tools that come while clients are there.
+//! Tools that are added while clients are connected.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{
     support::Folder,
 };
 
-/// Adds a tool to each server, and waits until that was told.
+/// Adds a tool to each server, and waits for the notifications.
 fn script(client: Client, connect: &Value) -> Value {
     let mut steps = vec![json!({ "list_tools": {} })];
     if client.era() == Era::Modern {

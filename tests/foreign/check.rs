@@ -1,4 +1,4 @@
-//! What `--check` shows of a file, and what nothing shows of it.
+//! The output of `--check`, and the secrets that are never printed.
 
 use std::{
     io::Read,
@@ -16,7 +16,7 @@ use crate::{
     support::{Folder, example, machine},
 };
 
-/// What a command has printed, and whether it was content.
+/// The output of a command, and whether it succeeded.
 struct Checked {
     is_good: bool,
     printed: String,
@@ -95,7 +95,7 @@ fn secrets_are_shown_nowhere() {
     let file = folder.config(&[
         child(
             "near",
-            // It does not look at what it is given beside its behaviour.
+            // It ignores its other arguments.
             &[&example("misbehaving"), "good", "--token", "${IN_ARGUMENTS}"],
             "env = { PASSWORD = \"hunter2-in-env\", TOKEN = \"${IN_ENV}\" }",
         ),
@@ -152,7 +152,7 @@ fn secrets_are_shown_nowhere() {
     assert_eq!(hunters(&logged), Vec::<&str>::new());
 }
 
-/// The lines in which a secret is.
+/// Returns the lines that contain a secret.
 fn hunters(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains("hunter2")).collect()
 }

@@ -1,4 +1,4 @@
-//! Clients that others wrote, and their scripts.
+//! Third-party clients and their scripts.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ use crate::{
     support::{example, installed, sources},
 };
 
-/// A client; each is on another SDK.
+/// A client; each uses another SDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
     TypeScript1,
@@ -25,12 +25,12 @@ pub(crate) enum Client {
 /// A client that performs its script.
 pub(crate) struct Running {
     pub(crate) process: Process,
-    /// What it was told when it connected.
+    /// The result of its `connect` step.
     connected: Value,
     lines: mpsc::Receiver<Value>,
 }
 
-/// How a client starts a gateway of its own.
+/// Returns a connection by which a client starts its own gateway.
 pub(crate) fn by_command(file: &Path) -> Value {
     json!({ "command": [example("gateway"), file] })
 }
@@ -40,7 +40,7 @@ pub(crate) fn by_command(file: &Path) -> Value {
 impl Client {
     pub(crate) const ALL: [Self; 3] = [Self::TypeScript1, Self::TypeScript2, Self::Python];
 
-    /// What it speaks where it is not told anything else.
+    /// Returns the version that it uses by default.
     pub(crate) const fn era(self) -> Era {
         match self {
             Self::TypeScript1 => Era::Legacy,
@@ -61,7 +61,7 @@ impl Client {
             false => self.era(),
         };
         if self == Self::TypeScript2 && era == Era::Modern {
-            // Only if it is told does it not fall back to what the first speaks.
+            // Only with this mode does it not fall back to the older protocol.
             script["connect"]["mode"] = "2026-07-28".into();
         }
         let mut command = Command::new(program);
@@ -77,7 +77,7 @@ impl Client {
         Running { process, connected, lines }
     }
 
-    /// Performs a script; the lines of its steps, the first of which is `connect`.
+    /// Performs a script, and returns the lines of its steps, the first of which is `connect`.
     pub(crate) fn perform(self, script: Value) -> Vec<Value> {
         let mut running = self.start(script);
         let mut lines = vec![running.connected.take()];
@@ -94,7 +94,7 @@ impl Client {
 // === impl Running ===
 
 impl Running {
-    /// The line of the next step, which is this one.
+    /// Returns the line of the next step, which must be this one.
     #[track_caller]
     pub(crate) fn step(&self, name: &str) -> Value {
         let line = next(&self.lines);

@@ -12,7 +12,7 @@ use crate::{
     support::{Folder, example, received, until},
 };
 
-/// A composite of two tools that never answer, and what their servers receive.
+/// A composite of two tools that never answer, and the logs of their servers.
 struct Stuck {
     _folder: Folder,
     file: PathBuf,
@@ -39,7 +39,7 @@ impl Stuck {
         until("calls of both", || self.logs.iter().all(|log| hanging(&received(log)).is_some()));
     }
 
-    /// Waits until both servers were told that nobody waits any more.
+    /// Waits until both servers received a cancellation.
     #[track_caller]
     fn until_it_is_cancelled(&self) {
         until("cancellation of both", || {
@@ -54,7 +54,7 @@ impl Stuck {
         });
     }
 
-    /// Forgets what was received.
+    /// Clears the logs of received messages.
     fn forget(&self) {
         for log in &self.logs {
             std::fs::write(log, "").unwrap();
@@ -62,13 +62,13 @@ impl Stuck {
     }
 }
 
-/// The id of the call that hangs.
+/// Returns the id of the call that hangs.
 fn hanging(received: &[Value]) -> Option<&Value> {
     let call = received.iter().find(|message| message["params"]["name"] == "hang")?;
     Some(&call["id"])
 }
 
-/// Calls it, and cancels the call if asked to; either way, stays.
+/// Calls it, and cancels the call if requested; stays connected either way.
 fn script(connect: &Value, cancel: bool) -> Value {
     let step = if cancel {
         json!({ "cancel_call": { "name": "stuck", "after_ms": 700 } })
@@ -115,7 +115,7 @@ fn nothing_is_left_of_a_client_that_is_killed() {
         // The gateway, and its two servers.
         assert!(started.len() >= 3, "{started:?}");
         running.process.kill();
-        // Servers over stdio end with their input, whatever they are working on.
+        // Servers over stdio end with their input, even during a call.
         until_gone(&started);
     }
 }
@@ -178,7 +178,7 @@ fn nothing_is_left_of_a_gateway_that_is_told_to_end() {
             _ => wire.hang_up(),
         };
         assert!(status.success(), "{how}: {status}");
-        // They were waited for.
+        // The gateway waited for them.
         until_gone(&started);
     }
 }
@@ -205,7 +205,7 @@ fn nothing_is_left_of_a_gateway_over_http_that_is_told_to_end() {
 fn a_server_that_will_not_end_is_ended() {
     let folder = Folder::new();
     let stubborn = misbehaving("stubborn", "stubborn");
-    // A shell that waits for the server it has started, as `npx` does.
+    // A shell that waits for the server it has started, like `npx`.
     let wrapped = format!("{} good; true", example("misbehaving"));
     let wrapped = child("wrapped", &["sh", "-c", &wrapped], "");
     let mut wire = Wire::start(&folder.config(&[stubborn, wrapped]), Era::Legacy);

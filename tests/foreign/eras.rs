@@ -1,4 +1,4 @@
-//! Clients and servers of both versions of the protocol at the same time.
+//! Clients and servers of both protocol versions at the same time.
 
 use serde_json::{Value, json};
 
@@ -18,14 +18,14 @@ fn servers_of_both_eras_serve_clients_of_both_eras_at_once() {
         fan_out("both", &["old/meta", "new/meta"]),
     ]);
     let gateway = Gateway::start(&file);
-    // Each says more of itself than a server behind the gateway may hear.
+    // Each sends metadata that must not reach a server behind the gateway.
     let meta = json!({ "com.example/secret": "hunter2" });
     let call = |name: &str| json!({ "call_tool": { "name": name, "meta": meta } });
     let script = json!({
         "connect": gateway.connect(),
         "elicit": { "action": "decline" },
         "steps": [
-            // Both are connected when it goes on.
+            // Both are connected when it continues.
             { "call_tool": { "name": "old_slow", "arguments": { "ms": 1500 } } },
             { "together": [call("old_meta"), call("new_meta"), call("both")] },
         ],
@@ -50,8 +50,8 @@ fn servers_of_both_eras_serve_clients_of_both_eras_at_once() {
             let branch = &branches["new_meta"]["output"];
             heard_by_the_newer(direct);
             heard_by_the_newer(branch);
-            // Whoever has a person can be asked, also for a branch: newer clients call
-            // again with the answers, older ones are asked meanwhile.
+            // A client with a person can be asked, also for a branch: newer clients call again with
+            // the answers, older ones are asked meanwhile.
             let capabilities = "io.modelcontextprotocol/clientCapabilities";
             assert!(direct[capabilities].get("elicitation").is_some(), "{direct}");
             assert!(branch[capabilities].get("elicitation").is_some(), "{branch}");

@@ -1,4 +1,4 @@
-//! The gateway, and what is said to it by hand.
+//! The gateway, and messages sent to it directly.
 
 use std::{
     io::Write,
@@ -14,7 +14,7 @@ use crate::{
     support::example,
 };
 
-/// Which protocol is spoken to the gateway.
+/// The protocol version of a connection to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
     /// 2025-11-25.
@@ -31,8 +31,8 @@ pub(crate) struct Gateway {
     pub(crate) url: String,
 }
 
-/// A gateway over stdio, to which each message is written by hand, so that
-/// nothing of what it answers is lost in an SDK.
+/// A gateway over stdio, with messages written directly, so that no SDK hides a part of its
+/// answers.
 pub(crate) struct Wire {
     pub(crate) process: Process,
     received: mpsc::Receiver<Value>,
@@ -43,7 +43,7 @@ pub(crate) struct Wire {
 /// A command of the gateway.
 pub(crate) fn gateway(file: &Path) -> Command {
     let mut command = Command::new(example("gateway"));
-    // What the machine that runs the tests has set is not what they are about.
+    // Independent of the environment of the test machine.
     command.arg(file).env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
@@ -69,12 +69,12 @@ impl Gateway {
 // === impl Wire ===
 
 impl Wire {
-    /// Starts a gateway and says hello.
+    /// Starts a gateway and performs the handshake.
     pub(crate) fn start(file: &Path, era: Era) -> Self {
         Self::run(&mut gateway(file), era).0
     }
 
-    /// The same, with what the gateway says of itself.
+    /// The same, and returns the server information of the gateway.
     pub(crate) fn run(command: &mut Command, era: Era) -> (Self, Value) {
         let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let received = json_lines(process.child.stdout.take().unwrap());
@@ -97,7 +97,7 @@ impl Wire {
         (wire, hello)
     }
 
-    /// Sends a request; what it returns is its id.
+    /// Sends a request, and returns its id.
     pub(crate) fn send(&mut self, method: &str, mut params: Value) -> u64 {
         self.requests += 1;
         if self.era == Era::Modern {
@@ -117,7 +117,7 @@ impl Wire {
         stdin.write_all(format!("{message}\n").as_bytes()).unwrap();
     }
 
-    /// The answer to a request, as it is.
+    /// Returns the answer to a request, unchanged.
     #[track_caller]
     pub(crate) fn answer(&self, id: u64) -> Value {
         loop {
@@ -139,7 +139,7 @@ impl Wire {
         self.send("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// The result of a call.
+    /// Returns the result of a call.
     #[track_caller]
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
         let id = self.start_call(tool, arguments);
@@ -148,7 +148,7 @@ impl Wire {
         answer["result"].take()
     }
 
-    /// The names of all tools, in their order.
+    /// Returns the names of all tools, in their order.
     #[track_caller]
     pub(crate) fn tools(&mut self) -> Vec<String> {
         let answer = self.request("tools/list", json!({}));
@@ -156,7 +156,7 @@ impl Wire {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Ends its input.
+    /// Closes its input.
     pub(crate) fn hang_up(&mut self) -> ExitStatus {
         drop(self.process.child.stdin.take());
         self.process.wait()

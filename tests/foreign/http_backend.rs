@@ -14,7 +14,7 @@ use crate::{
     support::{Folder, until},
 };
 
-/// A port that nobody has, unless somebody takes it in this very moment.
+/// Returns a free port, unless another process takes it in this very moment.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -68,7 +68,7 @@ targets = [
         assert_eq!(branches["near"]["output"], "hello");
 
         server = serve_everything(port);
-        // The first call finds out that the server has forgotten the session.
+        // The first call finds out that the server has dropped the session.
         until("a session", || wire.call("both", &arguments)["isError"] == false);
         let both = wire.call("both", &arguments);
         assert_eq!(both["structuredContent"]["branches"]["far"]["output"], "Echo: hello");

@@ -50,7 +50,7 @@ fn a_server_that_is_killed_fails_its_own_branch_and_comes_back() {
         let again = wire.call("all", &json!({ "ms": 1 }));
         assert_eq!(again["isError"], false, "{again}");
         assert_eq!(wire.tools(), before);
-        // Nobody sends anything twice.
+        // No call is sent twice.
         assert!(logs.iter().all(|log| calls_of_slow(&received(log)) == 2));
     }
 }

@@ -1,8 +1,8 @@
-//! The gateway between servers and clients that others wrote, as processes of
-//! their own, over real pipes and sockets.
+//! The gateway between third-party servers and clients, as separate processes, over real pipes and
+//! sockets.
 //!
-//! `cargo test --all-features --test foreign` installs them and shows it. It
-//! needs Node, npm, Python and nginx; see `README.md` here.
+//! `cargo test --all-features --test foreign` installs them and runs the tests. Requires Node, npm,
+//! Python and nginx; see `README.md` here.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 

@@ -1,4 +1,4 @@
-//! The charts of composites, drawn by the Mermaid that others wrote.
+//! The charts of composites, rendered by Mermaid.
 
 use std::{
     collections::BTreeSet,
@@ -18,13 +18,13 @@ use serde_json::json;
 
 use crate::support::{installed, sources};
 
-/// What somebody sees of a chart.
+/// The visible content of a chart.
 #[derive(Debug, Deserialize)]
 struct Drawn {
     nodes: Vec<String>,
     arrows: Vec<String>,
     titles: Vec<String>,
-    /// What could do something, of which there must be nothing.
+    /// Active elements, such as scripts; must be empty.
     active: Vec<String>,
 }
 
@@ -44,8 +44,8 @@ fn draw(charts: &[Flowchart]) -> Vec<Drawn> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A text without what a picture shows in another way: white space, and what keeps
-/// characters apart.
+/// Returns a text without white space and the characters that separate others, which a picture
+/// shows differently.
 fn plain(text: &str) -> String {
     text.split_whitespace().collect::<String>().replace('\u{2060}', "")
 }
@@ -70,7 +70,7 @@ fn the_composites_of_all_examples_are_drawn() {
     assert!(charts.len() > 5, "{expected:?}");
     for ((drawn, name), chart) in draw(&charts).iter().zip(expected).zip(charts) {
         assert!(drawn.titles.iter().any(|title| title.starts_with(&name)), "{drawn:?}");
-        // Each node stands in the chart once, and none but those is drawn.
+        // Each node is in the chart once, and no other node is drawn.
         let text = chart.to_string();
         let labels =
             text.lines().filter(|line| line.starts_with("        c") && line.contains('"'));

@@ -1,4 +1,4 @@
-//! Processes that tests start, and that end with them.
+//! Processes that tests start, and that are killed with them.
 
 use std::{
     collections::HashMap,
@@ -19,24 +19,24 @@ use crate::{
 /// A process that is killed when this value is dropped.
 pub(crate) struct Process {
     pub(crate) child: Child,
-    /// What it writes to standard error, and all that it starts.
+    /// The lines of its standard error, and of its child processes.
     pub(crate) errors: Lines,
     reader: JoinHandle<()>,
 }
 
-/// Lines that another process has written so far.
+/// The lines that another process has written so far.
 #[derive(Clone, Default)]
 pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 
-/// The numbers of all processes that this one has started, and that those have.
+/// Returns the ids of all descendants of a process.
 pub(crate) fn descendants(process: u64) -> Vec<u64> {
     let mut children = HashMap::<u64, Vec<u64>>::new();
     for entry in fs::read_dir("/proc").unwrap() {
         let name = entry.unwrap().file_name();
         let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        // It may be gone by now.
+        // The process may have ended.
         let status = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
-        // After the name, which may have anything in it: the state, and the parent.
+        // The state and the parent follow the name, which may contain any characters.
         let rest = status.rsplit_once(") ").map(|(_, rest)| rest);
         let Some(parent) = rest.and_then(|rest| rest.split(' ').nth(1)) else { continue };
         children.entry(parent.parse().unwrap()).or_default().push(number);
@@ -51,7 +51,7 @@ pub(crate) fn descendants(process: u64) -> Vec<u64> {
     found
 }
 
-/// Waits until none of these processes is there any more.
+/// Waits until all these processes have ended.
 #[track_caller]
 pub(crate) fn until_gone(processes: &[u64]) {
     until(&format!("the end of {processes:?}"), || processes.iter().all(|&one| !is_running(one)));
@@ -63,7 +63,7 @@ pub(crate) fn signal(process: u64, signal: &str) {
     assert!(programs::signal(process, signal));
 }
 
-/// Sends on each line that is JSON, as it comes.
+/// Forwards each line that is JSON, as it arrives.
 pub(crate) fn json_lines(source: impl Read + Send + 'static) -> mpsc::Receiver<Value> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -97,7 +97,7 @@ impl Process {
         self.child.id().into()
     }
 
-    /// How it ends, by itself.
+    /// Waits until it exits by itself, and returns its status.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
@@ -108,14 +108,14 @@ impl Process {
         status.unwrap()
     }
 
-    /// All that it has written to standard error in its life.
+    /// Returns everything that it has written to standard error.
     #[track_caller]
     pub(crate) fn last_words(&self) -> String {
         until("the end of standard error", || self.reader.is_finished());
         self.errors.text()
     }
 
-    /// Ends it without a chance to do anything about it.
+    /// Kills it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -128,9 +128,9 @@ impl Drop for Process {
         if thread::panicking() {
             eprintln!("{}", self.errors.text());
         }
-        // It has no chance to end its own, some of which would stay.
+        // A killed process cannot end its children, some of which would stay.
         let started = descendants(self.number());
-        // It may have ended before.
+        // It may have already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         for process in started {
@@ -146,7 +146,7 @@ impl Lines {
         self.0.lock().unwrap().join("\n")
     }
 
-    /// The rest of the first line with this text in it, once it is there.
+    /// Waits for the first line that contains this text, and returns the rest of it.
     #[track_caller]
     pub(crate) fn after(&self, text: &str) -> String {
         let mut found = None;
@@ -161,7 +161,7 @@ impl Lines {
     }
 }
 
-/// The next of what comes through a channel.
+/// Returns the next item of a channel.
 #[track_caller]
 pub(crate) fn next(source: &mpsc::Receiver<Value>) -> Value {
     source.recv_timeout(LIMIT).expect("should have come by now")

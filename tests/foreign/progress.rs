@@ -1,4 +1,4 @@
-//! Progress of servers, as clients that others wrote are told it.
+//! Progress of servers, as third-party clients receive it.
 
 use serde_json::{Value, json};
 
@@ -35,14 +35,14 @@ fn a_client_is_told_the_progress_of_all_targets_as_one() {
         (Client::Python, &gateway.connect()),
     ] {
         let call = json!({ "call_tool": { "name": "work", "progress": true } });
-        // What is not told under the client's own token never gets here.
+        // Only progress under the client's own token is received here.
         let steps = client.perform(json!({ "connect": connect, "steps": [call] }));
         let result = &steps[1]["result"];
         assert_eq!(result["isError"], false, "{result}");
         let told = steps[1]["progress"].as_array().unwrap();
         let values: Vec<_> = told.iter().map(|told| told["progress"].as_f64().unwrap()).collect();
         assert!(values.is_sorted_by(|one, next| one < next), "{client:?}: {told:?}");
-        // The last step of a server may be overtaken by its answer.
+        // The answer of a server may overtake its last step.
         assert!(*values.last().unwrap() >= 1.5, "{client:?}: {told:?}");
         assert!(told.iter().all(|told| told["total"].as_f64() == Some(2.0)), "{told:?}");
         let of = |branch: &str| {

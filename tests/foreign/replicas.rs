@@ -1,4 +1,4 @@
-//! Gateways behind nginx: what one of them asks, another one hears.
+//! Gateways behind nginx: a run that one of them suspends is resumed by another.
 //!
 //! The files are those of the example, `examples/replicas`.
 
@@ -35,7 +35,7 @@ use crate::{
 pub(crate) const TOOL: &str = "deploy_with_approval";
 const KEY: &str = "one key of at least 32 bytes for all";
 
-/// A gateway that can be killed, and started again where it was.
+/// A gateway that can be killed, and restarted at the same address.
 struct Replica {
     address: String,
     key: &'static str,
@@ -43,7 +43,7 @@ struct Replica {
     process: Process,
 }
 
-/// nginx, and what is behind it.
+/// nginx and the gateways behind it.
 struct Replicas {
     url: String,
     folder: Folder,
@@ -53,7 +53,7 @@ struct Replicas {
     _nginx: Process,
 }
 
-/// A client of 2026-07-28 that says itself when it answers.
+/// A client of 2026-07-28 that handles questions itself.
 struct Asked;
 
 type Connection = RunningService<RoleClient, Asked>;
@@ -94,7 +94,7 @@ fn a_run_goes_on_after_the_replica_that_asked_was_killed() {
             assert_eq!(text(result), format!("{service} 1.4.0 is in staging"));
         }
 
-        // nginx did not know of it, and has tried it first.
+        // nginx has not noticed the loss, and has tried it first.
         let answered = &replicas.rounds(6)[3..];
         let tried = format!("{}, ", asked[0]);
         assert!(answered.iter().any(|answered| answered.starts_with(&tried)), "{answered:?}");
@@ -136,7 +136,7 @@ fn twenty_runs_end_while_a_replica_is_killed_and_started_again() {
         while let Some(run) = runs.join_next().await {
             let (service, lost) = run.unwrap();
             let calls = replicas.calls_of(&service);
-            // Who saw a connection break has called again, and knows it.
+            // A caller whose connection broke has called again, and counts that.
             assert!(calls.len() <= 2 + lost, "{service}: {calls:?}, lost {lost}");
             if lost == 0 {
                 assert_eq!(calls, ["get_release", "deploy_release"], "{service}");
@@ -172,7 +172,7 @@ fn a_replica_with_another_key_refuses_and_says_nothing_of_it() {
                 assert_eq!(error.data, None);
             }
         }
-        // Whoever has the key has gone on, each time.
+        // Each replica with the key has resumed the run.
         let deployed = replicas.calls_of("shop").len() - 1;
         assert_eq!(deployed, if asked_by_odd { 1 } else { 2 });
     });
@@ -187,7 +187,7 @@ fn an_older_client_is_asked_by_the_replica_that_has_its_session() {
         assert_eq!(result["content"][0]["text"], "shop 1.4.0 is in staging", "{result}");
         let log = replicas.log();
         let served: Vec<_> = log.lines().map(|line| line.split(' ').next().unwrap()).collect();
-        // The handshake, the call and the answer, at least.
+        // At least the handshake, the call and the answer.
         assert!(served.len() >= 4, "{log}");
         assert!(served.iter().all(|one| one == &served[0]), "{log}");
     });
@@ -206,9 +206,9 @@ fn an_older_client_without_a_session_is_told_that_it_cannot_be_asked() {
     });
 }
 
-// === calls ===
+// === Calls ===
 
-/// Calls until a question comes; the state.
+/// Calls until a question comes, and returns the state.
 async fn begin(client: &Connection, service: &str) -> Result<String, ServiceError> {
     match client.call_tool_once(call(service)).await? {
         CallToolResponse::InputRequired(asks) => {
@@ -221,7 +221,7 @@ async fn begin(client: &Connection, service: &str) -> Result<String, ServiceErro
     }
 }
 
-/// Says yes.
+/// Accepts the question.
 async fn answer(
     client: &Connection,
     service: &str,
@@ -251,7 +251,7 @@ async fn connect(url: &str) -> Result<Connection, ClientInitializeError> {
     Asked.serve_with_lifecycle(transport, lifecycle).await
 }
 
-/// Somebody who calls again if a connection breaks.
+/// A caller that calls again if its connection breaks.
 struct Caller {
     url: String,
     client: Connection,
@@ -285,7 +285,7 @@ impl Caller {
         self.client = loop {
             match connect(&self.url).await {
                 Ok(client) => break client,
-                // The next one may be gone as well.
+                // The next one may be down as well.
                 Err(error) => assert!(self.lost < 10, "{error}"),
             }
             self.lost += 1;
@@ -359,7 +359,7 @@ impl Replicas {
         connect(&self.url).await.unwrap()
     }
 
-    /// What an older client is given, which says yes if it is asked.
+    /// Returns the answer to an older client, which accepts if it is asked.
     async fn call_by_an_older_client(&self) -> Value {
         let script = json!({
             "connect": { "url": self.url },
@@ -370,17 +370,17 @@ impl Replicas {
         performed.await.unwrap()[1]["result"].take()
     }
 
-    /// What nginx has done so far.
+    /// Returns the log of nginx.
     fn log(&self) -> String {
         fs::read_to_string(self.folder.path("access.log")).unwrap()
     }
 
-    /// Which replica each call went to, once there are so many; of one that was
-    /// gone, and of the next.
+    /// Waits for `expected` calls, and returns the replicas that each was sent to: a failed one and
+    /// the next.
     #[track_caller]
     fn rounds(&self, expected: usize) -> Vec<String> {
         let mut rounds = Vec::new();
-        // It is written after the client has its answer.
+        // nginx writes it after the client has its answer.
         until("the log of nginx", || {
             let log = self.log();
             let calls = log
@@ -393,7 +393,7 @@ impl Replicas {
         rounds
     }
 
-    /// Which tools were called for a service, in their order.
+    /// Returns the tools that were called for a service, in order.
     fn calls_of(&self, service: &str) -> Vec<String> {
         let calls = self.releases.calls();
         let calls = calls.iter().filter_map(|call| call.strip_suffix(&format!(" {service}")));

@@ -1,4 +1,4 @@
-//! Four servers in two languages as one, for three clients.
+//! Four servers in two languages merged into one, for three clients.
 
 use std::{fs, path::PathBuf};
 
@@ -24,7 +24,7 @@ targets = [
 ]
 "#;
 
-/// A gateway's file, and the call of its composite.
+/// Returns a gateway's file, and the call of its composite.
 fn four_servers(folder: &Folder) -> (PathBuf, Value) {
     let greeting = folder.write("greeting.txt", "hello from a file");
     let sections = [everything(), files(folder), time(), sqlite(folder), COMPOSITE.to_owned()];
@@ -55,7 +55,7 @@ fn script(connect: &Value, call: &Value) -> Value {
     })
 }
 
-/// Four servers as one, to a client that has performed the script.
+/// Checks the results of a client that has performed the script on four servers merged into one.
 fn all_is_there(client: Client, steps: &[Value]) {
     let results = steps.iter().map(|step| step["result"].clone()).collect::<Vec<_>>();
     let [connected, tools, called, _, prompts, prompt, resources, templates, read, names, ids] =
@@ -119,7 +119,7 @@ fn has_its_derived_definition(overview: &Value) {
     assert_eq!(overview["inputSchema"], input);
     let branches = &overview["outputSchema"]["properties"]["branches"];
     assert_eq!(branches["required"], json!(["sum", "weather", "file", "time", "tables"]));
-    // The server of the tables does not say that looking harms nobody.
+    // The server of the tables has no read-only annotation.
     let annotations =
         json!({ "readOnlyHint": false, "destructiveHint": true, "openWorldHint": true });
     assert_eq!(overview["annotations"], annotations);
@@ -203,7 +203,7 @@ fn each_message_is_in_the_protocol_that_its_client_speaks() {
         let versions = &answers[0]["result"]["supportedVersions"];
         assert_eq!(*versions != Value::Null, modern, "{}", answers[0]);
         let told = [answers[1].to_string(), answers[2].to_string()].concat();
-        // Whoever is behind the gateway is the gateway's business.
+        // The backends are not visible to clients.
         assert!(!told.contains("mcp-time"), "{told}");
         assert!(wire.hang_up().success());
     }

@@ -1,4 +1,4 @@
-//! Files, patience, and the programs that are under test.
+//! Files, timeouts, and the programs under test.
 
 use std::{
     fs,
@@ -15,13 +15,13 @@ use tokio::{runtime::Runtime, time::Instant};
 
 use crate::programs;
 
-/// How long anything may take.
+/// The maximum time of any wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// A folder for one test; it goes with this value.
+/// A temporary folder for one test, removed when this value is dropped.
 pub(crate) struct Folder(TempDir);
 
-/// Where `install.sh` has installed what others wrote.
+/// The directory where `install.sh` has installed the third-party programs.
 pub(crate) fn installed() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -31,13 +31,13 @@ pub(crate) fn installed() -> &'static Path {
     })
 }
 
-/// Where the clients are.
+/// The directory of the clients.
 pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign")
 }
 
-/// The path of an example, as its source is now: asked for this test alone,
-/// cargo builds no examples.
+/// Returns the path of an example, built from its current source: cargo builds no examples if this
+/// test is run alone.
 pub(crate) fn example(name: &str) -> String {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
@@ -53,8 +53,8 @@ pub(crate) fn example_file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
 }
 
-/// Held by a test that starts many programs: a small machine would be too slow
-/// for two of them at once.
+/// A lock held by a test that starts many programs: a small machine would be too slow for two of
+/// them at once.
 pub(crate) fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,7 +66,7 @@ pub(crate) fn alone(test: impl Future<Output = ()>) {
     Runtime::new().unwrap().block_on(test);
 }
 
-/// Waits for something that another process does.
+/// Waits for another process.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -76,7 +76,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What a server in `tests/misbehaving` has received so far.
+/// Returns the messages that a server in `tests/misbehaving` has received so far.
 pub(crate) fn received(log: &Path) -> Vec<Value> {
     let text = fs::read_to_string(log).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

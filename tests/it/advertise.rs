@@ -1,4 +1,4 @@
-//! Which tools clients are shown, and which of them can be called.
+//! The tools that clients see, and those they can call.
 
 mod search;
 
@@ -29,7 +29,7 @@ use crate::{
 /// Composites over a server of three tools.
 type Below = Composite<Server>;
 
-/// A rule that nobody gets past to `reset`.
+/// A rule that rejects every call of `reset`.
 #[derive(Clone)]
 struct NoReset;
 
@@ -79,7 +79,7 @@ where
     service.clone().oneshot(request).await.expect("an answer")
 }
 
-/// The names of the tools on each page.
+/// Returns the names of the tools on each page.
 async fn pages<S>(service: &S) -> Vec<Vec<String>>
 where
     S: Service<Request, Response = Reply, Error: std::fmt::Debug> + Clone,
@@ -103,7 +103,7 @@ fn through(name: &str, arguments: Value) -> Request {
     call("call_tool", through.into())
 }
 
-/// What a search answers.
+/// Returns the result of a search.
 async fn found<S>(service: &S, arguments: Value) -> Value
 where
     S: Service<Request, Response = Reply, Error: std::fmt::Debug> + Clone,
@@ -113,7 +113,7 @@ where
     result.structured_content.clone().expect("structured content")
 }
 
-/// The names that a search answers, best first.
+/// Returns the names in the result of a search, best first.
 async fn names<S>(service: &S, query: &str) -> Vec<String>
 where
     S: Service<Request, Response = Reply, Error: std::fmt::Debug> + Clone,
@@ -130,7 +130,7 @@ where
     answer(service, request).await.refusal().cloned()
 }
 
-/// What becomes of each tool, whatever way a client goes.
+/// The outcome for each tool, however a client reaches it.
 #[tokio::test(start_paused = true)]
 async fn every_way_to_a_tool_follows_the_same_rule() {
     const ALL: [&str; 5] = ["get_price", "get_stock", "reset", "offer", "wipe"];
@@ -188,7 +188,7 @@ async fn a_hidden_tool_and_a_missing_one_are_refused_alike() {
         };
         let missing = error(Request::call_tool("missing")).await;
         assert_eq!(error(call("reset", json!({ "q": "x" }))).await, missing);
-        // `call_tool` is a tool that there is only in search mode.
+        // `call_tool` exists only in search mode.
         if pages(&service).await[0].contains(&"call_tool".to_owned()) {
             assert_eq!(error(through("reset", json!({}))).await, missing);
             assert_eq!(error(through("missing", json!({}))).await, missing);
@@ -197,7 +197,7 @@ async fn a_hidden_tool_and_a_missing_one_are_refused_alike() {
     }
     assert_eq!(inner.called(), [""; 0]);
 
-    // Where it is said what is denied, only the server knows what is missing.
+    // Above the layer that denies, only the server knows which tools are missing.
     let service = AdvertiseLayer::new().tools(deny(&["reset"])).layer(inner.clone());
     let refused = answer(&service, Request::call_tool("reset")).await;
     let refused = refused.error().unwrap().message.replace("reset", "missing");
@@ -258,7 +258,7 @@ async fn pattern_without_match_in_a_whole_list_is_warned_about_once() {
     let selection = allow(&["get_*", "get_stok", "wip*"]).deny(["rest", "re:x.*"]).unwrap();
     let layer = composites().tools(selection);
     let service = layer.layer(inner.clone());
-    // An empty list says nothing.
+    // An empty list proves nothing.
     assert_eq!(pages(&service).await.len(), 1);
     assert_eq!(layer.warnings(), [""; 0]);
 
@@ -417,7 +417,7 @@ async fn arguments_of_the_two_that_do_not_fit_are_told_by_place_and_expectation(
 
 #[tokio::test(start_paused = true)]
 async fn the_two_do_not_call_each_other() {
-    // Nor tools behind the layer that have their names.
+    // Nor tools below the layer with their names.
     let inner = server().says("search_tools", "mine").says("call_tool", "mine");
     let service = AdvertiseLayer::new().mode(Mode::Search).layer(inner);
     for name in ["call_tool", "search_tools"] {
@@ -447,7 +447,7 @@ async fn tools_named_like_the_two_disappear_and_are_complained_about_once() {
             ]
         );
     }
-    // Without search mode they are tools like any other.
+    // Without search mode they are ordinary tools.
     let service = AdvertiseLayer::new().tools(deny(&["reset"])).layer(server().echoes("call_tool"));
     let reply = answer(&service, call("call_tool", json!({ "any": 1 }))).await;
     assert_eq!(reply.tool_result().unwrap().structured_content, Some(json!({ "any": 1 })));
@@ -476,7 +476,7 @@ async fn odd_names_are_names() {
     }
 }
 
-// What follows is Tower's contract.
+// Tower's contract.
 
 fn every_mode() -> [AdvertiseLayer; 3] {
     let some = AdvertiseLayer::new().tools(deny(&["reset"]));
@@ -518,7 +518,7 @@ async fn it_works_above_services_that_admit_one_request_at_a_time() {
             }
         }
     }
-    // A search gives the permit back for its list.
+    // A search returns the permit of its list.
     let [.., layer] = every_mode();
     let mut service = layer.layer(ConcurrencyLimit::new(server(), 1));
     let search = call("search_tools", json!({ "query": "price" }));

@@ -1,4 +1,4 @@
-//! Other names, texts and arguments for what a server has.
+//! Aliases of names, texts and arguments.
 
 use std::{convert::Infallible, error::Error, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ fn renamed(original: &str, name: &str) -> ToolAlias {
     ToolAlias::new(original).name(name)
 }
 
-/// An alias with an argument of each sort.
+/// An alias with an argument of each kind.
 fn search() -> ToolAlias {
     renamed("search_code", "search")
         .argument("q", ArgumentAlias::new().rename("query"))
@@ -62,7 +62,7 @@ async fn names(stack: &Alias<Server>) -> Vec<String> {
     listed(stack).await.into_iter().map(|tool| tool.name.into_owned()).collect()
 }
 
-/// What the server gets of a call, or the error.
+/// Returns the arguments that the server receives, or the error.
 async fn called(
     stack: &Alias<Server>,
     server: &Server,
@@ -79,12 +79,12 @@ async fn called(
     }
 }
 
-/// Layers below that refuse everything like this.
+/// Returns a layer below that rejects everything with this refusal.
 fn refusing(refusal: Refusal) -> impl Fn(Request) -> std::future::Ready<Result<Reply, Infallible>> {
     move |_| std::future::ready(Ok(refusal.clone().into()))
 }
 
-// === tools ===
+// === Tools ===
 
 #[tokio::test]
 async fn tools_are_listed_and_called_by_their_aliases() {
@@ -258,7 +258,7 @@ fn what_is_wrong_is_told_once() {
     assert!(mistake.source().is_none());
 }
 
-// === arguments ===
+// === Arguments ===
 
 #[tokio::test]
 async fn arguments_reach_the_server_in_its_words() {
@@ -337,7 +337,7 @@ async fn clients_see_the_schema_of_what_they_can_set() {
 async fn a_schema_is_rewritten_once_and_once_more_when_it_is_another() {
     let layer = tools([search()]);
     let shown = async |argument: &str| {
-        // Each time it is made anew.
+        // The schema is built anew each time.
         let schema = object(json!({ "properties": { "q": {}, argument: {} } }));
         let list = ListToolsResult::with_all_items(vec![Tool::new("search_code", "", schema)]);
         let answer =
@@ -353,7 +353,7 @@ async fn a_schema_is_rewritten_once_and_once_more_when_it_is_another() {
 
 #[tokio::test]
 async fn a_schema_whose_arguments_have_no_aliases_stays_as_it_is() {
-    // Too long to be looked at.
+    // Too long to be inspected.
     let schema = object(json!({ "patternProperties": { "k".repeat(1_000): {} } }));
     let server = Server::new().tool_as(Tool::new("a", "", schema.clone()), Answer::echo());
     let stack = tools([renamed("a", "x")]).layer(server);
@@ -383,7 +383,7 @@ async fn arguments_that_do_not_go_with_the_tool_are_complained_about() {
     );
 }
 
-// === refusals ===
+// === Refusals ===
 
 #[tokio::test]
 async fn refusals_come_back_in_the_words_of_the_client() {
@@ -421,7 +421,7 @@ async fn refusals_come_back_in_the_words_of_the_client() {
     assert!(logged.text().contains("/token"), "whoever runs the server learns it");
 }
 
-// === prompts and resources, over a connection ===
+// === Prompts and resources, over a connection ===
 
 fn everything() -> AliasLayer {
     AliasLayer::new()
@@ -443,7 +443,7 @@ async fn connected(era: Era, changes: &Changes) -> (Connection, Full) {
     (connect(ServeService::wrap(full.clone(), layer).changes(told), era).await, full)
 }
 
-/// The parameters of the last request of this method that reached the server.
+/// Returns the parameters of the last request of this method that reached the server.
 fn last<'l>(lines: &'l [String], method: &str) -> &'l str {
     lines.iter().rev().find(|line| line.starts_with(method)).map_or("", String::as_str)
 }
@@ -514,7 +514,7 @@ async fn updates_of_resources_come_under_the_uri_that_was_subscribed_to() {
         changes.resource_updated(uri);
     }
     let log = &connection.client.service().log;
-    // Those that wait are sent together and sorted.
+    // Pending notifications are sent together and sorted.
     log.wait_for("updated our://some").await;
     assert_eq!(log.lines(), ["updated full://other/1", "updated my://first", "updated our://some"]);
 }
@@ -544,7 +544,7 @@ async fn changes_are_told_and_heard_through_several_layers() {
     let resources = |from: &str, to: &str| {
         AliasLayer::new().resources([ResourceAlias::new(from).uri(to)]).expect("good aliases")
     };
-    // Two servers that have the same resource, the first of which calls it otherwise.
+    // Two servers with the same resource, which has an alias at the first.
     let below = resources("a", "b").changes_below(&changes);
     let above = resources("b", "c").changes(&changes);
     let (mut plain, mut renamed) = (changes.watch_resources(), above.watch_resources());
@@ -601,9 +601,9 @@ async fn links_in_the_result_of_a_task_lead_to_what_clients_can_read() {
     assert_eq!(result["messages"][0]["content"]["uri"], "my://gone");
 }
 
-// === templates ===
+// === Templates ===
 
-/// A server with rows that has resources under both beginnings.
+/// A server with rows that has resources with both prefixes.
 async fn rows(request: Request) -> Result<Reply, Infallible> {
     let resource = |uri: &str| Resource::new(uri, "r");
     Ok(match request.subject() {
@@ -677,14 +677,14 @@ async fn resources_of_a_template_are_read_by_its_alias_only() {
 async fn refusals_of_resources_come_back_under_the_uri_that_clients_know() {
     let resource = ItemKind::Resource;
     for (asked, kind, name, expected) in [
-        // Of its two names the one that was asked for.
+        // The requested one of its two names.
         ("pub://own", resource, "db://own", "pub://own"),
         ("my://own", resource, "db://own", "my://own"),
-        // What else it needs.
+        // Its other dependencies.
         ("my://own", resource, "db://users", "pub://users"),
         ("my://own", ItemKind::ResourceTemplate, "db://{t}", "pub://{t}"),
         ("my://own", resource, "foreign://a", "foreign://a"),
-        // A tool is no resource, whatever it is called.
+        // A tool is not a resource, whatever its name is.
         ("my://own", ItemKind::Tool, "db://own", "db://own"),
     ] {
         let service =
@@ -727,7 +727,7 @@ async fn updates_of_a_template_s_resources_are_heard_under_its_alias_only() {
     assert_eq!(uris, ["pub://users", "my://own", "pub://own", "db://users/1"]);
 }
 
-// === nothing to do ===
+// === No aliases ===
 
 #[test]
 fn without_aliases_nothing_changes_and_nothing_is_allocated() {

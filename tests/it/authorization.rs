@@ -1,4 +1,4 @@
-//! Authorization that a backend demands.
+//! Backends that require authorization.
 
 use std::{
     convert::Infallible,
@@ -32,7 +32,7 @@ use crate::{
     support::soon,
 };
 
-/// A backend that demands a token once `locked` is true.
+/// Returns a backend that requires a token once `locked` is true.
 async fn guarded(locked: &'static AtomicBool) -> Server {
     let base = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
     let handler = ServeService::new(service_fn(echo), base);

@@ -16,7 +16,7 @@ use crate::{
     support::{Era, connect, soon, until},
 };
 
-/// A backend that behaves in some way.
+/// Returns a backend with this behavior.
 pub(crate) fn backend(name: &str, behaviour: &str, more: &str) -> String {
     let command = example("misbehaving");
     format!(
@@ -29,7 +29,7 @@ pub(crate) fn file(parts: &[String]) -> Config {
     Config::from_toml_str(&parts.concat()).unwrap()
 }
 
-/// A composite with these targets.
+/// Returns a composite with these targets.
 pub(crate) fn composite(targets: &str) -> String {
     format!("[[composite_tools]]\nname = 'all'\ndescription = 'All of them'\ntools = {targets}\n")
 }
@@ -102,7 +102,7 @@ async fn a_backend_that_is_late_is_announced_and_holds_nobody_up() {
     let count = list().await;
     assert!(count > 10);
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
-    // It is not waited for again.
+    // The router does not wait for it again.
     let started = tokio::time::Instant::now();
     assert_eq!(list().await, count);
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
@@ -150,7 +150,7 @@ async fn a_backend_that_is_killed_costs_one_branch_and_comes_back() {
     params.arguments = json!({ "ms": 400 }).as_object().cloned();
     let run = stack.clone().oneshot(Request::call_tool_with(params));
     let kill = async {
-        // Until the others are at work, as it is.
+        // Until the others are running.
         until(async || {
             let calls = call(&backends, "c_calls", json!({})).await;
             let calls = calls.tool_result().unwrap().structured_content.clone().unwrap();

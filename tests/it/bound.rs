@@ -1,4 +1,4 @@
-//! How large results are that leave a stack.
+//! The size of results that leave a stack.
 
 use std::{
     convert::Infallible,
@@ -37,7 +37,7 @@ fn kept() -> Arc<StoredResults> {
     Arc::new(StoredResults::new())
 }
 
-/// Who calls, as the context says it.
+/// Returns the caller of a context.
 fn caller(context: &Context) -> Option<String> {
     context.extensions().get::<&str>().map(|caller| (*caller).to_owned())
 }
@@ -52,7 +52,7 @@ fn read(uri: &str) -> Request {
     Request::new(ReadResourceRequest::new(params), Context::default())
 }
 
-/// The URI that a result links to.
+/// Returns the URI of a resource link in a result.
 fn link(result: &CallToolResult) -> Option<&str> {
     let mut links = result.content.iter().filter_map(ContentBlock::as_resource_link);
     links.next().map(|link| &*link.uri)
@@ -90,7 +90,7 @@ fn logs() -> Answer {
     Answer::structured(json!({ "log": vec!["x".repeat(5_000); 9], "status": "well" }))
 }
 
-/// Keeps nothing: it never answers, or is away.
+/// A store that keeps nothing: it never answers, or is unavailable.
 #[derive(Debug)]
 enum NoStore {
     Hangs,
@@ -110,7 +110,7 @@ impl ResultStore for NoStore {
     }
 }
 
-/// A tool that allocates nothing but an empty result.
+/// A tool that allocates only an empty result.
 #[derive(Clone)]
 struct Leaf;
 
@@ -213,7 +213,7 @@ async fn a_schema_that_changed_is_minded_after_the_epoch() {
     let never = json!({ "properties": { "log": { "items": { "minLength": 5_000 } } } });
     server.add(promising().with_raw_output_schema(Arc::new(object(never))), logs());
     epoch.bump();
-    // The old one serves until the new one is there.
+    // The old list is used until the new one has arrived.
     testing::call(&service, "logs", Value::Null).await;
     tokio::task::yield_now().await;
     server.until(|server| server.lists() == 2).await;
@@ -250,7 +250,7 @@ fn what_is_left_out_is_not_copied() {
     let shortened = |rows: usize| {
         let row = |row: usize| json!({ "id": row, "names": ["a", "b"], "text": "x".repeat(50) });
         let content = json!({ "rows": (0..rows).map(row).collect::<Vec<_>>() });
-        // Of one call, and tools cannot be listed.
+        // For one call, and tools cannot be listed.
         let reply = Arc::new(Mutex::new(Some(Reply::from(CallToolResult::structured(content)))));
         let server = tower::service_fn(move |_: Request| {
             let reply = reply.lock().unwrap().take();
@@ -343,7 +343,7 @@ async fn a_malformed_call_is_answered_with_an_error() {
     assert_eq!(reply.error().unwrap().message, "malformed `tools/call`");
 }
 
-// === what is kept ===
+// === Stored results ===
 
 #[tokio::test]
 async fn the_whole_result_can_be_read_by_its_caller() {
@@ -469,7 +469,7 @@ async fn a_call_that_is_dropped_is_dropped_behind_the_layer() {
     assert_eq!(server.dropped(), ["slow"]);
 }
 
-/// A server that has tools, and no resources.
+/// A server with tools and without resources.
 #[derive(Clone)]
 struct Talkative;
 

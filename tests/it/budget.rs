@@ -1,4 +1,4 @@
-//! What calls may use together.
+//! Budgets that calls share.
 
 mod many;
 mod store;
@@ -74,7 +74,7 @@ fn calls(limit: u64) -> Budget {
     Budget::new("calls", Unit::Calls, limit)
 }
 
-/// A layer with a budget, and what keeps it.
+/// Returns a layer with a budget, and the store of the budget.
 fn charging(budget: &Budget) -> (BudgetLayer, MemoryBudgets) {
     let budgets = MemoryBudgets::new();
     (BudgetLayer::new().budget(budget.clone()).store(budgets.clone()), budgets)
@@ -84,14 +84,14 @@ fn allow<const N: usize>(tools: [&str; N]) -> Selection {
     Selection::default().allow(tools).expect("good patterns")
 }
 
-/// A tool that says what it has cost.
+/// Returns a result that reports this cost.
 fn costing(units: u64) -> CallToolResult {
     let mut result = CallToolResult::success(Vec::new());
     result.meta = json!({ "cost": units }).as_object().cloned().map(MetaObject);
     result
 }
 
-/// Whether a call is refused since a budget is used up.
+/// Returns whether a call is rejected because a budget is exhausted.
 async fn is_refused<S>(service: &S, tool: &str) -> bool
 where
     S: Service<Request, Response = Reply, Error: fmt::Debug> + Clone,
@@ -100,7 +100,7 @@ where
     matches!(reply.refusal(), Some(Refusal::OverBudget { .. }))
 }
 
-// === What is charged ===
+// === Charges ===
 
 #[tokio::test(start_paused = true)]
 async fn only_what_came_of_a_call_is_charged() {
@@ -386,7 +386,7 @@ async fn clones_of_a_layer_and_its_services_share_what_is_left() {
     assert!(is_refused(&layer.clone().layer(server), "t").await);
 }
 
-// === What the client is told ===
+// === Errors for the client ===
 
 #[tokio::test(start_paused = true)]
 async fn the_client_is_told_which_budget_is_used_up_and_when_to_come_again() {
@@ -511,9 +511,9 @@ async fn a_malformed_call_does_not_pass() {
     assert_eq!(reply.error().unwrap().message, "malformed `tools/call`");
 }
 
-// === Costs ===
+// === Allocations ===
 
-/// What a call allocates, from the service that is ready to the drop of its answer.
+/// Returns the allocations of a call, from the ready service to the drop of its reply.
 fn allocations<L>(layer: &L) -> u64
 where
     L: Layer<Plain, Service: Service<Request, Response = Reply, Error = Infallible> + Clone>,
@@ -523,7 +523,7 @@ where
         let call = service.clone().oneshot(Request::call_tool("t"));
         allocation_counter::measure(|| drop(call.now_or_never())).count_total
     };
-    // Whatever is made once is made by the first one.
+    // One-time allocations are made by the first call.
     allocate();
     allocate()
 }
@@ -539,6 +539,6 @@ fn a_call_that_one_budget_of_all_admits_allocates_nothing() {
     let of_the_answer = allocations(&Identity::new());
     let one = BudgetLayer::new().budget(calls(9));
     assert_eq!(allocations(&one), of_the_answer);
-    // It would be counted.
+    // The allocation would be counted.
     assert!(allocations(&one.budget(Budget::new("bytes", Unit::Bytes, 9))) > of_the_answer);
 }

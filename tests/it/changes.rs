@@ -1,4 +1,4 @@
-//! What clients are told of changes, and what they subscribe to.
+//! Notifications of changes, and subscriptions of clients.
 
 use std::{
     future,
@@ -29,13 +29,13 @@ use crate::support::{Connection, Era, Full, Log, connect, detached, soon, tool};
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
-/// A service that acknowledges everything and notes it.
+/// A service that acknowledges everything and records it.
 #[derive(Clone)]
 struct Backend {
     log: Log,
-    /// How many requests it may answer.
+    /// The number of requests it may answer.
     answers: Arc<Semaphore>,
-    /// How many requests it refuses first.
+    /// The number of requests it rejects first.
     refusals: Arc<AtomicUsize>,
 }
 
@@ -93,7 +93,7 @@ fn everything() -> ServerConfig {
     )
 }
 
-/// Lets everything happen that can. Time is paused where this is used.
+/// Runs all pending tasks. Requires paused time.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
@@ -115,7 +115,7 @@ async fn listen(connection: &Connection, filter: SubscriptionFilter) -> Subscrip
     soon(connection.client.listen(filter)).await.unwrap()
 }
 
-/// The next change that is streamed, by its method and URI.
+/// Returns the next streamed change, by its method and URI.
 async fn next(stream: &mut Subscription) -> String {
     let notification = soon(stream.next()).await.unwrap().unwrap();
     let notification = serde_json::to_value(notification).unwrap();
@@ -123,7 +123,7 @@ async fn next(stream: &mut Subscription) -> String {
     format!("{} {uri}", notification["method"].as_str().unwrap()).trim_end().to_owned()
 }
 
-/// A filter for all there is.
+/// A filter for all kinds of changes.
 fn all(uris: &[&str]) -> SubscriptionFilter {
     let lists = SubscriptionFilter::builder()
         .tools_list_changed()
@@ -135,7 +135,7 @@ fn all(uris: &[&str]) -> SubscriptionFilter {
     }
 }
 
-// === what is declared ===
+// === Declared capabilities ===
 
 fn capabilities(connection: &Connection) -> Value {
     serde_json::to_value(&connection.client.peer_info().unwrap().capabilities).unwrap()
@@ -194,7 +194,7 @@ async fn a_description_is_asked_each_time() {
     }
 }
 
-// === older clients ===
+// === Older clients ===
 
 #[tokio::test(start_paused = true)]
 async fn an_older_client_is_told_that_lists_have_changed() {
@@ -247,7 +247,7 @@ async fn all_clients_are_told() {
 async fn a_newer_client_is_not_told_what_it_did_not_ask_for() {
     let changes = Changes::default();
     let connection = connect(Backend::default().server(&changes), Era::Modern).await;
-    // rmcp takes no notification before the first request after `server/discover`.
+    // rmcp accepts no notification before the first request after `server/discover`.
     let _ = connection.client.list_tools(None).await;
     connection.client.notify_initialized().await.unwrap();
     settle().await;
@@ -303,7 +303,7 @@ async fn nothing_is_left_of_a_client_that_is_gone() {
     }
 }
 
-// === newer clients ===
+// === Newer clients ===
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_client_is_streamed_what_it_asks_for() {
@@ -327,7 +327,7 @@ async fn a_newer_client_is_streamed_what_it_asks_for() {
     assert_eq!(next(&mut everything).await, "notifications/tools/list_changed");
     assert_eq!(next(&mut only_tools).await, "notifications/tools/list_changed");
 
-    // The other stream goes on when one ends.
+    // The other stream continues when one ends.
     everything.cancel().await.unwrap();
     changes.tools().bump();
     assert_eq!(next(&mut only_tools).await, "notifications/tools/list_changed");
@@ -417,7 +417,7 @@ async fn a_handler_that_cannot_stream_has_its_changes_streamed() {
     assert_eq!(next(&mut stream).await, "notifications/tools/list_changed");
 }
 
-// === subscriptions to resources ===
+// === Subscriptions to resources ===
 
 #[tokio::test(start_paused = true)]
 async fn a_client_is_told_of_the_resources_that_it_subscribed_to() {
@@ -457,7 +457,7 @@ async fn every_subscription_reaches_the_backend_and_their_ends_when_the_last_one
     backend.saw("resources/unsubscribe", 0).await;
     assert!(unsubscribe(&other, "a").await);
     backend.saw("resources/unsubscribe", 3).await;
-    // And all over again.
+    // The same once more.
     assert!(subscribe(&one, "a").await);
     backend.saw("resources/subscribe", 4).await;
     assert!(unsubscribe(&one, "a").await);
@@ -483,7 +483,7 @@ async fn who_is_refused_is_not_told_of_what_others_subscribed_to() {
     assert_eq!(told(&one).await.iter().filter(|line| *line == "updated a").count(), 1);
     backend.saw("resources/unsubscribe", 0).await;
 
-    // Who was subscribed before is so no more.
+    // A rejected request also ends the previous subscription.
     backend.refusals.store(1, Ordering::Relaxed);
     assert!(!subscribe(&one, "a").await);
     backend.saw("resources/unsubscribe", 1).await;
@@ -557,7 +557,7 @@ async fn the_subscriptions_of_a_client_end_with_it() {
     drop((other, one.server));
     tokio::time::sleep(Duration::from_secs(10)).await;
     backend.saw("resources/unsubscribe b", 2).await;
-    // The server itself is still there.
+    // The server itself is still running.
     let again = connect(served, Era::Legacy).await;
     assert!(subscribe(&again, "b").await);
     backend.saw("resources/subscribe b", 3).await;
@@ -594,7 +594,7 @@ async fn a_stream_that_ends_before_the_backend_answers_leaves_nothing() {
     stream.cancel().await.unwrap();
     settle().await;
     backend.answers.add_permits(9);
-    // Nobody holds it any more, so the backend is asked again.
+    // The last subscriber is gone, so the backend receives the request again.
     let older = connect(served, Era::Legacy).await;
     assert!(subscribe(&older, "a").await);
     backend.saw("resources/subscribe a", 2).await;
@@ -617,7 +617,7 @@ async fn a_client_cannot_subscribe_to_everything() {
     served.subscribe(one_more, context).await.unwrap();
 }
 
-/// The caller of a request, as its context says.
+/// The caller of a request, from its context.
 #[derive(Clone)]
 struct Caller(&'static str);
 
@@ -650,7 +650,7 @@ async fn subscriptions_are_limited_per_caller() {
     for other in [&bob, &of(None), &of(Some(""))] {
         assert_eq!(refused(&connections[2], "more", other).await, None);
     }
-    // A share that is given back can be used again.
+    // A released share can be used again.
     let unsubscribe = UnsubscribeRequestParams::new("r7");
     connections[0].unsubscribe(unsubscribe, alice.clone()).await.unwrap();
     assert_eq!(refused(&connection(), "more", &alice).await, None, "it ends with its connection");
@@ -662,7 +662,7 @@ async fn subscriptions_are_limited_per_caller() {
     }
 }
 
-/// Subscribes to a resource; the message of the error, if it is refused.
+/// Subscribes to a resource, and returns the message of the error if it is rejected.
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
 async fn refused(
     server: &impl ServerHandler,
@@ -876,7 +876,7 @@ async fn a_server_without_subscriptions_may_tell_of_changes_to_streams() {
     assert_eq!(next(&mut stream).await, "notifications/resources/updated a");
 }
 
-// === tools and clones ===
+// === Tools and clones ===
 
 fn annotated(name: &'static str, header: &str) -> Tool {
     let region = json!({ "type": "string", "x-mcp-header": header });
@@ -904,7 +904,7 @@ async fn a_listed_tool_is_known_to_all_clones() {
     assert_eq!(served.get_tool("near"), Some(annotated("near", "Region")));
     assert_eq!(served.get_tool("plain"), None, "there is nothing to check");
 
-    // Another page, or another client's list.
+    // Another page, or the list of another client.
     *tools.lock().unwrap() = vec![annotated("far", "Zone")];
     list().await;
     assert_eq!(served.get_tool("far"), Some(annotated("far", "Zone")));
@@ -930,13 +930,13 @@ async fn a_tool_is_known_as_it_was_listed_and_not_as_the_handler_has_it() {
         }
     }
 
-    // A layer that shows another tool in place of the handler's, and hides the rest.
+    // A layer that replaces the handler's tool, and hides the others.
     let layer = tower::layer::layer_fn(|_| {
         let list = ListToolsResult::with_all_items(vec![tool("plain"), annotated("near", "Zone")]);
         service_fn(move |_: Request| future::ready(Ok::<_, BoxError>(Reply::from(list.clone()))))
     });
     let served = ServeService::wrap(Annotating, layer);
-    // Whoever is told that a header is missing knows that there is such a tool.
+    // An error about a missing header would reveal that the tool exists.
     for name in ["hidden", "plain", "near"] {
         assert_eq!(served.get_tool(name), None, "{name}");
     }
@@ -998,7 +998,7 @@ async fn what_is_listed_again_allocates_nothing_more() {
     };
     let first = allocation_counter::measure(|| drop(again())).count_total;
     let then = allocation_counter::measure(|| drop(again())).count_total;
-    // Names are kept once, with a table for them.
+    // Names are stored once, with a table for them.
     assert!((1000..1050).contains(&(first - then)), "{first} {then}");
     let without = allocation_counter::measure(|| drop(context.clone())).count_total
         + allocation_counter::measure(|| drop(service(Request::list_tools()))).count_total;

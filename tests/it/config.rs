@@ -1,4 +1,4 @@
-//! Files, from their text to what it configures or every mistake.
+//! Files, from their text to their effect or all their errors.
 
 mod documents;
 mod keys;
@@ -40,7 +40,7 @@ fn files_give_definitions_or_every_mistake() {
     });
 }
 
-/// Whether this build has the features that a file needs.
+/// Returns whether this build has the features that a file needs.
 fn is_supported(file: &str) -> bool {
     let needed = [
         ("[caller]", cfg!(feature = "http")),
@@ -50,7 +50,7 @@ fn is_supported(file: &str) -> bool {
     needed.iter().all(|(text, is_built)| *is_built || !file.contains(text))
 }
 
-/// The variables of the files.
+/// The environment variables of the files.
 fn environment(name: &str) -> Option<String> {
     let value = match name {
         "BIN" => "/usr/bin",
@@ -64,7 +64,7 @@ fn environment(name: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// What is printed, and the path of each mistake.
+/// Returns the printed errors, and the path of each.
 fn told(error: &ConfigError) -> String {
     let mut told = format!("{error}\n");
     for mistake in error.mistakes() {
@@ -95,7 +95,7 @@ fn a_file_that_cannot_be_read_is_an_error_with_a_source() {
     assert!(error.mistakes().is_empty());
 }
 
-/// What `main` prints if it returns the error: its `Debug` output.
+/// The output of a `main` that returns the error: its `Debug` output.
 #[test]
 fn debug_of_an_error_is_what_is_displayed() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs/unknown_key.toml");
@@ -179,7 +179,7 @@ fn backends_have_the_values_of_the_environment() {
     let said = docs.secrets().redact("t0k3n: me:pass, key=value, value, as it is, docs, d/");
     assert_eq!(said, "***: ***, ***, ***, ***, docs, d/");
 
-    // What comes out of a variable is not looked at again.
+    // The value of a variable is not expanded again.
     let Transport::Http(server) = jira.transport() else { panic!("{jira:?}") };
     assert_eq!(server.url(), "http://localhost/${TOKEN}");
 }

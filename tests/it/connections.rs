@@ -19,7 +19,7 @@ use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
 use crate::support::soon;
 
-/// The status, session and text that a service answers a request of 2025-11-25 with.
+/// Returns the status, session and text of the response to a request of 2025-11-25.
 async fn answer<S, B>(service: S, request: http::request::Builder, body: Value) -> Answer
 where
     S: Service<http::Request<String>, Response = http::Response<B>>,
@@ -86,7 +86,7 @@ async fn sessions_of_a_caller_are_limited_until_they_end() {
     assert_eq!(open("bob").await.status, 200);
     assert_eq!(open("carol").await.status, 429, "there are three");
 
-    // Requests in a session are answered all the same.
+    // Requests in a session are still answered.
     let in_session = |request: http::request::Builder| {
         let session = alice.session.clone().unwrap();
         request.header("x-user", "alice").header("mcp-session-id", session)
@@ -127,7 +127,7 @@ async fn message_with_too_many_values_is_refused_before_it_is_parsed() {
     let refused = answer(service.clone(), post(), call(1 << 18)).await;
     let text = "the message has more than 262144 JSON values; send it in several parts";
     assert_eq!((refused.status, &*refused.text), (413, text));
-    // It is read, and has no version of the protocol.
+    // It is read, and has no protocol version.
     let read = answer(service, post(), call(1 << 17)).await;
     assert_eq!(read.status, 400);
     assert!(!read.text.contains("JSON values"), "{}", read.text);

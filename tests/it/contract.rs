@@ -1,4 +1,4 @@
-//! Tower's contract, for every service of ours.
+//! Tower's contract, for every service of this crate.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Clone)]
 struct Plain;
 
-/// A rule that changes nothing, but wants to know all tools.
+/// A rule that changes nothing, but requires the list of all tools.
 #[derive(Clone)]
 struct Curious;
 
@@ -153,7 +153,7 @@ async fn no_permit_is_kept_after_a_composite_has_answered() {
     let reply = service.ready().await.unwrap().call(call("all", json!({}))).await.unwrap();
 
     assert!(reply.error().is_none());
-    // The service that answered is still there, and holds nothing.
+    // The service that answered still works, and holds no permit.
     tokio::time::timeout(Duration::from_secs(60), sibling.ready())
         .await
         .expect("a permit")
@@ -180,7 +180,7 @@ async fn no_permit_is_kept_after_a_composite_was_dropped() {
     assert_eq!(all.into_iter().filter(|ready| ready.is_ok()).count(), 3);
 }
 
-/// A service over a mock, and whether it is ready.
+/// Checks a service over a mock for readiness and permits.
 macro_rules! follows_its_inner {
     ($layer:expr) => {{
         let (mut service, mut handle) = mock::spawn_layer::<Request, Reply, _>($layer);
@@ -189,14 +189,14 @@ macro_rules! follows_its_inner {
         handle.allow(1);
         assert!(service.is_woken(), "the inner's readiness wakes whoever waits");
         assert_ready_ok!(service.poll_ready());
-        // What passes through reaches the very service that was ready.
+        // A forwarded request reaches the same inner service that was ready.
         let mut reply = task::spawn(service.call(Request::call_tool("other")));
         assert_pending!(reply.poll());
         let (request, send) = handle.next_request().await.expect("a request");
         assert_eq!(request.tool_call().expect("a call").name, "other");
         send.send_response(CallToolResult::success(vec![]).into());
         assert_ready_ok!(reply.poll());
-        // The one permit is used up.
+        // The only permit is used.
         assert_pending!(service.poll_ready());
     }};
 }
@@ -269,20 +269,20 @@ fn rules_and_lists_need_no_runtime() {
     assert_eq!(reply.tools().unwrap().tools.len(), 2, "`one` can run with `a` alone");
 }
 
-/// As it is where nobody wants spans, until it is dropped.
+/// Disables spans until the returned value is dropped.
 ///
-/// Without a subscriber of its own, a thread makes the spans that all subscribers of other
-/// tests want.
+/// Without its own subscriber, a thread creates the spans that the subscribers of all other tests
+/// request.
 pub(crate) fn without_spans() -> tracing::subscriber::DefaultGuard {
     tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new())
 }
 
-/// Counts what a call allocates on this thread.
+/// Returns the allocations of a call on this thread.
 fn allocations<T>(f: impl FnOnce() -> T) -> u64 {
     allocation_counter::measure(|| drop(f())).count_total
 }
 
-/// A leaf whose answers are made beforehand, so that it allocates nothing.
+/// A leaf whose replies are made in advance, so that it allocates nothing.
 #[derive(Clone)]
 pub(crate) struct Leaf(Arc<std::sync::Mutex<Vec<Reply>>>);
 
@@ -303,7 +303,7 @@ impl Service<Request> for Leaf {
     }
 }
 
-/// What a request allocates on its way through a layer, with its reply.
+/// Returns the allocations of a request through a layer, with its reply.
 pub(crate) fn allocations_of<L>(layer: &L, request: Request) -> u64
 where
     L: Layer<Leaf>,
@@ -340,7 +340,7 @@ async fn every_service_of_ours_can_be_cloned_sent_and_shared() {
     check(&composites().layer(server()));
     check(&Informed::new(Curious, server()));
     check(&Intercepted::new(Plain, server()));
-    // A service that is not `Sync` will do.
+    // A service that is not `Sync` is accepted.
     let boxed = tower::util::BoxCloneService::new(server());
     let service = composites().layer(boxed);
     succeeds(service, call("outer", json!({}))).await;

@@ -1,4 +1,4 @@
-//! What it costs that a person could be asked, in allocations.
+//! The allocations that support for questions adds.
 
 use std::{
     convert::Infallible,
@@ -23,7 +23,7 @@ use crate::{
     support::{Era, detached, tool},
 };
 
-/// A tool that allocates nothing but an empty result.
+/// A tool that allocates only an empty result.
 #[derive(Clone)]
 struct Leaf;
 
@@ -44,7 +44,7 @@ impl Service<Request> for Leaf {
     }
 }
 
-/// An older client that has introduced itself like this.
+/// Returns the context of an older client with these capabilities.
 fn older(capabilities: Option<ClientCapabilities>) -> (Context, impl Sized) {
     let (context, alive) = detached(Era::Legacy);
     if let Some(capabilities) = capabilities {
@@ -65,7 +65,7 @@ fn newer() -> Context {
     context
 }
 
-/// What a call of so many targets allocates that asks nothing.
+/// Returns the allocations of a call of this many targets that asks nothing.
 fn allocations(runtime: &Runtime, targets: usize, context: &Context) -> u64 {
     let _guard = without_spans();
     let composite = CompositeTool::fan_out("all", "All", vec!["leaf"; targets]);

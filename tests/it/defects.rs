@@ -1,5 +1,5 @@
-//! Defects that were reproduced in the fan-out of mcp-proxy 0.6.0, by their
-//! numbers in that report; each test fails on its defect.
+//! Defects that were reproduced in the fan-out of mcp-proxy 0.6.0, by their numbers in that report;
+//! each test fails if its defect is present.
 
 use std::{
     convert::Infallible,
@@ -170,7 +170,7 @@ async fn c8_composites_call_composites_but_not_in_a_circle() {
     assert_eq!(texts, ["c1/c2/c3/c4/c5/c6/c7/c8:", "the end"]);
     let composites = (0..9).map(|n| format!("c{n}")).collect();
     assert_eq!(mistakes(chain(9)), [DefinitionErrorKind::TooDeep { composites, depth: 9, max: 8 }]);
-    // Also one that would overflow the stack of a careless check.
+    // Also a chain that would overflow the stack of a recursive check.
     assert!(!mistakes(chain(20_000)).is_empty());
 }
 
@@ -212,7 +212,7 @@ async fn c9_what_belongs_to_the_call_alone_does_not_reach_the_targets() {
     ids.sort();
     assert_eq!(ids, ["0#a", "0#b"]);
 
-    // A state is of whoever gave it, and this one is of a target.
+    // A state belongs to its issuer, and this one was issued by a target.
     let mut params = CallToolRequestParams::new("all");
     params.request_state = Some("state-issued-by-b".to_owned());
     let service = stack(&server, all(&["a", "b"]));
@@ -316,7 +316,7 @@ async fn c14_branches_run_below_the_span_of_their_call_and_with_its_extensions()
         Server::new().tool("a", look)
     };
     let (log, _guard) = capture_logs();
-    // One that runs alone, and two in tasks of their own.
+    // One that runs alone, and two in separate tasks.
     for tools in [&["a"][..], &["a", "a"]] {
         let mut request = call("all", json!({}));
         request.context_mut().extensions_mut().insert(7u32);
@@ -325,7 +325,7 @@ async fn c14_branches_run_below_the_span_of_their_call_and_with_its_extensions()
     }
 
     assert_eq!(*seen.lock().unwrap(), [(Some("mcp.client"), Some(7)); 3]);
-    // As each span tells when it closes.
+    // Logged when each span closes.
     let within = "request:gen_ai.workflow{";
     let calls = log
         .text()
@@ -345,7 +345,7 @@ fn c14_outside_a_runtime_a_composite_answers_instead_of_panicking() {
     assert_eq!(reply.error().unwrap().code.0, -32603);
 }
 
-/// What one call allocates, with everything known beforehand.
+/// Returns the allocations of one call, with all catalogs filled.
 fn allocations_of(stack: &mcp_composite::composite::Composite<Server>, arguments: &Value) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let request = || call("all", arguments.clone());

@@ -1,5 +1,5 @@
-//! A run that asks in several rounds, each of which reaches another instance: what is
-//! done is not done again, and who has asked gets its own answers and its own state.
+//! A run that asks in several rounds, each of which reaches another instance: finished steps are
+//! not repeated, and each tool receives its own answers and state.
 
 use std::sync::{
     Arc,
@@ -18,12 +18,12 @@ use rmcp::model::{
 use serde_json::{Value, json};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
-/// What all instances have.
+/// The configuration of all instances.
 const KEY: &str = "[state]
 keys = [{ id = 'shared', key = 'a key of at least thirty-two bytes' }]
 ";
 
-/// Two that ask, of which one asks twice; one that fails and one that is done.
+/// Two tools that ask, one of which asks twice; one that fails and one that succeeds.
 const ALL: &str = "[[composite_tools]]
 name = 'all'
 description = 'All at once'
@@ -31,7 +31,7 @@ success = 'any'
 tools = ['twice', 'once', 'broken', 'fine']
 ";
 
-/// A question of this key, with what its tool wants back.
+/// Returns a question with this key, and the state of its tool.
 fn asks(key: &str, state: &str) -> Answer {
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -56,7 +56,7 @@ fn done(tool: &str) -> Answer {
     Answer::structured(json!({ "by": tool }))
 }
 
-/// A service of which each request reaches an instance of its own, made of the file.
+/// Returns a service in which each request reaches a new instance made from the file.
 fn replicas<S>(
     instance: impl Fn() -> S + Clone + Send + 'static,
 ) -> (
@@ -80,7 +80,7 @@ fn accepted(of: &str) -> Value {
     json!({ "sure": { "action": "accept", "content": { "of": of } } })
 }
 
-/// Calls what has `all` in it, and looks what reached the tools.
+/// Calls the composite `all`, and checks the calls that reached the tools.
 async fn check<S>(
     why: &str,
     instance: impl Fn() -> S + Clone + Send + 'static,
@@ -136,7 +136,7 @@ fn report([twice, once]: [&str; 2]) -> Value {
     } })
 }
 
-/// Names of its own for the two that ask.
+/// Aliases of the two tools that ask.
 const ALIASES: &str = "[[aliases]]
 tool = 'twice'
 name = 'zwei'
@@ -164,7 +164,7 @@ collection = ['x']
 tool = 'nested'
 ";
 
-/// A file that says so much, with the branches of `all` called like this.
+/// Returns a file with these sections, with these branch names in `all`.
 fn file(names: [&str; 2], sections: &[&str]) -> String {
     let [twice, once] = names.map(|name| format!("'{name}'"));
     let all = ALL.replace("'twice'", &twice).replace("'once'", &once);

@@ -1,4 +1,4 @@
-//! A stock rmcp client, at the other end of a pipe or of a child process.
+//! A stock rmcp client, connected by a pipe or a child process.
 
 use std::{
     sync::{Arc, Mutex},
@@ -30,10 +30,10 @@ use crate::{
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
-/// A server whose tool uses everything that its client lets it.
+/// A server whose tool uses all features of its client.
 #[derive(Clone, Default)]
 struct Probe {
-    /// Which progress token it saw, and what capabilities.
+    /// The progress token and the capabilities it received.
     seen: Arc<Mutex<Vec<(ProgressToken, Value)>>>,
 }
 
@@ -116,7 +116,7 @@ async fn a_client_lists_and_calls_a_composite() {
         assert!(!result.to_string().contains("hunter2"));
         let result_type = result.get("resultType").and_then(Value::as_str);
         assert_eq!(result_type, (era == Era::Modern).then_some("complete"));
-        // The connection goes on working.
+        // The connection still works.
         connection.call_tool("fine").await.unwrap();
     }
 }
@@ -197,12 +197,12 @@ async fn targets_get_of_a_client_only_what_can_be_relayed() {
             panic!("called twice")
         };
         assert_ne!(one, other, "each has a token of its own");
-        // And not that the client takes tasks.
+        // And does not declare support for tasks.
         assert_eq!(*capabilities, json!({ "elicitation": {} }));
         assert_eq!(capabilities, same);
         let branches = &result["structuredContent"]["branches"];
         assert_eq!(branches["fine"]["output"], "fine");
-        // A newer one is not asked in the middle of a call.
+        // A newer client cannot be asked in the middle of a call.
         let asked = if era == Era::Legacy { "completed" } else { "failed" };
         assert_eq!(branches["ask"]["status"], asked);
     }

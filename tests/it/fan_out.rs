@@ -1,4 +1,4 @@
-//! What a fan-out does with its targets and their answers.
+//! The handling of targets and their results by fan-outs.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn all<const N: usize>(tools: [&str; N]) -> CompositeTool {
     CompositeTool::fan_out("all", "Everything", tools)
 }
 
-/// Calls a composite, and asks for the trace.
+/// Calls a composite, and requests the trace.
 async fn run(stack: &Stack, mut request: Request) -> CallToolResult {
     request.context_mut().meta_mut().insert(TRACE.to_owned(), true.into());
     let reply = stack.clone().oneshot(request).await.expect("an answer");
@@ -103,7 +103,7 @@ async fn content_is_attributed_and_in_declared_order() {
         .map(|block| &block.as_text().expect("a text").meta.as_ref().expect("meta").0)
         .map(|meta| (meta[BRANCH].as_str().unwrap(), meta.get(TOOL).and_then(Value::as_str)))
         .collect();
-    // A branch that is named after its tool says so once.
+    // A branch named after its tool has only one name in the report.
     let (first, fast) = (("first", Some("slow")), ("fast", None));
     assert_eq!(owners, [first, first, fast, fast]);
 }
@@ -750,7 +750,7 @@ async fn a_composite_can_call_a_composite() {
     let server = Server::new().says("a", "1").says("b", "2");
     let inner = CompositeTool::fan_out("inner", "Inner", ["a"]);
     let outer = CompositeTool::fan_out("outer", "Outer", ["inner", "b"]);
-    // Declared before what it calls, on purpose.
+    // Declared before the composite it calls, on purpose.
     let stack = stack(&server, [outer, inner]);
 
     let result = run(&stack, call("outer", json!({ "q": "x" }))).await;

@@ -1,5 +1,5 @@
-//! What a composite makes of a backend that fails in every way there is: in memory, as a
-//! child process, and over HTTP. Its other branches are unharmed, and it comes back.
+//! Composites over a backend that fails in every way: in memory, as a child process, and over HTTP.
+//! The other branches are unaffected, and the backend recovers.
 
 #[cfg(feature = "http")]
 mod http;
@@ -24,9 +24,9 @@ use tower_service::Service;
 #[cfg(any(feature = "http", feature = "stdio"))]
 use crate::support::until;
 
-/// How long the target that fails may take, if it is to be late.
+/// The timeout of the failing target.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// What is said of one that is.
+/// The status, kind and message of a timeout.
 const LATE: [&str; 3] = ["timed_out", "timeout", "no answer within 1."];
 
 /// A fan-out to a backend that fails, `far`, and to one that does not, `near`.
@@ -62,7 +62,7 @@ where
     CompositeLayer::new([both]).unwrap().layer(router)
 }
 
-/// What becomes of the branch that fails; the other one is looked after here.
+/// Returns the outcome of the failing branch, and checks the other one.
 async fn far<S>(service: &S, marker: &str, how: &Value) -> Value
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
@@ -76,8 +76,7 @@ where
     branches["far"].take()
 }
 
-/// Shows that a branch has failed, and how: its status, the kind of its error, and what
-/// its message begins with.
+/// Asserts that a branch failed with this status, error kind and prefix of the message.
 #[track_caller]
 fn assert_failed(branch: &Value, [status, kind, message]: [&str; 3], how: &str) {
     let told = &branch["error"]["message"];
@@ -86,7 +85,7 @@ fn assert_failed(branch: &Value, [status, kind, message]: [&str; 3], how: &str) 
     assert!(is_so, "{how}: {branch}, expected {status}, {kind}, {message}");
 }
 
-/// Waits until so many calls have come to a server, besides those that ask it for that.
+/// Waits until a server has received this many calls, besides those that request this number.
 #[cfg(any(feature = "http", feature = "stdio"))]
 async fn until_called(remote: &RemoteService, others: u64) {
     let mut asked = 0;
@@ -99,7 +98,7 @@ async fn until_called(remote: &RemoteService, others: u64) {
     .await;
 }
 
-/// Shows that calls which are given up leave no task behind, while the server goes on.
+/// Asserts that abandoned calls leave no task behind, and that the server still works.
 #[cfg(any(feature = "http", feature = "stdio"))]
 async fn leave_nothing_behind(remote: &RemoteService) {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -114,7 +113,7 @@ async fn leave_nothing_behind(remote: &RemoteService) {
         let mut turns = 0;
         until(async || {
             turns += 1;
-            // Connections that are kept for the next calls have tasks of their own.
+            // Pooled connections have their own tasks.
             assert!(turns < 500, "{how}: {} tasks, {before} before", tasks());
             tasks() <= before + 4
         })

@@ -1,4 +1,4 @@
-//! What a filter lets through.
+//! The items and calls that a filter allows.
 
 mod stacked;
 
@@ -31,7 +31,7 @@ use crate::{
     support::{Full, capture_logs},
 };
 
-/// A service that answers everything there is, and notes by which method it was asked.
+/// A service that answers everything, and records the methods.
 #[derive(Clone, Default)]
 struct Library {
     asked: Arc<Mutex<Vec<String>>>,
@@ -45,7 +45,7 @@ fn allow<const N: usize>(patterns: [&str; N]) -> Selection {
     Selection::default().allow(patterns).expect("good patterns")
 }
 
-/// Denies one thing of each kind.
+/// Denies one item of each kind.
 fn denying() -> FilterLayer {
     FilterLayer::new()
         .tools(deny(["secret*"]))
@@ -70,7 +70,7 @@ fn read_only() -> Value {
     json!({ "readOnlyHint": true })
 }
 
-/// A server of a tool that only looks, and of one that may do anything.
+/// A server with a read-only tool, and one without annotations.
 fn look_and_wipe() -> Server {
     Server::new()
         .tool_as(annotated("look", read_only()), Answer::echo())
@@ -105,7 +105,7 @@ where
     reply.tools().expect("tools").tools.iter().map(|tool| tool.name.to_string()).collect()
 }
 
-/// A skill with these files beside its `SKILL.md`.
+/// Returns a skill with these files beside its `SKILL.md`.
 fn skill(uri: &str, others: &[&str]) -> Value {
     let file = |uri: &str| json!({ "uri": uri, "digest": format!("sha256:{:064}", 0), "size": 1 });
     let files: Vec<_> = [uri].iter().chain(others).map(|uri| file(uri)).collect();
@@ -116,7 +116,7 @@ fn skill(uri: &str, others: &[&str]) -> Value {
     })
 }
 
-/// The result as JSON.
+/// Returns the result as JSON.
 fn result(reply: &Reply) -> Value {
     serde_json::to_value(reply.result().expect("a result")).expect("JSON")
 }
@@ -300,7 +300,7 @@ async fn completions_name_no_hidden_resources() {
     let shows = FilterLayer::new().resources(allow(["docs://h/public"]));
     let public = json!({ "values": ["public"], "hasMore": true });
     assert_eq!(values(&shows, "docs://h/{path}").await, public);
-    // The host may be another one than the client says.
+    // The host may differ from the client's.
     assert_eq!(values(&shows, "docs://{host}/{path}").await, none);
     let shows = FilterLayer::new().resources(allow(["docs://*/public"]));
     assert_eq!(values(&shows, "docs://{host}/{path}").await, public);
@@ -332,7 +332,7 @@ async fn completion_ignores_what_the_client_says_of_other_arguments() {
         ("docs://h/sec", "docs://{host}/{path:3}", json!(["public", "a b"])),
         ("file:///etc/*", "file:///{dir}/{path}", json!([])),
         ("https://h/public", "https://{host}:{port}/{path}", json!(["secret/x", "a b"])),
-        // Nothing is known of the scheme.
+        // The scheme is unknown.
         ("docs://h/secret*", "{scheme}://h/{path}", json!([])),
         ("docs://h/secret*", "other://{host}/{path}", open),
     ] {
@@ -711,7 +711,7 @@ async fn a_filter_is_ready_when_its_inner_is() {
     }
 }
 
-/// What a request allocates on its way through a filter, its reply included.
+/// Returns the allocations of a request through a filter, including its reply.
 fn allocations(layer: &FilterLayer, request: Request, reply: Reply) -> u64 {
     let reply = Arc::new(Mutex::new(Some(reply)));
     let mut service = layer.layer(service_fn(move |_: Request| {

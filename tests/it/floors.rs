@@ -11,31 +11,30 @@ use std::{
 
 use regex::Regex;
 
-/// A path that code names, such as `["rmcp", "service", "Peer"]`; one within the crate
-/// begins with `crate`, however it is written.
+/// A path used in code, such as `["rmcp", "service", "Peer"]`; a path within the crate begins with
+/// `crate`, however it is written.
 type Named = Vec<String>;
 
 /// A file of the crate.
 struct Source {
-    /// Below `src`.
+    /// Relative to `src`.
     path: PathBuf,
-    /// The module at the top of the crate that it belongs to; none for `lib.rs`.
+    /// The top-level module it belongs to; `None` for `lib.rs`.
     top: Option<String>,
     named: BTreeSet<Named>,
 }
 
-/// Goes through the code of a file and collects all paths in it.
+/// Reads the code of a file and collects all paths in it.
 struct Reader {
     tokens: Peekable<vec::IntoIter<String>>,
-    /// The module that is read, and for each that stands within its file how deep its
-    /// braces are.
+    /// The current module, and for each inline module its brace depth.
     module: Named,
     inner: Vec<usize>,
     depth: usize,
     named: BTreeSet<Named>,
 }
 
-/// Comments, texts and characters first, so that nothing in them counts.
+/// Comments, strings and characters first, so that their content is ignored.
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r##"(?s)//[^\n]*|/\*.*?\*/|b?r#"(.*?)"#|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\])'|(?:r#)?\w+|::|\S"##,
@@ -43,7 +42,7 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
     .unwrap()
 });
 
-/// All files of the crate but those that are only tests.
+/// All files of the crate except those with only tests.
 static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(sources);
 
 // === impl Reader ===
@@ -83,7 +82,7 @@ impl Reader {
         self.named
     }
 
-    /// Goes past an attribute, and what it is on if that is only for tests.
+    /// Skips an attribute, and its item if that is only for tests.
     fn attribute(&mut self) {
         let mut attribute = String::new();
         for token in self.tokens.by_ref() {
@@ -115,7 +114,7 @@ impl Reader {
         }
     }
 
-    /// Notes what begins so, and all of a group at its end.
+    /// Records the path that begins here, and all paths of a group.
     fn path(&mut self, mut path: Named) {
         while self.tokens.next_if(|token| token == "::").is_some() {
             if let Some(word) = self.tokens.next_if(|token| is_word(token)) {
@@ -194,7 +193,7 @@ fn source(path: &Path, file: &Path) -> Source {
     Source { path: path.to_owned(), top, named: Reader::new(&code, module).read() }
 }
 
-/// The folders of the crate in the order of the architecture, the lowest last.
+/// Returns the folders of the crate in the order of the architecture, the lowest last.
 fn folders() -> Vec<String> {
     let page = fs::read_to_string(package().join("src/guide/architecture.md")).unwrap();
     let row = Regex::new(r"(?m)^\| `(\w+)` \|").unwrap();
@@ -204,7 +203,7 @@ fn folders() -> Vec<String> {
 /// The private folders whose modules are exported at the root of the crate.
 const GROUPS: [&str; 6] = ["hosts", "layers", "telemetry", "middleware", "stores", "support"];
 
-/// The folder of a name at the root of the crate.
+/// Returns the folder of a name at the root of the crate.
 fn folder(name: &str) -> Option<&'static str> {
     static FOLDERS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
         let module = Regex::new(r"(?m)^(?:pub(?:\(crate\))? )?mod (\w+);$").unwrap();
@@ -224,7 +223,7 @@ fn folder(name: &str) -> Option<&'static str> {
     FOLDERS.get(name).map(String::as_str)
 }
 
-/// What code of some modules names, and where.
+/// Returns the matching paths in the code of some modules, with their files.
 fn named_in(is_meant: impl Fn(&str) -> bool, what: impl Fn(&Named) -> bool) -> Vec<String> {
     SOURCES
         .iter()

@@ -1,4 +1,4 @@
-//! What a definition may ask a person, and what may be made of the answer.
+//! Questions of definitions, and the use of their answers.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn workflow(steps: impl IntoIterator<Item = Step>) -> CompositeTool {
     CompositeTool::workflow("deploy", "Deploys", steps)
 }
 
-/// A question whether to deploy, and where.
+/// A question whether to deploy, and to which environment.
 fn ask() -> Step {
     let form = json!({
         "properties": { "env": { "type": "string" }, "note": { "type": "string" } },
@@ -34,7 +34,7 @@ fn mistakes(composite: CompositeTool) -> String {
     CompositeLayer::new([composite]).map_or_else(|errors| errors.to_string(), |_| String::new())
 }
 
-/// What is wrong with the schema of a question, without where it stands.
+/// Returns the errors in the schema of a question, without their paths.
 fn mistakes_of(schema: Value) -> Vec<String> {
     let asked = workflow([Step::elicitation("ask", "Deploy?", schema)]);
     let errors: Result<_, DefinitionErrors> = CompositeLayer::new([asked]);
@@ -57,7 +57,7 @@ async fn listed(composite: CompositeTool) -> Option<Tool> {
     reply.tools().unwrap().tools.iter().find(|tool| tool.name == "deploy").cloned()
 }
 
-/// A form of everything that can be asked for.
+/// A form with fields of all types.
 fn everything() -> Value {
     json!({
         "type": "object",
@@ -109,7 +109,7 @@ fn all_that_clients_can_show_can_be_asked_and_only_texts_are_evaluated() {
     assert_eq!(serde_json::to_value(sent).unwrap(), with_floats(expected));
 }
 
-/// The bounds of numbers as they are sent, all with a fraction.
+/// Returns a schema with the bounds of numbers as floats, as they are sent.
 fn with_floats(mut schema: Value) -> Value {
     let share = &mut schema["properties"]["share"];
     for key in ["minimum", "maximum", "default"] {
@@ -298,7 +298,7 @@ fn what_clients_cannot_show_is_a_mistake() {
         ),
     ] {
         let told = mistakes_of(schema.clone()).join("\n");
-        // What is left out of a mistake here is told by others.
+        // The omitted part of the error is tested elsewhere.
         assert!(told.starts_with(mistake), "{schema}: {told}");
         assert_eq!(told.lines().count(), mistake.lines().count(), "{schema}: {told}");
     }
@@ -471,7 +471,7 @@ async fn the_answer_of_a_last_step_is_described_to_clients() {
             "content": {
                 "type": "object",
                 "properties": {
-                    // What is not known before a run is not told.
+                    // Values that are unknown before a run are not included.
                     "env": { "type": "string", "description": "Where" },
                     "size": { "type": "string", "enum": ["s"] },
                 },

@@ -50,7 +50,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
         send.send_response(done());
         assert_ready_ok!(reply.poll());
     }
-    // The clone that is left behind has no readiness of the one that was called.
+    // The clone that is left behind does not inherit the readiness of the called one.
     assert_pending!(service.poll_ready());
 }
 
@@ -149,8 +149,8 @@ async fn hooks_work_above_a_service_that_admits_one_request_at_a_time_and_a_buff
     buffered.oneshot(Request::call_tool("t")).await.unwrap();
 }
 
-/// A hook that waits to be told what to do, above a service with one slot, and a
-/// sibling that wants the slot.
+/// A hook that waits for a command of the test, above a service with one slot, and a sibling that
+/// waits for the slot.
 fn waiting() -> (
     impl Future<Output = Answer> + Unpin,
     oneshot::Sender<bool>,
@@ -215,7 +215,7 @@ async fn a_hook_can_be_cloned_sent_and_shared() {
     check(&intercept::from_fn(pass));
     let reply = send(service.oneshot(Request::call_tool("t"))).await;
     assert_eq!(text_of(&reply.unwrap()), "1");
-    // A service that is not `Sync` will do.
+    // A service that is not `Sync` is accepted.
     let boxed = tower::util::BoxCloneService::new(Server::new().says("t", "1"));
     let reply = intercept::from_fn(pass).layer(boxed).oneshot(Request::call_tool("t")).await;
     assert_eq!(text_of(&reply.unwrap()), "1");

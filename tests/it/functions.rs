@@ -28,7 +28,7 @@ use crate::{
     support::soon,
 };
 
-/// What a closure wants to be called with.
+/// The arguments of a closure.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Order {
@@ -50,7 +50,7 @@ fn tool(name: &str) -> Tool {
     Tool::new(name.to_owned(), "A function", object(json!({ "type": "object" })))
 }
 
-/// A function that says the same each time.
+/// A function that always returns the same result.
 fn says<R: IntoToolResult + Clone + Send + Sync + 'static>(name: &str, what: R) -> Function {
     tool_fn(tool(name), move |_: JsonObject, _| {
         let what = what.clone();
@@ -69,7 +69,7 @@ fn functions<const N: usize>(functions: [Function; N]) -> ToolSet {
     ToolSet::new(functions).expect("different names")
 }
 
-/// A function that calls a tool of the stack that it is a part of.
+/// A function that calls a tool of its own stack.
 fn calls<S>(
     name: &str,
     target: &'static str,
@@ -218,7 +218,7 @@ async fn a_service_is_a_tool_together_with_its_layers() {
     assert_eq!(text(&result), r#"patient {"n":1}"#);
     let late = set.clone().oneshot(call("hasty", json!({}))).await;
     assert!(late.expect_err("too late").is::<tower::timeout::error::Elapsed>());
-    // Whoever calls it by a composite is told so.
+    // The same error in a composite.
     let both = CompositeTool::fan_out("both", "Both", ["hasty", "patient"]);
     let service = CompositeLayer::new([both]).expect("a composite").layer(set);
     let result = testing::call(&service, "both", json!({})).await.structured_content;
@@ -296,7 +296,7 @@ async fn functions_stand_once_at_the_end_of_the_first_page() {
     };
     let (names, next) = page(&ask(&service, Request::list_tools()).await);
     assert_eq!(names, ["a", "b", "x", "c"]);
-    // The server's own `c` has disappeared.
+    // The server's own `c` is hidden.
     let (names, next) = page(&ask(&service, Request::list_tools_from(next)).await);
     assert_eq!((names, next), (vec![], None));
 }
@@ -309,7 +309,7 @@ async fn a_function_stands_for_the_tool_of_its_name() {
     assert_eq!(text(&testing::call(&service, "a", json!({})).await), "the function");
     assert_eq!(text(&testing::call(&service, "b", json!({})).await), "the server");
     assert_eq!(server.called(), ["b"]);
-    // For whoever has the server itself, nothing has changed.
+    // Direct calls of the server are unaffected.
     assert_eq!(text(&testing::call(&server, "a", json!({})).await), "the server");
 }
 
@@ -326,7 +326,7 @@ async fn what_is_not_about_functions_passes_them() {
     assert_eq!(server.requests().len(), 2, "the malformed one is not passed on");
 }
 
-/// A server of resources that has never heard of tools.
+/// A server with resources that does not implement tools.
 fn without_tools()
 -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone {
     service_fn(async |request: Request| {
@@ -389,7 +389,7 @@ async fn a_function_calls_the_service_beside_it_also_if_that_admits_one_call_at_
     let layer = FunctionsLayer::new(functions([calls("twice", "echo", &stack, true)]));
     let inner = ConcurrencyLimit::new(Server::new().says("echo", "once"), 1);
     let mut service = stack.get_or_init(|| layer.layer(inner)).clone();
-    // Whoever keeps what was ready must not keep the one place that there is.
+    // Keeping the ready service must not occupy the only slot.
     let reply = service.ready().await.unwrap().call(call("twice", json!({})));
     let reply = soon(reply).await.unwrap();
     assert_eq!(text(reply.tool_result().unwrap()), "once");
@@ -418,8 +418,8 @@ async fn a_request_made_within_another_is_for_the_same_caller() {
     assert_eq!(text(reply.tool_result().expect("a result")), r#"Some("ada") 0#who"#);
 }
 
-/// How often a stack was called before it was refused: it calls itself, and says or does
-/// not say within what.
+/// Returns how often a stack that calls itself was called before it was rejected; it passes its own
+/// context or does not.
 async fn calls_of_itself(says_within: bool) -> (usize, String) {
     let stack = Arc::new(OnceLock::new());
     let server = Server::new();
@@ -462,7 +462,7 @@ async fn a_stack_that_calls_itself_more_and_more_often_is_refused_in_time() {
     let stack = Arc::new(OnceLock::new());
     let ticks = Server::new().says("tick", "1");
     let layer = FunctionsLayer::new(functions([calls("again", "many", &stack, true)]));
-    // At eight levels there would be over a billion.
+    // With eight levels there would be over a billion.
     let many = CompositeTool::fan_out("many", "Many", ["again"; 16]).report(false);
     let composites = CompositeLayer::new([many]).expect("a composite");
     let service = stack.get_or_init(|| composites.layer(layer.layer(ticks)));
@@ -490,7 +490,7 @@ async fn the_branches_of_a_composite_have_no_more_calls_each_than_a_request_has(
     let set = stack.get_or_init(|| functions([burst, says("tick", "1")])).clone();
     let both = CompositeTool::fan_out("both", "Both", ["burst", "burst"]);
     let service = CompositeLayer::new([both]).expect("a composite").layer(set);
-    // Each request of a client has as many again.
+    // Each request of a client has the same limit again.
     for _ in 0..2 {
         let report = testing::call(&service, "both", json!({})).await.structured_content;
         let report = report.expect("a report");

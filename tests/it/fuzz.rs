@@ -1,5 +1,5 @@
-//! What the fuzz targets check, on what chance makes up and on all that was kept: a
-//! corpus, and what fuzzers have found.
+//! The checks of the fuzz targets, on random data and on all stored files: a corpus, and findings
+//! of fuzzers.
 
 mod checks;
 
@@ -13,18 +13,18 @@ use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRun
 
 use self::checks::{Check, TARGETS};
 
-/// How many bytes chance makes up, about as many as a fuzzer does.
+/// The maximum length of random data, about that of a fuzzer.
 const MAX_BYTES: usize = 1_500;
 
-/// The targets whose bytes are a text.
+/// The targets whose input is text.
 const OF_TEXTS: [&str; 3] = ["config", "expr", "normalize"];
 
-/// Where the targets are. A package of the crate is without them.
+/// The folder of the targets. A published package does not contain them.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz")
 }
 
-/// The files in a folder of a target, with their names.
+/// Returns the files in a folder of a target, with their names.
 fn kept(kind: &str, target: &str) -> Vec<(String, Vec<u8>)> {
     let Ok(folder) = fs::read_dir(folder().join(kind).join(target)) else { return Vec::new() };
     let paths = folder.map(|entry| entry.unwrap().path());
@@ -35,7 +35,7 @@ fn holds(check: Check, data: &[u8], whose: &str) {
     catch_unwind(|| check(data)).unwrap_or_else(|_| panic!("{whose} shows it"));
 }
 
-/// Runs a check on some of what a strategy makes.
+/// Runs a check on samples of a strategy.
 fn holds_for(check: Check, made: impl Strategy<Value = Vec<u8>>) {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) };
     let checked = TestRunner::new(config).run(&made, |data| {
@@ -50,7 +50,7 @@ fn check_of(target: &str) -> Check {
     *check
 }
 
-/// The words of a dictionary for libFuzzer.
+/// Returns the words of a libFuzzer dictionary.
 fn words(target: &str) -> Vec<String> {
     let path = folder().join("dictionaries").join(format!("{target}.dict"));
     let Ok(text) = fs::read_to_string(path) else { return vec![" ".to_owned()] };
@@ -62,13 +62,13 @@ fn words(target: &str) -> Vec<String> {
     lines.map(word).collect()
 }
 
-/// Texts of words, and what may be between them.
+/// Texts of dictionary words and separators.
 fn texts(target: &str) -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![3 => select(words(target)), 1 => "[ -~\n]{0,4}", 1 => "\\PC?"];
     vec(part, 0..40).prop_map(|parts| parts.concat().into_bytes())
 }
 
-/// Kept files, of which a part is something else.
+/// Stored files with a replaced part.
 fn changed(target: &str, with: Vec<String>) -> impl Strategy<Value = Vec<u8>> {
     let mut files: Vec<_> = kept("corpus", target).into_iter().map(|(_, data)| data).collect();
     files.push(Vec::new());

@@ -1,4 +1,4 @@
-//! A file in the place of another, while clients are served.
+//! Replacing the file of a gateway while clients are served.
 
 use std::{fs, time::Duration};
 
@@ -28,7 +28,7 @@ fn gateway(parts: &[String]) -> Gateway {
     Gateway::connect(&file(parts)).unwrap()
 }
 
-/// A backend that is reached in another way for each version.
+/// A backend with another connection for each version.
 fn version(name: &str, version: u32) -> String {
     backend(name, "good", &format!("env = {{ VERSION = '{version}' }}"))
 }
@@ -51,7 +51,7 @@ async fn call(gateway: &Gateway, tool: &str, arguments: Value) -> Result<Reply, 
     reply.map_err(|error| error.to_string())
 }
 
-/// What a tool answers; of one that answers with a text, that.
+/// Returns the answer of a tool, or its text if it is only a text.
 async fn answer(gateway: &Gateway, tool: &str, arguments: Value) -> Value {
     let reply = call(gateway, tool, arguments).await.unwrap();
     let result = reply.tool_result().unwrap_or_else(|| panic!("{tool}: {reply:?}"));
@@ -73,7 +73,7 @@ async fn ends(process: u64) {
     until(async || !is_running(process)).await;
 }
 
-// === requests ===
+// === Requests ===
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_sees_one_file_while_files_change() {
@@ -124,7 +124,7 @@ async fn a_call_that_is_running_ends_on_the_old_backend_and_that_ends_after_it()
     gateway.close().await;
 }
 
-// === backends ===
+// === Backends ===
 
 #[tokio::test]
 async fn only_what_is_reached_in_another_way_is_connected_again() {
@@ -184,7 +184,7 @@ async fn tools_of_a_backend_that_is_away_stay_where_they_were() {
             composite("['one/echo', 'two/echo']"),
         ]
     };
-    // As the same backend, and as one that must be connected anew.
+    // As the same backend, and as one that must be reconnected.
     for more in ["timeout = '10s'", "env = { VERSION = '2' }"] {
         let _ = fs::remove_file(&away);
         let gateway = gateway(&parts(""));
@@ -220,7 +220,7 @@ async fn a_backend_that_never_connects_holds_nobody_up_for_long() {
     gateway.close().await;
 }
 
-// === reloads that come to nothing, or at once ===
+// === Reloads that fail or overlap ===
 
 #[tokio::test]
 async fn a_file_that_cannot_be_run_changes_nothing() {
@@ -295,7 +295,7 @@ async fn a_gateway_that_is_closed_ends_all_that_it_ever_started() {
     assert_eq!(error.to_string(), "the gateway was closed");
 }
 
-// === clients ===
+// === Clients ===
 
 fn serve(gateway: &Gateway) -> impl rmcp::ServerHandler + use<> {
     gateway.serve(ServerConfig::default())
@@ -345,7 +345,7 @@ async fn clients_are_told_and_find_what_is_new() {
     }
 }
 
-/// Waits until the client is told that this resource has changed, by touching it.
+/// Waits until the client is notified that this resource has changed, by changing it.
 async fn is_told(gateway: &Gateway, connection: &Connection, uri: &str) {
     let log = &connection.client.service().log;
     let before = log.lines().len();
@@ -366,7 +366,7 @@ async fn clients_stay_subscribed_to_resources() {
         let params = json!({ "uri": "test://one" });
         connection.send("resources/subscribe", params.clone()).await.unwrap();
         is_told(&gateway, &connection, "test://one").await;
-        // First it is kept, then it is connected anew.
+        // First the backend is kept, then it is reconnected.
         for (more, what) in [
             ("timeout = '10s'", "kept `one`"),
             ("env = { VERSION = '2' }", "connected `one`"),
@@ -403,7 +403,7 @@ async fn nobody_is_told_of_resources_that_a_new_file_hides() {
             let error = subscribe(connection, "test://one").await.unwrap_err().to_string();
             assert!(error.contains("resource not found"), "{error}");
         }
-        // One that stays subscribed since it does not ask again is told no more either.
+        // A client that remains subscribed without a new request is no longer notified either.
         reload(&gateway, &[backend("one", "good", "")]).await;
         subscribe(&before, "test://one").await.unwrap();
         is_told(&gateway, &before, "test://one").await;

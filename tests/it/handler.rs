@@ -16,7 +16,7 @@ use tower::{Service, ServiceExt};
 
 use crate::support::{Era, Full, capture_logs, detached, question, soon, unusual};
 
-/// A tool that does to its context what the test wants.
+/// A tool that runs a closure of the test with its context.
 struct Tool<F>(F);
 
 impl<F, W> ServerHandler for Tool<F>
@@ -49,7 +49,7 @@ fn text(reply: &Reply) -> &str {
     &reply.tool_result().unwrap().content[0].as_text().unwrap().text
 }
 
-/// Notifies the client and says how that went.
+/// Notifies the client and returns the outcome.
 fn notifier() -> HandlerService<impl ServerHandler> {
     tool(|cx| async move { format!("{:?}", cx.peer.notify_tool_list_changed().await) })
 }
@@ -70,7 +70,7 @@ async fn notifications_without_a_client_succeed() {
             .unwrap();
         "notified".to_owned()
     });
-    // More than rmcp would buffer if nobody took them.
+    // More than rmcp would buffer without a reader.
     for _ in 0..2_000 {
         assert_eq!(text(&call(&service).await), "notified");
     }
@@ -176,7 +176,7 @@ async fn errors_of_the_handler_are_replies() {
 
 #[tokio::test]
 async fn an_older_client_may_be_answered_with_a_question() {
-    // rmcp refuses that at the edge; below the edge a layer may bridge it.
+    // rmcp rejects that at the edge; below the edge a layer may bridge it.
     let reply =
         HandlerService::new(Full::default()).oneshot(Request::call_tool("ask")).await.unwrap();
     assert!(matches!(reply.result(), Some(ServerResult::InputRequiredResult(_))), "{reply:?}");
@@ -230,7 +230,7 @@ fn several_runtimes_use_one_service() {
     assert_eq!(text(&ended.block_on(call(&service))), "Ok(())");
     drop(ended);
 
-    // Not ended, but not driven either, while the next one is.
+    // Neither ended nor polled, while the next one is.
     let idle = new();
     assert_eq!(text(&idle.block_on(call(&service))), "Ok(())");
     assert_eq!(text(&new().block_on(call(&service))), "Ok(())");

@@ -1,4 +1,4 @@
-//! The example of a file that hides the parts and exposes the whole, as it is run.
+//! The example file that hides the parts and exposes the whole, as it is run.
 
 use rmcp::{ServiceExt, model::CallToolRequestParams, transport::TokioChildProcess};
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ async fn what_the_whole_would_do_is_told_without_doing_it() {
     }
 }
 
-/// A run that changes something before it asks, and needs what that returned afterwards.
+/// A run that changes something before it asks, and needs the result of the change afterwards.
 const LATE: &str = r#"
 [[backends]]
 name = "catalogue"

@@ -1,5 +1,5 @@
-//! The hostile behaviors of the program `misbehaving` do what they say: a soak among peers
-//! that are not hostile would show nothing.
+//! Checks the hostile behaviors of the program `misbehaving`: a soak among peers that are not
+//! hostile would prove nothing.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -16,7 +16,7 @@ use crate::programs::example;
 
 const LARGE: usize = 4 << 20;
 
-/// A process that a raw client is connected to over pipes.
+/// A process with a raw client connected over pipes.
 struct Server {
     process: Child,
     input: ChildStdin,
@@ -24,7 +24,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a process of this behavior, in a process group of its own.
+    /// Starts a process of this behavior, in a separate process group.
     fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(example("misbehaving"));
         command.args(arguments).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -62,7 +62,7 @@ impl Server {
         self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// The schema of the argument of a tool.
+    /// Returns the schema of the argument of a tool.
     fn schema(&mut self, tool: &str) -> Value {
         let list = self.ask("tools/list", &json!({}));
         let tools = list["result"]["tools"].as_array().unwrap();

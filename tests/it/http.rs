@@ -1,4 +1,4 @@
-//! Streamable HTTP, over real sockets: nothing here can pause the time.
+//! Streamable HTTP, over real sockets, so time cannot be paused.
 
 use std::{
     fmt::Write as _,
@@ -42,10 +42,10 @@ use crate::support::{Era, Human, Hung, soon, tool, unusual};
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
-/// A server that listens on a port of its own until it is dropped.
+/// A server that listens on its own port until it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// Ends all that the server does.
+    /// Stops everything that the server runs.
     shutdown: CancellationToken,
     _serving: JoinSet<()>,
 }
@@ -56,7 +56,7 @@ pub(crate) async fn serve<S: ServerHandler + Clone>(server: S, sessions: bool) -
     let shutdown = CancellationToken::new();
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(sessions)
-        // A server notices by writing that nobody reads.
+        // A server detects a closed connection by writing.
         .with_sse_keep_alive(Some(Duration::from_millis(50)))
         .with_cancellation_token(shutdown.clone());
     let sessions = Arc::new(LocalSessionManager::default());
@@ -72,7 +72,7 @@ pub(crate) async fn listen(router: axum::Router, shutdown: CancellationToken) ->
     Server { address, shutdown, _serving: serving }
 }
 
-/// Lets no part of an answer wait until the client has acknowledged the one before.
+/// Sends each part of an answer without waiting for the acknowledgement of the previous one.
 pub(crate) fn send_at_once(stream: &mut TcpStream) {
     stream.set_nodelay(true).unwrap();
 }
@@ -123,7 +123,7 @@ impl Server {
     }
 }
 
-/// All that a server answers until it ends the connection.
+/// Reads the response of a server until it closes the connection.
 pub(crate) async fn read(mut stream: TcpStream) -> String {
     let mut text = String::new();
     soon(stream.read_to_string(&mut text)).await.unwrap();
@@ -136,7 +136,7 @@ async fn send(client: &Client, method: &str, params: Value) -> Value {
     serde_json::to_value(soon(client.send_request(request)).await.unwrap()).unwrap()
 }
 
-/// Waits for something that a socket brings.
+/// Waits for data of a socket.
 async fn until(what: impl Fn() -> bool) {
     soon(async {
         while !what() {
@@ -280,7 +280,7 @@ async fn a_composite_tells_its_client_of_the_progress_of_its_targets() {
         let client = server.connect(era).await;
         send(&client, "tools/call", json!({ "name": "both" })).await;
         let log = client.service().log.clone();
-        // Each target tells of two thirds of it, after which both wait.
+        // Each target reports two thirds of its work, after which both wait.
         until(|| log.lines().iter().any(|line| line.starts_with("progress 1.3333"))).await;
     }
 
@@ -297,9 +297,9 @@ async fn a_composite_tells_its_client_of_the_progress_of_its_targets() {
     assert!(told.iter().all(|told| told["params"]["progressToken"] == "mine"), "{answer}");
 }
 
-// === changes ===
+// === Changes ===
 
-/// A server that acknowledges everything and notes it.
+/// A server that acknowledges everything and records it.
 fn acknowledging(changes: &Changes) -> (impl ServerHandler + Clone, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
@@ -370,14 +370,14 @@ async fn a_newer_client_is_streamed_changes_until_it_is_gone() {
 
 #[tokio::test]
 async fn nothing_of_one_client_leaks_to_another() {
-    // Without sessions, each request has a server of its own.
+    // Without sessions, each request has its own server.
     let changes = Changes::default();
     let (served, seen) = acknowledging(&changes);
     let server = serve(served, false).await;
     let one = server.connect(Era::Legacy).await;
     let other = server.connect(Era::Legacy).await;
     send(&one, "resources/subscribe", json!({ "uri": "a" })).await;
-    // Nobody can be told, so nobody remains subscribed.
+    // The client cannot be notified, so it does not remain subscribed.
     until(|| seen.lock().unwrap().iter().any(|line| line == "resources/unsubscribe a")).await;
     changes.resource_updated("a");
     changes.tools().bump();
@@ -390,9 +390,9 @@ async fn nothing_of_one_client_leaks_to_another() {
     }
 }
 
-// === headers ===
+// === Headers ===
 
-/// A tool whose property clients repeat in a header, and one that has none.
+/// A tool with a property that clients repeat in a header, and one without.
 #[derive(Clone)]
 struct Regional;
 
@@ -438,7 +438,7 @@ async fn headers_of_a_call_are_checked_against_the_tool_that_was_listed() {
     let answer = read(server.post("tools/call", call("regional"), &header).await).await;
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("-32020"), "{answer}");
 
-    // What belongs to the target is no part of the composite's own schema.
+    // The target's headers are not part of the composite's own schema.
     let both = tools.iter().find(|tool| tool.name == "both").unwrap();
     assert_eq!(both.input_schema["properties"]["region"], json!({ "type": "string" }));
     let answer = read(server.post("tools/call", call("both"), &[]).await).await;
@@ -475,7 +475,7 @@ async fn headers_of_the_first_call_are_checked() {
         }
     }
 
-    // A tool without such properties, and a header of no tool's.
+    // A tool without such properties, and a header of no tool.
     let server = serve(ServeService::wrap(Regional, Identity::new()), true).await;
     let call = call("fine", json!("north"));
     let answer = read(server.post("tools/call", call, &region("south")).await).await;
@@ -584,7 +584,7 @@ async fn calls_of_unknown_tools_share_a_listing() {
     join_all((0..20).map(|number| call(number, &[]))).await;
     assert!((1..=allowed(1)).contains(&counted()), "{} listings", counted());
 
-    // Clients with other credentials may see other tools, and changed tools are others.
+    // Clients with other credentials may see other tools, and changed tools are different.
     let before = counted();
     call(0, &[("Authorization", "Bearer other")]).await;
     assert!(counted() > before);
@@ -619,10 +619,10 @@ async fn headers_tell_nothing_of_a_hidden_tool() {
     assert!(answer.contains("-32602") && !answer.contains("Region"), "{answer}");
 }
 
-// === servers that end their streams ===
+// === Servers that end their streams ===
 
-/// Counts how often a stream is opened in three seconds, of a server whose streams end in
-/// this way as soon as they begin.
+/// Returns how often a stream is opened in three seconds, of a server whose streams end in this way
+/// as soon as they begin.
 #[cfg(feature = "http")]
 async fn streams_opened(end: fn() -> axum::response::Response) -> usize {
     use axum::{

@@ -11,7 +11,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs/include")
 }
 
-/// The mistakes of a file, without the path of this checkout.
+/// Returns the errors of a file, without the path of this checkout.
 fn told(file: &Path) -> String {
     let error = Config::load(file).unwrap_err();
     let folder = file.parent().unwrap().to_str().unwrap();
@@ -32,7 +32,7 @@ fn composites_of_included_files_come_after_those_of_the_file() {
     let config = Config::load(folder().join("valid.toml")).unwrap();
     let names: Vec<_> = config.composite_tools().iter().map(|tool| tool.name()).collect();
     assert_eq!(names, ["first", "a", "b"]);
-    // Their targets mean the backends of the file.
+    // Their targets refer to the backends of the file.
     assert!(format!("{:?}", config.composite_tools()[1]).contains("docs_search"));
 }
 
@@ -65,7 +65,7 @@ fn secrets_in_an_included_file_are_not_told() {
     ] {
         fs::write(folder.join("more.toml"), more).unwrap();
         let told = Config::load(folder.join("main.toml")).unwrap_err().to_string();
-        // A plain word is a key that somebody misspelled.
+        // A bare word is a misspelled key.
         assert!(!told.replace("t0k3n = ***", "").contains("t0k3n"), "{told}");
     }
 }

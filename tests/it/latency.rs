@@ -1,4 +1,4 @@
-//! How long answers over HTTP take to arrive at a client that acknowledges late.
+//! The latency of answers over HTTP at a client that delays acknowledgements.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{programs::example, releases::Releases, replicas::gateway_of, support
 const KEY: &str = "one key of at least 32 bytes for all";
 /// Linux delays an acknowledgement by 40 ms; an answer that waits for it takes longer.
 const DELAYED: Duration = Duration::from_millis(30);
-/// How many calls are measured, of which half must be fast. The kernel acknowledges the
-/// first answers of a connection at once, and a busy machine makes some calls slow.
+/// The number of measured calls, half of which must be fast. The kernel acknowledges the first
+/// answers of a connection at once, and a busy machine makes some calls slow.
 const CALLS: usize = 20;
 
-/// One connection to a gateway that is kept open, without quick acknowledgements.
+/// One open connection to a gateway, without quick acknowledgements.
 struct Connection {
     stream: BufReader<TcpStream>,
     session: Option<String>,
@@ -43,7 +43,7 @@ impl Connection {
         connection
     }
 
-    /// Sends a message, and reads what is answered to its end.
+    /// Sends a message, and reads the whole answer.
     async fn send(&mut self, mut message: Value) -> String {
         message["jsonrpc"] = json!("2.0");
         let method = message["method"].as_str().unwrap().to_owned();
@@ -72,7 +72,7 @@ impl Connection {
     }
 
     async fn line(&mut self) -> String {
-        // The kernel turns them on again by itself.
+        // The kernel re-enables them by itself.
         self.stream.get_ref().set_quickack(false).unwrap();
         let mut line = String::new();
         self.stream.read_line(&mut line).await.unwrap();
@@ -117,9 +117,9 @@ impl Connection {
     }
 }
 
-/// How long the composite runs that reports progress.
+/// The duration of the composite that reports progress.
 const RUN: Duration = Duration::from_millis(120);
-/// Two backends, and a composite that sends a notification of progress while it runs.
+/// Two backends, and a composite that sends a progress notification while it runs.
 const CONFIG: &str = r#"
 [[backends]]
 name = "releases"

@@ -1,4 +1,4 @@
-//! Thousands of runs that are given up at some moment, and what is left of them.
+//! Thousands of runs that are abandoned at random moments, without leaks.
 
 use std::{
     fmt::Debug,
@@ -36,42 +36,42 @@ use tower::{Layer, ServiceExt as _, limit::ConcurrencyLimit};
 
 use crate::support::{Era, tool, until};
 
-/// How many runs go on at the same time, and how many targets of theirs.
+/// The number of concurrent runs, and of their targets.
 const CALLERS: u64 = 50;
 const PERMITS: usize = 40;
-/// How long a run goes on at most, in milliseconds, before somebody gives it up.
+/// The maximum time in milliseconds before a run is abandoned.
 const LONGEST: u64 = 40;
-/// How long a run that waits for a person is kept.
+/// The time that a suspended run is kept.
 const TTL: Duration = Duration::from_millis(200);
 
 const COMPOSITES: [&str; 8] = ["fan", "race", "flow", "loop", "nested", "asks", "relays", "late"];
 
-/// How many there are now of something that must not be left behind.
+/// The current number of a resource that must not leak.
 #[derive(Clone, Debug, Default)]
 struct Count(Arc<AtomicUsize>);
 
-/// One more, while it lives.
+/// A guard that counts one until it is dropped.
 struct Counted(Count);
 
-/// A server at the other end of a connection, that counts what it works at.
+/// A remote server that counts its running calls.
 #[derive(Clone, Default)]
 struct Far {
     open: Count,
-    /// How many calls it was told to give up.
+    /// The number of cancelled calls.
     cancelled: Arc<AtomicUsize>,
 }
 
-/// A client with a person, who answers soon, or late, or not at all.
+/// A client with a person, who answers soon, late, or never.
 #[derive(Clone, Default)]
 struct Human {
     open: Count,
-    /// How many questions were withdrawn.
+    /// The number of withdrawn questions.
     withdrawn: Arc<AtomicUsize>,
 }
 
 type Stack = Composite<ConcurrencyLimit<Router>>;
 
-/// All that a run can leave something behind in.
+/// Everything in which a run can leave something behind.
 struct World {
     far: Far,
     remote: RemoteService,
@@ -82,12 +82,12 @@ struct World {
     human: Human,
     older: RunningService<RoleClient, Human>,
     newer: RunningService<RoleClient, Human>,
-    /// Whose tasks there are without any run.
+    /// The tasks that exist without any run.
     _serving: JoinSet<()>,
     tasks: usize,
 }
 
-/// How runs ended.
+/// The outcomes of runs.
 #[derive(Debug, Default)]
 struct Ends {
     answered: AtomicUsize,
@@ -317,12 +317,12 @@ impl World {
             _serving: serving,
             tasks: 0,
         };
-        // The first calls, after which all connections have the tasks that stay.
+        // The first calls, after which all connections have their permanent tasks.
         for client in [&world.older, &world.newer] {
             let _ = client.send_request(call("flow").into()).await.unwrap();
         }
         until(async || world.is_idle()).await;
-        // On several threads, those that end may take their time.
+        // On several threads, ending tasks may take a moment.
         loop {
             world.tasks = alive_tasks();
             sleep(Duration::from_millis(200)).await;
@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    /// Makes so many runs, and gives most of them up.
+    /// Makes this many runs, and abandons most of them.
     async fn run(self: &Arc<Self>, runs: u64, seed: u64) -> Arc<Ends> {
         let ends = Arc::<Ends>::default();
         let mut callers = JoinSet::new();
@@ -356,7 +356,7 @@ impl World {
         ends
     }
 
-    /// Calls and answers in code, for a while; what goes on then is dropped.
+    /// Calls and answers in code for a while, then drops the rest.
     async fn call_in_code(&self, name: &str, rng: &mut Rng, ends: &Ends) {
         let mut request = testing::request(name, json!({}));
         if rng.bool() {
@@ -383,7 +383,7 @@ impl World {
         }
     }
 
-    /// What a call asks, if it does.
+    /// Returns the question of a call, if it asks.
     async fn ask(&self, request: Request) -> Option<InputRequiredResult> {
         let reply = self.stack.clone().oneshot(request).await.unwrap();
         match reply.into_result() {
@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// Whether nothing goes on.
+    /// Returns whether nothing is running.
     fn is_idle(&self) -> bool {
         self.far.open.now() == 0
             && self.near.running() == 0
@@ -401,17 +401,17 @@ impl World {
             && says(&self.remote, "awaited_reports: Some(0)")
     }
 
-    /// Shows that nothing is left behind.
+    /// Asserts that nothing is left behind.
     async fn is_left_as_it_was(&self) {
         let mut turns = 0;
         until(async || {
             turns += 1;
             assert!(turns < 500, "it is left: {self:?}");
-            // Fewer, if one that ends was still there at the beginning.
+            // Fewer, if an ending task was still counted at the beginning.
             self.is_idle() && alive_tasks() <= self.tasks
         })
         .await;
-        // What has expired goes when the store is used.
+        // Expired entries are removed when the store is used.
         sleep(TTL).await;
         let text = self.store.put(Vec::new(), b"").await.unwrap();
         self.store.take(&text, b"").await.unwrap();
@@ -467,7 +467,7 @@ fn call(name: &'static str) -> CallToolRequest {
     CallToolRequest::new(CallToolRequestParams::new(name))
 }
 
-/// Calls over a connection, which is told when the call is given up.
+/// Calls over a connection, and sends a cancellation if the call is abandoned.
 async fn call_over(
     client: &RunningService<RoleClient, Human>,
     name: &'static str,
@@ -481,8 +481,8 @@ async fn call_over(
             note(&ends.given_up);
             let id = handle.id.clone();
             handle.cancel(None).await.unwrap();
-            // rmcp sends from several tasks: on several threads, what cancels a call
-            // can be there before it, and is lost.
+            // rmcp sends from several tasks: on several threads, a cancellation can arrive before
+            // its call, and is lost.
             let again = CancelledNotificationParam::new(Some(id), None);
             sleep(Duration::from_millis(1)).await;
             client.notify_cancelled(again).await.unwrap();
@@ -492,7 +492,7 @@ async fn call_over(
     }
 }
 
-/// Waits for something for some turns and some time, or for as long as it takes.
+/// Polls a future for some turns and some time, or until it completes.
 async fn give_up<F: Future>(work: F, rng: &mut Rng) -> Option<F::Output> {
     let (turns, time) = (rng.u8(0..30), Duration::from_millis(rng.u64(0..LONGEST)));
     let mut work = std::pin::pin!(work);
@@ -505,7 +505,7 @@ async fn give_up<F: Future>(work: F, rng: &mut Rng) -> Option<F::Output> {
     if turns < 10 { None } else { timeout(time, work).await.ok() }
 }
 
-/// All kinds of ends, or the test has shown nothing.
+/// Asserts that all kinds of outcomes occurred, or the test proves nothing.
 fn all_happened(world: &World, ends: &Ends, at_least: usize) {
     let counts = [
         &ends.answered,
@@ -526,7 +526,7 @@ async fn nothing_is_left_of_runs_that_were_given_up() {
     all_happened(&world, &ends, 100);
 }
 
-// Threads are the point, and they have no time that could be paused.
+// Uses several threads, so time cannot be paused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_left_of_runs_that_several_threads_have_given_up() {
     let world = Arc::new(World::new().await);

@@ -1,4 +1,4 @@
-//! How much a client may send.
+//! The size limits of requests.
 
 use std::{collections::HashMap, convert::Infallible, task};
 
@@ -35,7 +35,7 @@ impl Service<Request> for Pending {
     }
 }
 
-/// What a layer answers a request with, if it does not let it through.
+/// Returns the layer's answer to a request that it does not forward.
 fn refused(layer: &LimitLayer, request: Request) -> Option<String> {
     let mut answer = Box::pin(layer.layer(Pending).call(request));
     let mut context = task::Context::from_waker(task::Waker::noop());
@@ -57,7 +57,7 @@ fn depth(limit: usize) -> LimitLayer {
     LimitLayer::new().max_depth(limit)
 }
 
-/// A request as rmcp reads it.
+/// Returns a request as rmcp parses it.
 fn read(method: &str, params: Value) -> Request {
     let mut request = Map::from_iter([("method".to_owned(), method.into())]);
     request.insert("params".to_owned(), params);
@@ -73,7 +73,7 @@ fn read(method: &str, params: Value) -> Request {
     Request::new(request, context)
 }
 
-/// A value that is nested this deep.
+/// Returns a value with this many levels.
 fn nested(levels: usize) -> Value {
     let mut value = Value::Array(Vec::new());
     for _ in 1..levels {
@@ -84,7 +84,7 @@ fn nested(levels: usize) -> Value {
 
 const LONG: usize = 100_000;
 
-/// Requests with much in one place each.
+/// Returns requests, each with much data in one place.
 fn large_requests() -> Vec<(&'static str, Request)> {
     let long = "x".repeat(LONG);
     let much = json!({ "a": long });
@@ -299,7 +299,7 @@ fn more_levels_than_any_transport_reads_are_refused_under_every_limit() {
     }
 }
 
-/// Polls a call once and counts what it allocates.
+/// Polls a call once and counts its allocations.
 fn allocations(layer: &LimitLayer, request: &mut Option<Request>) -> (u64, u64) {
     struct Keep<'k>(&'k mut Option<Request>);
     impl Service<Request> for Keep<'_> {
@@ -344,8 +344,8 @@ fn a_hundred_megabytes_are_refused_without_copying_any() {
 
 #[test]
 fn a_depth_bomb_is_refused_without_going_down() {
-    // The first 128 levels count 517 bytes, and all of them 4005: whoever goes on
-    // below finds that there are too many bytes.
+    // The first 128 levels count 517 bytes, and all of them 4005: a check that continues below
+    // finds that there are too many bytes.
     let mut request = Some(call("t", json!({ "a": nested(1000) })));
     let refusal = refused(&bytes(600), request.clone().expect("a request"));
     let expected = "the request has more than 128 levels of nesting (`max_depth`)";
@@ -370,7 +370,7 @@ async fn an_oversized_call_of_a_composite_is_one_refusal_at_the_door() {
     assert!(server.called().is_empty());
 }
 
-/// What a value counts, in the plainest words.
+/// Returns the size of a value, in the simplest way.
 fn count(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len().max(4),
@@ -384,7 +384,7 @@ fn count_members(members: &Map<String, Value>) -> usize {
     members.iter().map(|(key, value)| key.len() + count(value)).sum()
 }
 
-/// How deep a value is.
+/// Returns the depth of a value.
 fn levels(value: &Value) -> usize {
     match value {
         Value::Array(elements) => 1 + elements.iter().map(levels).max().unwrap_or(0),

@@ -1,4 +1,4 @@
-//! What clients see of composites, and when.
+//! The listing of composites.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn all<const N: usize>(tools: [&str; N]) -> CompositeTool {
     CompositeTool::fan_out("all", "Everything", tools)
 }
 
-/// Lists all pages: the names of the tools on each.
+/// Lists all pages, and returns the names of the tools on each.
 async fn pages(stack: &Stack) -> Vec<Vec<String>> {
     let mut pages = Vec::new();
     let mut cursor = None;
@@ -223,7 +223,7 @@ async fn pipeline_that_passes_on_its_input_has_the_whole_schema_of_the_tool() {
     assert_eq!(error_of(&stack, call("all", json!({ "mode": "text" }))).await, None);
 
     for partial in [
-        // One is not passed on, renamed, fixed, changed, or needed although the tool does
+        // A property is not passed on, renamed, fixed, changed, or required although the tool does
         // not require it.
         json!({ "mode": "$input.mode?", "path": "$input.path?" }),
         json!({ "mode": "$input.mode?", "path": "$input.file?", "limit": "$input.limit" }),
@@ -320,7 +320,7 @@ async fn properties_may_be_named_like_keywords() {
         assert_eq!(code, -32602, "{message}");
     }
 
-    // What is found by a name of its own cannot be taken over; the target knows it.
+    // A schema with an anchor cannot be copied; the target checks the arguments.
     let server = Server::new().tool_as(tool("a", schema), Answer::echo()).echoes("b");
     let properties = input_schema(server, all(["a", "b"])).await;
     assert_eq!(properties["properties"]["tree"], json!({}));
@@ -383,7 +383,7 @@ async fn annotations_are_derived_fail_closed() {
         let stack = layer([composite]).layer(server.clone());
         assert_eq!(listed(&stack, "all").await.unwrap().annotations, Some(expected), "{tools:?}");
     }
-    // A target that is not there might be anything.
+    // A missing target might have any annotations.
     let gone = CompositeTool::fan_out("all", "x", ["look", "gone"]).success(Success::Any);
     let stack = layer([gone]).layer(server);
     assert_eq!(listed(&stack, "all").await.unwrap().annotations, Some(hints(false, true, true)));
@@ -541,7 +541,7 @@ async fn a_change_that_nobody_told_is_seen_after_a_minute_without_delaying_anyon
     tokio::time::advance(Duration::from_secs(59)).await;
     assert!(listed(&stack, "all").await.is_some());
     tokio::time::advance(Duration::from_secs(2)).await;
-    // What is known serves while its successor is on its way.
+    // The known list is used until its successor has arrived.
     assert!(listed(&stack, "all").await.is_some());
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(listed(&stack, "all").await.is_none());

@@ -1,4 +1,4 @@
-//! Log levels and log messages of servers at the other end of a connection.
+//! Log levels and log messages of remote servers.
 
 #![expect(deprecated, reason = "clients and servers before 2026-07-28 set log levels")]
 
@@ -23,15 +23,15 @@ use crate::support::{Era, Log, soon, tool, until};
 
 const SECRET: &str = "hunter2-hunter2";
 
-/// A server whose tools log, whatever level was set.
+/// A server whose tools log at any level.
 #[derive(Clone, Default)]
 struct Talker {
     log: Log,
-    /// Whether it speaks 2026-07-28.
+    /// Whether it uses 2026-07-28.
     newer: bool,
 }
 
-/// A client that notes the log messages.
+/// A client that records the log messages.
 #[derive(Clone, Default)]
 struct Reader(Log);
 
@@ -144,7 +144,7 @@ impl Far {
         Self { remote, serving }
     }
 
-    /// A client of a gateway before the server.
+    /// Returns a client of a gateway before the server.
     async fn client(&self, era: Era) -> Client {
         let remote = self.remote.clone();
         let described = remote.clone();
@@ -178,12 +178,12 @@ async fn set_level(client: &Client, level: LoggingLevel) {
     soon(client.send_request(request.into())).await.unwrap();
 }
 
-/// The messages that a client receives of a call.
+/// Returns the messages that a client receives during a call.
 async fn received(client: &Client, tool: &str) -> Vec<String> {
     let log = &client.service().0;
     let before = log.lines().len();
     soon(client.send_request(call(tool))).await.unwrap();
-    // rmcp handles each message in a task of its own.
+    // rmcp handles each message in a separate task.
     tokio::time::sleep(Duration::from_secs(1)).await;
     log.lines().split_off(before)
 }
@@ -203,7 +203,7 @@ async fn log_messages_of_a_call_reach_its_client_from_its_level() {
         assert_eq!(received(&client, "logs").await, [ERROR]);
         set_level(&client, LoggingLevel::Debug).await;
         assert_eq!(received(&client, "logs").await, [r#"Debug "one""#, INFO, ERROR]);
-        // A newer server gets the level with each request, an older one once.
+        // A newer server receives the level with each request, an older one once.
         let told = if newer { "called logs at Some(Debug)" } else { "level Debug" };
         assert!(server.log.has(told), "{:?}", server.log.lines());
     }
@@ -232,7 +232,7 @@ async fn log_messages_during_requests_of_two_clients_reach_neither() {
     until(async || server.log.has("called hangs")).await;
     assert_eq!(received(&other, "logs").await, [""; 0]);
     assert_eq!(one.service().0.lines(), [""; 0]);
-    // Two requests of one client are no others' business.
+    // Other clients do not receive the messages of two requests of one client.
     assert_eq!(received(&one, "logs").await, [INFO, ERROR]);
     hanging.cancel(None).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Tests of the crate as its users see it.
+//! Integration tests of the crate's public API.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 

@@ -1,5 +1,5 @@
-//! Requests of the protocol with a field of a wrong type, which rmcp reads as
-//! custom ones: no rule recognises them, but a server behind might.
+//! Requests of the protocol with a field of a wrong type, which rmcp reads as custom ones: no rule
+//! recognizes them, but a server behind might.
 
 use std::{convert::Infallible, future};
 
@@ -29,12 +29,12 @@ fn deny(pattern: &str) -> Selection {
     Selection::default().deny([pattern]).unwrap()
 }
 
-/// What rmcp makes of a request that it cannot read as one of the protocol.
+/// Returns a request that rmcp cannot read as one of the protocol.
 fn request(method: &str, params: &Value) -> Request {
     Request::new(CustomRequest::new(method, Some(params.clone())), Context::default())
 }
 
-/// A server that answers everything, and notes what it was asked.
+/// A server that answers everything, and records its requests.
 fn server(
     log: Log,
 ) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
@@ -115,7 +115,7 @@ async fn they_end_at_the_edge() {
 const REMOVED: [&str; 5] =
     ["initialize", "logging/setLevel", "ping", "resources/subscribe", "resources/unsubscribe"];
 
-/// A method that 2026-07-28 has removed is unknown there, whatever its parameters are.
+/// They are unknown whatever their parameters are.
 #[tokio::test]
 async fn removed_methods_are_unknown() {
     let removed = REMOVED.into_iter().filter(|method| *method != "ping");

@@ -1,9 +1,7 @@
-//! What one file sets together: filters, aliases, conflicts, composites, what is
-//! advertised and search, over one server that is a child process and one that is
-//! reached over HTTP and demands a token.
+//! The combined settings of one file: filters, aliases, conflicts, composites, advertised tools and
+//! search, over one server that is a child process and one over HTTP that requires a token.
 //!
-//! Each row is read twice: over servers in this process, and by the gateway over
-//! real ones.
+//! Each row is run twice: over servers in this process, and by the gateway over real ones.
 
 use std::{future::ready, net::SocketAddr};
 
@@ -43,7 +41,7 @@ use crate::{
 
 const TOKEN: &str = "hunter2";
 
-/// The backends, with what a row says of each.
+/// The backends, with each row's additions.
 const ONE: &str = "[[backends]]
 name = 'one'
 command = '${ONE}'
@@ -56,7 +54,7 @@ url = '${TWO}'
 headers = { Authorization = 'Bearer ${TOKEN}' }
 ";
 
-/// The tools of each of the two. `env` tells who was called, `echo` what with.
+/// The tools of each of the two. `env` returns the name of the server, `echo` its arguments.
 const TOOLS: [&str; 14] = [
     "echo",
     "hang",
@@ -74,22 +72,22 @@ const TOOLS: [&str; 14] = [
     "add_tool",
 ];
 
-/// A file, and what clients make of it.
+/// A file, and its expected effects for clients.
 struct Row {
     what: &'static str,
-    /// What the file says first, of its first and its second backend, and last.
+    /// The file's beginning, its additions to the first and second backend, and its end.
     file: [&'static str; 4],
     listed: Vec<String>,
     calls: Vec<(&'static str, Value, Result<Value, &'static str>)>,
 }
 
-/// A backend over HTTP that demands a token, until it is dropped.
+/// A backend over HTTP that requires a token, until it is dropped.
 struct Guarded {
     address: SocketAddr,
     _serving: JoinSet<()>,
 }
 
-/// What the tools are called with a prefix, but those that have another name.
+/// Returns the prefixed names of the tools, except for renamed ones.
 fn tools(prefix: &str, renamed: &[(&str, &str)]) -> Vec<String> {
     let name = |tool: &str| {
         let renamed = renamed.iter().find(|(own, _)| *own == tool);
@@ -102,12 +100,12 @@ fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
     names.map(str::to_owned).into()
 }
 
-/// Asks who it is that answers.
+/// Returns arguments that request the name of the server.
 fn who() -> Value {
     json!({ "name": "WHO" })
 }
 
-/// What a composite of one branch answers.
+/// Returns the answer of a composite of one branch.
 fn branch(id: &str, output: impl Into<Value>) -> Value {
     json!({ "branches": { id: { "status": "completed", "output": output.into() } } })
 }
@@ -409,7 +407,7 @@ impl Row {
     }
 }
 
-/// What a tool answers, structured or as a text, or the error.
+/// Returns the answer of a tool, structured or as a text, or the error.
 async fn answer(client: &Peer<RoleClient>, tool: &str, arguments: &Value) -> Result<Value, String> {
     let mut params = CallToolRequestParams::new(tool.to_owned());
     params.arguments = Some(object(arguments.clone()));
@@ -422,16 +420,16 @@ async fn answer(client: &Peer<RoleClient>, tool: &str, arguments: &Value) -> Res
     let Some(mut answer) = result.structured_content.filter(|answer| !is_report(answer)) else {
         return Ok(result.content[0].as_text().unwrap().text.clone().into());
     };
-    // Of what a search finds, the names are enough.
+    // Of search results, only the names are compared.
     for found in answer.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
         *found = found["name"].clone();
     }
     Ok(answer)
 }
 
-// === servers in this process ===
+// === Servers in this process ===
 
-/// A server that has the tools, and says who it is.
+/// A server that has the tools, and returns its name.
 fn server(who: &'static str) -> Server {
     TOOLS.into_iter().fold(Server::new(), |server, name| {
         let (argument, kind) = match name {
@@ -456,7 +454,7 @@ fn server(who: &'static str) -> Server {
     })
 }
 
-/// What a file makes of servers in this process.
+/// Connects to a stack of the file over servers in this process.
 async fn in_process(config: &Config) -> Connection {
     let conflicts = config.router().conflicts();
     let mut router = Router::builder().separator(config.router().separator()).conflicts(conflicts);
@@ -481,7 +479,7 @@ async fn what_a_file_sets_works_together() {
     }
 }
 
-// === real servers ===
+// === Real servers ===
 
 impl Guarded {
     async fn new() -> Self {
@@ -509,7 +507,7 @@ impl Guarded {
         Self { address, _serving: serving }
     }
 
-    /// The variables of the file.
+    /// Returns the environment variables of the file.
     fn variables(&self, token: &str) -> [(&'static str, String); 3] {
         let program = example("misbehaving").display().to_string();
         let url = format!("http://{}/", self.address);

@@ -1,4 +1,4 @@
-//! Composites as pictures, and what became of their runs.
+//! Flowcharts of composites, and of the outcome of their runs.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -25,7 +25,7 @@ fn drawn(composites: Vec<CompositeTool>, name: &str) -> String {
     CompositeLayer::new(composites).unwrap().flowchart(name).unwrap().to_string()
 }
 
-/// A workflow with everything that a picture can show.
+/// A workflow with everything that a chart can show.
 fn everything() -> Vec<CompositeTool> {
     let steps = [
         Step::new("first", "count").on_error(OnError::Retry(Retry::times(2))),
@@ -185,7 +185,7 @@ fn a_plan_is_drawn_like_a_composite_of_a_layer() {
     assert_eq!(plan.flowchart().to_string(), drawn(vec![notify], "notify"));
 }
 
-/// The chart of the last of these after it was called, and what was noted of it.
+/// Calls the last of these, and returns its chart and the recorded run.
 async fn ran(composites: Vec<CompositeTool>, server: Server) -> (String, Run) {
     let name = composites.last().unwrap().name().to_owned();
     let recorder = Arc::new(Recorder::new());
@@ -196,7 +196,7 @@ async fn ran(composites: Vec<CompositeTool>, server: Server) -> (String, Run) {
     (layer.flowchart(&name).unwrap().run(&run).to_string(), run)
 }
 
-/// What is told of a node, and its classes.
+/// Returns the text of a node, and its classes.
 fn told<'c>(chart: &'c str, name: &str) -> (&'c str, Vec<&'c str>) {
     let labelled =
         |line: &&str| line.contains(&format!("\"{name}<br/>")) && !line.contains("subgraph");
@@ -300,7 +300,7 @@ async fn a_run_that_waits_for_a_person_goes_on_as_the_same_run() {
         panic!()
     };
     assert_eq!(stands(), ["waiting", "waiting"]);
-    // Whoever sends the state again has the run once more, and not another.
+    // Sending the state again continues the same run in the chart, not another.
     for _ in 0..2 {
         call(asked.request_state.clone()).await;
         assert_eq!(stands(), ["completed", "completed"]);
@@ -367,7 +367,7 @@ fn all_examples_are_drawn() {
     assert!(count > 5, "{count}");
 }
 
-/// Whether each line of a chart is one of a few kinds, with nothing else in it.
+/// Checks that each line of a chart is one of a few kinds, with nothing else in it.
 #[track_caller]
 fn check(chart: &str) {
     let lines: Vec<_> = chart.split('\n').collect();
@@ -378,7 +378,7 @@ fn check(chart: &str) {
     }
 }
 
-/// The kinds of lines that there are.
+/// The kinds of lines.
 static LINES: LazyLock<RegexSet> = LazyLock::new(|| {
     let id = r"c\d+n\d+(k\d+)?";
     let label = r#""(#\d+;|[\p{Alphabetic}\p{N} ,_\u{2060}-]|<br/>)+""#;
@@ -397,7 +397,7 @@ static LINES: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSet::new(kinds.map(|kind| format!("^(?:{kind})$"))).unwrap()
 });
 
-/// Targets, steps, cases and questions with these texts wherever there may be any.
+/// Targets, steps, cases and questions with these texts wherever possible.
 fn hostile(texts: &[String; 4]) -> Vec<CompositeTool> {
     let [tool, message, literal, other] = texts;
     let condition = format!("input.a == {}", Value::from(literal.as_str()));
@@ -416,7 +416,7 @@ fn hostile(texts: &[String; 4]) -> Vec<CompositeTool> {
 proptest! {
     #[test]
     fn no_text_leaves_its_place(texts in any::<[String; 4]>()) {
-        // A blank name, or a text that is no template, is a mistake of its own.
+        // A blank name, or a text that is not a template, is an error of its own.
         for composite in hostile(&texts) {
             if let Ok(plan) = Plan::new(composite) {
                 check(&plan.flowchart().to_string());

@@ -1,4 +1,4 @@
-//! One stack, whoever calls it and however.
+//! One stack, called in every way.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use rmcp::model::{CallToolResult, ClientRequest, ContentBlock, MetaObject};
 use serde_json::{Value, json};
 use tower::{BoxError, Layer, ServiceExt};
 
-/// How a call gets into a stack.
+/// The way in which a call reaches a stack.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Direct,
@@ -38,7 +38,7 @@ fn calls() -> Budget {
     Budget::new("calls", Unit::Calls, 10)
 }
 
-/// A stack with every meter, over tools that cost something, and what is left.
+/// Returns a stack with every meter, over tools that report costs, and the store of its budgets.
 fn metered() -> (Stack<Server>, Arc<MemoryBudgets>) {
     let mut asked = CallToolResult::structured(json!({ "answer": 42, "secret": "s" }));
     asked.meta = Some(MetaObject(json!({ "usage": 7 }).as_object().expect("an object").clone()));
@@ -63,7 +63,7 @@ fn metered() -> (Stack<Server>, Arc<MemoryBudgets>) {
     (stack, budgets)
 }
 
-/// What a tool gives, called in a way.
+/// Returns the result of a tool, called in this way.
 async fn called(stack: Stack<Server>, way: Way, tool: &str) -> Option<Value> {
     match way {
         Way::Direct => testing::call(&stack, tool, json!({})).await.structured_content,
@@ -93,7 +93,7 @@ async fn a_composite_gives_the_same_and_is_charged_the_same_however_it_is_called
         assert_eq!(*answer, json!({ "answer": 42, "secret": "[redacted]" }), "{way:?}");
         assert_eq!(branches["look"]["output"], "x".repeat(100), "{way:?}");
         assert_eq!(branches["break"]["error"]["message"], "no route", "{way:?}");
-        // The cost that the result tells, and one for each of the others.
+        // The cost that the result reports, and one for each of the others.
         assert_eq!(budgets.remaining(&cost(), None), 100 - 7 - 1 - 1, "{way:?}");
         assert_eq!(budgets.remaining(&calls(), None), 10 - 3, "{way:?}");
     }

@@ -1,4 +1,4 @@
-//! What is measured, against the table that says so.
+//! The metrics, checked against the table in the guide.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,13 +24,13 @@ use tower::{Layer, ServiceExt};
 
 use crate::scripted::is_sure;
 
-/// What a recorder has, by the name of the metric and its labels.
+/// The values of a recorder, by the name of the metric and its labels.
 type Measured = BTreeMap<(String, BTreeMap<String, String>), DebugValue>;
 
-/// Of each metric: its kind, its unit, its labels.
+/// The kind, unit and labels of each metric.
 type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
 
-/// What the guide says.
+/// Returns the metrics in the guide.
 fn documented() -> Table {
     let guide = include_str!("../../src/guide/telemetry.md");
     let cells = |row: &str| -> Vec<String> {
@@ -59,7 +59,7 @@ fn measured(snapshotter: &Snapshotter) -> Measured {
     .collect()
 }
 
-/// What was counted under a name with these labels.
+/// Returns the number of values of a metric with these labels.
 fn count(measured: &Measured, name: &str, labels: &[(&str, &str)]) -> u64 {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     match measured.get(&(name.to_owned(), labels.collect())) {
@@ -70,7 +70,7 @@ fn count(measured: &Measured, name: &str, labels: &[(&str, &str)]) -> u64 {
     }
 }
 
-/// Has all that can be measured measured; the last is a server that is lost and found.
+/// Records every metric; the last one needs a server that is lost and reconnected.
 async fn everything() {
     let server = Server::new()
         .says("near", "yes")

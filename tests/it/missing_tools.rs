@@ -33,7 +33,7 @@ impl ServerHandler for Prompts {
     }
 }
 
-/// The handler behind a connection.
+/// Returns the handler behind a connection.
 #[cfg(feature = "remote")]
 async fn remote() -> BoxCloneSyncService<Request, Reply, BoxError> {
     use rmcp::ServiceExt as _;
@@ -48,7 +48,7 @@ async fn remote() -> BoxCloneSyncService<Request, Reply, BoxError> {
     BoxCloneSyncService::new(remote.map_err(BoxError::from))
 }
 
-/// The handler in this process and behind a connection.
+/// Returns the handler in this process and behind a connection.
 async fn handlers() -> Vec<BoxCloneSyncService<Request, Reply, BoxError>> {
     let in_process = HandlerService::new(Prompts).map_err(Into::into);
     vec![

@@ -1,4 +1,4 @@
-//! What those are told who watch runs.
+//! The events that observers of runs receive.
 
 use std::{
     future,
@@ -32,7 +32,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::{scripted::can_be_asked, support::until};
 
-/// Notes what it is told, each as a line.
+/// Records each event as a line.
 #[derive(Default)]
 struct Notes {
     lines: Mutex<Vec<String>>,
@@ -97,7 +97,7 @@ fn server() -> Server {
         .tool("panics", Answer::panic("secret"))
 }
 
-/// What is told of a call of the last of these.
+/// Returns the events of a call of the last of these composites.
 async fn told(composites: Vec<CompositeTool>) -> Vec<String> {
     let notes = Arc::new(Notes::default());
     let called = composites.last().unwrap().name().to_owned();
@@ -251,7 +251,7 @@ async fn a_run_is_the_same_run_after_somebody_was_asked_elsewhere() {
     assert!(runs.iter().all(|run| *run == runs[0]), "{runs:?}");
 }
 
-/// Calls the last of these, by a client that can be asked.
+/// Calls the last of these composites as a client that can be asked.
 async fn asked(composites: Vec<CompositeTool>, notes: &Arc<Notes>) -> ToolAnswer {
     let called = composites.last().unwrap().name().to_owned();
     let layer = CompositeLayer::new(composites).unwrap().observer(notes.clone());
@@ -260,7 +260,7 @@ async fn asked(composites: Vec<CompositeTool>, notes: &Arc<Notes>) -> ToolAnswer
     layer.layer(server()).oneshot(request).await.unwrap().into_tool_answer()
 }
 
-/// Asks, within another one.
+/// Returns a composite that asks, nested in another one.
 fn asking_within(outer: CompositeTool) -> Vec<CompositeTool> {
     let sure = Step::elicitation("sure", "Sure?", json!({}));
     vec![CompositeTool::pipeline("inner", "Looks", [sure]), outer]
@@ -305,7 +305,7 @@ async fn a_run_that_was_put_away_has_not_ended() {
     assert!(!notes.lines().iter().any(|line| line.contains("dropped")));
 }
 
-/// An older client whose person thinks for ever.
+/// An older client whose person never answers.
 struct Thinks;
 
 impl ClientHandler for Thinks {
@@ -408,7 +408,7 @@ async fn a_loop_that_waited_elsewhere_starts_once() {
     assert_eq!(starts, 1, "{lines:#?}");
 }
 
-/// One that cannot stand anything.
+/// An observer that panics on every event.
 struct Panics;
 
 impl Observer for Panics {

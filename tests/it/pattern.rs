@@ -1,11 +1,11 @@
-//! Which names patterns match.
+//! The names that patterns match.
 
 use std::collections::BTreeSet;
 
 use mcp_composite::pattern::{Patterns, Selection};
 use proptest::prelude::*;
 
-/// A glob as whoever writes one thinks of it.
+/// A part of a glob, in a simple model.
 #[derive(Clone, Debug)]
 enum Piece {
     Text(char),
@@ -15,7 +15,7 @@ enum Piece {
     Either(Vec<Vec<Self>>),
 }
 
-/// What mistakes are made of one pattern.
+/// Returns the error of a pattern.
 fn mistake(pattern: &str) -> String {
     Patterns::new([pattern]).expect_err(pattern).to_string()
 }
@@ -53,7 +53,7 @@ impl Piece {
         }
     }
 
-    /// Where in the name it may end that began at one of `starts`.
+    /// Returns the positions in the name at which a match can end that began at one of `starts`.
     fn ends(&self, name: &[char], starts: &BTreeSet<usize>) -> BTreeSet<usize> {
         let one = |fits: &dyn Fn(char) -> bool| {
             let fitting = starts.iter().filter(|start| name.get(**start).is_some_and(|c| fits(*c)));

@@ -1,5 +1,5 @@
-//! A person who approves or does not, over every way that clients come: nothing is
-//! deployed but after a yes, and no step is run twice.
+//! Approval by a person over every kind of connection: nothing is deployed without approval, and no
+//! step runs twice.
 
 use std::{any::Any, sync::Arc, time::Duration};
 
@@ -42,10 +42,10 @@ use crate::{
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 const WAYS: [Way; 3] = [Way::Memory, Way::Child, Way::Http];
 
-/// How long the question is open of which a person thinks too long.
+/// The timeout of the question for a person who is too slow.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// How a client reaches the composite.
+/// The connection of a client to the composite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Over a pipe within this process.
@@ -56,36 +56,36 @@ enum Way {
     Http,
 }
 
-/// What a person does when asked.
+/// The response of a person to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     SayYes,
     SayNo,
     Close,
-    /// Says yes when the time is over.
+    /// Accepts after the timeout.
     SayYesTooLate,
-    /// Thinks for ever.
+    /// Never answers.
     Think,
-    /// Has a client that cannot ask after all.
+    /// Has a client that cannot ask despite its capability.
     Fail,
-    /// There is nobody.
+    /// The client has no person.
     NotExist,
 }
 
-/// What a person does by the message of a question.
+/// The response of a person, by the message of the question.
 type Person = fn(&str) -> Does;
 
-/// A client with a person, which notes what is asked and what is withdrawn.
+/// A client with a person, which records questions and withdrawals.
 #[derive(Clone)]
 struct Client {
     log: Log,
     does: Person,
     can_ask: bool,
-    /// All who are asked something of "both" wait for each other before they answer.
+    /// All who are asked about "both" wait for each other before they answer.
     both: Arc<Barrier>,
 }
 
-/// A client of a composite, with what is between.
+/// A client of a composite, with everything in between.
 struct Connected {
     client: RunningService<RoleClient, Client>,
     log: Log,
@@ -116,7 +116,7 @@ impl Client {
         Connected { client, log, between: Vec::new() }
     }
 
-    /// Joins a server over a pipe.
+    /// Connects to a server over a pipe.
     async fn join_in_memory(self, server: impl ServerHandler, era: Era) -> Connected {
         let (near, far) = tokio::io::duplex(1 << 16);
         let mut serving = JoinSet::new();
@@ -200,10 +200,10 @@ fn text(result: &CallToolResult) -> &str {
     &result.content[0].as_text().unwrap().text
 }
 
-// === the approval, over every way ===
+// === Approvals over every connection ===
 
 impl Way {
-    /// Connects a client to the composite over tools that are here.
+    /// Connects a client to the composite over tools in this process.
     async fn connect(
         self,
         era: Era,
@@ -276,7 +276,7 @@ fn base() -> ServerConfig {
     ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
 }
 
-/// What a file sets, over tools that are here.
+/// Returns the server of a file, over tools in this process.
 fn served(file: &str, tools: &Server) -> impl ServerHandler + Clone + use<> {
     let config = Config::from_toml_str_with_env(file, |_| Some("http://x/".to_owned())).unwrap();
     ServeService::new(testing::stack(&config, [("shop", tools.clone())]), base())
@@ -296,7 +296,7 @@ async fn serve_http(server: impl ServerHandler + Clone) -> (String, JoinSet<()>)
     (address, serving)
 }
 
-/// What a person does, and what follows.
+/// The responses of a person, and the expected errors.
 const ROWS: [(Person, Option<&str>); 5] = [
     (|_| Does::SayYes, None),
     (|_| Does::SayNo, Some("step `approve` failed: the person declined")),
@@ -370,7 +370,7 @@ async fn nothing_is_deployed_if_the_client_goes_away() {
         let why = format!("{way:?} {era:?}");
         let tools = shop();
         let client = Client::new(|_| Does::Think);
-        // If nobody stopped it, it would go on as soon as the time is over.
+        // If it were not cancelled, it would continue as soon as the timeout has passed.
         let person = way.connect(era, client, SHORT, &tools).await;
         let call = CallToolRequest::new(params("deploy_with_approval"));
         let options = PeerRequestOptions::no_options();
@@ -389,9 +389,9 @@ async fn nothing_is_deployed_if_the_client_goes_away() {
     .await;
 }
 
-// === older clients, asked meanwhile ===
+// === Older clients, asked during the call ===
 
-/// Serves what a file sets to an older client over a pipe.
+/// Serves a file to an older client over a pipe.
 async fn older(file: &str, tools: &Server, does: Person) -> Connected {
     let layer = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}")).stack_layer();
     let server = ServeService::new(layer.layer(tools.clone()), base());
@@ -440,7 +440,7 @@ tools = ['twice', 'once', 'broken', 'fine']
     }
 }
 
-/// The run of an older client stays in memory while its person is asked.
+/// It stays in memory while its person is asked.
 #[tokio::test(start_paused = true)]
 async fn a_small_state_store_does_not_bound_the_run_of_an_older_client() {
     let release = Answer::structured(json!({ "version": "1".repeat(10_000) }));
@@ -484,7 +484,7 @@ depends_on = ['approve']
     assert_eq!(steps["create"]["output"], "c".repeat(30_000));
 }
 
-/// Asks two things at once, and deploys after both.
+/// Asks two questions at once, and deploys after both.
 const TWO: &str = "[[composite_tools]]
 name = 'deploy_with_two'
 description = 'Deploys if two say so'
@@ -521,7 +521,7 @@ async fn questions_are_withdrawn_if_the_call_is() {
     assert!(!person.log.has("withdrawn"));
     call.cancel(None).await.unwrap();
     person.log.wait_for("withdrawn").await;
-    // The connection goes on working, and both are gone.
+    // The connection still works, and both runs are gone.
     person.client.list_all_tools().await.unwrap();
     let withdrawn = person.log.lines().iter().filter(|line| *line == "withdrawn").count();
     assert_eq!(withdrawn, 2);

@@ -1,4 +1,4 @@
-//! What a composite would do is told before it does it.
+//! Previews of the calls of a composite.
 
 use mcp_composite::{
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
@@ -16,7 +16,7 @@ use tower::Layer;
 
 use crate::scripted::{can_be_asked, object};
 
-/// A tool that takes a number `n` and a list `all`, and nothing else.
+/// A tool that accepts only a number `n` and a list `all`.
 fn strict_tool(name: &str) -> Tool {
     let schema = json!({
         "type": "object",
@@ -117,7 +117,7 @@ async fn what_would_fail_is_told() {
 
     let service = CompositeLayer::new([composite]).unwrap().layer(server());
     let preview = service.preview("fails", object(input)).await;
-    // A loop goes through an array, and the derived schema says so.
+    // A loop requires an array, as the derived schema says.
     let error = preview.unwrap_err();
     assert_eq!(
         error.message,

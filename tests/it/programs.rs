@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, process::Command};
 
-/// The path of an example, which `cargo test` has built.
+/// Returns the path of an example, which `cargo test` has built.
 pub(crate) fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let path = tests.ancestors().nth(2).unwrap().join("examples").join(name);
     if !path.exists() {
-        // Somebody has asked cargo for this test alone.
+        // Cargo builds no examples if only this test is requested.
         let built = Command::new(env!("CARGO"))
             .args(["build", "--all-features", "--example", name])
             .status()
@@ -17,16 +17,16 @@ pub(crate) fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Whether there is a process of this number.
+/// Returns whether there is a process with this id.
 #[cfg(feature = "stdio")]
 pub(crate) fn is_running(process: u64) -> bool {
-    // A process that nobody has waited for yet has ended as well.
+    // A process that was not waited for has ended as well.
     let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = status.rsplit_once(") ").map(|(_, rest)| rest.starts_with(['Z', 'X']));
     state == Some(false)
 }
 
-/// Sends a process a signal, such as `TERM`; says whether there is one.
+/// Sends a process a signal, such as `TERM`, and returns whether the process exists.
 #[cfg(feature = "stdio")]
 pub(crate) fn signal(process: u64, signal: &str) -> bool {
     // Every shell can, but not every machine has a program for it.

@@ -1,5 +1,5 @@
-//! What clients are told of progress, as it stands on the wire: rmcp's own client looks
-//! at each notification in a task of its own, and so at some too late.
+//! The progress notifications of clients, as sent over the wire: rmcp's own client handles each
+//! notification in a separate task, and so some of them too late.
 
 use std::{
     convert::Infallible,
@@ -38,7 +38,7 @@ use crate::support::{Era, soon, tool};
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
-/// A client that is no more than its lines.
+/// A client that reads and writes lines.
 struct Wire {
     sent: Lines<BufReader<ReadHalf<DuplexStream>>>,
     to: WriteHalf<DuplexStream>,
@@ -46,10 +46,10 @@ struct Wire {
     _serving: JoinSet<()>,
 }
 
-/// A server whose tools tell their progress, under the token that they find.
+/// A server whose tools report progress under the received token.
 #[derive(Clone, Default)]
 struct Chatty {
-    /// How many calls of tools have ended.
+    /// The number of tool calls that have ended.
     ended: Arc<AtomicUsize>,
 }
 
@@ -110,7 +110,7 @@ impl Wire {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// What is told until the answer comes, and the answer. Nothing may come after it.
+    /// Returns the notifications before the answer, and the answer, which must be the last message.
     async fn answer(&mut self) -> (Vec<Value>, Value) {
         let mut told = Vec::new();
         let answer = loop {
@@ -127,7 +127,7 @@ impl Wire {
         (told, answer["result"].clone())
     }
 
-    /// What is told of a call, as lines.
+    /// Returns the notifications of a call, as lines.
     async fn told(&mut self, tool: &str, arguments: Value) -> Vec<String> {
         self.start(tool, arguments).await;
         let (told, _) = self.answer().await;
@@ -295,11 +295,11 @@ async fn a_client_is_told_what_runs_and_how_far_it_is() {
     let x = format!("{}…", "x".repeat(200));
     let expected = [
         "0.0/4 step 1/4 a",
-        // The second is skipped, which counts and is not told by itself.
+        // The second is skipped, which counts but is not reported separately.
         "1.25/4 step 1/4 a: 25 of 100 lines",
         "1.5/4 step 1/4 a",
         &format!("1.99/4 step 1/4 a: {x}"),
-        // What has ended without taking time is not told by itself.
+        // An instant completion is not reported separately.
         "2.0/4 step 3/4 each: element 1/2",
         "2.125/4 step 3/4 each: element 1/2: 25 of 100 lines",
         "2.25/4 step 3/4 each: element 1/2",
@@ -312,7 +312,7 @@ async fn a_client_is_told_what_runs_and_how_far_it_is() {
         "3.5/4 step 4/4 within: step 2/2 c",
         "3.500001/4 still running: step 4/4 within",
         "3.500002/4 still running: step 4/4 within",
-        // That all is done, the answer says.
+        // The end of the run is reported by the answer only.
         "3.99/4 step 4/4 within: step 2/2 c: completed",
     ];
     for era in BOTH {
@@ -356,7 +356,7 @@ async fn a_heartbeat_comes_as_often_as_it_is_set_while_nothing_moves() {
         (60.0, vec![0, 0]),
         (0.0, vec![0, 0]),
         (10.0, vec![0, 0, 10, 20, 30]),
-        // Timers know milliseconds, and so are late for this.
+        // Timers have a resolution of milliseconds, and so are late for this.
         (14.0001, vec![0, 0, 14, 28]),
     ] {
         let layer = composites().heartbeat(Duration::from_secs_f64(seconds));
@@ -397,7 +397,7 @@ async fn numbers_that_are_none_neither_reach_the_client_nor_do_harm() {
         ];
         assert_eq!(told, expected);
     }
-    // Also of a service that tells them itself.
+    // Also for a service that reports them itself.
     let service = service_fn(|request: Request| async move {
         let progress = request.context().progress().unwrap().clone();
         for number in [f64::NAN, 1.0, f64::INFINITY, 0.5, f64::NEG_INFINITY, 1.5, 1.5] {
@@ -540,7 +540,7 @@ async fn a_call_in_code_has_no_progress_and_no_token() {
     assert_eq!(reply.tool_result().unwrap().content[1].as_text().unwrap().text, "None");
 }
 
-/// Says which token it was given.
+/// Returns the token it received.
 struct Tokens;
 
 impl ServerHandler for Tokens {

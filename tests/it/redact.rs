@@ -1,4 +1,4 @@
-//! What of results nobody sees.
+//! The parts of results that are redacted.
 
 use mcp_composite::{
     composite::{CompositeLayer, CompositeTool},
@@ -29,7 +29,7 @@ fn only(pointers: &[&str]) -> Redaction {
     Redaction::only(Selection::default(), pointers).unwrap()
 }
 
-/// What a tool's answer is behind a redaction.
+/// Returns the result of a tool behind a redaction.
 async fn redacted(redaction: Redaction, answer: impl Into<Answer>) -> CallToolResult {
     let service = layer(redaction).layer(Server::new().tool("tool", answer));
     testing::call(&service, "tool", Value::Null).await
@@ -369,9 +369,9 @@ fn a_text_that_is_no_pointer_is_told_where() {
     }
 }
 
-// === properties ===
+// === Properties ===
 
-/// A value in which every scalar is another one and can be found again.
+/// A value whose scalars are all different, so that each can be identified.
 fn any_value() -> impl Strategy<Value = Value> {
     let shape = Just(Value::Null).prop_recursive(4, 40, 4, |inner| {
         prop_oneof![
@@ -404,7 +404,7 @@ fn any_pointer() -> impl Strategy<Value = String> {
         .prop_map(|steps| steps.iter().map(|step| format!("/{step}")).collect())
 }
 
-/// The scalars of a value that a pointer points to or into, found by trying each path.
+/// Returns the scalars of a value that a pointer points to or into, found by trying each path.
 fn pointed_to(value: &Value, pointer: &str) -> Vec<String> {
     fn walk(value: &Value, path: &mut Vec<String>, steps: &[&str], found: &mut Vec<String>) {
         let is_within = (0..=path.len()).any(|end| matches(&path[..end], steps));
@@ -445,7 +445,7 @@ fn pointed_to(value: &Value, pointer: &str) -> Vec<String> {
     found
 }
 
-/// The scalars of a value.
+/// Returns the scalars of a value.
 fn scalars(value: &Value) -> Vec<String> {
     pointed_to(value, "")
 }
@@ -461,7 +461,7 @@ proptest! {
         let all: Vec<_> = pointers.iter().flat_map(|pointer| pointed_to(&value, pointer)).collect();
         let redaction = Redaction::new(Selection::default(), &pointers).unwrap();
         let mut answer = texts(&[&value.to_string(), &format!("see {}", all.join(", "))]);
-        // Without structured content, JSON is taken for it; scalars are no such JSON.
+        // Without structured content, a JSON text replaces it; scalars are not recognized as JSON.
         answer.structured_content = Some(value.clone()).filter(|_| is_structured);
         answer.is_error = Some(is_error);
         let result = redacted(redaction, answer).now();
@@ -469,7 +469,7 @@ proptest! {
         for scalar in &all {
             prop_assert!(!reply.contains(&**scalar), "{scalar} is in {reply}");
         }
-        // And what nobody points to is where it was.
+        // Other values are unchanged.
         if is_structured {
             let mut expected = scalars(&value);
             expected.retain(|scalar| !all.contains(scalar));
@@ -495,7 +495,7 @@ proptest! {
     }
 }
 
-/// The output of a future that waits for nothing but its own turns.
+/// Returns the output of a future that waits only for its own turns.
 trait Now: Future + Sized {
     fn now(self) -> Self::Output {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(self)

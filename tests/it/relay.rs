@@ -1,4 +1,4 @@
-//! What servers ask in the middle of a call, and whom.
+//! Questions of servers during a call, and the clients that receive them.
 
 use std::{
     borrow::Cow,
@@ -38,15 +38,15 @@ use crate::{
 const NO_CLIENT: &str =
     "there is no client to ask, or none that can be asked in the middle of a call";
 
-/// A server whose tools ask in all the ways there are.
+/// A server whose tools ask in every way.
 #[derive(Clone, Default)]
 struct Curious {
     log: Log,
-    /// Whether it speaks nothing newer than 2025-11-25.
+    /// Whether its newest version is 2025-11-25.
     older: bool,
 }
 
-/// A server whose tools need a capability of the client.
+/// A server whose tools require a capability of the client.
 #[derive(Clone)]
 struct Demanding(ClientCapabilities);
 
@@ -83,14 +83,14 @@ struct Person {
 #[derive(Clone)]
 enum Says {
     Blue,
-    /// The same, but to all questions at once: none is answered before the last.
+    /// The same, but answers all questions at once: none before the last.
     AtOnce(Arc<Barrier>),
     Nothing,
     Error,
     Garbage,
 }
 
-/// Which server is behind, and at the other end of what.
+/// The kind of server, and its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behind {
     InProcess,
@@ -98,7 +98,7 @@ enum Behind {
     NewerRemote,
 }
 
-/// A person, and what that one is connected to.
+/// A person and the client's connection.
 struct Connection {
     client: RunningService<RoleClient, Person>,
     _serving: JoinSet<()>,
@@ -242,7 +242,7 @@ impl ServerHandler for Curious {
     }
 }
 
-/// What a server was told that asks in its answer, or so many questions.
+/// Returns the responses and the state that a server received, or its questions.
 fn given(
     responses: Option<InputResponses>,
     state: Option<&str>,
@@ -275,7 +275,7 @@ fn said(answer: &Value) -> String {
     )
 }
 
-/// Notes when the work of a tool ends, however it does.
+/// Records the end of a tool's work when dropped.
 struct Over(Log, String);
 
 impl Drop for Over {
@@ -384,7 +384,7 @@ fn composites() -> CompositeLayer {
     .unwrap()
 }
 
-/// A server at the other end of a pipe.
+/// Returns a server at the other end of a pipe.
 fn remote(curious: Curious) -> RemoteService {
     RemoteService::builder("far").transport(pipe(curious))
 }
@@ -455,13 +455,13 @@ impl Connection {
         self.begin("tools/call", json!({ "name": tool })).await
     }
 
-    /// What a call comes to.
+    /// Returns the outcome of a call.
     async fn outcome(&self, tool: &str) -> String {
         ended(self.call(tool).await).await
     }
 }
 
-/// The texts of a result, or the error.
+/// Returns the texts of a result, or the error.
 async fn ended(handle: RequestHandle<RoleClient>) -> String {
     match soon(handle.await_response()).await {
         Ok(result) => {
@@ -479,7 +479,7 @@ async fn ended(handle: RequestHandle<RoleClient>) -> String {
     }
 }
 
-// === who is asked ===
+// === Recipients of questions ===
 
 #[tokio::test(start_paused = true)]
 async fn an_older_client_is_asked_in_whatever_way_a_server_asks() {
@@ -502,7 +502,7 @@ async fn an_older_client_is_asked_in_whatever_way_a_server_asks() {
 async fn a_newer_client_is_asked_only_by_an_answer() {
     let refused = "whoever makes the call cannot be asked in the middle of it";
     for (behind, tool, outcome) in [
-        // In rmcp's words, since these branches run where rmcp knows the request.
+        // With rmcp's message, since rmcp knows the request of these branches.
         (Behind::InProcess, "two", "return InputRequiredResult instead"),
         (Behind::OlderRemote, "asks", refused),
         (Behind::OlderRemote, "one", refused),
@@ -535,8 +535,8 @@ async fn a_client_that_declares_nothing_is_not_asked() {
     }
 }
 
-/// A backend learns of the capabilities that are relayed, so the client learns which of
-/// them a tool needs. Of others the backend never learns.
+/// A backend receives the relayed capabilities, so the client receives the ones a tool requires.
+/// Others are unknown to the backend.
 #[tokio::test(start_paused = true)]
 async fn missing_client_capability_is_passed_on() {
     let sampling = serde_json::from_value(json!({ "sampling": {} })).unwrap();
@@ -588,7 +588,7 @@ async fn a_target_in_process_may_sample_and_list_roots() {
     assert_eq!(connection.outcome("lists_roots").await, "Ok(1)");
 }
 
-// === what servers know of it ===
+// === Capabilities that servers see ===
 
 #[tokio::test(start_paused = true)]
 async fn servers_see_whether_a_person_can_be_asked() {
@@ -604,7 +604,7 @@ async fn servers_see_whether_a_person_can_be_asked() {
                 let person = Person::with(capabilities.clone());
                 let connection = behind.connect(&Curious::default(), person, era).await;
                 let told: Value = serde_json::from_str(&connection.outcome(tool).await).unwrap();
-                // Nothing is known of whoever is not there.
+                // Without a client, nothing is known about it.
                 let told = if told.is_null() { json!({}) } else { told };
                 assert_eq!(told, seen, "{behind:?} {era:?} {tool}");
             }
@@ -644,7 +644,7 @@ async fn a_newer_server_that_is_not_to_ask_is_told_that_nobody_can_be_asked() {
     }
 }
 
-// === several questions ===
+// === Several questions ===
 
 #[tokio::test(start_paused = true)]
 async fn branches_and_questions_are_put_at_the_same_time() {
@@ -729,7 +729,7 @@ async fn open_questions_of_a_request_have_a_maximum_size_together() {
     let count = |log: &Log, is_meant: fn(&str) -> bool| {
         log.lines().iter().filter(|line| is_meant(line)).count()
     };
-    // Again after a cancelled call: its questions are withdrawn and count no more.
+    // Again after a cancelled call: its questions are withdrawn and no longer count.
     for calls in 1..=2 {
         let handle = connection.call("floods").await;
         until(async || {
@@ -743,7 +743,7 @@ async fn open_questions_of_a_request_have_a_maximum_size_together() {
     }
 }
 
-// === ends ===
+// === Withdrawn questions ===
 
 #[tokio::test(start_paused = true)]
 async fn what_a_branch_asks_is_withdrawn_when_the_branch_ends() {
@@ -815,9 +815,9 @@ async fn a_target_ends_when_the_client_that_it_asks_goes_away() {
     }
 }
 
-// === streamable HTTP ===
+// === Streamable HTTP ===
 
-/// A client of streamable HTTP that reads nothing but what it is answered.
+/// A client of streamable HTTP that reads only its responses.
 struct Raw {
     address: std::net::SocketAddr,
     session: Option<String>,
@@ -842,7 +842,7 @@ impl Raw {
     }
 }
 
-/// Reads until this is in so many whole lines, or until the end; what was read.
+/// Reads until this text is in `times` complete lines, or until the end, and returns the data.
 async fn read_until(stream: &mut TcpStream, what: &str, times: usize) -> String {
     let mut read = Vec::new();
     let enough = |read: &[u8]| {
@@ -860,7 +860,7 @@ async fn what_branches_ask_comes_on_the_stream_of_their_call() {
     let curious = Curious { older: true, ..Curious::default() };
     let far = http::serve(curious.clone(), true).await;
     let far = RemoteService::builder("far").http(&format!("http://{}/", far.address), []);
-    // What it asks for no call would come on the stream of the first.
+    // Questions outside a call would be sent on the stream of the first call.
     soon(far.connected()).await.unwrap();
     until(async || curious.log.has("early")).await;
     let capabilities = ServerCapabilities::builder().enable_tools().build();

@@ -142,7 +142,7 @@ async fn errors_of_the_service_pass_through() {
     handle.send_error("broken");
     let error = service.clone().oneshot(Request::call_tool("x")).await.unwrap_err();
     assert_eq!(error.to_string(), "broken");
-    // A service that has failed for good can be replaced.
+    // A service that has failed permanently can be replaced.
     let (mock, mut handle) = mock::pair::<Request, Reply>();
     reloader.replace(mock);
     handle.allow(1);

@@ -1,5 +1,5 @@
-//! Servers at the other end of a connection: real processes, most of which
-//! misbehave, and servers in memory where time matters.
+//! Remote servers: real processes, most of which misbehave, and servers in memory where time
+//! matters.
 
 use std::{
     pin::pin,
@@ -45,7 +45,7 @@ use crate::{
     support::{Log, capture_logs, soon, until},
 };
 
-/// A file to which a server writes what it receives; it goes with this value.
+/// A file to which a server writes its received messages, removed with this value.
 struct Received(NamedTempFile);
 
 fn misbehaving(behaviour: &[&str]) -> ChildProcess {
@@ -84,7 +84,7 @@ async fn tools(remote: &RemoteService) -> Vec<String> {
     reply.tools().unwrap().tools.iter().map(|tool| tool.name.to_string()).collect()
 }
 
-// === A server that behaves ===
+// === Well-behaved servers ===
 
 #[tokio::test]
 async fn a_child_process_is_listed_and_called() {
@@ -167,7 +167,7 @@ async fn a_call_that_is_dropped_is_cancelled_at_the_server() {
         let mut service = remote.clone();
         let mut hanging = service.call(request("hang", &json!({})));
         assert!(poll!(&mut hanging).is_pending());
-        // Until the server has it, so that there is something to cancel.
+        // Until the server has received it, so that there is a call to cancel.
         until(async || structured(&call(&remote, "calls", json!({})).await)["count"] != 1).await;
         drop(hanging);
         until(async || structured(&call(&remote, "cancelled", json!({})).await)["count"] == 1)
@@ -185,14 +185,14 @@ async fn a_call_that_is_answered_is_not_cancelled() {
 
 // === `_meta` ===
 
-/// The `_meta` that a server gets of a caller's.
+/// Returns the `_meta` that a server receives for a caller's.
 async fn passed(behaviour: &str, meta: Value) -> Value {
     let remote = far().pass_meta(["com.example/tenant"]).child_process(misbehaving(&[behaviour]));
     let mut request = request("meta", &json!({}));
     *request.context_mut().meta_mut() = RequestMetaObject::from(meta.as_object().unwrap().clone());
     let reply = soon(remote.clone().oneshot(request)).await.unwrap();
     let mut meta = structured(&reply).clone();
-    // rmcp's own, one per request.
+    // rmcp's own token, one per request.
     assert!(meta.as_object_mut().unwrap().remove("progressToken").unwrap().is_number());
     meta
 }
@@ -242,7 +242,7 @@ async fn a_newer_server_is_told_that_an_older_caller_can_be_asked_for_nothing() 
 
 // === Progress ===
 
-/// A client that keeps what it is told of progress.
+/// A client that records progress notifications.
 #[derive(Clone, Default)]
 struct Watcher(Arc<Mutex<Vec<ProgressNotificationParam>>>);
 
@@ -274,7 +274,7 @@ async fn progress_reaches_the_client_under_its_own_token() {
         let mut serving = JoinSet::new();
         serving.spawn(async move { server.serve(near).await.unwrap().waiting().await });
         let client = watcher.clone().serve_with_lifecycle(there, lifecycle).await.unwrap();
-        // One that is not the first, so that no two tokens are the same by chance.
+        // A later request, so that no two tokens are equal by chance.
         client.list_tools(None).await.unwrap();
 
         // A composite's last report is replaced by its answer.
@@ -303,7 +303,7 @@ async fn progress_reaches_the_client_under_its_own_token() {
     }
 }
 
-/// Two servers, told apart by what stands before the slash.
+/// Two servers, selected by the prefix before the slash.
 #[derive(Clone)]
 struct RoutedByName {
     one: RemoteService,
@@ -344,7 +344,7 @@ impl Service<Request> for RoutedByName {
     }
 }
 
-// === Answers that are none ===
+// === Invalid answers ===
 
 #[tokio::test]
 async fn an_answer_of_the_wrong_shape_is_an_error_that_names_the_server() {
@@ -384,7 +384,7 @@ async fn an_answer_that_is_too_long_fails_its_own_call_only() {
     assert_eq!(text(&slow), "at last");
 }
 
-// === Losses ===
+// === Lost servers ===
 
 #[tokio::test]
 async fn a_server_that_dies_fails_what_it_was_doing_and_is_started_again() {
@@ -447,9 +447,9 @@ async fn a_server_that_comes_back_without_a_tool_it_had_added_has_changed() {
     assert!(!tools(&remote).await.contains(&"new".to_owned()));
 }
 
-// === Servers that do not get that far ===
+// === Servers that cannot be connected ===
 
-/// What is said of a server that cannot be connected.
+/// Returns the error of a server that cannot be connected.
 async fn trouble(child: ChildProcess) -> String {
     let remote = far().connect_timeout(Duration::from_secs(1)).child_process(child);
     let trouble = soon(remote.connected()).await.unwrap_err();
@@ -518,7 +518,7 @@ async fn a_server_that_ends_after_every_connection_is_not_started_without_pause(
     drop(remote);
 }
 
-// === The end ===
+// === Shutdown ===
 
 #[tokio::test]
 async fn the_process_is_gone_when_it_is_closed() {
@@ -548,7 +548,7 @@ async fn a_process_that_will_not_end_is_killed() {
     let remote = far().child_process(misbehaving(&["stubborn"]));
     let process = pid(&remote).await;
     soon(remote.close()).await;
-    // It is the child of a child, so that nobody here is told when it has ended.
+    // It is the child of a child, so this process is not notified of its end.
     until(async || !is_running(process)).await;
 }
 
@@ -581,7 +581,7 @@ async fn a_server_that_dies_is_noticed_while_another_process_holds_its_pipes() {
     until(async || remote.clone().oneshot(request("pid", &json!({}))).await.is_ok()).await;
 }
 
-/// Starts a server from a shell in which `background` runs on when the server has died.
+/// Starts a server from a shell in which `background` continues to run when the server has ended.
 async fn with_background(background: &str) -> RemoteService {
     let script = format!("{background} & exec '{}' good", example("misbehaving").display());
     let remote = far().child_process(ChildProcess::new("sh").args(["-c", &script]));
@@ -589,7 +589,7 @@ async fn with_background(background: &str) -> RemoteService {
     remote
 }
 
-/// Asserts that a call which ends the server fails soon, and that the server is started again.
+/// Asserts that a call which ends the server fails soon, and that the server is restarted.
 async fn assert_death_is_noticed(remote: &RemoteService) {
     let dies = remote.clone().oneshot(request("die", &json!({})));
     let answer = tokio::time::timeout(Duration::from_secs(5), dies).await;
@@ -624,7 +624,7 @@ async fn dead_server_is_noticed_while_another_process_writes() {
     }
 }
 
-/// As PID 1 or as a subreaper, this process becomes the parent of what the server leaves behind.
+/// As PID 1 or as a subreaper, this process becomes the parent of the server's orphans.
 #[cfg(unix)]
 #[tokio::test]
 async fn dead_server_is_noticed_while_a_child_of_ours_is_in_its_group() {
@@ -642,8 +642,8 @@ async fn dead_server_is_noticed_while_a_child_of_ours_is_in_its_group() {
 async fn what_a_wrapper_has_started_ends_with_it() {
     let server = example("misbehaving");
     let script = format!("'{}' good & echo $! >&2; wait", server.display());
-    // The shell gives its child no input, so the connection fails; what counts is
-    // that nothing is left of it.
+    // The shell gives its child no input, so the connection fails; the test only checks that no
+    // process is left behind.
     let wrapper = ChildProcess::new("sh").args(["-c", &script]);
     let remote = far().connect_timeout(Duration::from_millis(500)).child_process(wrapper);
     let trouble = soon(remote.connected()).await.unwrap_err();
@@ -766,7 +766,7 @@ async fn updates_of_a_resource_are_told_also_after_a_loss() {
     }
 }
 
-/// A newer server that streams an update as soon as it is asked for `test://two`.
+/// A newer server that streams an update as soon as `test://two` is subscribed.
 #[derive(Clone)]
 struct Listening;
 
@@ -831,7 +831,7 @@ async fn updates_arrive_however_much_else_is_subscribed_to() {
     assert_eq!(&*soon(updates.recv()).await.unwrap(), "test://one");
 }
 
-/// A newer server that notifies without a pause that its tools have changed.
+/// A newer server that notifies without pause that its tools have changed.
 #[derive(Clone)]
 struct Restless;
 
@@ -879,7 +879,7 @@ async fn a_server_that_always_announces_changes_is_heard_less_and_less_often() {
     assert!((8..=12).contains(&times), "{times} changes in a minute");
 }
 
-/// A newer server that asks as many questions of this length as it is called with.
+/// A newer server that asks as many questions of this length as the call says.
 #[derive(Clone)]
 struct Curious;
 
@@ -956,7 +956,7 @@ async fn questions_in_an_answer_are_limited_and_can_be_forbidden() {
     }
 }
 
-/// An older server that never answers who subscribes.
+/// An older server that never answers a subscription.
 #[derive(Clone)]
 struct NeverSubscribes;
 
@@ -982,7 +982,7 @@ async fn cancelled_subscriptions_are_not_counted() {
     let remote = far().transport(move || {
         let (near, there) = tokio::io::duplex(65536);
         let serving = async move {
-            // The first connection ends when the client has learned how old the server is.
+            // The first connection ends when the client has detected an older server.
             if let Ok(server) = NeverSubscribes.serve(there).await {
                 server.waiting().await.unwrap();
             }
@@ -1000,8 +1000,8 @@ async fn cancelled_subscriptions_are_not_counted() {
     }
 }
 
-/// An older server that logs what is subscribed to, and answers it unless the URI begins
-/// with `slow:`. It then sends updates of several resources.
+/// An older server that logs subscriptions, and acknowledges them unless the URI begins with
+/// `slow:`. It then sends updates of several resources.
 #[derive(Clone, Default)]
 struct Subscribable {
     log: Log,
@@ -1046,7 +1046,7 @@ impl Subscribable {
             let (near, there) = tokio::io::duplex(65536);
             let server = server.clone();
             let serving = async move {
-                // The first connection ends when the client has learned how old the server is.
+                // The first connection ends when the client has detected an older server.
                 if let Ok(server) = server.serve(there).await {
                     server.waiting().await.unwrap();
                 }
@@ -1101,7 +1101,7 @@ async fn cancelled_subscriptions_end_at_the_server() {
     }
     assert_eq!(server.log.lines().len(), 40);
 
-    // One that another caller has is kept.
+    // A subscription of another caller is kept.
     assert!(soon(remote.clone().oneshot(subscription("one"))).await.is_ok());
     let unsubscribe = || {
         let unsubscribe = UnsubscribeRequest::new(UnsubscribeRequestParams::new("one"));
@@ -1110,7 +1110,7 @@ async fn cancelled_subscriptions_end_at_the_server() {
     assert!(remote.clone().oneshot(subscription("one")).now_or_never().is_none());
     assert!(soon(remote.clone().oneshot(subscription("two"))).await.is_ok());
     assert!(!server.log.lines().contains(&"unsubscribe one".to_owned()));
-    // The end of a subscription cannot be cancelled either.
+    // An unsubscription cannot be cancelled either.
     assert!(remote.clone().oneshot(unsubscribe()).now_or_never().is_none());
     server.log.wait_for("unsubscribe one").await;
 }
@@ -1119,7 +1119,7 @@ async fn cancelled_subscriptions_end_at_the_server() {
 
 #[tokio::test]
 async fn a_child_gets_its_own_environment_and_not_ours() {
-    // Cargo sets it, so it is in ours.
+    // Cargo sets it, so it is in the environment of this process.
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
     let remote = far().child_process(misbehaving(&["good"]).env("TOKEN", "hidden-value"));
     let seen = async |name| text(&call(&remote, "env", json!({ "name": name })).await).to_owned();
@@ -1153,7 +1153,7 @@ async fn a_secret_in_what_a_server_answers_goes_no_further() {
         async { Ok::<_, std::io::Error>(near) }
     });
     soon(remote.connected()).await.unwrap();
-    // From here on, since the server of this test logs what it answers.
+    // From here on, since the server of this test logs its answers.
     let mut told = Vec::new();
     for tool in ["bad", "other"] {
         told.push(call(&remote, tool, json!({})).await.error().unwrap().into_owned());
@@ -1189,12 +1189,12 @@ impl Received {
         Self(NamedTempFile::new().unwrap())
     }
 
-    /// A server that writes there.
+    /// Makes a server write to this file.
     fn of(&self, child: ChildProcess) -> ChildProcess {
         child.env("MISBEHAVING_LOG", self.0.path())
     }
 
-    /// How many messages of this method have come.
+    /// Returns the number of received messages of this method.
     fn count(&self, method: &str) -> usize {
         let text = std::fs::read_to_string(self.0.path()).unwrap_or_default();
         text.lines()

@@ -1,5 +1,5 @@
-//! Several gateways as processes of their own, before the same server, and a client
-//! that goes from one to the next.
+//! Several gateways as separate processes, before the same server, and a client that switches
+//! between them.
 
 use std::{collections::BTreeMap, process::Stdio};
 
@@ -29,10 +29,10 @@ use crate::{
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/replicas/gateway.toml");
 const KEY: &str = "one key of at least 32 bytes for all";
 
-/// A gateway, and a client of 2026-07-28 that is connected to it.
+/// A gateway, and a connected client of 2026-07-28.
 struct Replica {
     process: Child,
-    /// Reads what it logs.
+    /// Reads its log.
     _log: JoinSet<()>,
     client: RunningService<RoleClient, Human>,
 }
@@ -47,7 +47,7 @@ impl Replica {
         Self { process, _log: reading, client: soon(client).await.unwrap() }
     }
 
-    /// Calls until a question comes; the state.
+    /// Calls until a question comes, and returns the state.
     async fn ask(&self) -> String {
         let response = soon(self.client.call_tool_once(call())).await.unwrap();
         let CallToolResponse::InputRequired(asks) = response else { panic!("{response:?}") };
@@ -55,7 +55,7 @@ impl Replica {
         asks.request_state.unwrap()
     }
 
-    /// Says yes.
+    /// Accepts the question.
     async fn answer(&self, state: &str) -> Result<CallToolResult, ServiceError> {
         let yes = json!({ "action": "accept", "content": { "environment": "staging" } });
         let answers: InputResponses = BTreeMap::from([("approval".to_owned(), yes)]);
@@ -67,7 +67,7 @@ impl Replica {
     }
 }
 
-/// A gateway that listens, what reads its log, and its URL.
+/// Returns a running gateway, the reader of its log, and its URL.
 pub(crate) async fn gateway(
     releases: &str,
     key: &str,
@@ -99,7 +99,7 @@ pub(crate) async fn gateway_of(
     (process, reading, url)
 }
 
-/// The status that a gateway answers a request with that has this header.
+/// Returns the status of a gateway's response to a request with this header.
 async fn status(url: &str, header: &str) -> u16 {
     let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {

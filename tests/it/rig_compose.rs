@@ -1,4 +1,4 @@
-//! Tools of `rig-compose` as targets, and ours as its tools.
+//! Tools of `rig-compose` as targets, and tools of this crate in `rig-compose`.
 
 mod budget;
 
@@ -35,7 +35,7 @@ fn schema(name: &str) -> ToolSchema {
     }
 }
 
-/// A tool of theirs that answers the same each time.
+/// A `rig-compose` tool that always returns the same result.
 fn theirs(
     name: &str,
     answer: impl Fn() -> Result<Value, KernelError> + Send + Sync + 'static,
@@ -171,13 +171,13 @@ async fn tools_of_a_registry_are_those_that_it_lets_be_seen() {
     let set = ToolSet::new(functions(&registry.scoped(["a", "b"]))).expect("different names");
     let names: Vec<_> = set.tools().map(|tool| tool.name.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
-    // What is not allowed and what is not there is the same.
+    // A tool that is not allowed has the same error as a missing one.
     let [secret, none] = [
         testing::refused(&set, "secret", json!({})).await,
         testing::refused(&set, "none", json!({})).await,
     ];
     assert_eq!(secret.message.replace("secret", "none"), none.message);
-    // What is registered later stands for what was there.
+    // A later registration replaces an earlier one.
     registry.register(theirs("a", || Ok(json!("second"))));
     assert_eq!(text(&testing::call(&set, "a", json!({})).await), "second");
 }
@@ -332,7 +332,7 @@ async fn arguments_that_are_no_object_are_refused() {
     assert_eq!(server.calls().len(), 2);
 }
 
-/// A server that notes for whom it is called.
+/// A server that records its callers.
 fn who() -> (ToolSet, Arc<Mutex<Vec<Option<&'static str>>>>) {
     let callers = Arc::new(Mutex::new(Vec::new()));
     let notes = callers.clone();
@@ -374,7 +374,7 @@ async fn what_a_tool_of_theirs_calls_is_called_for_the_same_caller() {
     assert_eq!(*callers.lock().unwrap(), [Some("ada")]);
 }
 
-/// An agent of theirs that only ever asks itself, through a stack of ours.
+/// A `rig-compose` agent that only calls itself, through a stack of this crate.
 struct Asks {
     ours: Arc<OnceLock<Vec<Arc<dyn RigTool>>>>,
 }
@@ -408,7 +408,7 @@ async fn agents_that_ask_each_other_in_a_circle_are_told_so() {
     let listed = tools(stack).await.expect("tools");
     let _ = ours.set(listed);
 
-    // The report of a fan-out that failed is an error, all the way up.
+    // The report of a failed fan-out is an error on every level.
     let error = soon(invoke(ours.get().expect("set"), "one", json!({}))).await;
     let error = error.expect_err("a circle");
     assert!(error.contains("seems to call itself"), "{error}");

@@ -28,8 +28,8 @@ use tower::{BoxError, ServiceExt, service_fn};
 
 use crate::scripted::search_tool;
 
-/// A server that has what a test gives it, and notes what reaches it; clones
-/// are the same server.
+/// A server with the content that a test sets, which records its requests; clones are the same
+/// server.
 #[derive(Clone, Default)]
 struct Server(Arc<Mutex<Has>>);
 
@@ -39,27 +39,27 @@ struct Has {
     prompts: Vec<String>,
     resources: Vec<String>,
     templates: Vec<String>,
-    /// The methods that it does not know.
+    /// The methods that it does not support.
     lacks: HashSet<&'static str>,
-    /// How it says that it does not know a method.
+    /// How it reports an unsupported method.
     says_so: SaysSo,
     page_size: Option<usize>,
     delay: Duration,
     down: bool,
     refuses: bool,
-    /// What its tools answer.
+    /// The result of its tools.
     answer: Option<CallToolResult>,
     asked: Vec<String>,
 }
 
-/// How a server says that it does not know a method.
+/// How a server reports an unsupported method.
 #[derive(Clone, Copy, Debug, Default)]
 enum SaysSo {
     #[default]
     Replying,
     /// As a remote server does.
     Failing,
-    /// As a remote server does that stands behind something else.
+    /// As a remote server behind another service does.
     FailingWithin,
 }
 
@@ -88,7 +88,7 @@ impl Server {
         Backend::new(name, service_fn(move |request| server.clone().answer(request)))
     }
 
-    /// The methods and names that it was asked for.
+    /// Returns the methods and names of its requests.
     fn asked(&self) -> Vec<String> {
         self.with(|has| std::mem::take(&mut has.asked))
     }
@@ -191,7 +191,7 @@ fn router(backends: impl IntoIterator<Item = Backend>) -> Router {
     backends.into_iter().fold(builder, |builder, backend| builder.backend(backend)).build().unwrap()
 }
 
-/// A request as a client writes it.
+/// Returns a request as written by a client.
 fn request(method: &str, params: &Value) -> Request {
     let message: ClientRequest =
         serde_json::from_value(json!({ "method": method, "params": params })).unwrap();
@@ -202,7 +202,7 @@ async fn ask(router: &Router, method: &str, params: Value) -> Reply {
     router.clone().oneshot(request(method, &params)).await.expect("an answer")
 }
 
-/// The code and message of an error.
+/// Returns the code and message of an error.
 async fn error_of(router: &Router, method: &str, params: Value) -> Option<(i32, String)> {
     let reply = ask(router, method, params).await;
     reply.error().map(|error| (error.code.0, error.message.to_string()))
@@ -212,7 +212,7 @@ async fn call(router: &Router, tool: &str) -> Option<(i32, String)> {
     error_of(router, "tools/call", json!({ "name": tool })).await
 }
 
-/// The names or URIs on one page of a list.
+/// Returns the names or URIs on one page of a list.
 async fn names(router: &Router, method: &str) -> Vec<String> {
     let reply = ask(router, method, json!({})).await;
     let list = serde_json::to_value(reply.into_result().expect("a list")).unwrap();

@@ -1,4 +1,4 @@
-//! What a run gives that has used all that it may.
+//! The result of a run that has reached a limit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::scripted::{can_be_asked, object, search_tool};
 
 const KEY: &str = "a key of at least thirty-two bytes";
 
-/// Tools that give what they are called, and a few that do not.
+/// Tools that return their names, and a few that do not.
 fn server() -> Server {
     let server = ["a", "b", "c", "d"]
         .into_iter()
@@ -27,7 +27,7 @@ fn server() -> Server {
     server.fails("fails", "no").says("long", "x".repeat(100)).echoes("echo")
 }
 
-/// What the last of these gives, run with these tools.
+/// Returns the result of the last of these composites, run with these tools.
 async fn run_all(composites: Vec<CompositeTool>, server: &Server) -> CallToolResult {
     let called = composites.last().unwrap().name().to_owned();
     let composites = composites.into_iter().map(|composite| composite.trace(Trace::Always));
@@ -53,7 +53,7 @@ fn workflow(tools: &[&str]) -> CompositeTool {
     CompositeTool::workflow("look", "Looks", steps).max_parallel(1)
 }
 
-/// Calls `echo` for so many elements, one after another.
+/// Calls `echo` for this many elements, one after another.
 fn each(elements: usize) -> Step {
     let elements: Vec<_> = (0..elements).collect();
     Step::for_each("each", json!(elements), "echo")
@@ -61,18 +61,18 @@ fn each(elements: usize) -> Step {
         .max_parallel(1)
 }
 
-/// How branches ended, in declared order.
+/// Returns the statuses of branches, in declared order.
 fn statuses(result: &CallToolResult) -> Vec<String> {
     let trace = result.meta.as_ref().unwrap()[TRACE].as_array().unwrap();
     trace.iter().map(|entry| entry["status"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What is said of the limit, for programs.
+/// Returns the machine-readable limit in a result.
 fn limit(result: &CallToolResult) -> Option<&Value> {
     result.meta.as_ref()?.get(LIMIT)
 }
 
-/// Why a run has failed, without what its branches and steps gave.
+/// Returns the reason for which a run failed, without the outputs of its branches and steps.
 fn reason(result: &CallToolResult) -> &str {
     let mut texts = result.content.iter().filter_map(|block| block.as_text());
     let of_branch =
@@ -86,7 +86,7 @@ fn last_text(result: &CallToolResult) -> &str {
 
 const EARLY: &str = "the run ended early: `max_calls`, which is 2, was reached; skipped: `c`, `d`";
 
-/// All strategies of which each branch makes its answer.
+/// All strategies whose answer is made of every branch.
 fn all_of_four() -> [CompositeTool; 4] {
     let tools = ["a", "b", "c", "d"];
     [
@@ -224,7 +224,7 @@ async fn the_partial_result_of_steps_is_that_of_the_last_that_completed() {
     }
 }
 
-/// A server whose tools promise what they give.
+/// A server whose tools have output schemas.
 fn promising() -> Server {
     let tool = |name: &str| {
         let schema = json!({
@@ -239,7 +239,7 @@ fn promising() -> Server {
     })
 }
 
-/// Whether a result is what the tool of this name is listed with.
+/// Asserts that the result of the last composite matches its listed output schema.
 async fn is_as_listed(composites: Vec<CompositeTool>, server: &Server) -> CallToolResult {
     let called = composites.last().unwrap().name().to_owned();
     let composites = composites.into_iter().map(|composite| composite.trace(Trace::Always));
@@ -290,7 +290,7 @@ async fn what_a_composite_that_gives_nothing_partial_promises_is_what_its_last_s
         (pipeline(&["a", "b"]), true),
         (pipeline(&["a", "b"]).max_calls(2), false),
         (pipeline(&["a", "b"]).max_calls(2).on_limit(OnLimit::Fail), true),
-        // The only step is there, or there is nothing.
+        // The result has the only step, or nothing.
         (pipeline(&["a"]).max_calls(2), true),
     ] {
         let what = format!("{composite:?}");
@@ -319,7 +319,7 @@ async fn a_partial_result_that_is_not_what_the_definition_promises_is_an_error()
     assert!(limit(&result).is_some());
 }
 
-/// An output of steps `a` and `b`, of which the second may have a default.
+/// An output of steps `a` and `b`, the second of which may have a default.
 fn output(default: Option<Value>) -> Output {
     let name =
         |step: &str| OutputProperty::new(OutputType::String, format!("$steps.{step}.output.name"));
@@ -422,9 +422,9 @@ async fn an_attempt_is_a_call_and_the_last_there_may_be_is_the_last_there_is() {
     assert_eq!(*error, "`max_calls`, which is 3, was reached; before that: no");
 }
 
-// === nested runs ===
+// === Nested runs ===
 
-/// A composite that calls these after each other.
+/// A composite that calls these one after another.
 fn within(name: &str, tools: &[&str]) -> CompositeTool {
     let targets = tools.iter().map(|tool| Target::new(*tool));
     CompositeTool::fan_out(name, "Looks", targets).strategy(Strategy::Sequential)
@@ -496,7 +496,7 @@ async fn the_limits_of_all_calls_stay_what_they_were() {
     );
 }
 
-// === runs that wait for a person ===
+// === Suspended runs ===
 
 /// A replica with these composites.
 fn replica(
@@ -519,7 +519,7 @@ fn replica(
     }
 }
 
-/// Calls `a`, asks, and calls `b` and `c`.
+/// A composite that calls `a`, asks, and calls `b` and `c`.
 fn asking(name: &str) -> CompositeTool {
     let sure = Step::elicitation("sure", "Sure?", json!({}));
     let steps = [Step::new("a", "a"), sure, Step::new("b", "b"), Step::new("c", "c")];

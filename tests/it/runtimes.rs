@@ -1,7 +1,7 @@
 //! The guarantees of fan-outs on a runtime of one thread and on one of two, in real time.
 //!
-//! Branches are polled where they start, and become tasks when they wait. On several threads
-//! those after a branch that takes long are tasks from the start.
+//! Branches are polled where they start, and become tasks when they wait. On several threads those
+//! after a slow branch are tasks from the start.
 
 use std::{
     sync::{Arc, Mutex},
@@ -25,8 +25,8 @@ use tower::{Layer, limit::ConcurrencyLimit};
 
 use crate::support::soon;
 
-/// Branches that end at their first poll, after a wait, after waking themselves, and after
-/// they have blocked their thread.
+/// Branches that end at their first poll, after a wait, after waking themselves, and after blocking
+/// their thread.
 const TOOLS: [&str; 4] = ["now", "waits", "wakes", "blocks"];
 
 /// Runs a test within a task of each runtime.
@@ -68,7 +68,7 @@ fn server() -> Server {
         .hangs("hangs")
 }
 
-/// Waits until no call runs: tasks of branches that were aborted end a moment later.
+/// Waits until no call runs: tasks of aborted branches end a moment later.
 async fn ended(server: &Server) {
     while server.running() > 0 {
         yield_now().await;
@@ -202,7 +202,7 @@ fn dropped_call_drops_each_branch() {
     });
 }
 
-/// Notes the events of each branch.
+/// Records the events of each branch.
 #[derive(Default)]
 struct Notes(Mutex<Vec<(Option<String>, &'static str)>>);
 

@@ -1,4 +1,4 @@
-//! What tests say often of scripted servers.
+//! Shared helpers for scripted servers.
 
 use mcp_composite::message::Request;
 pub(crate) use mcp_composite::testing::{Answer, Server, request as call};
@@ -14,14 +14,14 @@ pub(crate) fn object(value: Value) -> JsonObject {
     object
 }
 
-/// A read-only tool that takes an optional `q`.
+/// A read-only tool with an optional `q`.
 pub(crate) fn search_tool(name: &str) -> Tool {
     let schema = json!({ "type": "object", "properties": { "q": { "type": "string" } } });
     Tool::new(name.to_owned(), "Searches", object(schema))
         .with_annotations(ToolAnnotations::new().read_only(true).open_world(false))
 }
 
-/// What a client of 2026-07-28 says whose person can fill in forms.
+/// Returns the `_meta` of a client of 2026-07-28 that supports forms.
 pub(crate) fn can_be_asked() -> RequestMetaObject {
     let abilities = json!({ "elicitation": { "form": {} } });
     let mut meta = RequestMetaObject::default();
@@ -29,7 +29,7 @@ pub(crate) fn can_be_asked() -> RequestMetaObject {
     meta
 }
 
-/// A call in whose rounds a person says yes to the step `sure`.
+/// Returns a call that answers the step `sure` with yes.
 pub(crate) fn is_sure(tool: &str, state: Option<String>) -> Request {
     let mut request = call(tool, json!({}));
     *request.context_mut().meta_mut() = can_be_asked();

@@ -1,5 +1,4 @@
-//! What is promised of security, each by a test that attacks it, as `docs/security.md`
-//! lists it.
+//! Security guarantees, each with a test that attacks it, as listed in `docs/security.md`.
 
 mod bounded;
 mod hidden;

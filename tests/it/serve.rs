@@ -35,7 +35,7 @@ use crate::support::{
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
-/// A service that fails with the error that the test wants.
+/// A service that fails with the given error.
 fn failing<E>(
     error: E,
 ) -> ServeService<
@@ -58,9 +58,9 @@ fn refused(outcome: Result<Value, ServiceError>) -> ErrorData {
     }
 }
 
-// === a wrapped handler and a bare one ===
+// === Wrapped and bare handlers ===
 
-/// All requests of the protocol, in all the ways that they can be answered.
+/// Returns all requests of the protocol, with all kinds of answers.
 fn requests(era: Era) -> Vec<(&'static str, Value)> {
     let page = json!({ "cursor": "c" });
     let mut requests = vec![
@@ -98,15 +98,15 @@ fn requests(era: Era) -> Vec<(&'static str, Value)> {
         ("skills/get", json!({ "uri": "skill://full/other/SKILL.md" })),
         ("test/mirror", json!({ "x": 1 })),
         ("test/unknown", json!({ "x": 1 })),
-        // The first one may have been answered by rmcp alone.
+        // rmcp may have answered the first one.
         ("ping", json!({})),
     ];
     if era == Era::Legacy {
-        // Older clients are asked, which rmcp does not.
+        // Older clients are asked, which rmcp alone does not do.
         requests.retain(|(_, params)| params["name"] != "ask" && params["uri"] != "full://ask");
-        // Told apart on purpose for newer clients.
+        // Handled differently on purpose for newer clients.
         requests.push(("logging/setLevel", json!({ "level": "info" })));
-        // As over HTTP, where another replica takes up a session.
+        // As over HTTP, where another replica continues a session.
         requests.push((
             "initialize",
             json!({ "protocolVersion": "2025-06-18", "capabilities": {},
@@ -116,7 +116,7 @@ fn requests(era: Era) -> Vec<(&'static str, Value)> {
     requests
 }
 
-/// What the client heard, and what the handler noted.
+/// Returns the messages that the client received, and the log of the handler.
 async fn script(server: impl ServerHandler, log: &Log, era: Era) -> (Vec<String>, Vec<String>) {
     let connection = connect(server, era).await;
     let client = &connection.client;
@@ -259,7 +259,7 @@ async fn every_request_travels_through_the_layers() {
         let full = Full::default();
         let reached = script(ServeService::wrap(full.clone(), noting), &full.log, era).await.1;
 
-        // All that the handler noted, except for what is no request.
+        // All lines of the handler except those that are not requests.
         let aside = ["filter", "subscriptions/listen", "notifications/"];
         let requests: Vec<_> = reached
             .iter()
@@ -271,9 +271,9 @@ async fn every_request_travels_through_the_layers() {
     }
 }
 
-// === the end of a call ===
+// === Ended calls ===
 
-/// Calls the tool that hangs, and waits until it does.
+/// Calls the tool that hangs, and waits until it hangs.
 async fn hang(
     connection: &Connection,
     calls: &mut tokio::sync::mpsc::UnboundedReceiver<Hung>,
@@ -297,7 +297,7 @@ async fn a_client_that_cancels_drops_the_work() {
         let (handle, hung) = hang(&connection, &mut calls).await;
         handle.cancel(Some("changed my mind".to_owned())).await.unwrap();
         hung.ended().await;
-        // The connection goes on working.
+        // The connection still works.
         connection.call_tool("fine").await.unwrap();
     }
 }
@@ -338,7 +338,7 @@ async fn a_request_that_is_already_cancelled_does_not_start() {
     assert!(full.log.lines().is_empty());
 }
 
-// === panics ===
+// === Panics ===
 
 #[tokio::test]
 async fn a_panic_is_answered_without_its_text() {
@@ -347,7 +347,7 @@ async fn a_panic_is_answered_without_its_text() {
         let connection = connect(ServeService::wrap(handler, Identity::new()), era).await;
         let error = refused(connection.call_tool("panic").await);
         assert_eq!(error, ErrorData::internal_error("internal error", None));
-        // The connection goes on working.
+        // The connection still works.
         connection.call_tool("fine").await.unwrap();
     }
 }
@@ -396,7 +396,7 @@ async fn a_panic_outside_of_the_call_is_answered_too() {
     }
 }
 
-// === stacks ===
+// === Stacks ===
 
 #[tokio::test(start_paused = true)]
 async fn it_serves_a_stack_that_admits_one_call_at_a_time() {
@@ -459,7 +459,7 @@ async fn a_whole_service_builder_is_a_layer() {
     connection.call_tool("echo").await.unwrap();
 }
 
-// === a bare Tower service ===
+// === Bare Tower services ===
 
 #[tokio::test]
 async fn a_bare_service_is_opened_by_its_description() {
@@ -495,9 +495,9 @@ async fn a_bare_service_is_opened_by_its_description() {
     }
 }
 
-// === results ===
+// === Results ===
 
-/// Requests whose results may leave out their type.
+/// Requests whose results may omit their type.
 const UNTYPED: [&str; 10] = [
     "completion/complete",
     "prompts/list",
@@ -533,13 +533,13 @@ async fn newer_clients_get_the_type_of_a_result_that_lacks_it() {
 
     let terse = || Full { terse: true, ..Full::default() };
     let wrapped = || ServeService::wrap(terse(), Identity::new());
-    // rmcp alone does not fill it in.
+    // rmcp alone does not add it.
     assert!(types(terse(), Era::Modern).await.iter().all(Value::is_null));
     assert!(types(wrapped(), Era::Modern).await.iter().all(|kind| kind == "complete"));
     assert!(types(wrapped(), Era::Legacy).await.iter().all(Value::is_null));
 }
 
-/// A handler whose tool answers with an array, as its output schema says.
+/// A handler whose tool returns an array, as its output schema says.
 #[derive(Clone)]
 struct Listing;
 
@@ -609,7 +609,7 @@ async fn newer_clients_learn_that_there_are_no_log_levels() {
     assert!(!full.log.has("logging/setLevel"));
 }
 
-/// A server that answers everything with this.
+/// Returns a server that answers everything with this.
 fn answering(reply: impl Into<Reply>) -> impl ServerHandler {
     let reply = reply.into();
     let service = service_fn(move |_: Request| future::ready(Ok::<_, BoxError>(reply.clone())));
@@ -629,7 +629,7 @@ async fn a_result_of_another_type_is_an_error_that_does_not_show_it() {
         }
         let error = refused(connection.send(method, params).await);
         if error.code != ErrorCode::INTERNAL_ERROR {
-            // Refused by rmcp before it reached the service.
+            // Rejected by rmcp before it reached the service.
             assert_eq!(method, "skills/get", "{error:?}");
             continue;
         }
@@ -665,9 +665,9 @@ async fn a_refusal_is_invalid_params() {
     assert_eq!((error.code, &*error.message), (ErrorCode::INVALID_PARAMS, "unknown tool `x`"));
 }
 
-// === errors of the service ===
+// === Errors of the service ===
 
-/// An error with a text that no client may see, and perhaps a cause.
+/// An error with a text that no client may see, and an optional cause.
 #[derive(Clone, Debug)]
 struct Leaky(Option<Arc<dyn Error + Send + Sync>>);
 

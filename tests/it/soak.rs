@@ -1,5 +1,5 @@
-//! What the soak looks for in answers, questions, lines of the log and runs, it finds: each
-//! of these invariants is broken here on purpose.
+//! The soak detects violations in answers, questions, lines of the log and runs: each of these
+//! invariants is broken here on purpose.
 
 use std::sync::{
     Arc, Mutex,
@@ -21,7 +21,7 @@ use crate::{
     wire::Wire,
 };
 
-/// How many breaches an answer to the call of marker 1 is.
+/// Returns the number of violations in an answer to the call of marker 1.
 fn breaches(answer: &Value) -> u64 {
     let invariants = Invariants::default();
     invariants.check_answer(&marker(1), answer);
@@ -91,7 +91,7 @@ fn markers_are_whole_and_no_two_are_the_same() {
     assert_eq!(markers(&text).collect::<Vec<_>>(), [marker(1), marker(u64::MAX)]);
 }
 
-/// A stack whose answers are those that `twist` makes of them.
+/// Returns a stack whose answers are modified by `twist`.
 async fn broken_stack(
     twist: impl Fn(Reply) -> Reply + Clone + Send + Sync + 'static,
 ) -> (Arc<Invariants>, Vec<Value>) {
@@ -136,7 +136,7 @@ async fn a_stack_that_is_sound_breaks_nothing() {
 async fn a_layer_that_gives_one_call_the_answer_of_another_is_found_out() {
     let (before, turn) = (Arc::<Mutex<Option<Reply>>>::default(), Arc::<AtomicUsize>::default());
     let (invariants, _) = broken_stack(move |reply| {
-        // Of each call of the composite, the second branch gets what was given last.
+        // The second branch of each call of the composite gets the previous reply.
         let last = before.lock().unwrap().replace(reply.clone());
         match turn.fetch_add(1, Ordering::SeqCst) % 2 {
             0 => last.unwrap_or(reply),
@@ -153,7 +153,7 @@ async fn a_run_that_begins_and_ends_twice_is_found() {
     let invariants = Arc::<Invariants>::default();
     let runs = Arc::new(Runs::new(invariants.clone()));
     let all = CompositeTool::fan_out("all", "All", ["near"]);
-    // Told of everything twice, it takes one run for two of the same id.
+    // With every event twice, it takes one run for two of the same id.
     let layer = CompositeLayer::new([all]).unwrap().observer(runs.clone()).observer(runs);
     testing::call(&layer.layer(Server::new().says("near", "a ship")), "all", json!({})).await;
     assert_eq!(invariants.broken(), 2, "{invariants}");
@@ -161,11 +161,11 @@ async fn a_run_that_begins_and_ends_twice_is_found() {
     assert!(invariants.to_string().contains(told), "{invariants}");
 }
 
-/// A server of which the test says what it writes, whatever it is asked.
+/// A server that writes what the test says, for any request.
 struct Peer(BufReader<DuplexStream>);
 
 impl Peer {
-    /// The next message of this kind.
+    /// Returns the next message of this kind.
     async fn next(&mut self, is_wanted: fn(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
@@ -185,7 +185,7 @@ impl Peer {
         self.0.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
-    /// Asks, and waits for what is said: whatever was written before was read then.
+    /// Asks, and waits for the answer, so that all earlier messages have been read.
     async fn ask(&mut self, text: &str) {
         let params = json!({ "message": text, "requestedSchema": {} });
         let method = "elicitation/create";

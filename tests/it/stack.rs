@@ -43,7 +43,7 @@ type Boxed = BoxCloneService<Request, Reply, BoxError>;
 /// A layer whose type does not matter.
 type AnyLayer = Box<dyn Fn(Boxed) -> Boxed>;
 
-/// How much a client may send, and what a composite makes of it.
+/// The argument size limits of the limit layer and of the validate layer.
 const AT_THE_DOOR: usize = 200;
 const BELOW: usize = 100;
 
@@ -60,7 +60,7 @@ fn deny<const N: usize>(patterns: [&str; N]) -> Selection {
     Selection::default().deny(patterns).unwrap()
 }
 
-/// A server whose tools have names of their own.
+/// A server with these tools.
 fn server() -> Server {
     ["search_code", "drop_all", "spare"]
         .into_iter()
@@ -94,7 +94,7 @@ fn validate() -> ValidateLayer {
     ValidateLayer::new().schema(SchemaMode::Strict).max_argument_bytes(BELOW)
 }
 
-/// A stack of all layers.
+/// Returns a stack of all layers.
 fn full() -> StackLayer {
     StackLayer::new()
         .limit(limit())
@@ -105,7 +105,7 @@ fn full() -> StackLayer {
         .validate(validate())
 }
 
-/// The same by hand, from the top to the bottom.
+/// Returns the same layers by hand, from the top to the bottom.
 fn by_hand() -> [AnyLayer; 6] {
     [
         any(limit()),
@@ -121,7 +121,7 @@ fn put_around(layers: &[AnyLayer], server: &Server) -> Boxed {
     layers.iter().rev().fold(Boxed::new(server.clone()), |inner, layer| layer(inner))
 }
 
-/// What a client is answered, in short, and what the server was called with.
+/// Returns the answer to a client, in short, and the calls of the server.
 async fn outcome<S>(service: S, server: &Server, request: Request) -> String
 where
     S: Service<Request, Response = Reply>,
@@ -141,10 +141,10 @@ where
     std::iter::once(answer).chain(called).collect()
 }
 
-// === the order ===
+// === Order ===
 
-/// For each two neighbours, from the top to the bottom: what they are, a request
-/// of which they make something else in the other order, and what becomes of it.
+/// Returns for each two neighbors, from the top to the bottom: their names, a request whose outcome
+/// depends on their order, and its outcome.
 fn neighbours() -> [(&'static str, Request, String); 5] {
     let sized = |bytes: usize| json!({ "q": "x".repeat(bytes) });
     let output = json!({ "branches": {
@@ -244,9 +244,9 @@ async fn the_layers_of_a_backend_speak_of_its_own_names() {
     }
 }
 
-// === nothing is set ===
+// === Empty configuration ===
 
-/// A request for everything that there is, and for what there is not.
+/// Returns requests of every kind, for existing and missing items.
 fn requests() -> Vec<Request> {
     [
         ("tools/list", json!({})),
@@ -280,7 +280,7 @@ fn requests() -> Vec<Request> {
     .collect()
 }
 
-/// What a service answers, byte for byte, and what reached the server.
+/// Returns the answers of a service, byte for byte, and the requests that reached the server.
 async fn transcript<S>(service: S, server: &Full) -> Vec<String>
 where
     S: Service<Request, Response = Reply, Error: std::fmt::Debug> + Clone,
@@ -322,7 +322,7 @@ fn without_settings_nothing_is_allocated() {
     }
 }
 
-// === what is known of tools ===
+// === Known tools ===
 
 /// A composite of two tools.
 fn both() -> CompositeLayer {
@@ -342,7 +342,7 @@ fn strict() -> ValidateLayer {
     ValidateLayer::new().schema(SchemaMode::Strict)
 }
 
-/// A stack of all layers that must know tools.
+/// A stack of all layers that need the list of tools.
 fn curious() -> StackLayer {
     StackLayer::new()
         .advertise(search_mode())
@@ -415,9 +415,9 @@ async fn a_change_is_seen_by_every_layer_of_the_stack() {
     assert!(answers_in_time(Boxed::new(stack), call("late", json!({ "q": "x" }))).await);
 }
 
-// === among stock layers ===
+// === Stock layers ===
 
-/// Each layer alone and all of them, with a request that makes them work.
+/// Returns each layer alone and all of them, with a request that triggers them.
 fn layers() -> [(&'static str, AnyLayer, Request); 12] {
     let token = ArgumentAlias::new().hide().default(json!("t"));
     let alias = ToolAlias::new("spare").name("other").argument("token", token);
@@ -443,7 +443,7 @@ fn layers() -> [(&'static str, AnyLayer, Request); 12] {
     ]
 }
 
-/// What redactions and budgets say of tools, which they never list.
+/// Redactions and budgets have patterns of tools, which they never list.
 #[tokio::test(start_paused = true)]
 async fn patterns_below_the_filter_that_match_nothing_are_told() {
     let tools = |pattern: &str| Selection::default().allow([pattern]).unwrap();
@@ -473,7 +473,7 @@ fn stock_layers() -> [(&'static str, AnyLayer); 4] {
     ]
 }
 
-/// Whether a request is answered, with the result that it asks for.
+/// Returns whether a request is answered in time, with the requested result.
 async fn answers_in_time(service: Boxed, request: Request) -> bool {
     let reply = tokio::time::timeout(Duration::from_secs(1), service.oneshot(request)).await;
     let reply = reply.ok().and_then(Result::ok);
@@ -498,9 +498,9 @@ async fn no_layer_waits_for_itself_above_or_below_a_stock_layer() {
     }
 }
 
-/// Two callers of one server: an admin sees a tool that only reads, takes a number and
-/// promises a long text, and another tool; a guest sees one of the same name that changes
-/// things, takes a text and promises nothing.
+/// Two callers of one server: an admin sees a read-only tool that takes a number and declares a
+/// long text as output, and another tool; a guest sees a tool of the same name that changes things,
+/// takes a text and declares no output.
 async fn for_two_roles(request: Request) -> Result<Reply, BoxError> {
     if !request.lists_tools() {
         return Ok(CallToolResult::structured(json!({ "text": "x".repeat(500) })).into());

@@ -1,5 +1,4 @@
-//! What becomes of a run that waits for a person when its client comes back with
-//! something else than it was given.
+//! The outcome of a suspended run when its client returns with another state, call or caller.
 
 use std::{future::ready, sync::Arc, time::Duration};
 
@@ -18,7 +17,7 @@ use crate::scripted::{Answer, Server, call, can_be_asked};
 
 const KEY: &str = "a key of at least thirty-two bytes";
 
-/// Who calls, as a test says it.
+/// The caller, set by a test.
 #[derive(Clone)]
 struct Name(&'static str);
 
@@ -27,7 +26,7 @@ struct Name(&'static str);
 struct Call {
     tool: &'static str,
     arguments: Value,
-    /// `None` if the request does not say it.
+    /// `None` if the request does not identify it.
     caller: Option<&'static str>,
     state: Option<String>,
     answers: Value,
@@ -42,7 +41,7 @@ impl Call {
         Self { tool, arguments, caller: Some("alice"), state: None, answers: json!({}) }
     }
 
-    /// The same call once more, with all that it has been asked accepted.
+    /// Returns the same call with all its questions accepted.
     fn again(&self, state: impl Into<String>) -> Self {
         let yes = json!({ "action": "accept", "content": {} });
         let answers = json!({ "approve": yes, "inner:approve": yes });
@@ -79,8 +78,7 @@ impl Call {
         }
     }
 
-    /// Makes a call that is refused as each one with an invalid state is, and that
-    /// calls nothing.
+    /// Makes a call that is rejected like every call with an invalid state, without calling a tool.
     async fn refused(self, service: &Service, server: &Server, why: &str) {
         let before = server.called();
         match self.make(service).await {
@@ -99,7 +97,7 @@ fn server() -> Server {
     Server::new().gives("details", json!({ "version": "1.4.0" })).echoes("deploy")
 }
 
-/// A deployment that is asked about like this.
+/// Returns a deployment with this approval question.
 fn approval(name: &str, question: &str) -> CompositeTool {
     let steps = [
         Step::new("details", "details"),
@@ -149,7 +147,7 @@ fn outer() -> Call {
     Call::new("outer", json!({ "service": "shop" }))
 }
 
-// === what is refused ===
+// === Rejected calls ===
 
 #[tokio::test(start_paused = true)]
 async fn a_text_that_is_no_state_is_refused() {
@@ -206,7 +204,7 @@ async fn a_state_of_another_call_is_refused() {
             change(&mut call);
             call.refused(&service, &server, why).await;
         }
-        // What was refused has used nothing up.
+        // The rejected calls have not used the state.
         release().again(&state).result(&service).await;
         assert_eq!(server.called(), ["details", "deploy"]);
     }
@@ -281,12 +279,12 @@ async fn a_signed_state_that_has_expired_is_refused() {
     let server = server();
     let service = service(composites(), signed().ttl(Duration::ZERO), &server);
     let state = release().state(&service).await;
-    // The time is that of the world, which a test can only wait for.
+    // It uses the system time, which a test cannot advance.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     release().again(state).refused(&service, &server, "expired").await;
 }
 
-// === what is used again ===
+// === Reused states ===
 
 #[tokio::test(start_paused = true)]
 async fn a_signed_state_can_be_answered_in_another_way() {
@@ -307,7 +305,7 @@ async fn a_stored_state_is_answered_once() {
     let server = server();
     let service = service(composites(), StoredState::new(), &server);
     let first = release().state(&service).await;
-    // Without an answer it is asked again, with a handle of its own.
+    // Without an answer it is asked again, with a new handle.
     let mut unanswered = release().again(&first);
     unanswered.answers = json!({});
     let second = unanswered.state(&service).await;
@@ -318,7 +316,7 @@ async fn a_stored_state_is_answered_once() {
     assert_eq!(server.called(), ["details", "deploy"]);
 }
 
-// === what is too much ===
+// === Unexpected answers ===
 
 #[tokio::test(start_paused = true)]
 async fn answers_without_a_state_begin_a_call() {
@@ -363,7 +361,7 @@ async fn a_run_asks_no_more_often_than_it_may() {
     }
     let result = call.result(&service).await;
     assert_eq!(result.is_error, Some(true));
-    // The one that asks has failed, and nothing of the other is lost.
+    // The one that asks has failed, and no output of the other is lost.
     let texts: Vec<_> =
         result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
     let limit = "the run asks more often than `max_rounds` allows, which is 3";
@@ -372,7 +370,7 @@ async fn a_run_asks_no_more_often_than_it_may() {
     assert_eq!(texts[2], "done");
 }
 
-/// A store that is away for whoever puts or for whoever takes.
+/// A store that is unavailable for `put` or for `take`.
 #[derive(Debug)]
 enum Away {
     ToPut,
@@ -424,7 +422,7 @@ async fn a_result_that_could_not_be_read_back_is_told_before_anybody_is_asked() 
             .depends_on(["approve"]),
     ];
     let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
-    // Each composite around it adds levels to what is kept.
+    // Each composite around it adds levels to the state.
     let around = |depth: usize| {
         let within = if depth == 1 { "release".to_owned() } else { format!("around{}", depth - 1) };
         CompositeTool::fan_out(format!("around{depth}"), "Calls it", [within])
@@ -486,7 +484,7 @@ async fn a_state_that_is_too_large_fails_the_call() {
     }
 }
 
-/// The text of a call whose run cannot be suspended because its caller's share is used up.
+/// Returns the text of a call whose run cannot be suspended because its caller's share is used up.
 async fn refused_for_the_share(call: Call, service: &Service) {
     let caller = call.caller;
     let result = call.result(service).await;
@@ -513,12 +511,12 @@ async fn caller_with_a_full_share_is_refused_and_others_suspend_runs() {
         states
     };
 
-    // The unknown callers and the one with an empty name have different shares.
+    // Unknown callers and one with an empty name have different shares.
     for caller in [Some("alice"), None, Some(""), Some("bob")] {
         let states = fill(caller).await;
         assert!(states.len() > 1, "{caller:?}");
         refused_for_the_share(by(caller), &service).await;
-        // An answered question gives its part of the share back.
+        // An answered question releases its part of the share.
         let answered = Call { caller, ..release().again(&states[0]) };
         assert_eq!(answered.result(&service).await.is_error, Some(false), "{caller:?}");
         by(caller).state(&service).await;
@@ -549,7 +547,7 @@ async fn a_client_keeps_nothing_that_no_step_reads_any_more() {
     release().again(state).result(&service).await;
 }
 
-/// Creates something, and asks before it deploys with what that returned.
+/// A composite that creates something, and asks before it deploys with the result.
 fn approval_after(creates: Step) -> CompositeTool {
     let steps = [
         Step::new("details", "details"),
@@ -577,7 +575,7 @@ async fn outputs_are_reported_in_full_if_a_state_is_too_large() {
     assert_eq!(steps["create"]["output"], json!({ "notes": "n".repeat(10_000) }));
 }
 
-/// Outputs for the report never take the room of the state.
+/// Outputs for the report never take space from the state.
 #[tokio::test(start_paused = true)]
 async fn outputs_for_the_report_give_way_to_the_state() {
     let server = Server::new()
@@ -609,7 +607,7 @@ async fn a_state_that_may_turn_out_too_large_is_remarked() {
             .echoes("deploy")
     };
     let creates = || Step::new("create", "create");
-    // What was made before the step is checked before it.
+    // Arguments from earlier steps are checked before the step runs.
     let steps = [
         Step::new("details", "details"),
         creates().depends_on(["details"]),

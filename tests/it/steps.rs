@@ -1,4 +1,4 @@
-//! Pipelines and workflows, where it takes more than a file to show what they do.
+//! Pipelines and workflows whose behavior cannot be tested by a file alone.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -22,7 +22,7 @@ async fn run(composite: &CompositeTool, server: &Server, arguments: Value) -> Ca
     testing::call(&layer.layer(server.clone()), composite.name(), arguments).await
 }
 
-/// The same with a clock of its own, which begins at zero and is paused.
+/// The same with a separate clock, which begins at zero and is paused.
 fn run_now(composite: &CompositeTool, server: &Server, arguments: Value) -> CallToolResult {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -53,7 +53,7 @@ async fn a_call_that_is_given_up_stops_and_calls_no_further_tool() {
     let pause = Duration::from_secs(3600);
     let retry = OnError::Retry(Retry::times(10).delay(pause).max_delay(pause));
     let workflows = [
-        // What the second waits for would have finished later.
+        // The dependency of the second step would have finished later.
         CompositeTool::workflow(
             "steps",
             "Does one thing after another",
@@ -156,7 +156,7 @@ async fn arguments_meet_the_schema_of_a_tool_that_has_a_prefix() {
     assert_eq!(server.calls(), [("create", json!({ "text": "42", "n": 42 }))]);
 }
 
-/// Who uses the id as an idempotency key must not pay twice.
+/// A tool that uses the id as an idempotency key must not charge twice.
 #[tokio::test(start_paused = true)]
 async fn the_id_of_a_nested_run_is_the_same_in_each_attempt_and_another_at_each_place() {
     let id = || json!({ "key": "$workflow.id" });
@@ -193,8 +193,8 @@ async fn the_id_of_a_nested_run_is_the_same_in_each_attempt_and_another_at_each_
     assert!(all.iter().all(|key| key.len() == 34), "{keys:?}");
 }
 
-/// Hands `v` of the input from step to step, each time in another way, to tools
-/// that are named after it.
+/// Passes `v` of the input from step to step, each time in another way, to tools that are named
+/// after it.
 fn all_ways() -> CompositeTool {
     let v = |written: &str| json!({ "v": written });
     CompositeTool::workflow(
@@ -296,7 +296,7 @@ fn within_a_text_a_value_is_written_as_json_and_a_text_as_it_is() {
     }
 }
 
-/// Whether `v` of an object is this value, the sign of a zero included.
+/// Returns whether `v` of an object is this value, including the sign of zero.
 fn holds(object: &Value, value: &Value) -> bool {
     let sign = |value: &Value| value.as_f64().map(f64::is_sign_negative);
     object.get("v").is_some_and(|v| v == value && sign(v) == sign(value))
@@ -308,7 +308,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        // What is no number in JSON becomes null.
+        // A float that is not a JSON number becomes null.
         any::<f64>().prop_map(Value::from),
         any::<String>().prop_map(Value::from),
     ];

@@ -1,4 +1,4 @@
-//! Servers, clients and connections that several tests use.
+//! Shared servers, clients and connections of tests.
 
 use std::{
     borrow::Cow,
@@ -22,15 +22,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that can be waited for.
+/// Lines of a log, with a way to wait for one.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
-/// A server that implements every method there is, and notes what reaches it.
+/// A server that implements every method, and records its requests.
 #[derive(Clone, Default)]
 pub(crate) struct Full {
     pub(crate) log: Log,
-    /// Whether results leave out what the protocol lets them leave out.
+    /// Whether results omit optional fields.
     pub(crate) terse: bool,
 }
 
@@ -42,19 +42,19 @@ pub(crate) struct Unusual {
 
 /// A call that hangs in [`Unusual`].
 pub(crate) struct Hung {
-    /// The token that the handler was given.
+    /// The token that the handler received.
     pub(crate) cancellation: CancellationToken,
     /// Ends with an error when the handler's work is dropped.
     pub(crate) dropped: oneshot::Receiver<()>,
 }
 
-/// A client that answers what it is asked, and notes what it is told.
+/// A client that answers questions, and records notifications.
 #[derive(Clone, Default)]
 pub(crate) struct Human {
     pub(crate) log: Log,
 }
 
-/// Which lifecycle a client follows.
+/// The lifecycle of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
     /// 2025-11-25, with `initialize`.
@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     pub(crate) server: JoinSet<()>,
 }
 
-/// Everything that is logged while this value lives.
+/// All logs while this value lives.
 #[derive(Clone, Default)]
 pub(crate) struct Logged(Arc<Mutex<Vec<u8>>>);
 
@@ -127,12 +127,12 @@ pub(crate) fn capture_logs() -> (Logged, tracing::subscriber::DefaultGuard) {
     (logged, tracing::subscriber::set_default(subscriber))
 }
 
-/// What a test waits for must come soon. Time is paused where it is used.
+/// Waits for a future that must complete soon. Requires paused time.
 pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), work).await.expect("should have come by now")
 }
 
-/// Waits, in real time, for something that a process does.
+/// Waits, in real time, for another process.
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     soon(async {
         while !is_so().await {
@@ -153,7 +153,7 @@ impl Log {
         self.0.lock().unwrap().clone()
     }
 
-    /// Whether a line begins like this.
+    /// Returns whether a line begins like this.
     pub(crate) fn has(&self, beginning: &str) -> bool {
         self.lines().iter().any(|line| line.starts_with(beginning))
     }
@@ -166,7 +166,7 @@ impl Log {
             }
             yield_now().await;
         }
-        // Whatever waits for time to pass needs more than turns.
+        // Futures that wait for time to pass need more than turns.
         for _ in 0..5_000 {
             if self.has(beginning) {
                 return;
@@ -180,7 +180,7 @@ impl Log {
 // === impl Full ===
 
 impl Full {
-    /// Notes a request, with all that a handler can know of it.
+    /// Records a request, with its whole context.
     fn request(
         &self,
         method: &str,
@@ -456,7 +456,7 @@ impl ServerHandler for Full {
             "refuse" => return Err(ErrorData::new(ErrorCode(7), "not you", Some(json!([1])))),
             "ask" => return Ok(InputRequiredResult::from_request_state("tool").into()),
             "task" => return Ok(CreateTaskResult::new(self.task("t1")).into()),
-            // Talks to the client in all the ways a server can.
+            // Calls the client in all the ways a server can.
             "talk" => {
                 if let Some(token) = cx.meta.get_progress_token() {
                     let progress = ProgressNotificationParam::new(token, 0.5);
@@ -619,7 +619,7 @@ impl ServerHandler for Unusual {
 // === impl Hung ===
 
 impl Hung {
-    /// Waits until both the token fired and the handler's work is gone.
+    /// Waits until the token was cancelled and the handler's work was dropped.
     pub(crate) async fn ended(self) {
         soon(self.cancellation.cancelled()).await;
         assert!(soon(self.dropped).await.is_err(), "nothing is ever sent");
@@ -685,7 +685,7 @@ impl ClientHandler for Human {
 // === impl Connection ===
 
 impl Connection {
-    /// Sends a request as it is, and waits for its result.
+    /// Sends a request unchanged, and waits for its result.
     pub(crate) async fn send(&self, method: &str, params: Value) -> Result<Value, ServiceError> {
         let request = json!({ "method": method, "params": params });
         let request: ClientRequest = serde_json::from_value(request).unwrap();

@@ -1,4 +1,4 @@
-//! What the test kit promises to those who test with it.
+//! The guarantees of the test kit.
 
 use std::{
     future::{Future, ready},
@@ -31,13 +31,13 @@ fn text_of(result: &CallToolResult) -> &str {
     &result.content[0].as_text().unwrap().text
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 async fn panic_of(work: impl Future<Output: Send>) -> String {
     let panic = AssertUnwindSafe(work).catch_unwind().await.err().expect("a panic");
     *panic.downcast::<String>().expect("a text")
 }
 
-// === answers ===
+// === Answers ===
 
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_result_arrives_as_it_was_scripted() {
@@ -177,7 +177,7 @@ fn an_answer_to_no_call_is_a_mistake_of_the_test() {
     assert!(catch_unwind(|| Server::new().page_size(0)).is_err());
 }
 
-// === lists ===
+// === Lists ===
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_is_listed_as_it_was_described_and_else_as_one_that_takes_anything() {
@@ -240,7 +240,7 @@ async fn lists_break_and_calls_go_on_until_they_are_mended() {
     assert_eq!(server.lists(), 2, "those that fail count as well");
 }
 
-// === what is noted ===
+// === Recorded calls ===
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_noted_in_their_order_with_arguments_and_times() {
@@ -278,7 +278,7 @@ async fn a_call_is_compared_with_its_tool_and_its_arguments() {
     assert_ne!(*with, ("a", Value::Null));
     assert_eq!(*without, ("a", Value::Null));
     assert_ne!(*without, ("a", json!({})));
-    // Of two sides of a failed assertion only what is different should differ.
+    // Only the differences of the two sides of a failed assertion should be printed.
     assert_eq!(format!("{with:?}"), format!("{:?}", ("a", json!({ "q": 1 }))));
 }
 
@@ -368,7 +368,7 @@ fn no_runtime_is_needed_without_delays() {
     assert_eq!((text_of(&result), tools.len()), ("x", 1));
 }
 
-// === clients ===
+// === Clients ===
 
 #[tokio::test(start_paused = true)]
 async fn whoever_gets_no_result_is_told_what_came_and_where_it_was_asked_for() {
@@ -420,7 +420,7 @@ fn arguments_that_are_no_object_are_a_mistake_of_the_test() {
     assert_eq!(without.tool_call().unwrap().arguments, None);
 }
 
-// === files ===
+// === Files ===
 
 #[cfg(feature = "config")]
 mod files {

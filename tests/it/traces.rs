@@ -1,4 +1,4 @@
-//! The spans of requests, runs and calls, and what backends are told of them.
+//! The spans of requests, runs and calls, and the trace contexts that backends receive.
 
 mod alone;
 #[cfg(feature = "opentelemetry")]

@@ -1,4 +1,4 @@
-//! Arguments against the schema of the tool that is called.
+//! Validation of arguments against the schema of the called tool.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn tool(name: &str, schema: Value) -> Tool {
     Tool::new(name.to_owned(), "A tool", object(schema))
 }
 
-/// A server with a tool that wants a number.
+/// A server with a tool that requires a number.
 fn counter() -> Server {
     Server::new().tool_as(tool("count", number()), Answer::echo())
 }
@@ -168,7 +168,7 @@ async fn a_schema_that_changes_is_checked_anew_after_a_bump() {
     server
         .add(tool("count", json!({ "properties": { "n": { "type": "string" } } })), Answer::echo());
     epoch.bump();
-    // What is known serves until its successor arrives.
+    // The known list is used until its successor arrives.
     reply(&stack, call("count", json!({ "n": 1 }))).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
 
@@ -178,7 +178,7 @@ async fn a_schema_that_changes_is_checked_anew_after_a_bump() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_are_checked_against_the_tools_that_they_see() {
-    /// Lists a schema that the caller's `_meta` names the type of.
+    /// Lists a schema whose type is named by the caller's `_meta`.
     async fn server(request: Request) -> Result<Reply, std::convert::Infallible> {
         let kind = request.context().meta().get("type").cloned().unwrap_or("string".into());
         Ok(if request.lists_tools() {

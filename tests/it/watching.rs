@@ -12,7 +12,7 @@ use crate::{
     support::{Human, soon, until},
 };
 
-/// A gateway over stdio with a client; its file is in a folder of its own.
+/// A gateway over stdio with a client; its file is in its own folder.
 struct Program {
     folder: TempDir,
     child: Child,
@@ -76,7 +76,7 @@ fn one() -> String {
 #[tokio::test]
 async fn a_changed_file_is_taken_up_when_that_is_asked_for() {
     let program = Program::start(&[one()], None).await;
-    // One that cannot be reached, whose key the transport may tell.
+    // One that cannot be reached, whose key the transport may log.
     let unreachable = "[[backends]]\nname = 'web'\nurl = 'http://127.0.0.1:9/mcp?key=sesame'\n";
     let text = [one(), backend("two", "good", ""), unreachable.to_owned()].concat();
     program.write("gateway.toml", &text);
@@ -100,15 +100,15 @@ async fn a_file_is_looked_at_while_it_is_watched() {
     let more = program.folder.path().join("more");
     fs::create_dir(&more).unwrap();
 
-    // A new file that is included.
+    // A new included file.
     program.write("more/all.toml", &composite("['one/echo', 'one/pid']"));
     until(async || program.has("all").await).await;
 
-    // Many mistakes, told once all together.
+    // Several errors, reported once and together.
     let mistaken = [include(), one(), "nmae = 1\nprefx = 'x'\n".to_owned()].concat();
     program.write("gateway.toml", &mistaken);
     program.logs("unknown key `prefx`").await;
-    // It goes on to look whether they are gone, and has nothing new to tell.
+    // It keeps checking whether they are fixed, and logs nothing new.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let log = program.log();
     assert_eq!(log.matches("the file is not used").count(), 1, "{log}");
@@ -144,7 +144,7 @@ async fn half_a_file_is_not_used() {
     program.end().await;
 }
 
-/// Puts a link to another file in the place of the gateway's.
+/// Replaces the gateway's file by a link to another one.
 fn link(other: &str, folder: &Path) {
     let new = folder.join("link");
     std::os::unix::fs::symlink(other, &new).unwrap();

@@ -1,5 +1,4 @@
-//! Every rule about what clients may do, and every way that a client could take
-//! around it.
+//! Every rule that restricts clients, and every way that a client could try to bypass it.
 
 use mcp_composite::{
     adapter::{
@@ -25,42 +24,42 @@ use crate::{
     support::Full,
 };
 
-/// How much a client may send where there is a limit.
+/// The size limit of requests, if there is one.
 const LIMIT: usize = 100;
 
-/// Where a rule stands, or an alias.
+/// The level of a rule or an alias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     /// Above the router.
     Top,
-    /// Below the router, in the backend's own names.
+    /// Below the router, with the backend's own names.
     Backend,
 }
 
 const LEVELS: [Level; 2] = [Level::Top, Level::Backend];
 
-/// What keeps clients from calling a tool at all, or with some arguments.
+/// A restriction of the calls of a tool, or of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     HideByName(Level),
     ReadOnlyOnly(Level),
     HideDestructive(Level),
     NotAdvertised,
-    /// The tool has an alias, and clients ask for it by its original name.
+    /// The tool has an alias, and clients call it by its original name.
     OriginalName(Level),
     HiddenArgument(Level),
     Limit,
     StrictSchema(Level),
 }
 
-/// How a client gets at a tool.
+/// The way in which a client reaches a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// It calls the tool.
     Direct,
-    /// It calls a composite that sends its input to the tool.
+    /// It calls a composite that forwards its input to the tool.
     PassedOn,
-    /// It calls a composite that sends the tool arguments of its own.
+    /// It calls a composite that calls the tool with fixed arguments.
     Sent,
     /// It calls a composite that calls that composite.
     Nested,
@@ -104,17 +103,17 @@ const WAYS: [Way; 10] = [
     Way::Original(Level::Backend),
 ];
 
-/// A tool behind a rule, and the names by which it goes.
+/// A tool behind a rule, and its names.
 struct World {
     server: Server,
     stack: Stack<Router>,
-    /// What the client calls the tool.
+    /// The client's name of the tool.
     tool: &'static str,
-    /// What the router calls it.
+    /// The router's name of the tool.
     exposed: &'static str,
 }
 
-/// The layers that there are at both levels.
+/// The layers at both levels.
 #[derive(Default)]
 struct Layers {
     alias: Option<ToolAlias>,
@@ -130,7 +129,7 @@ const B_WIPE: &str = "b_wipe";
 const B_CLEAN: &str = "b_clean";
 const NEAT: &str = "neat";
 
-/// All that an answer could tell of a tool.
+/// All texts by which an answer could reveal a tool.
 const TELLING: [&str; 7] = [WIPE, CLEAN, B_WIPE, B_CLEAN, NEAT, "token", "hunter2"];
 
 fn deny(pattern: &str) -> Selection {
@@ -140,7 +139,7 @@ fn deny(pattern: &str) -> Selection {
 // === impl Rule ===
 
 impl Rule {
-    /// The alias that the rule itself gives the tool.
+    /// Returns the level of the alias that the rule itself adds.
     fn alias(self) -> Option<Level> {
         match self {
             Self::OriginalName(level) => Some(level),
@@ -148,7 +147,7 @@ impl Rule {
         }
     }
 
-    /// What the client may not send, if it may call the tool.
+    /// Returns the arguments that the client may not send, if it may call the tool.
     fn arguments(self) -> Value {
         match self {
             Self::HiddenArgument(_) => json!({ "text": "x", "token": "mine" }),
@@ -162,7 +161,7 @@ impl Rule {
         matches!(self, Self::HiddenArgument(_) | Self::Limit | Self::StrictSchema(_))
     }
 
-    /// What is answered when the tool is called by this name.
+    /// Returns the error of a call of the tool by this name.
     fn refusal(self, tool: &str) -> String {
         match self {
             Self::HiddenArgument(_) => {
@@ -211,13 +210,13 @@ impl Rule {
         }
     }
 
-    /// What becomes of a call, if the rule holds.
+    /// Returns the expected outcome of a call under the rule.
     fn expected(self, way: Way, world: &World) -> Result<(), String> {
         let World { tool, exposed, .. } = world;
         let unavailable =
             |composite| Err(format!("tool `{composite}` is not available at the moment"));
         match (self, way) {
-            // The parts are hidden, and the whole exposed: that is what it is for.
+            // Hiding the parts while exposing the whole is the purpose of the rule.
             (Self::NotAdvertised, Way::PassedOn | Way::Sent | Way::Nested | Way::CallComposite) => {
                 Ok(())
             }
@@ -249,7 +248,7 @@ fn limit() -> LimitLayer {
 // === impl Way ===
 
 impl Way {
-    /// Whether the tool has an alias besides those of the rule.
+    /// Returns the level of the tool's alias besides those of the rule.
     fn alias(self) -> Option<Level> {
         match self {
             Self::Alias(level) | Self::Original(level) => Some(level),
@@ -276,7 +275,7 @@ impl Way {
 // === impl World ===
 
 impl World {
-    /// A world with a rule or none, an alias or none, and composites of the tool.
+    /// Returns a world with an optional rule, an optional alias, and composites of the tool.
     fn new(rule: Option<Rule>, alias: Option<Level>, mode: Mode, arguments: Value) -> Self {
         let of_the_rule = rule.and_then(Rule::alias);
         let has = |level| alias == Some(level) || of_the_rule == Some(level);
@@ -344,12 +343,12 @@ impl World {
         self.stack.clone().oneshot(request).await.unwrap()
     }
 
-    /// What the client is shown.
+    /// Returns the listed tools.
     async fn listed(&self) -> Value {
         json!(self.ask(Request::list_tools()).await.tools().unwrap().tools)
     }
 
-    /// What the client finds.
+    /// Returns the tools found by search.
     async fn found(&self) -> Value {
         let query = json!({ "query": "" });
         let reply = self.ask(call("search_tools", query)).await;
@@ -365,10 +364,10 @@ impl Layers {
     }
 }
 
-/// What there is to do: every rule and every way that says something.
+/// Returns every applicable combination of rule and way.
 fn cells() -> Vec<(Rule, Way)> {
     let cells = RULES.into_iter().flat_map(|rule| WAYS.map(|way| (rule, way)));
-    // Its alias is the one way that such a rule leaves open.
+    // Its alias is the one way that such a rule allows.
     cells.filter(|(rule, way)| rule.alias().is_none() || way.alias().is_none()).collect()
 }
 
@@ -379,7 +378,7 @@ fn mode(way: Way) -> Mode {
     }
 }
 
-/// The error, or why the part of a composite has failed.
+/// Returns the error, or the reason for which the branch of a composite failed.
 fn outcome(reply: &Reply) -> Result<(), String> {
     if let Some(error) = reply.error() {
         return Err(error.message.to_string());
@@ -395,7 +394,7 @@ fn outcome(reply: &Reply) -> Result<(), String> {
     Err(report["part"]["error"]["message"].as_str().unwrap().to_owned())
 }
 
-/// Which names stand in a text.
+/// Returns the names that appear in a text.
 fn names_in(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| TELLING.contains(word)).collect()
@@ -423,7 +422,7 @@ async fn no_way_leads_around_a_rule() {
 #[tokio::test(start_paused = true)]
 async fn every_way_leads_to_a_tool_without_a_rule() {
     for (rule, way) in cells() {
-        // A composite checks its input, and what it calls its targets with, in any case.
+        // A composite checks its input, and the arguments of its targets, in any case.
         let is_checked = matches!(
             (rule, way),
             (Rule::StrictSchema(_), Way::PassedOn | Way::Sent | Way::Nested | Way::CallComposite)
@@ -448,7 +447,7 @@ async fn refusals_name_nothing_that_the_client_does_not_know() {
         let sent = json!(request.message()).to_string();
         let reply = world.ask(request).await;
         let told = serde_json::to_string(&reply.into_result()).unwrap();
-        // What a composite is made of is told with its definition.
+        // The definition of a composite may name its parts.
         let is_known = |name: &&str| {
             names_in(&sent).contains(name)
                 || !matches!(way, Way::Direct | Way::CallTool | Way::Alias(_) | Way::Original(_))
@@ -471,7 +470,7 @@ async fn what_cannot_be_called_is_neither_listed_nor_found() {
             for tools in [list.listed().await, search.found().await] {
                 let is_shown = names_of(&tools).contains(&list.tool);
                 assert_eq!(is_shown, rule.is_about_arguments(), "{rule:?} {alias:?}");
-                // Composites go with their parts, unless those are only not shown.
+                // Composites disappear with their parts, unless those are only not advertised.
                 let composites = rule.is_about_arguments() || rule == Rule::NotAdvertised;
                 for name in ["pass", "send", "nest"] {
                     let is_shown = names_of(&tools).contains(&name);
@@ -488,10 +487,10 @@ async fn what_cannot_be_called_is_neither_listed_nor_found() {
 
 // === prompts and resources ===
 
-/// A request of a client for what it calls so.
+/// A request of a client for an item of this name.
 type Asks = (&'static str, fn(&str) -> Value);
 
-/// What can be asked of a prompt.
+/// The requests about a prompt.
 const OF_PROMPTS: [Asks; 2] = [
     ("prompts/get", |name| json!({ "name": name })),
     ("completion/complete", |name| {
@@ -502,7 +501,7 @@ const OF_PROMPTS: [Asks; 2] = [
     }),
 ];
 
-/// What can be asked of a resource.
+/// The requests about a resource.
 const OF_RESOURCES: [Asks; 3] = [
     ("resources/read", |uri| json!({ "uri": uri })),
     ("resources/subscribe", |uri| json!({ "uri": uri })),
@@ -514,7 +513,7 @@ const OF_RESOURCES: [Asks; 3] = [
     }),
 ];
 
-/// What is hidden, or has another name.
+/// The rule of an item: hidden or renamed.
 #[derive(Clone, Copy, Debug)]
 enum Keeping {
     Nothing,
@@ -524,8 +523,8 @@ enum Keeping {
     RenamedAndHidden(Level),
 }
 
-/// A server of a prompt and a resource behind layers; and what the client calls the
-/// two by their original names, and by the names that they have now.
+/// A server of a prompt and a resource behind layers, and its items by their original names and by
+/// their current names.
 struct Shelf {
     full: Full,
     stack: Stack<Router>,
@@ -572,7 +571,7 @@ impl Shelf {
         Self { full, stack, original, now }
     }
 
-    /// Whether a request reaches the server; if not, what is answered.
+    /// Returns whether a request reaches the server, or else the error.
     async fn ask(&self, method: &str, params: &Value) -> Result<(), String> {
         let request = json!({ "method": method, "params": params });
         let request: ClientRequest = serde_json::from_value(request).unwrap();
@@ -587,7 +586,7 @@ impl Shelf {
         self.full.log.lines().iter().filter(|line| line.starts_with(method)).count()
     }
 
-    /// All names and URIs that the client is shown.
+    /// Returns all names and URIs listed to the client.
     async fn listed(&self) -> String {
         let mut listed = String::new();
         for method in ["prompts/list", "resources/list", "resources/templates/list"] {

@@ -1,9 +1,8 @@
-//! One file of `tests/workflows` for each case: tools and what they answer, the
-//! composites and a call on one side; the calls that were made, the result and the
-//! trace on the other.
+//! One file of `tests/workflows` for each case: the scripted tools, the composites and a call, with
+//! the expected calls, result and trace.
 //!
-//! A case has the keys of [`Case`]. What it does not expect is not looked at, but
-//! for the calls: they are all that were made, in their order.
+//! A case has the keys of [`Case`]. Omitted expectations are not checked, except for the calls,
+//! which must be complete and in order.
 
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
 
@@ -23,7 +22,7 @@ use tower::{Layer, ServiceExt};
 
 #[derive(Debug, Deserialize)]
 struct Case {
-    /// What it shows, as a sentence.
+    /// A description, as a sentence.
     about: String,
     /// The tools behind the composites.
     #[serde(default)]
@@ -35,28 +34,28 @@ struct Case {
     sections: BTreeMap<String, toml::Value>,
 }
 
-/// What is called, and what is expected of it.
+/// A call and its expected outcome.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Exchange {
-    /// The composite; the first, if not set.
+    /// The name of the composite. Defaults to the first.
     tool: Option<String>,
     arguments: JsonObject,
-    /// What tools answer in this call, by their names, instead of what they do else.
+    /// The answers of tools in this call by their names, in place of their usual ones.
     answers: BTreeMap<String, Vec<ScriptedAnswer>>,
-    /// What a person says when asked, in any order; without, nobody can be asked.
+    /// The responses of a person, in any order. Without them, the client cannot be asked.
     person: Option<Vec<Saying>>,
     expect: Expected,
 }
 
-/// What a person says to one question.
+/// The response of a person to one question.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saying {
     /// The key of the question.
     to: String,
     accept: Option<Value>,
-    /// The whole answer, whatever it is.
+    /// The whole response, of any form.
     answer: Option<Value>,
     #[serde(default)]
     decline: bool,
@@ -70,10 +69,10 @@ struct ScriptedTool {
     name: String,
     input_schema: Option<JsonObject>,
     output_schema: Option<JsonObject>,
-    /// Whether it says that it only reads.
+    /// Whether it has the read-only annotation.
     #[serde(default)]
     read_only: bool,
-    /// In turn, the last for good; its arguments, if there are none.
+    /// In turn, repeating the last. Defaults to returning the arguments.
     #[serde(default)]
     answers: Vec<ScriptedAnswer>,
 }
@@ -83,24 +82,24 @@ struct ScriptedTool {
 struct ScriptedAnswer {
     text: Option<String>,
     structured: Option<Value>,
-    /// Content blocks as in MCP; with `structured`, both.
+    /// Content blocks as in MCP; can be combined with `structured`.
     content: Option<Vec<ContentBlock>>,
-    /// Whether a result of `content` is one with `isError`.
+    /// Whether a result of `content` has `isError`.
     is_error: bool,
     /// The text of a result with `isError`.
     failure: Option<String>,
     /// A JSON-RPC error.
     error: Option<RpcError>,
-    /// A question of this key and text.
+    /// A question with this key and text.
     asks: Option<(String, String)>,
     /// The service's own error.
     unavailable: Option<String>,
     panic: Option<String>,
     never: bool,
     echo: bool,
-    /// How long it takes, such as `100ms`.
+    /// The delay of the answer, such as `100ms`.
     after_ms: u64,
-    /// How often it is given.
+    /// How often it is returned.
     times: Option<usize>,
 }
 
@@ -115,23 +114,23 @@ struct RpcError {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Expected {
-    /// All mistakes of the file, as `path: message`; nothing is called then.
+    /// All errors of the file, as `path: message`; no call is made then.
     mistakes: Option<Vec<String>>,
-    /// What the layer warns of once it knows the tools, each in part.
+    /// The warnings of the layer once it knows the tools, each in part.
     warnings: Option<Vec<String>>,
     /// The names that clients see.
     listed: Option<Vec<String>>,
-    /// The composite as clients see it, as far as it is told here.
+    /// The listed composite; only the given fields are compared.
     tool: Option<Value>,
-    /// The output schema that clients see of it, wholly.
+    /// The complete listed output schema.
     output_schema: Option<Value>,
     /// All calls, in their order: the tool and its arguments.
     calls: Option<Vec<ExpectedCall>>,
-    /// What a person was asked: keys and messages.
+    /// The questions to the person: keys and messages.
     asked: Option<Vec<(String, String)>>,
-    /// How often.
+    /// The number of rounds of questions.
     rounds: Option<usize>,
-    /// How many calls ran at the same time.
+    /// The maximum number of concurrent calls.
     most_at_once: Option<usize>,
     /// The structured content; `null` for none.
     structured: Option<Value>,
@@ -143,13 +142,13 @@ struct Expected {
     texts: Option<Vec<String>>,
     /// The first text of a result that is a failure (`isError`).
     failure: Option<String>,
-    /// The other texts of a failure: the steps that have completed.
+    /// The other texts of a failure: the completed steps.
     completed: Option<Vec<String>>,
     /// The message of a JSON-RPC error.
     refused: Option<String>,
-    /// All steps: `id status`, then ` × attempts` if it is not one, and `: kind: message`.
+    /// All steps: `id status`, then ` × attempts` unless it is one, and `: kind: message`.
     trace: Option<Vec<String>>,
-    /// When it was answered.
+    /// The time of the answer.
     after_ms: Option<u64>,
 }
 
@@ -159,9 +158,9 @@ struct ExpectedCall {
     tool: String,
     #[serde(default)]
     arguments: JsonObject,
-    /// The answers to what the tool has asked; `null` for none.
+    /// The responses to the questions of the tool; `null` for none.
     answers: Option<Value>,
-    /// When it was made.
+    /// The time of the call.
     at_ms: Option<u64>,
 }
 
@@ -183,7 +182,7 @@ fn every_case_does_what_it_says() {
             continue;
         }
         let text = fs::read_to_string(&file).unwrap();
-        // A runtime of its own, so that its time begins at zero.
+        // A separate runtime, so that its time begins at zero.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -260,7 +259,7 @@ impl Exchange {
             server.tool_as(tool.described(), ScriptedAnswer::in_turn(answers))
         });
         let layer = config.stack_layer();
-        // Cases compare the trace, which only a request that asks for it gets.
+        // Cases compare the trace, which must be requested.
         let service = layer.layer(server.clone()).map_request(|mut request: Request| {
             request.context_mut().meta_mut().insert(TRACE.to_owned(), true.into());
             request
@@ -390,7 +389,7 @@ impl Exchange {
     }
 }
 
-/// Whether all of `part` is in `whole`.
+/// Returns whether all of `part` is in `whole`.
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
@@ -408,7 +407,7 @@ fn trace(result: &CallToolResult) -> Vec<String> {
         .flatten()
         .map(|step| {
             let mut line = format!("{} {}", text(&step["step"]), text(&step["status"]));
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             if let Some(attempts) = step["attempts"].as_u64() {
                 let _ = write!(line, " × {attempts}");
             }

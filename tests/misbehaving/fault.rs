@@ -1,8 +1,7 @@
-//! The tool `fault`: each call goes wrong in the way that it asks for.
+//! The tool `fault`: each call requests the fault that it gets.
 //!
-//! The behaviours of the program are those of a server that is broken for good. This is
-//! one that has its moments, so that a single process can be good to one caller while it
-//! is bad to another.
+//! The behaviors of the program are those of a permanently broken server. This tool fails per call,
+//! so that a single process can be good to one caller while it misbehaves for another.
 
 use std::{
     env,
@@ -15,34 +14,34 @@ use serde_json::{Value, json};
 
 use crate::{Request, tools::Tools};
 
-/// What a question that nobody may ask has as its id, before that of the call.
+/// The prefix of the ids of unexpected questions, before the id of the call.
 const QUESTION: &str = "fault";
 
-/// How messages get to the client.
+/// The transport of messages to the client.
 pub(crate) trait Wire {
     /// Sends a message before the answer.
     fn tell(&mut self, message: &Value);
 
-    /// Sends the answer, after which nothing more comes but another answer.
+    /// Sends the answer, after which only another answer follows.
     fn answer(&mut self, message: &Value);
 
-    /// Sends what is no message, in the place of an answer.
+    /// Sends an invalid message in place of an answer.
     fn garbage(&mut self);
 
-    /// Sends the first half of the answer and closes what it came over.
+    /// Sends the first half of the answer and closes the connection.
     fn break_off(&mut self, message: &Value);
 
-    /// Sends nothing, ever.
+    /// Sends nothing.
     fn silence(&mut self);
 
-    /// Refuses to have anything to do with the request.
+    /// Rejects the request at the transport.
     fn refuse(&mut self);
 }
 
-/// What goes wrong, by the name in the argument `how`; nothing, without one.
+/// The fault, by the name in the argument `how`. Defaults to none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Nothing does.
+    /// No fault.
     Well,
     /// It answers after `ms` milliseconds, unless it is cancelled.
     Slow,
@@ -56,21 +55,21 @@ enum How {
     Error,
     /// It answers with a result of the wrong shape.
     Malformed,
-    /// It answers with what is no JSON.
+    /// It answers with invalid JSON.
     Garbage,
-    /// It answers what nobody asked.
+    /// It answers with an id that was not requested.
     WrongId,
     /// It answers twice, the second time with something else.
     Twice,
     /// It answers with a text of `bytes` bytes.
     Huge,
-    /// It asks for all that a client can be asked for, and for what no client knows,
-    /// waits for no answer, and answers.
+    /// It sends all kinds of requests to the client, and an unknown one, waits for no answer, and
+    /// answers.
     Asks,
-    /// It has nothing to do with the request: an HTTP error; over pipes, silence.
+    /// It rejects the request: an HTTP error; over pipes, no answer.
     Refuses,
-    /// It sends half of its answer and closes the connection; over pipes, the process
-    /// stays and says nothing more.
+    /// It sends half of its answer and closes the connection; over pipes, the process stays and
+    /// sends nothing more.
     BreaksOff,
     /// The process ends.
     Exit,
@@ -102,7 +101,7 @@ impl How {
     }
 }
 
-/// Answers a call of the tool as it asks for.
+/// Answers a call of the tool with the requested fault.
 pub(crate) fn answer(request: &Request, tools: &Tools, wire: &mut impl Wire) {
     let arguments = &request.params["arguments"];
     let id = &request.id;
@@ -162,7 +161,7 @@ pub(crate) fn answer(request: &Request, tools: &Tools, wire: &mut impl Wire) {
     }
 }
 
-/// All that came, and from whom it goes back, with something that must be taken out.
+/// Returns the received arguments and the process, with a value to redact.
 fn echo(arguments: &Value) -> Value {
     let mut echo = match arguments {
         Value::Object(_) => arguments.clone(),
@@ -196,11 +195,11 @@ fn milliseconds(arguments: &Value) -> Duration {
     Duration::from_millis(arguments["ms"].as_u64().unwrap_or_default())
 }
 
-/// Ends this process as nobody can prevent; a shell can say so for us.
+/// Kills this process, with the help of a shell.
 fn kill() -> ! {
     let kill = format!("kill -s KILL {}", process::id());
     let killed = process::Command::new("sh").args(["-c", &kill]).status();
-    // It is killed before it knows.
+    // It is killed before this line.
     crate::die(&format!("cannot be killed: {killed:?}"));
 }
 
@@ -225,7 +224,7 @@ impl Wire for Pipe {
     fn break_off(&mut self, message: &Value) {
         let text = message.to_string();
         let mut stdout = io::stdout().lock();
-        // Whoever is gone misses nothing.
+        // A closed pipe can be ignored.
         let _ = stdout.write_all(&text.as_bytes()[..text.len() / 2]);
         let _ = stdout.flush();
         close_stdout();
@@ -236,8 +235,8 @@ impl Wire for Pipe {
     fn refuse(&mut self) {}
 }
 
-/// Closes standard output, while the process stays: it becomes a program that has
-/// another, and never says a word.
+/// Closes standard output, while the process stays: it becomes a program with another standard
+/// output that never writes.
 #[cfg(unix)]
 fn close_stdout() -> ! {
     use std::os::unix::process::CommandExt;

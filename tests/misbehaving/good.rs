@@ -1,4 +1,4 @@
-//! What a server that behaves well answers, in both versions of the protocol.
+//! The answers of a well-behaved server, in both versions of the protocol.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub(crate) fn discovery() -> Value {
     })
 }
 
-/// Adds what every result has to say since 2026-07-28.
+/// Adds the fields that every result requires since 2026-07-28.
 pub(crate) fn modernize(method: &str, result: &mut Value) {
     if result.get("resultType").is_none() {
         result["resultType"] = "complete".into();
@@ -52,7 +52,7 @@ pub(crate) fn modernize(method: &str, result: &mut Value) {
     }
 }
 
-/// Answers what needs no state.
+/// Answers requests that need no state.
 pub(crate) fn answer(request: &Request, modern: bool) -> Result<Value, Refusal> {
     let params = &request.params;
     match request.method.as_str() {
@@ -99,7 +99,7 @@ fn resource(params: &Value, modern: bool) -> Result<Value, Refusal> {
         _ => match uri.strip_prefix("test://item/") {
             Some(id) => format!("item {id}"),
             None => {
-                // The code moved with 2026-07-28.
+                // The code changed with 2026-07-28.
                 let code = if modern { -32602 } else { -32002 };
                 return Err((code, format!("no such resource: {uri}"), json!({"uri": uri})));
             }

@@ -25,28 +25,28 @@ use crate::Request;
 
 /// The size of a large message: the largest that most servers take.
 const LARGE: usize = 4 << 20;
-/// Every 5 ms the server sends so many changes of lists: 2000 per second.
+/// The number of list changes that the server sends every 5 ms: 2000 per second.
 const CHANGES: usize = 10;
 const CHANGES_EVERY: Duration = Duration::from_millis(5);
-/// Every 10 ms the server sends so many updates of small resources: 1000 per second.
+/// The number of updates of small resources that the server sends every 10 ms: 1000 per second.
 const UPDATES: usize = 10;
 const UPDATES_EVERY: Duration = Duration::from_millis(10);
-/// How many small resources it has.
+/// The number of small resources.
 const SMALL: usize = 500;
 /// How many turns of small updates follow on one another, 2 s of them, and how many large
 /// updates follow on those, one every 500 ms.
 const SMALL_TURNS: usize = 200;
 const LARGE_TURNS: usize = 16;
 const LARGE_EVERY: Duration = Duration::from_millis(500);
-/// How long a process lives that leaves a child of its own behind.
+/// The lifetime of a process that leaves an orphan behind.
 const LIFE: Duration = Duration::from_millis(500);
-/// How often a schema refers to the same expensive part.
+/// The number of references of a schema to the same expensive part.
 const REFERENCES: usize = 2_000;
 
 /// Results with so many questions, as JSON. They are made once, so that a flood of them takes
 /// little of the machine.
 static RESULTS: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
-/// How many hostile messages were sent.
+/// The number of hostile messages that were sent.
 static SENT: AtomicU64 = AtomicU64::new(0);
 
 /// The attack of a server on its clients.
@@ -57,13 +57,13 @@ pub(crate) enum Attack {
     /// Notifies continuously that resources have changed: 1000 small ones per second, and
     /// in turn with these, one with a URI of 4 MiB twice per second.
     Updates,
-    /// Asks as many and as large questions during a call as the call says.
+    /// Asks questions during a call, with the number and size that the call requests.
     Questions,
-    /// Answers a call with as many questions as the call says, as servers of 2026-07-28 do.
+    /// Answers a call with the requested number of questions, as servers of 2026-07-28 do.
     ModernQuestions,
     /// Lists tools whose arguments are expensive to check.
     Schemas,
-    /// Reports the largest cost there is for each call.
+    /// Reports the largest possible cost for each call.
     Costs,
     /// Ends each event stream over HTTP as soon as it has begun, and asks its client to
     /// open the next one without a pause.
@@ -187,7 +187,7 @@ impl Attack {
     }
 }
 
-/// Notes that hostile messages were sent.
+/// Counts hostile messages that were sent.
 pub(crate) fn note(count: u64) {
     SENT.fetch_add(count, Ordering::Relaxed);
 }
@@ -299,7 +299,7 @@ fn with(value: &Value) -> Value {
     json!({"type": "object", "properties": {"value": value}, "required": ["value"]})
 }
 
-/// The same, for a schema that applies as often as schemas may.
+/// The same, for a schema that applies as many subschemas as the limits allow.
 fn many(value: &Value) -> Value {
     let reference = json!({"$ref": "#/$defs/value"});
     let mut schema = with(&json!({"allOf": vec![reference; REFERENCES]}));

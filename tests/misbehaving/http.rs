@@ -1,4 +1,4 @@
-//! The same server over streamable HTTP, without sessions, as raw as it is over pipes.
+//! The same server over streamable HTTP, without sessions and without an SDK.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use crate::{
     hostile,
 };
 
-/// Listens on this port, or on any if it is 0, and says on standard output where.
+/// Listens on this port, or on any free port if it is 0, and prints its address to standard output.
 pub(crate) fn serve(server: &Arc<Server>, port: u16) {
     let listener = match TcpListener::bind(("127.0.0.1", port)) {
         Ok(listener) => listener,
@@ -28,13 +28,13 @@ pub(crate) fn serve(server: &Arc<Server>, port: u16) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let server = Arc::clone(&server);
-            // A client that goes away ends its thread and nothing else.
+            // A client that disconnects ends its thread and nothing else.
             thread::spawn(move || drop(attend(&server, stream)));
         }
     });
 }
 
-/// Answers what comes over a connection, until it is closed.
+/// Answers the requests of a connection, until it is closed.
 fn attend(server: &Server, stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = BufReader::new(stream.try_clone()?);
@@ -47,7 +47,7 @@ fn attend(server: &Server, stream: TcpStream) -> io::Result<()> {
             continue;
         }
         if method != "POST" {
-            // It tells nothing by itself.
+            // It sends no messages of its own.
             reply.status("405 Method Not Allowed");
             continue;
         }
@@ -92,7 +92,7 @@ fn answer(server: &Server, message: &Value, reply: &mut Reply) {
     reply.answer(&message);
 }
 
-/// The method and the body of the next request, if there is one.
+/// Returns the method and the body of the next request, or `None` at the end.
 fn read(input: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut line = String::new();
     if input.read_line(&mut line)? == 0 {
@@ -112,14 +112,14 @@ fn read(input: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)>> {
     Ok(Some((method, body)))
 }
 
-/// What one request is answered with: one JSON message, or a stream of events if there
-/// is something to tell before.
+/// The response to one request: one JSON message, or a stream of events if messages precede the
+/// answer.
 struct Reply {
     stream: TcpStream,
     is_stream: bool,
-    /// Whether the connection ends with it.
+    /// Whether the connection ends after the response.
     is_over: bool,
-    /// Whether it tells the client the id of a session.
+    /// Whether it sends a session id to the client.
     has_session: bool,
 }
 
@@ -156,7 +156,7 @@ impl Reply {
     }
 
     fn write(&mut self, text: &str) {
-        // A client that is gone ends the connection, and nothing else.
+        // A client that disconnected ends the connection, and nothing else.
         self.is_over |= self.stream.write_all(text.as_bytes()).is_err();
     }
 }
@@ -188,7 +188,7 @@ impl Wire for Reply {
     }
 
     fn silence(&mut self) {
-        // Until the client goes away, or says something else, which it must not.
+        // Until the client disconnects, or sends something else, which it must not.
         let _ = self.stream.peek(&mut [0]);
         self.is_over = true;
     }

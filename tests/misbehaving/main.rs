@@ -1,15 +1,13 @@
-//! A stdio MCP server that misbehaves on command, for tests of what a broken
-//! backend does to everything above it.
+//! A stdio MCP server that misbehaves on command, to test the effects of a broken backend on
+//! everything above it.
 //!
-//! The first argument names the behaviour; in all that the behaviour does not
-//! concern, the server behaves well. It is written without an SDK, because an
-//! SDK would not let it break the rules.
+//! The first argument names the behavior; in all other respects the server behaves well. It is
+//! written without an SDK, because an SDK would not let it break the rules.
 //!
-//! The behaviour `faulty` is to behave well but for the tool `fault`, of which each call
-//! says what is to go wrong with it. With `faulty --http PORT` it is served over
-//! streamable HTTP; it says where in a line on its standard output, and ends when its
-//! standard input does. With `--slow-to-hear MS` behind that, it takes its time to hear
-//! that a request was cancelled.
+//! The behavior `faulty` is to behave well except for the tool `fault`, whose calls each request a
+//! fault. With `faulty --http PORT` it is served over streamable HTTP; it prints its address in a
+//! line on its standard output, and ends when its standard input does. With `--slow-to-hear MS`
+//! after that, it handles cancellations with this delay.
 //!
 //! The behaviors of the module `hostile` are attacks on the client; `brief-streams` needs
 //! `--http PORT`.
@@ -39,24 +37,24 @@ use serde_json::{Value, json};
 
 use crate::{good::MODERN_VERSION, hostile::Attack, tools::Tools};
 
-/// A test that fails may leave its children behind; none of them stays longer.
+/// A failed test may leave its children behind; none of them lives longer.
 const LONGEST_STUBBORNNESS: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behaviour {
-    /// As the specification says, in the version of 2025-11-25.
+    /// Follows the specification, in the version of 2025-11-25.
     Good,
-    /// As the specification says, in the version of 2026-07-28 and no other.
+    /// Follows the specification, in the version of 2026-07-28 and no other.
     Modern,
-    /// Prints lines that are no JSON instead of answers.
+    /// Prints lines of invalid JSON instead of answers.
     Garbage,
-    /// The same for calls only, so that the connection gets that far.
+    /// The same for calls only, so that the connection succeeds.
     GarbageCalls,
     /// Reads and never answers.
     Silent,
-    /// Answers with ids that nobody asked for.
+    /// Answers with ids that were not requested.
     OtherIds,
-    /// The same for calls only, so that the connection gets that far.
+    /// The same for calls only, so that the connection succeeds.
     OtherIdsCalls,
     /// Always has one more page of tools.
     Flood,
@@ -80,7 +78,7 @@ enum Behaviour {
     EndlessLine,
     /// Answers requests that were cancelled all the same.
     AnswersCancelled,
-    /// As `Good`, with the tool `fault`.
+    /// Like `Good`, with the tool `fault`.
     Faulty,
     /// Ends neither when its stdin ends nor on SIGTERM.
     Stubborn,
@@ -154,7 +152,7 @@ struct Server {
     behaviour: Behaviour,
     tools: Tools,
     log: Option<Mutex<File>>,
-    /// How long it takes over HTTP until it hears of a cancellation.
+    /// The delay over HTTP before a cancellation is handled.
     slow_to_hear: Duration,
 }
 
@@ -192,8 +190,8 @@ impl Server {
         if request.method == "tools/call" {
             self.tools.note_call();
         }
-        // Only what may take its time gets a thread, so that all other answers
-        // keep the order of their requests.
+        // Only slow requests get a thread, so that all other answers keep the order of their
+        // requests.
         if request.method == "tools/call" || matches!(self.behaviour, Behaviour::Late(_)) {
             let server = Arc::clone(self);
             thread::spawn(move || server.answer(&request));
@@ -242,7 +240,7 @@ impl Server {
         }
     }
 
-    /// What to answer; `None` is no answer at all.
+    /// Returns the answer; `None` for no answer at all.
     fn outcome(&self, request: &Request) -> Option<Result<Value, Refusal>> {
         let modern = self.behaviour.is_modern();
         let params = &request.params;
@@ -292,7 +290,7 @@ impl Server {
     fn write_log(&self, message: &Value) {
         if let Some(log) = &self.log {
             let mut log = log.lock().expect("the log's lock");
-            // One write per line: several of us may append to one file.
+            // One write per line: several processes may append to one file.
             log.write_all(format!("{message}\n").as_bytes()).expect("the log takes a line");
         }
     }
@@ -310,7 +308,7 @@ fn send_line(line: &str) {
     }
 }
 
-/// Holds stdout for ever, so that nothing puts an end to the line.
+/// Holds stdout forever, so that the line never ends.
 fn send_endless_line() -> ! {
     let mut stdout = io::stdout().lock();
     let piece = [b'x'; 8192];
@@ -319,13 +317,13 @@ fn send_endless_line() -> ! {
 }
 
 fn die(last_words: &str) -> ! {
-    // There is nobody left to tell if this fails.
+    // If this fails, the error cannot be reported.
     let _ = writeln!(io::stderr(), "misbehaving: {last_words}");
     process::exit(1)
 }
 
-/// Starts this program anew in a process that ignores SIGTERM. Programs
-/// inherit what is ignored, so a shell can say so for us.
+/// Restarts this program in a process that ignores SIGTERM. Ignored signals are inherited, so a
+/// shell can set this.
 #[cfg(unix)]
 fn ignore_termination() {
     use std::os::unix::process::CommandExt;
@@ -352,7 +350,7 @@ fn open_log(file: impl AsRef<Path>) -> Mutex<File> {
     Mutex::new(log.expect("MISBEHAVING_LOG can be written to"))
 }
 
-/// The number that stands behind an option, if that is there.
+/// Returns the number after an option, if present.
 fn option<T: FromStr>(name: &str) -> Option<T> {
     let mut arguments = env::args().skip(2);
     arguments.find(|argument| argument == name)?;

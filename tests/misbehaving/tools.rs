@@ -1,4 +1,4 @@
-//! The tools, and all that they and their callers leave behind.
+//! The tools, and the state that they and their callers leave behind.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,7 @@ const DECLARATIONS: &[Declaration] = &[
     ("add_tool", "Adds a tool that says that it was called", &[("name", "string")]),
 ];
 
-/// What the server remembers of its connection.
+/// The state of a connection.
 #[derive(Debug, Default)]
 struct Memory {
     added: Vec<String>,
@@ -41,7 +41,7 @@ struct Memory {
     cancelled: Vec<Value>,
     /// Resources that were subscribed to before 2026-07-28.
     subscribed: Vec<String>,
-    /// Open streams since 2026-07-28: the request's id, and what it wants to hear.
+    /// Open streams since 2026-07-28: the request's id, and its subscriptions.
     streams: Vec<(Value, Value)>,
     /// Questions that the client has not answered yet.
     questions: HashMap<String, mpsc::Sender<Value>>,
@@ -74,7 +74,7 @@ impl Tools {
     pub(crate) fn note_answer(&self, message: &Value) {
         let question = message["id"].as_str().unwrap_or_default();
         if let Some(asker) = self.memory().questions.remove(question) {
-            // An asker that is gone needs no answer.
+            // A caller that is gone needs no answer.
             let _ = asker.send(message.clone());
         }
     }
@@ -92,7 +92,7 @@ impl Tools {
     pub(crate) fn listen(&self, id: &Value, params: &Value) {
         let mut wanted = params["notifications"].clone();
         if let Some(wanted) = wanted.as_object_mut() {
-            // Only what is acknowledged will be sent.
+            // Only acknowledged kinds are sent.
             wanted.retain(|kind, _| kind == "toolsListChanged" || kind == "resourceSubscriptions");
         }
         let acknowledged = json!({"notifications": wanted});
@@ -132,7 +132,7 @@ impl Tools {
         json!({"tools": tools})
     }
 
-    /// The outcome of a call; `None` is no answer at all.
+    /// Returns the outcome of a call; `None` for no answer at all.
     pub(crate) fn call(
         &self,
         behaviour: Behaviour,
@@ -218,7 +218,7 @@ impl Tools {
         }
     }
 
-    /// Asks as servers did before 2026-07-28: by a request of their own.
+    /// Asks with a request, as servers did before 2026-07-28.
     fn ask_by_request(&self, call: &Value) -> Value {
         let question = format!("question-{call}");
         let (asker, answer) = mpsc::channel();
@@ -237,8 +237,7 @@ impl Tools {
     }
 }
 
-/// Asks as servers do since 2026-07-28: by a result that wants to be called
-/// again with the answer.
+/// Asks with a result that requests another call with the answer, as servers do since 2026-07-28.
 fn ask_by_result(params: &Value) -> Value {
     match &params["inputResponses"]["question"] {
         Value::Null => json!({

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::support::{soon, until};
 
-// === together ===
+// === Shared budgets ===
 
 #[tokio::test]
 async fn replicas_use_exactly_what_there_is_together() {
@@ -32,7 +32,7 @@ async fn replicas_use_exactly_what_there_is_together() {
     let (held, over): (Vec<_>, Vec<_>) = reserved.into_iter().partition(Result::is_ok);
     assert_eq!((held.len(), over.iter().filter(|over| is_over(over)).count()), (100, 200));
     for (at, permit) in held.into_iter().flatten().enumerate() {
-        // Every other one was never made.
+        // Every other permit is dropped without being settled.
         if at % 2 == 0 {
             permit.settle(1);
         }
@@ -80,7 +80,7 @@ async fn nothing_is_lost_or_won_by_many_who_settle_drop_and_give_up() {
                 let amount = random.u64(0..=4);
                 let asking = reserve(store, budget, amount);
                 if random.u8(0..5) == 0 {
-                    // Whoever called has gone.
+                    // The caller has given up.
                     let _ = tokio::time::timeout(Duration::from_micros(300), asking).await;
                     continue;
                 }
@@ -103,7 +103,7 @@ async fn nothing_is_lost_or_won_by_many_who_settle_drop_and_give_up() {
     assert_eq!(replicas[0].remaining(&budget, None).await.unwrap(), left);
 }
 
-// === leases ===
+// === Leases ===
 
 #[tokio::test]
 async fn what_a_killed_process_held_comes_back() {
@@ -113,7 +113,7 @@ async fn what_a_killed_process_held_comes_back() {
     let budget = calls(1);
 
     let start = Instant::now();
-    // Nobody tells what became of it.
+    // It is never settled.
     std::mem::forget(reserve(&killed, &budget, 1).await.unwrap());
     soon(until(async || reserve(&other, &budget, 1).await.is_ok())).await;
     assert!(start.elapsed() >= LEASE, "{:?}", start.elapsed());
@@ -146,7 +146,7 @@ async fn what_was_asked_by_somebody_who_gave_up_is_given_back() {
     assert_eq!(store.remaining(&budget, None).await.unwrap(), 9);
 }
 
-// === answers that are lost ===
+// === Lost answers ===
 
 #[tokio::test]
 async fn a_reservation_whose_answer_is_lost_is_made_once() {
@@ -198,7 +198,7 @@ async fn a_reservation_that_arrives_once_more_after_it_was_settled_holds_nothing
     assert_eq!(store.remaining(&budget, None).await.unwrap(), 6);
 }
 
-// === refills ===
+// === Refills ===
 
 #[tokio::test]
 async fn it_is_told_when_enough_is_left_again() {
@@ -233,7 +233,7 @@ async fn another_refill_holds_from_now_on() {
     for budget in [&slow, &never, &slow] {
         assert_eq!(store.remaining(budget, None).await.unwrap(), 0, "{budget:?}");
     }
-    // What passed under the old one does not count for the new one, but for one tick.
+    // The time under the old refill does not count for the new one, except for one tick.
     sleep(Duration::from_millis(50)).await;
     assert!(store.remaining(&fast, None).await.unwrap() <= 1);
     soon(until(async || store.remaining(&fast, None).await.unwrap() == 9)).await;
@@ -248,7 +248,7 @@ async fn settings_that_never_end_harm_nothing() {
     assert_eq!(store.remaining(&calls(9), None).await.unwrap(), 8);
 }
 
-// === what is kept ===
+// === Stored keys ===
 
 #[tokio::test]
 async fn keys_go_when_a_budget_is_full_again() {

@@ -1,4 +1,4 @@
-//! What every store of budgets does, whoever keeps them.
+//! The contract of every store of budgets.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{calls, is_over, replica, reserve, reserve_for, server::Server};
 
-/// A store whose budgets can be looked at.
+/// A store whose budgets can be inspected.
 trait Store: BudgetStore {
-    /// How much is left, once all that was settled has arrived.
+    /// Returns the remaining amount, once all settlements have arrived.
     async fn left(&self, budget: &Budget, caller: Option<&str>) -> u64;
 }
 
@@ -101,7 +101,7 @@ async fn what_was_used_beyond_the_limit_is_a_debt(store: impl Store) {
     drop(later);
     assert_eq!(store.left(&budget, None).await, 0);
     assert!(is_over(&reserve(&store, &budget, 0).await));
-    // 100 were used, so these are the first that are left.
+    // 100 were used, so these are the first that remain.
     assert_eq!(store.left(&calls(103), None).await, 3);
 }
 
@@ -192,7 +192,7 @@ async fn what_refills_comes_back_as_often_as_it_should(store: impl Store) {
             Err(other) => panic!("{other}"),
         }
     }
-    // The machine can be slow, and then there is less to count; never more.
+    // On a slow machine fewer ticks are counted, never more.
     let ticks = start.elapsed().as_millis() / EVERY.as_millis();
     assert!((8..=4 + 2 * ticks).contains(&admitted), "{admitted} in {ticks} ticks");
 }
@@ -201,7 +201,7 @@ async fn debts_are_paid_first(store: impl Store) {
     const EVERY: Duration = Duration::from_millis(200);
     let budget = calls(2).refill(Refill::new(2, EVERY)).max_per_call(2 + 4);
     let start = Instant::now();
-    // Three ticks from now there is something left again.
+    // Three ticks from now there is an amount available again.
     reserve(&store, &budget, 1).await.unwrap().settle(2 + 4);
     store.left(&budget, None).await;
     while is_over(&reserve(&store, &budget, 1).await) {

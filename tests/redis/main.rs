@@ -1,4 +1,4 @@
-//! What replicas share, in a real Redis server.
+//! State that replicas share, in a real Redis server.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
@@ -26,13 +26,13 @@ use mcp_composite::{
 
 use self::server::Server;
 
-/// A store as one replica has it: nothing but the server is shared. It waits for long,
-/// since the machine may have much else to do.
+/// Returns a store as one replica has it, sharing only the server. Its timeout is long, since the
+/// machine may be busy.
 fn replica(server: &Server) -> RedisStore {
     RedisStore::new(&server.url()).unwrap().timeout(Duration::from_secs(60))
 }
 
-/// The budgets of as many replicas.
+/// Returns the budgets of this many replicas.
 fn replicas<const N: usize>(server: &Server) -> [RedisBudgets; N] {
     [(); N].map(|()| replica(server).budgets())
 }

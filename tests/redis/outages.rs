@@ -1,4 +1,4 @@
-//! A server that is away, silent, new or wrong.
+//! A server that is unavailable, silent, restarted or misconfigured.
 
 use std::time::Duration;
 
@@ -16,21 +16,21 @@ use super::{
 };
 use crate::support::{soon, until};
 
-/// How long one waits who is impatient.
+/// The timeout of an impatient store.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 fn impatient(server: &Server) -> RedisStore {
     replica(server).timeout(TIMEOUT)
 }
 
-/// Waits until all is told, and checks what is left.
+/// Waits until all settlements have arrived, and checks the remaining amount.
 async fn is_left(server: &Server, store: &RedisBudgets, limit: u64, left: u64) {
     soon(store.flush()).await;
     let remaining = replica(server).budgets().remaining(&calls(limit), None).await;
     assert_eq!(remaining.unwrap(), left);
 }
 
-// === away ===
+// === Unavailable servers ===
 
 #[tokio::test]
 async fn a_server_that_is_away_at_the_start_is_used_when_it_is_there() {
@@ -64,7 +64,7 @@ async fn a_server_that_crashed_is_used_again() {
     held.settle(2);
     assert!(is_away(&reserve(&store, &calls(3), 1).await));
     server.restart();
-    // It has forgotten what was used, and who held what.
+    // It has lost the used amounts and the leases.
     is_left(&server, &store, 3, 3).await;
     let _held = reserve(&store, &calls(3), 3).await.unwrap();
     assert!(is_over(&reserve(&store, &calls(3), 1).await));
@@ -79,7 +79,7 @@ async fn calls_are_admitted_without_a_server_if_that_is_set() {
         reserve(&store, &calls(1), 1).await.unwrap().settle(1);
     }
     server.restart();
-    // It is not asked to keep what it did not admit.
+    // It is not asked to keep a reservation it did not admit.
     is_left(&server, &store, 1, 1).await;
     let _held = reserve(&store, &calls(1), 1).await.unwrap();
     assert!(is_over(&reserve(&store, &calls(1), 1).await));
@@ -101,7 +101,7 @@ async fn states_and_results_say_that_the_server_is_away() {
     assert_eq!(results.get(&handle, b"").await.unwrap(), b"result");
 }
 
-// === silent ===
+// === Silent servers ===
 
 #[tokio::test]
 async fn a_silent_server_refuses_calls_and_keeps_nothing_of_them() {
@@ -131,7 +131,7 @@ async fn a_reservation_that_arrives_after_it_was_given_up_holds_nothing() {
 
     let held_up = gap.hold_a_request();
     assert!(is_away(&reserve(&store, &calls(5), 4).await));
-    // That it was given up arrives first, on another connection.
+    // The abort arrives first, on another connection.
     soon(store.flush()).await;
     let runs = server.runs();
     drop(held_up);
@@ -159,7 +159,7 @@ async fn a_state_is_not_lost_to_a_silent_server_that_was_not_asked_for_it() {
     let (put, take) = (impatient(&server).state(), impatient(&server).state());
     let handle = put.put(b"state".to_vec(), b"").await.unwrap();
     server.pause();
-    // There is no connection yet to ask on.
+    // There is no connection yet for the request.
     assert!(matches!(take.take(&handle, b"").await, Err(TakeError::Unavailable(_))));
     server.resume();
     assert_eq!(take.take(&handle, b"").await.unwrap(), b"state");
@@ -178,7 +178,7 @@ async fn an_answer_takes_no_longer_than_the_timeout() {
     server.resume();
 }
 
-// === ends ===
+// === Shutdown ===
 
 #[tokio::test]
 async fn what_was_settled_last_is_told_when_the_store_is_gone() {
@@ -207,7 +207,7 @@ fn a_store_goes_on_in_another_runtime_than_the_one_it_began_in() {
     }
 }
 
-// === wrong ===
+// === Other errors ===
 
 #[tokio::test]
 async fn a_server_that_has_forgotten_its_scripts_is_told_again() {
@@ -227,7 +227,7 @@ async fn a_server_that_is_full_keeps_no_more() {
     let states = replica(&server).state();
     let full = states.put(vec![0; 3 << 20], b"").await;
     let full = match full {
-        // What is over is refused with the next one.
+        // An exceeded memory limit is detected at the next write.
         Ok(_) => states.put(b"state".to_vec(), b"").await,
         full => full,
     };
@@ -244,7 +244,7 @@ async fn what_a_server_refuses_to_settle_is_not_told_again() {
     let account = keys.iter().find(|key| key.ends_with('}')).unwrap();
     server.tell(&format!("SET {account} text"));
     permit.settle(1);
-    // It would wait for as long as a lease lasts.
+    // It would wait until the lease expires.
     soon(store.flush()).await;
     assert!(is_away(&reserve(&store, &calls(3), 1).await));
 }

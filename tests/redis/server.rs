@@ -1,4 +1,4 @@
-//! A Redis server of a test's own.
+//! A Redis server for one test.
 
 use std::{
     io::{Read, Write},
@@ -17,24 +17,24 @@ use tokio::time::Instant;
 
 use crate::programs::signal;
 
-/// A server that keeps nothing on disk, and ends with the test.
+/// A server that stores nothing on disk, and ends with the test.
 pub(crate) struct Server {
     process: Child,
     port: u16,
     arguments: Vec<&'static str>,
 }
 
-/// Stands before a server, and can lose what it answers, and hold up what it is asked.
+/// A proxy in front of a server, which can lose answers and delay requests.
 pub(crate) struct Gap {
     port: u16,
     loses: Arc<AtomicBool>,
     holds: Arc<Mutex<Option<Holding>>>,
 }
 
-/// What a request is held up by.
+/// A held request.
 struct Holding {
     until: mpsc::Receiver<()>,
-    /// Whether whoever has asked loses the connection.
+    /// Whether the client of the request loses its connection.
     hangs_up: bool,
 }
 
@@ -55,7 +55,7 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Lets it be silent.
+    /// Stops it from answering.
     pub(crate) fn pause(&self) {
         assert!(signal(self.process.id().into(), "STOP"));
     }
@@ -64,18 +64,18 @@ impl Server {
         assert!(signal(self.process.id().into(), "CONT"));
     }
 
-    /// Ends it as a crash does: all it knew is lost.
+    /// Kills it like a crash: all its data is lost.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Begins anew, at the same place.
+    /// Restarts it, at the same address.
     pub(crate) fn restart(&mut self) {
         self.process = spawn(self.port, &self.arguments);
     }
 
-    /// What it answers to a command as people type it.
+    /// Returns its answer to a command as typed by a user.
     pub(crate) fn tell(&self, command: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         write!(stream, "{command}\r\nQUIT\r\n").unwrap();
@@ -85,14 +85,14 @@ impl Server {
         answer.strip_suffix("+OK\r\n").unwrap().to_owned()
     }
 
-    /// How often it has run a script.
+    /// Returns how often it has run a script.
     pub(crate) fn runs(&self) -> u64 {
         let told = self.tell("INFO commandstats");
         let (_, calls) = told.split_once("cmdstat_evalsha:calls=").unwrap();
         calls.split(',').next().unwrap().parse().unwrap()
     }
 
-    /// All keys that it has.
+    /// Returns all its keys.
     pub(crate) fn keys(&self) -> Vec<String> {
         let answer = self.tell("KEYS *");
         let lines = answer.lines().filter(|line| !line.starts_with(['*', '$']));
@@ -102,7 +102,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It can have been killed.
+        // It may have been killed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -144,7 +144,7 @@ impl Gap {
                             if hangs_up {
                                 hung_up.shutdown(Shutdown::Both).unwrap();
                             }
-                            // Whoever lets it go drops the other end.
+                            // The test releases it by dropping the other end.
                             let _ = until.recv();
                         }
                         true
@@ -161,17 +161,17 @@ impl Gap {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Loses the next answer, and the connection with it.
+    /// Loses the next answer and its connection.
     pub(crate) fn lose_an_answer(&self) {
         self.loses.store(true, Ordering::Relaxed);
     }
 
-    /// Holds up the next request until what this gives is dropped.
+    /// Holds the next request until the returned value is dropped.
     pub(crate) fn hold_a_request(&self) -> impl Sized + use<> {
         self.hold(false)
     }
 
-    /// The same, and whoever has asked loses the connection.
+    /// The same, and the client of the request loses its connection.
     pub(crate) fn hold_a_request_and_hang_up(&self) -> impl Sized + use<> {
         self.hold(true)
     }
@@ -182,13 +182,13 @@ impl Gap {
         release
     }
 
-    /// Whether it has lost the answer that it should.
+    /// Returns whether it has lost the answer.
     pub(crate) fn has_lost(&self) -> bool {
         !self.loses.load(Ordering::Relaxed)
     }
 }
 
-/// Passes on what comes until the end, or until something shall not be passed on.
+/// Forwards data until the end, or until `passes` returns `false`.
 fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn() -> bool) {
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut bytes) {

@@ -1,4 +1,4 @@
-//! Runs that wait for a person, and results that wait for their caller.
+//! Suspended runs, and stored results.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
     matches!(taken, Err(TakeError::Invalid(_)))
 }
 
-// === states ===
+// === States ===
 
 #[tokio::test]
 async fn what_one_replica_puts_another_takes_once() {
@@ -38,7 +38,7 @@ async fn what_one_replica_puts_another_takes_once() {
             assert!(is_invalid(&one.take(&handle, binding).await));
         }
     }
-    // Whoever took one gets it again for a minute, and then it is gone.
+    // The replica that took one can take it again for a minute, and then it is gone.
     for key in server.keys() {
         let left = server.tell(&format!("TTL {key}"));
         let left: i64 = left.trim().strip_prefix(':').unwrap().parse().unwrap();
@@ -123,7 +123,7 @@ async fn a_state_that_has_expired_is_gone() {
     let handle = states.put(b"state".to_vec(), b"").await.unwrap();
     soon(until(async || server.keys().is_empty())).await;
     assert!(is_invalid(&states.take(&handle, b"").await));
-    // No time is too short or too long.
+    // Every duration is accepted.
     for ttl in [Duration::ZERO, Duration::MAX] {
         assert!(replica(&server).state().ttl(ttl).put(Vec::new(), b"").await.is_ok(), "{ttl:?}");
     }
@@ -153,7 +153,7 @@ async fn what_is_too_large_is_not_sent() {
     assert!(results.put(vec![0; 10], b"").await.is_ok());
 }
 
-// === results ===
+// === Results ===
 
 #[tokio::test]
 async fn a_result_is_given_to_its_caller_at_any_replica_until_it_expires() {
@@ -177,7 +177,7 @@ async fn a_state_is_no_result_and_a_result_is_no_state() {
     assert!(is_invalid(&states.take(&result, b"").await));
 }
 
-// === through a composite ===
+// === Composites ===
 
 fn gateway(state: RedisState, tools: &Tools) -> Composite<Tools> {
     let steps = [
@@ -220,13 +220,13 @@ async fn a_run_that_waits_at_one_gateway_goes_on_at_another_once() {
     assert_eq!(tools.called(), ["details", "deploy"]);
 }
 
-// === shares of callers ===
+// === Shares of callers ===
 
 async fn put_for(states: &RedisState, bytes: usize, caller: &[u8]) -> Result<String, PutError> {
     states.put_for(vec![b'x'; bytes], b"", caller).await
 }
 
-/// How many milliseconds the items of the only caller count for, at most.
+/// Returns the maximum time in milliseconds for which items of the only caller count.
 fn longest_share(server: &Server) -> f64 {
     let key = server.keys().into_iter().find(|key| key.contains(":caller:")).expect("a caller");
     let score = |range: &str| {
@@ -241,7 +241,7 @@ fn longest_share(server: &Server) -> f64 {
 #[tokio::test]
 async fn caller_with_a_full_share_is_refused_at_every_replica_and_others_are_not() {
     let server = Server::start();
-    // Room for two states of each caller.
+    // Space for two states of each caller.
     let [one, other] = [(); 2].map(|()| replica(&server).state().max_caller_bytes(4_000));
     put_for(&one, 1_000, b"alice").await.unwrap();
     put_for(&other, 1_000, b"alice").await.unwrap();
@@ -279,7 +279,7 @@ async fn taken_state_gives_the_share_back_when_the_server_forgets_it() {
     let left = longest_share(&server);
     assert!((1.0..=61_000.0).contains(&left), "{left}");
 
-    // One that expires sooner does not count for longer than that.
+    // An item that expires sooner does not count for longer.
     let brief = states.ttl(Duration::from_millis(200));
     let handle = put_for(&brief, 1_000, b"bob").await.unwrap();
     assert!(brief.take_for(&handle, b"", b"bob").await.is_ok());

@@ -16,7 +16,7 @@ fn pipe<Role: Decode>() -> (Near<Role>, DuplexStream) {
     (LineTransport::new(reader, writer), far)
 }
 
-/// Returns all messages that are received, as JSON, and all that is answered to them.
+/// Returns all received messages, as JSON, and all answers to them.
 async fn received<Role: Decode>(text: &str) -> (Vec<Value>, Vec<Value>) {
     let (mut near, mut far) = pipe::<Role>();
     far.write_all(text.as_bytes()).await.unwrap();
@@ -131,7 +131,7 @@ async fn reply_is_sent_although_receiving_is_interrupted() {
     };
     let receiving = async {
         loop {
-            // Polled once, and dropped.
+            // Polled once, then dropped.
             if let Some(message) = near.receive().now_or_never() {
                 break message.unwrap();
             }
@@ -143,7 +143,7 @@ async fn reply_is_sent_although_receiving_is_interrupted() {
     assert!(replies.contains("-32600"), "{replies}");
 }
 
-/// Asserts that both ways to decode return the same, and how many times the fast one did.
+/// Asserts that both ways to decode return the same, and how often the fast one did.
 fn assert_same<Role: Decode>(texts: &[String], decoded: usize)
 where
     RxJsonRpcMessage<Role>: Debug,
@@ -159,7 +159,7 @@ where
     assert_eq!(fast, decoded);
 }
 
-/// The same texts, with one of their bytes changed at a time.
+/// Returns the same texts, each with one of its bytes changed.
 fn changed(texts: &[String]) -> Vec<String> {
     let replacements = [b'"', b'{', b'}', b'[', b',', b':', b'0', b'n', b' '];
     let mut changed = Vec::new();

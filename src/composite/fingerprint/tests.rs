@@ -5,7 +5,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use super::*;
 use crate::composite::{Labels, OnLimit, OutputType, StepKind, Trace, compile::Program};
 
-/// Has something of everything.
+/// Returns a composite that uses every field.
 fn whole() -> CompositeTool {
     let retry = Retry::times(2).delay(Duration::from_secs(1)).max_delay(Duration::from_secs(9));
     let step = Step::new("a", "tool")
@@ -66,7 +66,7 @@ fn property(tool: &mut CompositeTool) -> &mut OutputProperty {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A field, and another value of it.
+/// The name of a field, and a change of its value.
 type Change = (&'static str, fn(&mut CompositeTool));
 
 const CHANGES: [Change; 84] = [
@@ -192,9 +192,9 @@ fn a_fingerprint_is_the_same_in_every_process() {
     assert_eq!(fingerprint(&whole()).to_string(), expected);
 }
 
-// === composites of composites ===
+// === Nested composites ===
 
-/// The fingerprints of the composites of these names and targets, by name.
+/// Returns the fingerprints of the composites of these names and targets, by name.
 fn of<const N: usize>(definitions: [(&str, &[&str]); N]) -> [Fingerprint; N] {
     let tools = definitions
         .iter()

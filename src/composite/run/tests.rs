@@ -1,4 +1,4 @@
-//! What runs are charged for, and what becomes of them when it is too much.
+//! The costs of runs, and their outcome when a limit is exceeded.
 
 use std::{
     convert::Infallible,
@@ -19,8 +19,8 @@ use crate::composite::{
     BRANCH, CompositeLayer, CompositeTool, LIMIT, OnError, OnLimit, Retry, Step, Strategy, TRACE,
 };
 
-/// Tools that cost as much as their names say, as a budget layer below would charge it,
-/// and one whose calls another budget refuses.
+/// Tools whose names are their costs, as a budget layer below would charge them, and one whose
+/// calls another budget rejects.
 #[derive(Clone, Default)]
 struct Shop(Arc<Mutex<Vec<String>>>);
 
@@ -62,7 +62,7 @@ fn a_run_is_small_enough_for_what_allocators_keep_at_hand() {
     let layer = CompositeLayer::new([CompositeTool::fan_out("all", "All", ["1", "2"])]).unwrap();
     let mut service = layer.layer(Shop::default());
     let run = service.run(0, CallToolRequestParams::new("all").into());
-    // That of glibc keeps what is up to this large; what is larger makes it tidy up.
+    // glibc's allocator caches blocks up to this size; larger ones trigger consolidation.
     assert!(size_of_val(&*run) <= 1032, "{}", size_of_val(&*run));
 }
 
@@ -98,7 +98,7 @@ fn limit(result: &CallToolResult) -> Option<&Value> {
     result.meta.as_ref()?.get(LIMIT)
 }
 
-/// Why a run has failed, without what its branches and steps gave.
+/// Returns the reason for which a run failed, without the outputs of its branches and steps.
 fn reason(result: &CallToolResult) -> &str {
     let mut texts = result.content.iter().filter_map(|block| block.as_text());
     let of_branch =
@@ -169,12 +169,12 @@ async fn what_nested_runs_cost_is_charged_to_those_around_them() {
     let inner = || buy("inner", &["2", "5", "1"]);
     let around = |max| buy("outer", &["1", "inner", "0"]).max_cost(max);
 
-    // The limit of the inner run ends only that.
+    // The limit of the inner run ends only the inner run.
     let result = shop.run(vec![inner().max_cost(3), around(9)]).await;
     assert_eq!(statuses(&result), ["completed", "completed", "completed"]);
     assert_eq!(limit(&result), None);
 
-    // That of the outer one ends both.
+    // The limit of the outer run ends both.
     for inner in [inner(), inner().max_cost(9)] {
         let result = shop.run(vec![inner, around(4)]).await;
         assert_eq!(statuses(&result), ["completed", "completed", "skipped"]);
@@ -201,8 +201,8 @@ async fn another_budget_fails_only_what_it_refuses() {
     assert_eq!(*error, expected);
 }
 
-/// A service whose clones must be ready before each call, and of which one that has failed
-/// must not be asked again.
+/// A service whose clones must be ready before each call, and whose failed clones must not be
+/// polled again.
 struct Strict {
     is_ready: bool,
     has_failed: bool,

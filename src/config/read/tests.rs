@@ -25,7 +25,7 @@ enum Choice {
     Table { a: u8 },
 }
 
-/// What is read, and the paths and messages of what is wrong.
+/// Returns the parsed value, and the paths and messages of the errors.
 fn read(text: &str) -> (Outer, Vec<String>) {
     let source = Source::new(text);
     let table = DeTable::parse(text).unwrap();
@@ -82,7 +82,7 @@ fn places_are_those_of_the_file() {
     assert_eq!(DisplayPath(&path).to_string(), "list[3].text");
     assert_eq!(source.sanitized(&span), "\"a\"");
 
-    // What is not there is at the place of what it would stand in.
+    // A missing value has the location of its parent.
     let (path, span) = reader.locate(&["list".into(), 0.into(), "text".into(), 5.into()]);
     assert_eq!(DisplayPath(&path).to_string(), "list[1].text[5]");
     assert_eq!(source.sanitized(&span), "{}");

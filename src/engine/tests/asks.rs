@@ -1,4 +1,4 @@
-//! Runs that stop to ask a person, and go on.
+//! Runs that suspend to ask a person, and resume.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::engine::{
     questions::{Answered, Question, Questions, Response, Resume},
 };
 
-/// What a tool asks that is called `asks` or `asks_twice`, or has an argument
-/// `rounds`, if it has not asked enough: its state counts.
+/// Returns the question of a tool that is called `asks` or `asks_twice`, or has an argument
+/// `rounds`, unless it has asked often enough: its state counts.
 pub(super) fn asks(call: &mut Call) -> Option<Questions> {
     let times = match (&*call.tool, call.arguments.get("rounds").and_then(Value::as_u64)) {
         ("asks", _) => 1,
@@ -54,12 +54,12 @@ fn question(message: &str) -> Question {
     Question::new(serde_json::from_value(request).expect("a question"))
 }
 
-/// Runs of one plan by a client that can be asked.
+/// The rounds of a plan, called by a client that can be asked.
 pub(super) struct Rounds<'p> {
     plan: &'p Plan,
     pub(super) world: World,
     pub(super) state: RunState,
-    /// Whether somebody else goes on in each round.
+    /// Whether the run moves to another instance in each round.
     travels: bool,
 }
 
@@ -69,7 +69,7 @@ impl<'p> Rounds<'p> {
         Self::go_on(plan, state, true).await
     }
 
-    /// Goes on with a state, in which somebody else may go on in each round.
+    /// Resumes a state, on another instance in each round if `travels`.
     pub(super) async fn go_on(plan: &'p Plan, state: RunState, travels: bool) -> Self {
         let mut rounds = Self { plan, world: World::new(), state, travels };
         rounds.drive().await;
@@ -93,7 +93,7 @@ impl<'p> Rounds<'p> {
         }
     }
 
-    /// The state as somebody else has it.
+    /// Returns the state as another instance reads it.
     fn travelled(&self) -> RunState {
         let state = serde_json::to_string(&self.state).expect("it can be put away");
         let mut state: RunState = serde_json::from_str(&state).expect("it can be taken up");
@@ -104,7 +104,7 @@ impl<'p> Rounds<'p> {
         state
     }
 
-    /// Goes on with these results of requests.
+    /// Resumes with these results of requests.
     async fn answer(&mut self, answers: Value) {
         let answers = answers.as_object().expect("answers by their keys").clone();
         let answers = answers.into_iter().map(|(key, answer)| (key, Response::Answer(answer)));
@@ -116,7 +116,7 @@ impl<'p> Rounds<'p> {
         self.drive().await;
     }
 
-    /// What is asked, by keys.
+    /// Returns the pending questions, by keys.
     pub(super) fn asked(&self) -> Vec<(String, String)> {
         let asked = self.state.questions(self.plan).into_iter();
         let text = |question: Question| match question.request {
@@ -143,7 +143,7 @@ fn accept(content: &Value) -> Value {
     json!({ "action": "accept", "content": content })
 }
 
-/// Details, a question about them, and what is done if the answer is yes.
+/// A plan with details, a question about them, and a step that runs if the answer is yes.
 fn approval(keys: &Value) -> Plan {
     let mut ask = json!({
         "id": "ask",
@@ -203,7 +203,7 @@ async fn who_does_not_accept_ends_the_run_as_the_step_says() {
     let cases = [
         ("decline", json!({}), [Completed, Failed, Skipped]),
         ("cancel", json!({}), [Completed, Failed, Skipped]),
-        // Errors are something else.
+        // Errors are handled differently.
         ("decline", json!({ "continue": true }), [Completed, Failed, Skipped]),
         ("decline", json!({ "on_decline": "continue" }), [Completed, Completed, Completed]),
         ("cancel", json!({ "on_cancel": "continue" }), [Completed, Completed, Completed]),
@@ -235,7 +235,7 @@ async fn a_question_that_is_not_answered_in_time_is_cancelled_by_that() {
         rounds.respond(BTreeMap::from([("ask".to_owned(), Response::Late)])).await;
         assert_eq!(rounds.statuses(), expected, "{keys}");
     }
-    // And so if the answer comes after the time that was set.
+    // The same if the answer comes after the timeout of the question.
     let (plan, input) = approve(&json!({ "timeout": 0.0 })).await;
     let mut rounds = Rounds::begin(&plan, input).await;
     rounds.answer(json!({ "ask": accept(&json!({ "sure": true })) })).await;
@@ -291,7 +291,7 @@ async fn all_that_can_be_asked_now_is_asked_and_what_is_not_answered_is_asked_ag
         RunOutput::Outcomes,
     );
     let mut rounds = Rounds::begin(&plan, json!({})).await;
-    // Also behind what took a while, and whatever runs at the same time.
+    // Also after slow steps, and whatever runs at the same time.
     let all = asks_for(&[("a", "a?"), ("b", "b?"), ("tool:sure", "round 0")]);
     assert_eq!(rounds.asked(), all);
 
@@ -388,7 +388,7 @@ async fn an_abort_gives_up_all_other_questions() {
     let answers = json!({ "before:sure": "yes", "stop": stop, "tool:sure": "yes" });
     rounds.answer(answers).await;
     assert_eq!(rounds.statuses(), [Cancelled, Failed, Cancelled, Cancelled]);
-    // They were not even called again, wherever they stand.
+    // They were not even called again, wherever they are.
     assert_eq!(rounds.world.started(), ["before", "tool"]);
 }
 
@@ -420,7 +420,7 @@ async fn nothing_is_changed_if_a_person_must_be_asked_later_who_cannot_be() {
     assert_eq!(error(&state, 0).message, format!("step `ask` asks a person, {lacks}"));
     assert_eq!(world.started(), Vec::<String>::new());
 
-    // A question that may go unasked stops nothing.
+    // An optional question does not suspend the run.
     let (plan, _) = approve(&json!({ "continue": true })).await;
     let state = world.run(&plan, input).await;
     assert_eq!(statuses(&state), [Completed, Failed, Completed]);
@@ -438,7 +438,7 @@ async fn a_no_is_a_no_also_when_it_comes_late() {
         let mut rounds = Rounds::begin(&plan, input.clone()).await;
         rounds.answer(json!({ "ask": answer })).await;
         assert_eq!(rounds.statuses(), expected, "{answer}");
-        // What was accepted late was not accepted.
+        // A late acceptance does not count.
         assert_ne!(rounds.world.arguments_of("deploy"), Some(json!({ "sure": true })));
     }
 }
@@ -461,14 +461,14 @@ async fn no_branch_gets_the_answer_to_anothers_question_whatever_it_is_called() 
     assert_eq!([said(1), said(2)], [json!({ "sure": 2 }), json!({ "sure": 3 })]);
 }
 
-/// A question after which the run goes on whatever is said, or that keeps to `keys`.
+/// A question after which the run continues for every answer, or that follows `keys`.
 fn question_alone(keys: &Value) -> Plan {
     let mut ask = json!({ "id": "ask", "message": "sure?" });
     ask.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     plan(&json!([ask]), 1, RunOutput::Outcomes)
 }
 
-/// What becomes of it if this is said.
+/// Returns the state after this response.
 async fn respond_alone(keys: &Value, response: Response) -> RunState {
     let plan = question_alone(keys);
     let mut rounds = Rounds::begin(&plan, json!({})).await;
@@ -519,7 +519,7 @@ async fn a_question_says_how_long_there_is_to_answer() {
     let plan = question_alone(&json!({ "timeout": 7_200 }));
     let rounds = Rounds::begin(&plan, json!({})).await;
     let left = rounds.state.questions(&plan)["ask"].left().unwrap();
-    // The clock by which people answer is not that of the run.
+    // The time a person takes does not count against the run.
     assert!((7_100..=7_200).contains(&left.as_secs()), "{left:?}");
     assert_eq!(question("of a tool").left(), None);
     // In milliseconds since 1970.
@@ -571,7 +571,7 @@ async fn it_is_known_beforehand_which_answer_ends_a_run() {
     }
 }
 
-/// Goes on with a state as a client does that can be asked.
+/// Resumes a state as a client that can be asked.
 pub(super) async fn go_on(
     plan: &Plan,
     state: RunState,
@@ -598,8 +598,8 @@ async fn a_call_that_cannot_be_made_again_was_made_as_often_as_before() {
     assert_eq!((error(&state, 0).kind, outcome(&state, 0).attempts), (ErrorKind::Limit, 3));
 }
 
-/// A loop of which one element has ended and one waits for a person, one of which all
-/// wait, and a question before another step.
+/// A loop with one ended element and one that waits for a person, a loop whose elements all wait,
+/// and a question before another step.
 async fn loops_that_wait() -> (Plan, RunState) {
     let plan = plan(
         &json!([

@@ -5,7 +5,7 @@ use super::{
     *,
 };
 
-/// A step of one attempt and so many more.
+/// A step with one attempt and `more` retries.
 fn tried(tool: &str, more: u64) -> Value {
     json!({ "id": "a", "tool": tool, "timeout": 5, "arguments": { "x": "$input" },
         "retry": { "count": more, "delay": 1, "max_delay": 4 } })
@@ -41,7 +41,7 @@ async fn whatever_a_tool_does_wrong_is_tried_again_unless_it_refuses_the_argumen
     }
 }
 
-/// A call that is refused for another reason may be accepted later.
+/// Other protocol errors may be temporary.
 #[tokio::test(start_paused = true)]
 async fn other_protocol_errors_are_tried_again() {
     for (code, attempts) in [(-32601, 1), (-32602, 1), (-32603, 3), (-32000, 3)] {
@@ -62,7 +62,7 @@ async fn a_timeout_is_that_of_an_attempt() {
     assert_eq!(error(&state, 0).message, "no answer within 5s");
     let taken = Duration::from_millis(outcome(&state, 0).duration_ms);
     assert_eq!(taken.as_secs(), world.begun.elapsed().as_secs());
-    // Three times, and what was waited between them: at most one second and two.
+    // Three attempts, with delays of at most one second and two.
     assert!((15.0..=18.1).contains(&taken.as_secs_f64()), "{taken:?}");
 }
 
@@ -86,10 +86,10 @@ fn waits_are_twice_as_long_each_time_up_to_the_longest() {
         Retry { count: 99, delay: Duration::from_secs(1), max_delay: Duration::from_secs(60) };
     let waits = [1, 2, 3, 6, 7, 8, 99].map(|attempts| retry.longest_wait(attempts).as_secs());
     assert_eq!(waits, [1, 2, 4, 32, 60, 60, 60]);
-    // Also where it would be more than can be told.
+    // Also if the delay exceeds the range of `Duration`.
     let retry = Retry { delay: Duration::MAX, max_delay: Duration::MAX, ..retry };
     assert_eq!(retry.longest_wait(3), Duration::MAX);
-    // The first is bounded too.
+    // The first delay is limited too.
     let retry = Retry { delay: Duration::from_secs(9), max_delay: Duration::from_secs(2), ..retry };
     assert_eq!(retry.longest_wait(1).as_secs(), 2);
 }
@@ -102,9 +102,9 @@ async fn waits_are_anything_up_to_the_longest() {
         world.run(&workflow(&json!([tried("fails", 1)])), json!({})).await;
         waited.push(world.begun.elapsed().as_secs_f64());
     }
-    // The timer of a paused clock goes by milliseconds.
+    // The timer of a paused clock has a resolution of milliseconds.
     assert!(waited.iter().all(|wait| (0.0..=1.001).contains(wait)), "{waited:?}");
-    // All on one side of the middle: once in 2^49 runs.
+    // All values on one side of the middle: once in 2^49 runs.
     assert!(waited.iter().any(|wait| *wait < 0.5) && waited.iter().any(|wait| *wait > 0.5));
 }
 
@@ -126,7 +126,7 @@ async fn what_comes_too_late_is_not_taken_for_the_next_attempt() {
         "late"
     });
     assert!(poll_fn(|cx| Poll::Ready(branches.poll_next(cx).is_pending())).await);
-    // It ends before anybody looks, and is given up.
+    // It ends before it is polled, and is cancelled.
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     branches.abort(id);

@@ -1,4 +1,4 @@
-//! Where branches run, and how they come back.
+//! The tasks of branches, and how their results return.
 
 use std::{
     future::{pending, poll_fn},
@@ -26,7 +26,7 @@ async fn what_is_aborted_does_not_come_back_and_what_is_beside_it_does() {
     let mut branches = Branches::new(false);
     (0..4).for_each(|step| branches.start(id(step), &SpawnHint::default(), async move { step }));
     assert_eq!(poll_fn(|cx| branches.poll_next(cx)).await, (id(0), Ok(0)));
-    // The others have ended too, and nobody has looked.
+    // The others have ended too, and were not polled.
     branches.abort(id(1));
     // One more that has not begun.
     branches.start(id(4), &SpawnHint::default(), async { 4 });
@@ -62,7 +62,7 @@ fn a_branch_is_lost_if_its_runtime_ends() {
     assert_eq!(came_back, Some((id(0), Err(Lost::Stopped))));
 }
 
-/// A tool that waits a little, and says whether it does so in a task of its own.
+/// A tool that waits a little, and returns whether it runs in a separate task.
 async fn place(_: Call) -> Result<CallToolResult, StepError> {
     yield_now().await;
     Ok(CallToolResult::structured(json!({ "in_task": try_id().is_some() })))
@@ -118,7 +118,7 @@ async fn a_call_that_took_too_long_is_dropped_before_the_next_begins() {
     assert_eq!(result.structured_content, Some(json!({ "dropped": true })));
 }
 
-/// The steps `s0`, `s1` and so on, which call tools of these names.
+/// Returns the steps `s0`, `s1` and so on, which call tools of these names.
 fn steps(count: usize) -> Value {
     (0..count).map(|step| json!({ "id": format!("s{step}") })).collect()
 }
@@ -156,7 +156,7 @@ async fn branches_after_one_that_computes_are_spawned() {
     assert_eq!([is_here(0), is_here(1), is_here(2)], [true, false, false]);
 }
 
-/// Whether the first poll of a tool that waits is in a task, at its first call and its second.
+/// Returns whether the first poll of a waiting tool is in a task, at its first call and its second.
 async fn waits_in_tasks() -> [bool; 2] {
     let steps = json!([{ "id": "s0", "continue": true }, { "id": "s1", "continue": true }]);
     let plan = plan(&steps, 2, RunOutput::Outcomes);
@@ -182,7 +182,7 @@ async fn waits_in_tasks() -> [bool; 2] {
 
 #[test]
 fn tool_that_waited_begins_in_a_task_on_threads_and_in_the_run_on_one() {
-    // The future that is blocked on has no task of its own.
+    // The future passed to `block_on` has no task of its own.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     assert_eq!(runtime.block_on(waits_in_tasks()), [false, true]);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();

@@ -9,13 +9,12 @@ use tokio::time::advance;
 
 use super::{asks::go_on, *};
 
-/// Tools that take a second to find that their arguments do not fit, in which
-/// nobody else has a turn.
+/// Tools that block for a second before they reject their arguments.
 struct Slow;
 
 impl Caller for Slow {
     fn prepare(&mut self, _: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
-        // It puts the clock forward at once.
+        // Advances the clock at once.
         let _ = advance(Duration::from_secs(1)).now_or_never();
         match arguments.get("fits") {
             Some(_) => Ok(arguments),
@@ -58,7 +57,7 @@ async fn the_deadline_ends_what_never_waits() {
     ] {
         let begun = Instant::now();
         let state = RunState::new(input, plan.steps().len());
-        // Half a second before a second is over.
+        // Half a second before the deadline.
         let scope = Scope::new(Limits::default(), Duration::from_millis(seconds * 1000 - 500));
         let state = run(&plan, state, &scope, Slow).await;
         assert_eq!(statuses(&state), expected, "{what}");

@@ -42,7 +42,7 @@ async fn every_step_has_an_outcome_and_finishes_once_whatever_the_tools_do() {
             let panicked = statuses(&state)[1];
             let expected = match stop {
                 Stop::Never => vec![Status::Failed],
-                // It may not have come to that.
+                // It may not have started.
                 Stop::FirstSuccess => vec![Status::Failed, Status::Cancelled, Status::Skipped],
             };
             assert!(expected.contains(&panicked), "{panicked:?}");

@@ -115,7 +115,7 @@ async fn what_cannot_be_evaluated_fails_the_step_before_any_call_and_is_told() {
     ];
     for (mut step, expected) in cases {
         step["id"] = "a".into();
-        // It would not help to try again.
+        // A retry would not help.
         step["retry"] = json!({ "count": 3 });
         let world = World::new();
         let input = json!({ "n": 1, "yes": true, "never": false });
@@ -310,7 +310,7 @@ async fn a_run_is_taken_up_where_its_state_ends_on_another_machine() {
     let world = World::new();
     let state = RunState::new(json!({ "q": 1 }), 4);
     let mut begun = Run::new(&plan, state, &context, &scope, world.caller());
-    // The run is put away while `hangs` does.
+    // The run is suspended while `hangs` runs.
     assert!(futures::poll!(std::pin::pin!(begun.drive())).is_pending());
     let begun = begun.into_state();
     assert_eq!(begun.finished, [0, 1]);

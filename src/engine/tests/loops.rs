@@ -193,7 +193,7 @@ async fn a_text_whose_elements_take_too_much_room_is_no_collection() {
     );
 }
 
-/// Somebody else makes the last call that is left, just before one is made here.
+/// Makes the last allowed call elsewhere, just before one is made here.
 struct Late(Scope);
 
 impl Caller for Late {

@@ -45,8 +45,8 @@ use crate::{
     schema::InputSchema,
 };
 
-/// A workflow of steps that are written as in a file, but for `continue`, which
-/// says that a step may fail, and times, which are in seconds.
+/// A workflow of steps written as in a file, except for `continue`, which means that a step may
+/// fail, and times, which are in seconds.
 fn workflow(steps: &Value) -> Plan {
     plan(steps, 10, RunOutput::Last)
 }
@@ -168,8 +168,8 @@ fn parse_properties(ids: &[&str], properties: &Value) -> Vec<(String, Property)>
     properties.iter().map(parse).collect()
 }
 
-/// What each step needs of those that stand before it in an order made of `seed`:
-/// two bits of what it wants decide for each place.
+/// Returns the dependencies of each step on earlier ones in an order made from `seed`: two bits of
+/// `wanted` decide for each place.
 fn needs_in_some_order(wanted: &[u16], seed: u64) -> Vec<Vec<usize>> {
     let mut order: Vec<_> = (0..wanted.len()).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut order);
@@ -181,16 +181,16 @@ fn needs_in_some_order(wanted: &[u16], seed: u64) -> Vec<Vec<usize>> {
     wanted.iter().enumerate().map(needs).collect()
 }
 
-/// Tools that do what their names say, and what became of them.
+/// Tools that act as their names say, and the events of their calls.
 #[derive(Clone)]
 struct World {
     begun: Instant,
     events: Arc<Mutex<Vec<Event>>>,
-    /// How often `flaky` will still fail.
+    /// The remaining failures of `flaky`.
     failures: Arc<Mutex<usize>>,
 }
 
-/// A call that began or ended, after so many seconds.
+/// The begin or end of a call, after this many seconds.
 #[derive(Clone, Debug, PartialEq)]
 struct Event {
     seconds: u64,
@@ -272,12 +272,12 @@ impl World {
                     None => Ok(CallToolResult::structured(arguments())),
                 }
             }
-            // Fails for the items of which it is told to.
+            // Fails for the items in `bad`.
             "picky" => match call.arguments.get("bad") {
                 Some(Value::Bool(true)) => error("bad item"),
                 _ => Ok(CallToolResult::structured(arguments())),
             },
-            // Gives what it is given, also what is no object.
+            // Returns its arguments, also if they are not an object.
             "gives" => {
                 let mut result = CallToolResult::success(vec![ContentBlock::text("given")]);
                 result.structured_content = Some(call.arguments["value"].clone());
@@ -296,19 +296,19 @@ impl World {
         self.events.lock().unwrap().clone()
     }
 
-    /// The branches that began, in the order they did.
+    /// Returns the branches in the order in which they began.
     fn started(&self) -> Vec<String> {
         let started = |event: &Event| event.what == "starts";
         self.events().into_iter().filter(started).map(|event| event.branch).collect()
     }
 
-    /// When a branch first began.
+    /// Returns when a branch first began.
     fn start_of(&self, branch: &str) -> Option<u64> {
         let found = |event: &&Event| event.what == "starts" && event.branch == branch;
         self.events().iter().find(found).map(|event| event.seconds)
     }
 
-    /// What a branch was last called with.
+    /// Returns the arguments of the last call of a branch.
     fn arguments_of(&self, branch: &str) -> Option<Value> {
         let found = |event: &&Event| event.what == "starts" && event.branch == branch;
         self.events().iter().rev().find(found).map(|event| event.arguments.clone())
@@ -319,7 +319,7 @@ impl World {
     }
 }
 
-/// Runs a plan with an input in a world of its own.
+/// Runs a plan with an input in a new world.
 async fn run_new(plan: &Plan, input: Value) -> RunState {
     World::new().run(plan, input).await
 }
@@ -347,7 +347,7 @@ fn error(state: &RunState, step: usize) -> &StepError {
     outcome(state, step).error.as_ref().expect("it has failed")
 }
 
-/// What a step gave, as long as it is known.
+/// Returns the output of a step, if it is known.
 fn output_of(state: &RunState, step: usize) -> Option<Value> {
     outcome(state, step).field(crate::expr::Field::Output).map(|output| output.into_owned())
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::expr::PathSegment;
 
-/// The output of a block over these values.
+/// Evaluates an output block of these properties.
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better without `&`")]
 fn evaluate(properties: Value, required: &[&str], input: Value) -> Result<Value, String> {
     let data: Arc<dyn crate::expr::Data> = Arc::new(RunState::new(input, 0));
@@ -97,11 +97,11 @@ fn what_is_missing_is_a_mistake_or_the_default_or_left_out() {
         ("$input.no?", None, &[], Ok(json!({}))),
         ("$input.no?", None, &["x"], required),
         ("$input.no?", default(), &["x"], with_default.clone()),
-        // No type has null.
+        // No declared type accepts null.
         ("$null", None, &[], Ok(json!({}))),
         ("$null", None, &["x"], null),
         ("$null", default(), &["x"], with_default),
-        // A default may be null, which is not enough where it is required.
+        // A default may be null, which does not satisfy a required property.
         ("$input.no", Some(Value::Null), &[], Ok(json!({ "x": null }))),
         ("$input.no", Some(Value::Null), &["x"], caused),
     ];

@@ -9,7 +9,7 @@ fn a_circle_of_steps_is_told_with_its_members() {
             vec![0, 1, 0],
         ),
         (
-            // By references, beside steps that are in no circle.
+            // By references, beside steps that are in no cycle.
             json!([
                 { "id": "a" },
                 { "id": "b", "condition": "$steps.d.output" },

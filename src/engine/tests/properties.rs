@@ -1,4 +1,4 @@
-//! Plans and tools that nobody thought of.
+//! Randomly generated plans and tools.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// How long a run may take, in seconds.
+/// The deadline of a run, in seconds.
 const DEADLINE: u64 = 20;
 
 /// A step of a random plan.
@@ -14,15 +14,15 @@ const DEADLINE: u64 = 20;
 struct Random {
     tool: &'static str,
     seconds: u64,
-    /// Which of the steps before it, in an order of their own, it needs.
+    /// The earlier steps it depends on, in a random order, as bits.
     needs: u16,
-    /// Whether it refers to those, besides waiting for them.
+    /// Whether it refers to them, besides waiting for them.
     reads: bool,
     may_fail: bool,
     timeout: u64,
     retries: u64,
     condition: Option<bool>,
-    /// How many elements it has, if it is a loop, and how many run at a time.
+    /// The number of elements if it is a loop, and how many run at a time.
     elements: Option<(usize, usize)>,
 }
 
@@ -33,7 +33,7 @@ fn random_step() -> impl Strategy<Value = Random> {
         1 => Just("panics"),
         1 => Just("hangs"),
         1 => Just("breaks"),
-        // Says that it succeeded, and gives no JSON where JSON was promised.
+        // Reports success, but returns no JSON although JSON is declared.
         1 => Just("says"),
     ];
     let ways = (any::<bool>(), any::<bool>(), proptest::option::weighted(0.3, any::<bool>()));
@@ -53,8 +53,8 @@ fn random_step() -> impl Strategy<Value = Random> {
     )
 }
 
-/// A plan in which steps need others in any direction, but in no circle, and
-/// what each step needs.
+/// A plan in which steps depend on others in any direction without a cycle, and the dependencies of
+/// each step.
 pub(super) fn random_plan() -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
     let steps = proptest::collection::vec(random_step(), 1..8);
     (steps, any::<u64>(), 1_usize..5).prop_map(|(steps, seed, concurrency)| {
@@ -103,7 +103,7 @@ pub(super) fn input() -> Value {
     json!({ "yes": true, "no": false })
 }
 
-/// What became of each step, without times.
+/// Returns the outcome of each step, without times.
 pub(super) fn ends(state: &RunState) -> Vec<(Status, Option<ErrorKind>, Option<Value>)> {
     let outcomes = state.outcomes.iter().map(|outcome| outcome.as_ref().unwrap());
     let end = |outcome: &Outcome| {
@@ -133,7 +133,7 @@ proptest! {
         let mut finished = state.finished.clone();
         finished.sort_unstable();
         prop_assert_eq!(finished, (0..needs.len()).collect::<Vec<_>>());
-        // A run fails if and only if a step has that may not.
+        // A run fails if and only if a step fails that may not.
         let failed = state.failed.map(|step| outcome(&state, step).status);
         prop_assert!(matches!(failed, None | Some(Status::Failed | Status::TimedOut)));
         let may_not_fail = |(step, status): (usize, Status)| {
@@ -142,7 +142,7 @@ proptest! {
         let has_failed = statuses(&state).into_iter().enumerate().any(may_not_fail);
         prop_assert_eq!(state.failed.is_some(), has_failed && !state.timed_out);
 
-        // When each step began and ended, by the calls that were made for it.
+        // The begin and end of each step, by the calls that were made for it.
         let place = |step: usize| state.finished.iter().position(|&other| other == step);
         for event in world.events() {
             let id = event.branch.split('[').next().unwrap().to_owned();
@@ -161,8 +161,7 @@ proptest! {
 
     #[test]
     fn no_more_runs_at_the_same_time_than_may((mut steps, needs, concurrency) in random_plan()) {
-        // Without calls that are given up: they end a little later than the run
-        // goes on.
+        // Without cancelled calls: they end a little after the run continues.
         for step in steps.as_array_mut().unwrap() {
             step["timeout"] = 9.into();
             step["continue"] = true.into();
@@ -171,8 +170,7 @@ proptest! {
             }
         }
         let plan = plan(&steps, concurrency, RunOutput::Outcomes);
-        // How many calls of each step there are now, which ends with the call
-        // however it ends.
+        // The number of running calls of each step, decremented however the call ends.
         struct Guard(Arc<Mutex<HashMap<usize, usize>>>, usize);
         impl Drop for Guard {
             fn drop(&mut self) {
@@ -220,7 +218,7 @@ proptest! {
         (mut steps, needs, concurrency) in random_plan(),
         pauses in proptest::collection::vec(0_u64..4_000, 1..4),
     ) {
-        // Without what depends on chance or on the clock of the run.
+        // Without steps that depend on chance or on the clock of the run.
         for step in steps.as_array_mut().unwrap() {
             step.as_object_mut().unwrap().remove("retry");
             if step["tool"] == "hangs" {

@@ -3,7 +3,7 @@ use rmcp::model::{AudioContent, Resource, ResourceContents};
 use super::*;
 use crate::expr::{Field, Root};
 
-/// Everything that a tool can put into a result.
+/// A result with every kind of content.
 fn rich() -> CallToolResult {
     let resource = |text| ContentBlock::resource(ResourceContents::text(text, "file:///a"));
     CallToolResult::success(vec![
@@ -19,7 +19,7 @@ fn rich() -> CallToolResult {
     ])
 }
 
-/// What of a step whose tool answers so is read by a step after it.
+/// Returns the values that a later step reads of a step with this result.
 async fn read(
     result: CallToolResult,
     step: Value,
@@ -46,7 +46,7 @@ async fn read(
     (seen, state)
 }
 
-/// Whether what was in the result itself or taken out of it, it reads the same.
+/// Asserts that reads are the same whether values are in the result or were taken out of it.
 async fn read_both_ways(result: CallToolResult, step: Value, reads: Value) -> Value {
     let (taken, state) = read(result.clone(), step.clone(), reads.clone(), RunOutput::Last).await;
     assert!(outcome(&state, 0).result.is_none());
@@ -81,7 +81,7 @@ async fn structured_content_is_the_output_whatever_json_it_is() {
         let mut result = rich();
         result.structured_content = Some(structured.clone());
         let reads = json!({ "output": "$steps.a.output", "text": "$steps.a.content.text" });
-        // It needs no parsing, so that its text may be anything.
+        // It needs no parsing, so the text may be anything.
         for step in [json!({}), json!({ "parse": "json" })] {
             let seen = read_both_ways(result.clone(), step, reads.clone()).await;
             assert_eq!(seen, json!({ "output": structured, "text": "first" }));
@@ -98,10 +98,10 @@ async fn the_text_of_a_result_is_parsed_where_that_is_said() {
         let seen = read_both_ways(text(&parsed.to_string()), step.clone(), reads.clone()).await;
         assert_eq!(seen, json!({ "output": parsed, "text": parsed.to_string() }));
     }
-    // A result that is more than text is none of its business.
+    // A result with other content than text is not parsed.
     let seen = read_both_ways(rich(), step, reads.clone()).await;
     assert_eq!(seen["output"]["image_0"], "aW1n");
-    // And nothing is parsed where it is not said.
+    // Without `parse`, the text is not parsed.
     let seen = read_both_ways(text("1"), json!({}), reads).await;
     assert_eq!(seen, json!({ "output": { "text": "1" }, "text": "1" }));
 }
@@ -142,7 +142,7 @@ async fn a_default_stands_for_what_is_missing_and_for_nothing_else() {
 async fn no_more_is_kept_of_a_result_than_is_read() {
     let record = |state: &RunState| serde_json::to_value(&outcome(state, 0).record).unwrap();
     let text = json!({ "text": "first" });
-    // Beside a result that is kept, what stands in that already is not kept once more.
+    // If the result is kept, values in it are not kept a second time.
     let structured = CallToolResult::structured(json!({ "a": 1 }));
     let reads = json!({ "x": "$steps.a.output" });
     let (_, state) = read(structured, json!({}), reads, RunOutput::Outcomes).await;
@@ -151,7 +151,7 @@ async fn no_more_is_kept_of_a_result_than_is_read() {
     let (_, state) = read(rich(), json!({}), reads, RunOutput::Outcomes).await;
     assert_eq!(record(&state), text);
 
-    // And of one that is not, the rest is gone.
+    // If it is not kept, the rest is dropped.
     let properties = json!({ "x": { "type": "string", "value": "$steps.a.text" } });
     let answer = RunOutput::Output(output(&["a"], &properties, &[]));
     let (_, state) = read(rich(), json!({}), json!({}), answer).await;
@@ -214,7 +214,7 @@ async fn of_the_answers_only_that_of_the_last_declared_is_kept() {
         json!({ "id": id, "tool": "sleeps", "arguments": { "seconds": seconds, "id": id },
             "continue": true })
     };
-    // In whichever order they finish.
+    // In every order in which they finish.
     for seconds in [[1, 2, 3], [3, 2, 1], [2, 3, 1], [1, 3, 2]] {
         let plan = workflow(&json!([
             step("a", seconds[0]),
@@ -242,7 +242,7 @@ async fn of_the_answers_only_that_of_the_last_declared_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_read_too_is_held_once() {
-    // `a` may be the answer, since `b` may be skipped; and then it is not.
+    // `a` may be the output, since `b` may be skipped; otherwise it is not.
     let plan = workflow(&json!([
         { "id": "a", "arguments": { "x": 1 } },
         { "id": "b", "condition": "$steps.a.output.x?", "continue": true },
@@ -296,7 +296,7 @@ async fn the_input_is_kept_only_while_something_needs_it() {
     assert_eq!(state.input, json!({ "q": 1 }), "the answer needs it");
 }
 
-/// The state of a run once nothing goes on that does not hang.
+/// Returns the state of a run once only hanging calls are left.
 async fn while_something_hangs(plan: &Plan, input: Value) -> RunState {
     let (context, scope, world) = (Context::default(), scope(600), World::new());
     let state = RunState::new(input, plan.steps().len());

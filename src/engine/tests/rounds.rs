@@ -1,4 +1,4 @@
-//! Plans that ask, and people that nobody thought of.
+//! Randomly generated plans that ask, and people that answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,14 +14,14 @@ use super::{
 };
 use crate::engine::{plan::StepSet, questions::Response};
 
-/// More rounds than it takes if each question is answered sometimes.
+/// An upper bound of the rounds if each question is answered sometimes.
 const MAX_ROUNDS: usize = 300;
 
 /// A step of a random plan.
 #[derive(Clone, Debug)]
 struct Random {
     does: Does,
-    /// Which of the steps before it, in an order of their own, it needs.
+    /// The earlier steps it depends on, in a random order, as bits.
     needs: u16,
     may_fail: bool,
     retries: u64,
@@ -30,13 +30,13 @@ struct Random {
 
 #[derive(Clone, Debug)]
 enum Does {
-    /// Calls a tool that asks so often.
+    /// Calls a tool that asks this often.
     Call(Tool),
-    /// The same for so many elements, of which so many go on at the same time.
+    /// The same for a number of elements, of which this many run at the same time.
     Loop(Tool, usize, usize),
-    /// Calls the first tool, or the other one, or none.
+    /// Calls the first tool, the other one, or none.
     Switch(Tool, Option<Tool>, bool),
-    /// Asks; what becomes of the run if the person declines, or cancels.
+    /// A question, and the outcomes of the run if the person declines or cancels.
     Ask(&'static str, &'static str),
 }
 
@@ -47,7 +47,7 @@ struct Tool {
     rounds: u64,
 }
 
-/// What a person does with a question.
+/// The response of a person to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     Accept,
@@ -58,23 +58,23 @@ enum Says {
     Nothing,
 }
 
-/// A person who says the same whenever they are asked the same as often.
+/// A person whose response depends only on the question and how often it was asked.
 #[derive(Clone, Copy, Debug)]
 struct Whim {
     seed: u64,
-    /// Of four questions, how many they leave for later.
+    /// How many of four questions they postpone.
     leaves: u64,
-    /// Whether they only ever accept what a step asks.
+    /// Whether they accept every question of a step.
     agrees: bool,
 }
 
-/// What a run has asked, and what was said to it.
+/// The questions of a run and their responses.
 struct Conversation<'p> {
     rounds: Rounds<'p>,
     written: &'p Value,
     needs: &'p [Vec<usize>],
     whim: Whim,
-    /// How often a question was asked.
+    /// How often each question was asked.
     times: HashMap<String, u64>,
 }
 
@@ -114,8 +114,8 @@ fn random_step(may_end: bool) -> impl Strategy<Value = Random> {
     )
 }
 
-/// A plan in which steps need others in any direction, but in no circle, and
-/// what each step needs. If it may not end early, all steps run however they end.
+/// A plan in which steps depend on others in any direction without a cycle, and the dependencies of
+/// each step. Unless it may end early, all steps run regardless of failures.
 fn random_plan(may_end: bool) -> impl Strategy<Value = (Value, Vec<Vec<usize>>, usize)> {
     let steps = proptest::collection::vec(random_step(may_end), 1..8);
     (steps, any::<u64>(), 1_usize..5).prop_map(|(steps, seed, concurrency)| {
@@ -148,7 +148,7 @@ fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
             written["arguments"]["item"] = "$item".into();
             written["collection"] = (0..*elements).collect::<Vec<_>>().into();
             written["max_parallel"] = (*max_parallel).into();
-            // Only with one may a loop that cannot begin go on.
+            // Required for a loop whose collection may be invalid.
             written["default_results"] = json!([]);
             written
         }
@@ -176,7 +176,7 @@ fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
     written["id"] = format!("s{at}").into();
     written["depends_on"] = ids.into();
     written["continue"] = step.may_fail.into();
-    // Without a wait between attempts, which would be one of any length.
+    // Without a delay between attempts, which would be random.
     written["retry"] = json!({ "count": step.retries, "delay": 0 });
     if !asks {
         written["timeout"] = 6.into();
@@ -199,17 +199,17 @@ fn random_whim() -> impl Strategy<Value = Whim> {
 // === impl Whim ===
 
 impl Whim {
-    /// What is said to a question that was asked so often before.
+    /// Returns the response to a question that was asked `times` times before.
     fn says(self, key: &str, times: u64) -> Says {
         let mut rng = self.rng(key, times);
         if rng.u64(0..4) < self.leaves {
             return Says::Nothing;
         }
-        // A tool takes whatever it is told.
+        // A tool accepts every answer.
         if self.agrees || key.contains(':') {
             return Says::Accept;
         }
-        // By the question alone, however often it was left for later.
+        // Depends on the question only, however often it was postponed.
         match self.rng(key, 0).u64(0..10) {
             0..4 => Says::Accept,
             4..6 => Says::Decline,
@@ -257,7 +257,7 @@ impl<'p> Conversation<'p> {
         Self { rounds, written, needs, whim, times: HashMap::new() }
     }
 
-    /// Answers until the run ends, as it must.
+    /// Answers until the run ends.
     async fn end(mut self) -> Rounds<'p> {
         for _ in 0..MAX_ROUNDS {
             if self.rounds.state.asked.is_empty() {
@@ -273,7 +273,7 @@ impl<'p> Conversation<'p> {
         self.rounds.asked().into_iter().map(|(key, _)| key).collect()
     }
 
-    /// What is said to what is asked now.
+    /// Returns the responses to the pending questions.
     fn said(&mut self) -> BTreeMap<String, Says> {
         let says = |key: String| {
             let times = self.times.entry(key.clone()).or_default();
@@ -292,12 +292,12 @@ impl<'p> Conversation<'p> {
         self.rounds.state.finished.iter().copied().collect()
     }
 
-    /// Those that have begun and not ended.
+    /// Returns the branches that have begun and not ended.
     fn open(&self) -> BTreeSet<usize> {
         self.rounds.state.asked.iter().map(|asked| asked.id.step).collect()
     }
 
-    /// What becomes of the run by what is said, if it ends it.
+    /// Returns the outcome of the run if these responses end it.
     fn ending(&self, said: &BTreeMap<String, Says>) -> Option<&'p str> {
         let endings = said.iter().filter_map(|(key, says)| {
             let step = &self.written[key.strip_prefix('s')?.parse::<usize>().ok()?];
@@ -308,12 +308,12 @@ impl<'p> Conversation<'p> {
             };
             on.filter(|&on| on != "continue")
         });
-        // To fail is stronger.
+        // A failure takes precedence.
         endings.min()
     }
 
-    /// Whether all was asked that could be: whatever still waits needs something
-    /// that has not ended, or finds no room.
+    /// Checks that all possible questions are pending: each step that waits depends on an
+    /// unfinished one or exceeds the concurrency limit.
     fn asks_all_it_can(&self, concurrency: usize) -> Result<(), TestCaseError> {
         let (finished, open) = (self.finished(), self.open());
         let is_question = |step: usize| self.written[step].get("message").is_some();
@@ -337,7 +337,7 @@ impl<'p> Conversation<'p> {
     }
 }
 
-/// The step of a branch: 1 of `s1[0]`.
+/// Returns the step of a branch: 1 of `s1[0]`.
 fn step_of(branch: &str) -> usize {
     branch[1..].split('[').next().unwrap().parse().unwrap()
 }
@@ -381,14 +381,14 @@ proptest! {
                 if ending.is_some() {
                     prop_assert_eq!(talk.keys(), Vec::<String>::new());
                 } else if state.failed.is_none() {
-                    // What was not answered is asked once more.
+                    // An unanswered question is asked again.
                     let mut left = keys.into_iter().filter(|key| said[key] == Says::Nothing);
                     let asked = talk.keys();
                     prop_assert!(left.all(|key| asked.contains(&key)));
                 }
             }
 
-            // Each has ended once, after all that it needs.
+            // Each has ended once, after all its dependencies.
             let state = &talk.rounds.state;
             prop_assert!(state.outcomes.iter().all(Option::is_some));
             prop_assert_eq!(talk.finished().len(), needs.len());
@@ -424,7 +424,7 @@ proptest! {
             let branches = calls.iter().filter(|(branch, _)| step_of(branch) == step);
             let branches: Vec<_> = branches.map(|(_, calls)| *calls).collect();
             let sum = |of: fn(&[u64; 3]) -> u64| branches.iter().map(of).sum::<u64>();
-            // What was given up may be called no more.
+            // A cancelled call may not be repeated.
             if outcome.is_success() && written[step].get("message").is_none() {
                 prop_assert!(branches.iter().all(|[_, asked, expected]| asked == expected));
                 let answered = sum(|[starts, asked, _]| starts - asked);
@@ -466,9 +466,9 @@ proptest! {
     }
 }
 
-// === States that no run has made ===
+// === Invalid states ===
 
-/// Changes one thing in a value: leaves it out, doubles it, or puts another there.
+/// Changes one thing in a value: removes, duplicates or replaces it.
 fn change(value: &mut Value, rng: &mut fastrand::Rng) {
     let deeper = rng.u8(0..8) > 0;
     match value {
@@ -501,7 +501,7 @@ fn change(value: &mut Value, rng: &mut fastrand::Rng) {
     }
 }
 
-/// What became of a state that was changed.
+/// The result of resuming a changed state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fate {
     NoState,
@@ -509,7 +509,7 @@ enum Fate {
     Ran,
 }
 
-/// Changes the state of a run that asks, and goes on with it as far as it goes.
+/// Changes the state of a suspended run, and resumes it until it ends.
 fn change_and_go_on(
     (written, needs, concurrency): &(Value, Vec<Vec<usize>>, usize),
     whim: Whim,
@@ -554,7 +554,7 @@ fn a_state_that_was_changed_is_refused_or_runs_to_its_end() {
         Ok(())
     });
     run.unwrap();
-    // All of it is tried, and not only what cannot even be read.
+    // All fates occur, not only unreadable states.
     let fates = fates.into_inner().unwrap();
     for fate in [Fate::NoState, Fate::Refused, Fate::Ran] {
         assert!(fates.get(&fate).is_some_and(|&count| count > 20), "{fates:?}");

@@ -1,12 +1,11 @@
-//! States that are put away: what is in them, and which no run can have.
+//! Suspended states: their content, and invalid ones.
 
 use serde::Deserialize;
 
 use super::{asks::Rounds, *};
 use crate::engine::questions::Response;
 
-/// A step that has finished, what waits for a person in all ways there are, and what
-/// waits for that.
+/// A finished step, all kinds of pending questions, and steps that depend on those.
 fn waiting() -> Plan {
     let asks = |key: &str| json!({ "when": key, "tool": "asks", "arguments": {} });
     plan(
@@ -32,7 +31,7 @@ async fn put_away(plan: &Plan) -> Value {
     serde_json::to_value(&rounds.state).unwrap()
 }
 
-/// Where in the state something is asked: for `loop[1]` by the step and the element.
+/// Returns the pending question in the state: for `loop[1]` by the step and the element.
 fn asked(state: &mut Value, step: u64, element: u64) -> &mut Value {
     let all = state["asked"].as_array_mut().unwrap();
     let is_meant = |asked: &&mut Value| asked["id"] == json!({ "step": step, "element": element });
@@ -143,7 +142,7 @@ async fn a_state_that_no_run_of_the_plan_can_have_is_refused() {
         change(&mut changed);
         assert!(!fits(&changed), "{what}: {changed}");
     }
-    // As many calls as a run may make, of which four wait besides this one and a question.
+    // As many calls as a run may make, four of which are pending besides this one and a question.
     let mut changed = state;
     asked(&mut changed, TOOL, 0)["attempts"] = json!((1 << 30) - 3);
     assert!(fits(&changed), "{changed}");

@@ -1,5 +1,4 @@
-//! What those are told who watch a run, also one that nobody thought of, and what a limit
-//! leaves of it.
+//! The events that observers of a run receive, also of a random one, and with limits.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +11,7 @@ use super::{
 };
 use crate::observe::{self, Observer, Observers, What};
 
-/// How often something began, and how often it ended, by what it is called; and how
-/// often something was skipped.
+/// How often each run and branch began and ended, by name, and how often each was skipped.
 #[derive(Default)]
 struct Told {
     begun: Mutex<BTreeMap<String, [usize; 2]>>,
@@ -45,14 +43,14 @@ impl Observer for Told {
         if counts[1] > counts[0] {
             self.mistakes.lock().unwrap().push(format!("{what} ends before it begins"));
         }
-        // Whatever else there is belongs to the run.
+        // All other events happen within the run.
         if what != "run" && begun.get("run") != Some(&[1, 0]) {
             self.mistakes.lock().unwrap().push(format!("{what} is told outside of the run"));
         }
     }
 }
 
-/// What is told of branches, in words.
+/// The events of branches as text.
 #[derive(Default)]
 struct Words(Mutex<Vec<String>>);
 
@@ -68,7 +66,7 @@ impl Observer for Words {
     }
 }
 
-/// What is told of the branches of a run.
+/// Returns the events of the branches of a run.
 async fn told_of(steps: &Value, limits: RunLimits) -> Vec<String> {
     let plan = workflow(steps);
     let words = Arc::new(Words::default());
@@ -180,7 +178,7 @@ proptest! {
             prop_assert_eq!(skipped.get(&id).copied(), is_skipped.then_some(1), "{}", &id);
             prop_assert_eq!(begun.contains_key(&id), !is_skipped, "{}", &id);
         }
-        // A limit ends a run if it is in the way, and only then.
+        // A limit ends a run if and only if it is exceeded.
         if let Some(reached) = &state.reached {
             prop_assert_eq!((reached.setting, Some(calls)), (Setting::Calls, max_calls));
             let refused = state.failed.is_some_and(|step| outcome(&state, step).is_refused());

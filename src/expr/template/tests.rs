@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::expr::{Collection, Condition, Expression, Field, Previous, RESERVED};
 
-/// A run with everything that can be referred to.
+/// A run with all data that expressions can refer to.
 #[derive(Clone, Debug)]
 struct Everything(Value);
 
@@ -495,7 +495,7 @@ fn numbers_at_their_limits_do_not_panic() {
     }
 }
 
-/// Data that cannot be looked at.
+/// Data whose access panics.
 #[derive(Debug)]
 struct Broken;
 
@@ -566,7 +566,7 @@ fn what_takes_too_much_is_an_error() {
 
 #[test]
 fn what_is_compared_often_is_put_in_order() {
-    // Numbers in no order, each behind what is the same for all.
+    // Shuffled numbers, each after a common prefix.
     let shuffled = (0..20_000_u64).map(|n| n * 7919 % 20_000);
     let rows: Vec<_> = shuffled.map(|n| json!([1, { "same": [1, 2] }, n])).collect();
     let data = json!({ "input": { "rows": rows } });
@@ -611,7 +611,7 @@ fn sorting_compares_values_of_one_kind_only() {
         ("[true, 0]|min", no("min", "a boolean", "a number")),
         ("{'a': 1, 'b': '2'}|dictsort(by='value')", no("dictsort", "a string", "a number")),
         ("{'a': 1, 'b': '2'}|dictsort|length", json!(2)),
-        // Whether they are equal can be asked of any.
+        // Equality is defined for all values.
         ("input.mixed|unique|length", json!(11)),
         ("input.partly|select('mapping')|groupby('k')|length", json!(5)),
         ("[input.mixed[1], [2]]|unique", json!([[2]])),
@@ -642,7 +642,7 @@ fn sorting_compares_values_of_one_kind_only() {
     }
 }
 
-/// The reason why two values have no order.
+/// Returns the reason for which two values cannot be ordered.
 fn no(symbol: &str, left: &str, right: &str) -> Value {
     let why = match [left, right].contains(&"null") {
         true => ": null can only be equal to another value, or not",
@@ -676,20 +676,20 @@ fn comparing_values_of_different_kinds_is_an_error() {
         ("[1, '2']|select('lt', 3)", no("<", "a string", "a number")),
         ("[1, none]|reject('lt', 3)", no("<", "null", "a number")),
         ("input.numbers|selectattr('score', 'gt', 50)|length", json!(1)),
-        // Equality can be asked of any two.
+        // Equality is defined for any two values.
         ("input.nothing == 100", json!(false)),
         ("input.nothing != 100", json!(true)),
         ("input.nothing == none", json!(true)),
         ("input.three == 3", json!(false)),
         ("1 in [input.three, none, 1]", json!(true)),
-        // What has the same kind has an order.
+        // Values of the same kind can be ordered.
         ("5 > 4.5", json!(true)),
         ("9007199254740993 > 9007199254740992.0", json!(true)),
         ("'b' >= 'a'", json!(true)),
         ("false < true", json!(true)),
         ("[1, 2] < [1, 3]", json!(true)),
         ("[1] < [1, none]", json!(true)),
-        // Once a comparison does not hold, those behind it are not made.
+        // After a false comparison, the following ones are not evaluated.
         ("5 < 1 < input.missing", json!(false)),
         ("1 < (input.five if 1 < 2 else 3) <= 5 != 6", json!(true)),
         ("1 < 2 < (1 if 1 < 2 < 3 else 0)", json!(false)),
@@ -926,7 +926,7 @@ fn ten_thousand_elements_are_gone_through() {
     assert_eq!(evaluate_with(text, data), Ok(json!(expected)));
 }
 
-/// What is not read costs nothing, whatever stands around what is.
+/// Unread data costs nothing, wherever the read data is.
 #[test]
 fn the_cost_does_not_grow_with_what_is_not_read() {
     let texts = [
@@ -974,7 +974,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Pieces that templates are made of, to be put together in any order.
+/// Parts of templates, combined in any order.
 fn any_template() -> impl Strategy<Value = String> {
     let piece = proptest::sample::select(vec![
         "{{",
@@ -1157,10 +1157,10 @@ proptest! {
 }
 
 proptest! {
-    // Each takes long, since it is about large values.
+    // Each case takes long, since values are large.
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// A few times the limit of all that is made, whatever is asked for; nor does it panic.
+    /// At most a few times the limit of all created values; it does not panic either.
     #[test]
     fn no_template_takes_much_memory(first in any_expression(), second in any_expression(), x in 0..2_000_000_usize) {
         let record = json!({ "a": 1, "text": "some text of which there is more" });
@@ -1171,7 +1171,7 @@ proptest! {
         let loops = format!("{{% for z in ({first}) %}}{{{{ {second} }}}}{{{{ z }}}}{{% endfor %}}");
         for text in [format!("{{{{ {first} }}}}"), loops] {
             let template = match Template::parse(&text, &NAMES) {
-                // Of known kinds, which is found before anything is evaluated.
+                // Between known kinds, which is detected before evaluation.
                 Err(ExpressionError::Template { reason, .. }) if reason.contains("` cannot compare ") => continue,
                 template => template,
             };
@@ -1183,7 +1183,7 @@ proptest! {
     }
 }
 
-/// What is made in the worst ways that are known.
+/// The most expensive known ways to create values.
 #[test]
 fn hostile_templates_take_a_few_times_the_limit() {
     let small: Vec<_> = (0..100_000).map(|n| json!({ "a": n })).collect();

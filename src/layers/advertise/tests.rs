@@ -65,7 +65,7 @@ fn of_a_tool_and_of_a_query_only_so_much_is_read() {
 
     assert_eq!(found("word00000"), 1);
     assert_eq!(found("00170"), 1);
-    // Each is three words: `word`, `09999` and `word09999`.
+    // Each has three words: `word`, `09999` and `word09999`.
     assert_eq!(found("09999"), 0);
     assert_eq!(found(&format!("{} word00000", "zzz ".repeat(1_000))), 0);
     let others: Vec<String> = (0..32).map(|number| format!("zz{number}")).collect();
@@ -88,7 +88,7 @@ fn of_all_tools_together_only_so_much_is_read() {
     assert_eq!(best, [2099], "it has a name all the same");
 }
 
-/// What is listed says the same of arguments as what is checked.
+/// The listed schemas and the check of arguments agree.
 #[test]
 fn the_arguments_that_are_taken_are_those_that_fit_the_schemas() {
     let [search, call] = &list().tools[..] else { panic!("two tools") };

@@ -16,7 +16,7 @@ use crate::{
     schema::InputSchema,
 };
 
-/// What a result has that is nothing else.
+/// The size of an otherwise empty result.
 const ENVELOPE: usize = 140;
 
 fn schema(schema: Value) -> InputSchema {
@@ -42,7 +42,7 @@ fn shortened(result: &CallToolResult, limit: usize) -> Shortened {
     shortened
 }
 
-/// What is left of structured content that may take so much.
+/// Returns structured content truncated to a limit.
 fn left(value: Value, limit: usize) -> Value {
     shortened(&structured(value), limit).result.structured_content.expect("structured content")
 }
@@ -61,7 +61,7 @@ fn text_of(block: &ContentBlock) -> &str {
     &block.as_text().expect("a text").text
 }
 
-/// Whether something can be what is left of a value: the same, less, or with a mark.
+/// Returns whether `left` can be the truncated value: the same, less, or with a mark.
 fn is_left_of(left: &Value, value: &Value) -> bool {
     match (left, value) {
         (Value::String(left), Value::String(text)) => {
@@ -81,7 +81,7 @@ fn is_left_of(left: &Value, value: &Value) -> bool {
     }
 }
 
-// === cost ===
+// === Costs ===
 
 proptest! {
     #[test]
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-// === what is left ===
+// === Truncated content ===
 
 #[test]
 fn of_a_large_member_the_object_stays_and_the_small_ones_are_whole() {
@@ -322,7 +322,7 @@ fn of_a_limit_that_nothing_fits_nothing_is_left() {
     }
 }
 
-// === what is told ===
+// === Omission notices ===
 
 #[test]
 fn it_is_told_what_is_missing_where() {
@@ -364,7 +364,7 @@ fn what_is_told_has_an_end() {
     assert!(json_bytes(&value) <= 8 * 1024);
 }
 
-// === how much work it is ===
+// === Amount of work ===
 
 #[test]
 fn little_of_a_large_result_is_looked_at_twice() {
@@ -381,7 +381,7 @@ fn little_of_a_large_result_is_looked_at_twice() {
     ];
     for (place, result) in results.iter().enumerate() {
         let whole = json_bytes(result);
-        // However much of it is left, and once more what is to stay or not.
+        // However much is kept, and once more to choose the parts to keep.
         for limit in [64 * 1024, whole / 2, whole - 1] {
             let looks = during(|| shorten(result, limit, None));
             assert!(looks < 2 * whole, "{place}: {looks} of {whole} for {limit}");
@@ -389,7 +389,7 @@ fn little_of_a_large_result_is_looked_at_twice() {
     }
 }
 
-// === schemas ===
+// === Schemas ===
 
 #[test]
 fn what_the_schema_wants_stays() {
@@ -451,7 +451,7 @@ fn schemas_that_refer_to_each_other_many_times_need_no_deep_stack() {
     let promised = json!({ "$ref": "#/$defs/a0", "$defs": links });
     let look = move || {
         let forms = Forms::of(&promised);
-        // The way is known to its end.
+        // The path is known to its end.
         let end = (0..4_000).fold(forms.root(), |form, _| forms.member(form, "x"));
         forms.get(end).min_length
     };
@@ -459,7 +459,7 @@ fn schemas_that_refer_to_each_other_many_times_need_no_deep_stack() {
     assert_eq!(thread.join().unwrap(), 7);
 }
 
-// === properties ===
+// === Properties ===
 
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -577,7 +577,7 @@ proptest! {
         }
         let mut originals = result.content.iter();
         for block in &cut.content {
-            // What is left stands in the order in which it stood.
+            // The kept content is in its original order.
             let is_of = |whole: &&ContentBlock| match block {
                 image @ ContentBlock::Image(_) => image == *whole,
                 ContentBlock::Text(text) if text.text.starts_with("[left out: image") => {

@@ -1,4 +1,4 @@
-//! What runs are charged, which only a composite can begin.
+//! The costs charged to runs, which only a composite can begin.
 
 use std::{
     convert::Infallible,
@@ -16,7 +16,7 @@ use crate::{
     pattern::Selection,
 };
 
-/// Every tool answers that it has cost 5.
+/// Every tool reports a cost of 5.
 async fn server(request: Request) -> Result<Reply, Infallible> {
     let tool = |name| Tool::new(name, "A tool", Arc::default());
     if request.lists_tools() {
@@ -48,7 +48,7 @@ fn refused_by(reply: &Reply) -> Option<&str> {
     }
 }
 
-/// The cost that a run was charged.
+/// Returns the cost that a run was charged.
 fn cost(account: &Account) -> serde_json::Value {
     serde_json::to_value(account.amounts()).unwrap()["cost"].clone()
 }
@@ -102,7 +102,7 @@ async fn each_branch_of_a_run_is_charged_to_the_budgets_of_the_run() {
     let reply = call(&layer, &run, "both").await;
     assert_eq!(reply.tool_result().unwrap().is_error, Some(true));
     assert_eq!(refused_by(&call(&layer, &run, "a").await), Some("calls"));
-    // Another run has the whole of it.
+    // Another run has the whole budget.
     let other = account(None, None);
     assert_eq!(refused_by(&call(&layer, &other, "a").await), None);
 }
@@ -127,7 +127,7 @@ async fn a_refusal_gives_back_what_was_reserved_before_it() {
     let [mine, all] = [("mine", 9, Per::Caller), ("all", 0, Per::Global)]
         .map(|(name, limit, per)| Budget::new(name, Unit::Calls, limit).per(per));
     let run_budget = Budget::new("run", Unit::Calls, 9).per(Per::Run);
-    // They are asked in another order than they are added in.
+    // They are reserved in another order than they were added.
     let layer = BudgetLayer::new()
         .budget(all)
         .budget(mine.clone())
@@ -178,7 +178,7 @@ async fn a_budget_takes_the_place_of_one_of_the_same_name() {
     assert_eq!(refused_by(&call(&layer, &account(None, None), "a").await), None);
 }
 
-/// A store that notes how it is asked.
+/// A store that records its calls.
 #[derive(Clone, Debug, Default)]
 struct Noting(Arc<Mutex<Vec<String>>>);
 

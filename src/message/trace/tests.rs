@@ -24,14 +24,14 @@ fn what_is_malformed_is_no_place() {
     let malformed = [
         "",
         "00-1-2-3",
-        // Not hexadecimal, in capitals, with a sign.
+        // Not hexadecimal, uppercase, with a sign.
         "00-0af7651916cd43dd8448eb211c80319g-b7ad6b7169203331-01",
         "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
         "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        // Ids of zero, which are none.
+        // Ids of zero, which are invalid.
         "00-00000000000000000000000000000000-b7ad6b7169203331-01",
         "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-        // Too much, too little, and a version that there will never be.
+        // Too long, too short, and an invalid version.
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-",
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-1",

@@ -72,7 +72,7 @@ async fn catalogs_of_callers_are_bounded_in_bytes() {
     list(9).await;
     list(1).await;
     assert_eq!(kept(), ["1", "3", "4", "9"]);
-    // A caller whose list is used by a request does not keep others from theirs.
+    // A caller whose list is in use does not prevent others from getting theirs.
     let in_use = varied.holding.hold(2 * MAX_VARIED_BYTES);
     list(5).await;
     assert_eq!(kept(), ["5"]);
@@ -136,7 +136,7 @@ fn what_is_old_is_listed_again_at_once_where_there_is_no_background() {
     assert!(matches!(catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true), AtHand::Unknown));
 }
 
-/// Lists tools of a server that never says that there are no more.
+/// Lists tools of a server whose pages never end.
 async fn list_forever(
     page: impl Fn(usize) -> (Vec<Tool>, String) + Clone,
 ) -> (Result<Tools, ListError>, usize) {

@@ -1,4 +1,4 @@
-//! What rules are shown, and what is kept for them.
+//! The data that rules receive, and the state kept for them.
 
 use std::{
     convert::Infallible,
@@ -20,7 +20,7 @@ use crate::{
     message::{Reply, Request},
 };
 
-/// Awaits the replies to calls of `awaited`, and counts what becomes of it.
+/// Awaits the replies to calls of `awaited`, and counts their outcomes.
 #[derive(Debug, Default)]
 struct Counting(Arc<Counts>);
 
@@ -150,7 +150,7 @@ impl InterceptInformed for Slow {
     }
 }
 
-/// It needs no runtime for that.
+/// It does so without a runtime.
 #[test]
 fn long_rule_lets_other_tasks_run_before_the_call() {
     let called = Arc::new(AtomicUsize::new(0));
@@ -162,7 +162,7 @@ fn long_rule_lets_other_tasks_run_before_the_call() {
             server(request)
         }),
     );
-    // The first call lists the tools, for the second they are at hand.
+    // The first call lists the tools, the second one reuses the list.
     for expected in [1, 2] {
         assert!(tokio_test::task::spawn(service.ready()).poll().is_ready());
         let mut call = tokio_test::task::spawn(service.call(Request::call_tool("any")));

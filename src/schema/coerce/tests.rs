@@ -18,7 +18,7 @@ fn coerced(schema: &Value, arguments: Value) -> Value {
     arguments
 }
 
-/// What becomes of an argument that has this schema.
+/// Returns the coerced argument of this schema.
 fn argument(schema: &Value, value: &Value) -> Value {
     let schema = json!({ "type": "object", "properties": { "a": schema } });
     coerced(&schema, json!({ "a": value }))["a"].take()
@@ -26,7 +26,7 @@ fn argument(schema: &Value, value: &Value) -> Value {
 
 #[track_caller]
 fn assert_becomes(schema: &Value, value: &Value, expected: &Value) {
-    // Numbers that are equal to JSON Schema are told apart.
+    // Numbers that JSON Schema considers equal are distinguished.
     let (becomes, expected) = (argument(schema, value).to_string(), expected.to_string());
     assert_eq!(becomes, expected, "{value} for {schema}");
 }
@@ -242,7 +242,7 @@ fn parts_of_schemas_that_apply_together_are_obeyed_together() {
     ] {
         assert_becomes(&schema, &value, &expected);
     }
-    // Nothing is of both types.
+    // No value has both types.
     for value in [json!("1"), json!(1), json!(true)] {
         assert_stays(
             &json!({ "allOf": [{ "type": "boolean" }, { "type": "string" }, { "type": "integer" }] }),
@@ -301,7 +301,7 @@ fn what_can_be_coerced_is_whatever_else_cannot() {
     assert_eq!(coerced(&schema, arguments), json!({ "a": "abc", "b": true }));
 }
 
-/// A name that a regular expression speaks of has a schema that nobody looks at.
+/// A member that matches a regular expression has a schema that is not inspected.
 #[test]
 fn members_beside_patterns_are_left_alone() {
     let schema = json!({
@@ -360,7 +360,7 @@ fn objects_are_coerced_to_the_branch_that_they_are_meant_for() {
         ],
     });
     assert_becomes(&by_members, &json!({ "n": "1", "m": 0 }), &json!({ "n": 1, "m": 0 }));
-    // A branch that is valid as it is comes before one that it could be coerced to.
+    // A branch that is already valid takes precedence over one that requires coercion.
     let either = json!({
         "anyOf": [
             { "properties": { "n": { "type": "integer" } } },
@@ -391,7 +391,7 @@ fn older_dialects_are_read_as_they_were_meant() {
     }
 }
 
-/// A schema of a few lines can have more parts than there are atoms.
+/// A small schema can have more parts than there are atoms.
 #[test]
 fn schemas_without_end_have_one() {
     let twice = json!([{ "$ref": "#" }, { "$ref": "#" }]);
@@ -576,7 +576,7 @@ fn whole_schema() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Any JSON in the place of a schema.
+/// Any JSON in place of a schema.
 fn no_schema() -> impl Strategy<Value = JsonObject> {
     let keyword = select(vec![
         "type",
@@ -610,7 +610,7 @@ fn no_schema() -> impl Strategy<Value = JsonObject> {
     value.prop_filter_map("no object", |value| value.as_object().cloned())
 }
 
-/// A value in which whole floats are integers.
+/// Converts whole floats in a value to integers.
 fn with_integers(value: Value) -> Value {
     match value {
         Value::Number(number) => to_integer(&number).unwrap_or(number).into(),

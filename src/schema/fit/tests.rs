@@ -18,7 +18,7 @@ fn array<const N: usize>(elements: [PartialValue; N]) -> PartialValue {
     PartialValue::Array(elements.into())
 }
 
-/// What is told, with JSON Pointers.
+/// Returns the violations, with JSON Pointers.
 fn told(schema: &Value, arguments: &PartialValue) -> Vec<(String, String)> {
     let schema = schema.as_object().unwrap();
     misfits(schema, arguments).into_iter().map(|told| (pointer(&told.path), told.message)).collect()
@@ -173,7 +173,7 @@ fn an_array_or_object_is_told_where_there_can_be_none() {
     assert_told(&search(), &array([UNKNOWN]), &[("", "is an array: expected an object")]);
 }
 
-/// Whether a known part fits can depend on one that is not.
+/// Whether a known part fits can depend on an unknown one.
 #[test]
 fn what_depends_on_unknown_parts_is_not_told() {
     let is = |value: &str| json!({ "properties": { "a": { "const": value } } });
@@ -225,7 +225,7 @@ fn some_key() -> impl Strategy<Value = String> {
     select(vec!["a", "b", "c/d"]).prop_map(str::to_owned)
 }
 
-/// A schema, and a value that is valid, or is once it is coerced.
+/// A schema, and a value that is valid, or becomes valid by coercion.
 fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
     let leaf = select(vec![
         (json!({ "type": "integer", "maximum": 5 }), json!(3)),
@@ -281,7 +281,7 @@ fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
     })
 }
 
-/// Blanks what the coins say.
+/// Replaces parts by blanks as the coins say.
 fn blanked(value: Value, coins: &mut impl Iterator<Item = u8>) -> PartialValue {
     match (coins.next().unwrap_or_default(), value) {
         (0, _) => UNKNOWN,

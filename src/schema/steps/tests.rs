@@ -6,7 +6,7 @@ fn steps(schema: &Value, value: &Value) -> Option<usize> {
     Steps::read(schema).unwrap_or_else(|unusable| panic!("{unusable}")).count(value, 10_000)
 }
 
-/// Definitions of which each refers twice to the next one.
+/// Definitions, each of which refers twice to the next one.
 fn doubling(levels: usize, twice: impl Fn(&str) -> Value) -> Value {
     let definitions: JsonObject = (0..levels)
         .map(|level| (format!("d{level}"), twice(&format!("#/$defs/d{}", level + 1))))
@@ -26,13 +26,13 @@ fn each_schema_that_applies_to_a_value_is_a_step() {
         (json!({ "$ref": "#/%24defs/a", "$defs": { "a": {} } }), json!(1), 2),
         (json!({ "$ref": "other", "$defs": { "a": { "$id": "other", "not": {} } } }), json!(1), 3),
         (json!({ "items": { "type": "integer" } }), json!([1, 2, 3]), 4),
-        // Each name is looked for among those that have a schema of their own.
+        // Each name is looked up among those with their own schema.
         (json!({ "additionalProperties": {} }), json!({ "a": 1, "b": 2 }), 9),
         (json!({ "dependentSchemas": { "a": {} } }), json!({}), 5),
-        // To look for the member is one, and what applies to it another.
+        // Finding the member is one step, and applying its schema another.
         (json!({ "properties": { "a": {} } }), json!({ "a": 1, "b": 2 }), 3),
         (json!({ "properties": { "a": {}, "b": {} } }), json!({ "b": 1 }), 3),
-        // To find what is left over, the others are asked again.
+        // To find the unevaluated properties, the others are checked again.
         (json!({ "allOf": [{}], "unevaluatedProperties": false }), json!({}), 4),
     ] {
         assert_eq!(steps(&schema, &value), Some(expected), "{schema}");
@@ -67,7 +67,7 @@ fn what_applies_again_and_again_to_one_value_cannot_be_used() {
         (json!({ "allOf": [{ "$ref": "#" }] }), false),
         (json!({ "properties": { "a": { "allOf": [{ "$ref": "#/properties/a" }] } } }), false),
         (json!({ "properties": { "a": { "$ref": "#" } } }), true),
-        // It says nothing about any value, to a validator too.
+        // It constrains no value, for a validator too.
         (json!({ "$ref": "#" }), true),
     ] {
         assert_eq!(Steps::read(&schema).is_ok(), fits, "{schema:.100}");

@@ -70,7 +70,7 @@ async fn the_oldest_make_room() {
 
 #[tokio::test(start_paused = true)]
 async fn caller_with_the_most_bytes_makes_room() {
-    // Room for ten results.
+    // Space for ten results.
     let store = StoredResults::new().max_total_bytes(10 * 1_000);
     let put = async |caller: &[u8]| {
         advance(Duration::from_millis(1)).await;
@@ -146,7 +146,7 @@ async fn eviction_among_many_callers_is_fast() {
     for caller in 0_u32..60_000 {
         put(&store, b"", &caller.to_be_bytes()).unwrap();
     }
-    // A search through all callers would take more than a minute.
+    // A linear search of all callers would take more than a minute.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 

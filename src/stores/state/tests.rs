@@ -18,7 +18,7 @@ fn signed() -> SignedState {
     SignedState::new(KEY).unwrap()
 }
 
-/// Each kind of store, as it is if nothing is set.
+/// Returns each kind of store, with its defaults.
 fn stores() -> [Box<dyn StateStore>; 3] {
     [Box::new(signed()), Box::new(StoredState::new()), Box::new(Arc::new(SignedState::ephemeral()))]
 }
@@ -39,7 +39,7 @@ fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
     matches!(taken, Err(TakeError::Invalid(_)))
 }
 
-// === every store ===
+// === Every store ===
 
 #[test]
 fn what_was_put_is_taken() {
@@ -130,7 +130,7 @@ fn huge_garbage_is_refused_at_once() {
         let garbage = format!("rs2.ZGVmYXVsdA.{}.{}", "A".repeat(32 << 20), "A".repeat(43));
         let start = ThreadTime::now();
         assert!(is_invalid(&take(&*store, &garbage, b"")), "{store:?}");
-        // To read it would take a hundred times as long.
+        // Reading it would take a hundred times as long.
         assert!(start.elapsed() < Duration::from_millis(20), "{:?}", start.elapsed());
     }
 }
@@ -189,7 +189,7 @@ fn a_signed_state_is_taken_as_often_as_its_client_wants() {
 fn a_signed_state_that_has_expired_is_not_taken() {
     let store = signed().ttl(Duration::from_millis(1));
     let text = put(&store, b"state", b"").unwrap();
-    // The time is that of the world, which a test can only wait for.
+    // It uses the system time, which a test cannot advance.
     let start = Instant::now();
     while take(&store, &text, b"").is_ok() {
         assert!(start.elapsed() < Duration::from_secs(5));
@@ -315,7 +315,7 @@ async fn a_stored_state_that_has_expired_is_not_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_store_takes_no_more_until_one_is_taken_or_expires() {
-    // Room for two.
+    // Space for two.
     let store = StoredState::new().ttl(Duration::from_secs(10)).max_total_bytes(3_500);
     let put = || put(&store, &[b'x'; 1_000], b"");
     let full = PutError::Full { bytes: 3 * (1_000 + 512), max: 3_500 };
@@ -349,7 +349,7 @@ fn full_store_does_not_say_how_much_it_holds() {
 #[test]
 fn caller_with_a_full_share_leaves_room_for_others() {
     let store: Arc<dyn StateStore> = Arc::new(
-        // Room for two states of each caller.
+        // Space for two states of each caller.
         StoredState::new().max_total_bytes(100_000).max_caller_bytes(3_200),
     );
     let state = [b'x'; 1_000];
@@ -367,7 +367,7 @@ fn caller_with_a_full_share_leaves_room_for_others() {
         put_for(caller).unwrap();
         assert!(matches!(put_for(caller), Err(PutError::CallerFull { .. })));
     }
-    // A state without a caller counts against no share.
+    // A state without a caller counts against no caller's share.
     for _ in 0..4 {
         put(&store, &state, b"").unwrap();
     }

@@ -1,4 +1,4 @@
-//! What a search finds, and in which order.
+//! The results of searches, and their order.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::{answer, deny, found, names, refusal, server};
 use crate::scripted::{Answer, Server, call, object, search_tool};
 
-/// Tools as servers have them, in the order they are listed.
+/// Tools of real servers, in their listed order.
 const TOOLS: [(&str, &str); 22] = [
     ("github_add_issue_comment", "Add a comment to an existing issue"),
     ("github_create_issue", "Create a new issue in a GitHub repository"),
@@ -100,28 +100,28 @@ async fn what_is_meant_comes_first() {
 #[tokio::test(start_paused = true)]
 async fn each_part_of_the_score_decides() {
     for (query, listed, expected) in [
-        // A name that is the query, however rare the words of others.
+        // A name that equals the query, however rare the words of others are.
         (
             "get",
             &[("get_get", "get"), ("get", ""), ("Get", "")][..],
             &["get", "Get", "get_get"][..],
         ),
         ("a_b", &[("ab", "a b"), ("a-b", ""), ("a_b", "")], &["a_b", "a-b", "ab"]),
-        // Names before descriptions.
+        // Matches in names before matches in descriptions.
         ("send", &[("x", "send"), ("send_it", "")], &["send_it", "x"]),
         // Short names before long ones.
         ("send", &[("send_it_all", ""), ("send_it", "")], &["send_it", "send_it_all"]),
-        // The word before words that begin like it, in any number of them.
+        // The word itself before any number of words with it as a prefix.
         (
             "file",
             &[("filesystem_x", ""), ("file_x", ""), ("x_file", "")],
             &["file_x", "x_file", "filesystem_x"],
         ),
-        // Of those, the closer ones.
+        // Among those, the closer ones.
         ("file", &[("filesystem_x", ""), ("files_x", "")], &["files_x", "filesystem_x"]),
-        // And those that are the beginning of it.
+        // And words that are a prefix of it.
         ("files", &[("fil_x", ""), ("file_x", ""), ("fi_x", "")], &["file_x", "fil_x"]),
-        // Short words are no beginnings.
+        // Short words do not match as prefixes.
         ("fi", &[("file", ""), ("x", "fi")], &["x"]),
         // Rare words before frequent ones.
         (
@@ -135,10 +135,10 @@ async fn each_part_of_the_score_decides() {
             &[("read_it", ""), ("file_it", ""), ("file_read", "")],
             &["file_read", "read_it", "file_it"],
         ),
-        // To repeat a word gains nothing, neither in a tool nor in a query.
+        // Repeating a word has no effect, neither in a tool nor in a query.
         ("send", &[("x", "send"), ("y", "send send send")], &["x", "y"]),
         ("b b b a", &[("a_x", ""), ("b_x", "")], &["a_x", "b_x"]),
-        // Equals stay in the order they are listed.
+        // Ties stay in their listed order.
         ("x", &[("x_c", ""), ("x_a", ""), ("x_b", "")], &["x_c", "x_a", "x_b"]),
     ] {
         assert_eq!(names(&tools(listed.iter().copied()), query).await, expected, "{query}");
@@ -168,9 +168,9 @@ async fn odd_queries_find_what_they_say_and_break_nothing() {
     for query in ["xyzzy", ".*x{0,100000}", "x".repeat(1_000_000).as_str()] {
         assert_eq!(names(&service, query).await, [""; 0], "{query:.20}");
     }
-    // Words beside odd characters are words.
+    // Words beside special characters are words.
     assert_eq!(names(&service, "🦀 weather? (weather)+").await, ["weather"]);
-    // Of a huge query, the beginning counts.
+    // Only the beginning of a huge query counts.
     for rest in ["a ", "🦀", "\u{301}", "weather ", "ü"] {
         let names = names(&service, &format!("send email {}", rest.repeat(500_000))).await;
         assert_eq!(names[0], "send_email", "{rest}");

@@ -1,4 +1,4 @@
-//! Many calls at a time, on several threads.
+//! Many concurrent calls, on several threads.
 
 use std::sync::{
     Arc,
@@ -9,19 +9,19 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::*;
 
-/// How a run ends.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// With a result that says how much it has cost.
+    /// A result that reports this cost.
     Answer(u64),
     Error,
     Refusal,
     Unavailable,
     NotSent,
     Panic,
-    /// The run is dropped by whoever made it.
+    /// The run is dropped by its caller.
     Drop,
-    /// It takes longer than it may.
+    /// It exceeds its timeout.
     Timeout,
 }
 
@@ -36,10 +36,10 @@ const ENDS: [End; 9] = [
     End::Panic,
     End::Drop,
 ];
-/// What is reserved for each.
+/// The amount reserved for each call.
 const ESTIMATE: u64 = 4;
 
-/// What a call is to be charged, which is counted when it ends in whatever way.
+/// The charge of a call, which is counted when it ends in any way.
 struct Charge(Arc<AtomicU64>, u64);
 
 impl Drop for Charge {
@@ -48,9 +48,9 @@ impl Drop for Charge {
     }
 }
 
-/// Ends as the name of the tool says, after letting others run.
+/// Ends as the name of the tool says, after yielding to others.
 async fn server(request: Request, charged: Arc<AtomicU64>) -> Result<Reply, tower::BoxError> {
-    // It is abandoned, unless it ends otherwise.
+    // Abandoned, unless it ends otherwise.
     let mut charge = Charge(charged, ESTIMATE);
     let name = request.tool_call().map(|call| call.name.to_string()).unwrap_or_default();
     let run: usize = name.parse()?;
@@ -77,7 +77,7 @@ async fn server(request: Request, charged: Arc<AtomicU64>) -> Result<Reply, towe
     }
 }
 
-/// How a run ends; without chance, so that a failure comes again.
+/// Returns the outcome of a run; deterministic, so that a failure can be reproduced.
 fn end(run: usize) -> End {
     match run % 11 {
         10 => End::Timeout,
@@ -85,7 +85,7 @@ fn end(run: usize) -> End {
     }
 }
 
-/// Makes a run.
+/// Calls a run.
 async fn make<S>(service: S, run: usize)
 where
     S: Service<Request, Response = Reply>,
@@ -108,7 +108,7 @@ where
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_budget_holds_exactly_what_it_should_after_many_runs_that_end_in_all_ways() {
-    // Enough for some, so that others are denied while calls are under way and after.
+    // Enough for some, so that others are denied during calls and after them.
     for limit in [200, 10_000, 1_000_000] {
         let budget = Budget::new("cost", Unit::Cost, limit);
         let (layer, budgets) = charging(&budget);
@@ -148,7 +148,7 @@ async fn calls_at_the_same_time_never_pass_a_budget_together() {
                     most.fetch_max(1 + running.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
                     yield_now().await;
                     running.fetch_sub(1, Ordering::SeqCst);
-                    // Not charged, so that the budget stays as it is.
+                    // Not charged, so that the budget stays the same.
                     Ok::<_, Infallible>(Reply::unknown_tool("t"))
                 }
             })

@@ -1,4 +1,4 @@
-//! Budgets that are kept elsewhere.
+//! Budgets in a custom store.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use super::*;
 use crate::support::capture_logs;
 
-/// A store that answers when the test says so, and notes what it is told.
+/// A store that answers when the test says so, and records its calls.
 #[derive(Clone, Debug, Default)]
 struct Elsewhere(Arc<Mutex<Told>>);
 
@@ -75,7 +75,7 @@ impl Drop for Noted {
     }
 }
 
-/// Two budgets elsewhere: one of each caller, and one of all.
+/// Two budgets in that store: one per caller, and one for all.
 fn two_budgets() -> (BudgetLayer, Elsewhere) {
     let store = Elsewhere::default();
     let layer = BudgetLayer::new()

@@ -1,4 +1,4 @@
-//! What functions call counts for the run that they were called in.
+//! Calls of functions count for the run that the functions were called in.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,8 +18,8 @@ use crate::support::soon;
 
 type Service = BoxCloneSyncService<Request, Reply, BoxError>;
 
-/// Calls a tool of a stack ten times, and says how often it was not refused; says or does
-/// not say within what.
+/// A function that calls a tool of a stack ten times, and returns how many calls were accepted; it
+/// passes its own context or does not.
 fn agent(stack: &Arc<OnceLock<Service>>, target: &'static str, says_within: bool) -> ToolSet {
     let stack = stack.clone();
     let tool = Tool::new("agent", "Calls others", JsonObject::new());
@@ -42,7 +42,7 @@ fn agent(stack: &Arc<OnceLock<Service>>, target: &'static str, says_within: bool
     ToolSet::new([agent]).expect("one tool")
 }
 
-/// Both call the agent or the tool.
+/// A stack with an agent, a tool, and composites that call both.
 fn stack() -> StackLayer {
     let calls = Budget::new("calls", Unit::Calls, 5).per(Per::Run);
     let composites = [
@@ -54,7 +54,7 @@ fn stack() -> StackLayer {
         .budget(BudgetLayer::new().budget(calls))
 }
 
-/// How many calls the agent makes that pass, if this tool is called.
+/// Returns how many calls of the agent are accepted if this tool is called.
 async fn made(service: &Service, tool: &str) -> u64 {
     let reply = soon(service.clone().oneshot(testing::request(tool, json!({})))).await.unwrap();
     let reply = serde_json::to_value(reply.tool_result().expect("a result")).unwrap().to_string();
@@ -70,8 +70,8 @@ async fn what_a_function_calls_is_of_the_run_that_called_it() {
         let server = Server::new().says("t", "done");
         let service: Stack<_> = stack().layer(functions.layer(server.clone()));
         let service = built.get_or_init(|| Service::new(service.map_err(Into::into)));
-        // The agent itself is one of five, and so is what is called beside it. The next
-        // call is a run of its own.
+        // The agent itself is one of five, and so is the call beside it. The next call is a
+        // separate run.
         for (tool, expected) in [("agent", 4), ("both", 3), ("agent", 4)] {
             let made = made(service, tool).await;
             assert_eq!(made, expected, "{tool} calls {target}, {says_within}");

@@ -1,4 +1,4 @@
-//! The files that the README, the guides and the docs of modules show.
+//! The files shown in the README, the guides and the docs of modules.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::is_supported;
 
-/// Every file that stands in a document, with the name of the document.
+/// Returns every file in a document, with the name of the document.
 pub(crate) fn files() -> Vec<(String, String)> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut documents = vec![package.join("README.md"), package.join("src/config/mod.rs")];
@@ -41,7 +41,7 @@ pub(crate) fn files() -> Vec<(String, String)> {
 
 #[test]
 fn the_files_of_documents_are_accepted_without_a_remark() {
-    // The docs of `config` show all keys of a section, whatever goes together.
+    // The docs of `config` show all keys of a section, including exclusive ones.
     let files = files().into_iter().filter(|(name, _)| name != "src/config/mod.rs");
     for (name, file) in files.filter(|(_, file)| is_supported(file)) {
         // As long as a key must be.
@@ -52,7 +52,7 @@ fn the_files_of_documents_are_accepted_without_a_remark() {
     }
 }
 
-/// What the README shows of a mistake is what is told.
+/// The error shown in the README is the reported one.
 #[test]
 fn the_mistake_of_the_readme_is_told_so() {
     let readme = include_str!("../../../README.md");
@@ -61,13 +61,13 @@ fn the_mistake_of_the_readme_is_told_so() {
                 tols = [\"price\", \"stock\"]\n";
     let told = Config::from_toml_str(file).unwrap_err().to_string();
     let mut told = told.replace("<string>", "tools.toml");
-    // The rest of the keys is left out there.
+    // The list of other keys is omitted there.
     let (from, to) = (told.find("`title`").unwrap(), told.find("\n -->").unwrap());
     told.replace_range(from..to, "…");
     assert_eq!(told.trim_end(), shown.trim_end());
 }
 
-/// A tool that vMCP's `filter` leaves out is still called by composites.
+/// A tool that vMCP's `filter` excludes can still be called by composites.
 #[tokio::test(start_paused = true)]
 async fn the_filter_of_toolhive_becomes_what_hides_from_clients_only() {
     let guide = include_str!("../../../src/guide/from_toolhive.md");

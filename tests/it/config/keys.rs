@@ -1,5 +1,5 @@
-//! Every key does something, which is seen in what the file configures or in what
-//! clients get through the layers that are made of it.
+//! Every key has an effect, visible in the parsed configuration or in the replies that clients get
+//! through its layers.
 
 use std::{collections::BTreeSet, convert::Infallible, fmt::Write};
 
@@ -22,9 +22,9 @@ use crate::{
     support::capture_logs,
 };
 
-/// Each key of a file: a table that has it, and what it must have done.
+/// Each key of a file: a table that has it, and its expected effect.
 ///
-/// The values are such that a key that is read but not used is noticed.
+/// The values are such that a key that is read but not used is detected.
 const KEYS: [(&str, &str, &str, &str); 195] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
@@ -278,7 +278,7 @@ const KEYS: [(&str, &str, &str, &str); 195] = [
     ("advertise", "mode", "\"search\"", "stack lists search_tools, call_tool\n"),
 ];
 
-/// The tables that have keys.
+/// The tables with keys.
 const TABLES: [&str; 33] = [
     "",
     "composite_tools",
@@ -317,7 +317,7 @@ const TABLES: [&str; 33] = [
 
 #[tokio::test(start_paused = true)]
 async fn every_key_does_something() {
-    // A file, since a text can include none.
+    // A file, since a text cannot include others.
     let folder = tempdir().unwrap();
     let path = folder.path().join("every_key.toml");
     for (table, key, value, effect) in &KEYS {
@@ -367,7 +367,7 @@ async fn words_mean_what_they_say() {
     }
 }
 
-/// A file with one key more, or another value of it, in one of its tables.
+/// Returns a file with one more key, or another value of it, in one of its tables.
 fn file(table: &str, entry: Option<(&str, &str)>) -> String {
     match (table, entry) {
         ("", None) => String::new(),
@@ -395,7 +395,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         ("keys", _) => {
             let base =
                 [("id", "\"base\""), ("key", "\"of at least thirty-two bytes, as it must\"")];
-            // Both are needed, so a table without one is a mistake.
+            // Both are required, so a table without one is an error.
             let base = if entry.is_some() { &base[..] } else { &base[..1] };
             format!("[[state.keys]]\n{}", lines(replaced(base, &[], entry)))
         }
@@ -410,7 +410,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("[advertise]\n{}", lines(replaced(&base, &[], entry)))
         }
         ("redis", _) => {
-            // Without it, the mistake is that there is none.
+            // Without it, the error is that it is missing.
             let base: &[_] = if entry.is_some() { &[("url", "\"redis://base\"")] } else { &[] };
             let entries = lines(replaced(base, &[], entry));
             format!("[budget]\nstore = \"redis\"\n[redis]\n{entries}")
@@ -443,7 +443,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
     }
 }
 
-/// A workflow of two steps, the second of which has the key.
+/// Returns a workflow of two steps, the second of which has the key.
 fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
     let call = [("id", "\"b\""), ("tool", "\"base\"")];
     let each = [("type", "\"for_each\""), ("collection", "[1]")];
@@ -584,7 +584,7 @@ fn alias(entry: Option<(&str, &str)>) -> String {
     format!("[[aliases]]\n{}", lines(entries))
 }
 
-/// Entries without some of them, and with another value of one, or one more.
+/// Returns the entries without some of them, and with another value of one, or one more.
 fn replaced<'e>(
     base: &[(&'e str, &'e str)],
     without: &[&str],
@@ -598,7 +598,7 @@ fn lines<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {
     entries.into_iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
 }
 
-/// The keys that a mistake says a table can have.
+/// Returns the keys that the error for an unknown key lists for a table.
 fn keys_of(table: &str) -> BTreeSet<String> {
     let unknown = file(table, Some(("zzzzzzzzzzzzzzzz", "1")));
     let error = Config::from_toml_str(&unknown).unwrap_err();
@@ -608,7 +608,7 @@ fn keys_of(table: &str) -> BTreeSet<String> {
     expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// What a file configures, and what clients get through its layers.
+/// Returns the configuration of a file, and the replies of its layers.
 async fn seen(config: &Config) -> String {
     let mut seen = format!("{config:?}\n");
     seen += &gotten("stack", config.stack_layer().layer(service_fn(server))).await;
@@ -618,7 +618,7 @@ async fn seen(config: &Config) -> String {
     seen
 }
 
-/// What clients get for a fixed set of requests, a line for each.
+/// Returns the replies to a fixed set of requests, one line each.
 async fn gotten<S>(name: &str, service: S) -> String
 where
     S: Service<Request, Response = Reply, Error = Infallible> + Clone,
@@ -664,8 +664,7 @@ where
     gotten
 }
 
-/// A server with three tools, a prompt, a resource and a template, whose tools
-/// answer with how they were called.
+/// A server with three tools, a prompt, a resource and a template, whose tools return their calls.
 async fn server(request: Request) -> Result<Reply, Infallible> {
     if let Some(tool) = request.tool_call() {
         let arguments = Value::from(tool.arguments.clone().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The JSON Schema of a file, held against files.
+//! Checks the JSON Schema of files against files.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::documents;
 
-/// What is wrong with a file for an editor.
+/// Returns the errors that an editor shows for a file.
 fn wrong(schema: &Validator, text: &str) -> Vec<String> {
     let file: Value = toml::from_str(text).unwrap();
     schema.iter_errors(&file).map(|error| format!("{}: {error}", error.instance_path())).collect()

@@ -15,7 +15,7 @@ fn links_with_a_token_in_their_path_are_secret() {
     assert_eq!(said, "https://host/api/s/***/mcp: /s/***, /api/s/***/mcp?***, api, #***");
 }
 
-/// What has `s3cret` in it where it is one, and a mistake.
+/// Invalid files that contain `s3cret` in place of a secret.
 const SECRETS: [&str; 60] = [
     "env = { A = \"s3cret\", B = 1 }",
     "env = { A = \"s3cret\" }\nwrong = 1",
@@ -174,7 +174,7 @@ proptest! {
         before in prop::sample::select(vec!["", "name = 7\n", "tool = 7\n", "tool = [{ a = 1 }]\n"]),
         broken in prop::sample::select(vec!["", "x = = 1\n", "name = \"\n", "[", "name = 1\nname = 2\n"]),
     ) {
-        // Below the arguments of a call, any name is one of an argument.
+        // Below the arguments of a call, any key is the name of an argument.
         let is_free = below == "arguments." && key != "default" && key != "env" && key != "key";
         prop_assume!(!is_free);
         let text = format!("{header}\n{before}{below}{key} = {value}\n{broken}");
@@ -186,7 +186,7 @@ proptest! {
     }
 }
 
-/// The sections and tables that an alias or a backend may have been written below.
+/// Sections and tables that an alias or a backend may follow.
 const HEADERS: [&str; 16] = [
     "",
     "[router]",
@@ -206,8 +206,8 @@ const HEADERS: [&str; 16] = [
     "[[composite_tools]]\n[[composite_tools.targets]]",
 ];
 
-/// A file that is full of secrets; the comments keep changes from making one
-/// of them the value of another key.
+/// A file full of secrets; the comments prevent changes from making one of them the value of
+/// another key.
 const SECRET: &str = r#"
 [router]
 separator = "/"

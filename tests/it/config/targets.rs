@@ -34,7 +34,7 @@ fn targets_are_resolved_to_what_clients_see() {
         ("", &main, "main/search", Some("search")),
         ("", &odd, "docs.search", Some("docs.search")),
         ("", &odd, "docs/search", Some("docs_search")),
-        // Which of the two it is of would be forgotten.
+        // The backend of the tool would be ambiguous.
         ("conflicts = 'priority'", &two, "b/search", None),
         ("conflicts = 'manual'", &two, "b.search", None),
         ("conflicts = 'priority'", &two, "search", Some("search")),
@@ -47,7 +47,7 @@ fn targets_are_resolved_to_what_clients_see() {
     }
 }
 
-/// What the target of a composite becomes in a file with backends.
+/// Returns the resolved target of a composite in a file with backends.
 fn resolved(router: &str, backends: &[(&str, &str)], target: &str) -> Option<String> {
     let mut text = format!("[router]\n{router}\n");
     for (name, more) in backends {
@@ -57,7 +57,7 @@ fn resolved(router: &str, backends: &[(&str, &str)], target: &str) -> Option<Str
         let keys = format!("name = '{name}'\ndescription = 'd'\ntools = ['{target}']");
         writeln!(text, "[[composite_tools]]\n{keys}").unwrap();
     }
-    // What is mistaken with bare names is of no interest in the other composite.
+    // Errors about bare names are not expected from the other composite.
     let text = match (router.contains("conflicts"), backends.len()) {
         (true, 2..) => text.replace("git_hub.search", "search"),
         _ => text,
@@ -72,11 +72,11 @@ fn resolved(router: &str, backends: &[(&str, &str)], target: &str) -> Option<Str
 async fn a_target_of_a_backend_is_never_a_composite_that_wraps_it() {
     let server = Server::new().says("github_search", "the tool");
     for (wrapper, helper, called) in [
-        // Written one in the other, they are no circle, since the tool is meant.
+        // Nested in each other, they are not a cycle, since the tool is meant.
         (r#"["github/search", "helper"]"#, "github/search", "the tool"),
         (r#"["github/search"]"#, "github.search", "the tool"),
         (r#"["github/search", "github/search"]"#, "github/search", "the tool"),
-        // As clients see it, it is the wrapper.
+        // By the name that clients see, it is the wrapper.
         (r#"["github/search", "github/search"]"#, "github_search", "the tool the tool"),
     ] {
         let text = format!(
@@ -108,7 +108,7 @@ tools = ["{helper}"]
     }
 }
 
-/// Backends with aliases of their own, below aliases of what the router has.
+/// Backends with their own aliases, below aliases of the router's tools.
 const ALIASES: &str = r#"
 [[backends]]
 name = "git"
@@ -157,7 +157,7 @@ fn targets_are_found_through_aliases() {
         ("git/search_code", Ok("git_search")),
         ("git.search_code", Ok("git_search")),
         ("git_search", Ok("git_search")),
-        // A tool that the backend itself calls so could not be meant.
+        // A tool with this name at the backend itself could not be meant.
         ("git/search", Ok("git_search")),
         ("git.middle", Ok("top")),
         ("git/plain", Ok("git_plain")),
@@ -176,13 +176,13 @@ fn targets_are_found_through_aliases() {
         ("top", Ok("top")),
         ("docs/old", Ok("git_new")),
         ("git_new", Ok("git_new")),
-        // What clients do not know.
+        // Names that clients do not know.
         ("git_search_code", Err("`git_search_code` has an alias: expected its name `git_search`")),
         ("git_get", Err("`git_get` has an alias: expected its name `fetch`")),
         ("git_middle", Err("`git_middle` has an alias: expected its name `top`")),
         ("git_deep", Err("`git_deep` has an alias: expected its name `top`")),
         ("d.old", Err("`d.old` has an alias: expected its name `git_new`")),
-        // What they do not know by any name.
+        // Tools that clients do not know by any name.
         ("git/new", Err("`git/new` cannot be called: its name is the alias of another tool")),
     ] {
         let found = found(ALIASES, target);
@@ -240,7 +240,7 @@ fn composite(target: &str) -> String {
     format!("[[composite_tools]]\nname = 'outer'\ndescription = 'd'\ntools = ['{target}']\n")
 }
 
-/// The name of what a target is in a file, or what is wrong with it.
+/// Returns the resolved name of a target in a file, or its error.
 fn found(text: &str, target: &str) -> Result<String, String> {
     let config = match Config::from_toml_str(&format!("{text}{}", composite(target))) {
         Ok(config) => config,

@@ -1,4 +1,4 @@
-//! A server over HTTP, which is a process of its own.
+//! A server over HTTP, in a separate process.
 
 use std::{process::Stdio, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 const NO_ANSWER: [&str; 3] = ["failed", "service", "backend `far` could not answer"];
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// It ends when its standard input does, whatever becomes of the test.
+/// A server process that ends with its standard input, even if the test fails.
 struct Server {
     process: Child,
     _input: ChildStdin,
@@ -41,7 +41,7 @@ impl Server {
         Self { process, _input, url }
     }
 
-    /// At the same address, after it has ended.
+    /// Restarts it at the same address, after it has ended.
     async fn start_again(self) -> Self {
         let Self { mut process, url, .. } = self;
         soon(process.wait()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A service in memory, behind the faults of the test kit.
+//! A service in memory, with injected faults of the test kit.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,12 +14,12 @@ use super::{LATE, assert_failed, both, far};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Every second call meets a fault.
+/// Injects a fault into every second call.
 fn every_second(fault: Fault) -> Faults {
     Faults::seeded(3).inject(fault, 0.5)
 }
 
-/// Which of 64 calls of each of these tools have failed.
+/// Returns which of 64 calls of each of these tools have failed.
 async fn failures(faults: &Faults, tools: &[&str]) -> Vec<Vec<bool>> {
     let server = tools.iter().fold(Server::new(), |server, tool| server.says(tool, "fine"));
     let service = faults.layer(server);
@@ -33,7 +33,7 @@ async fn failures(faults: &Faults, tools: &[&str]) -> Vec<Vec<bool>> {
     failures
 }
 
-// === Chance ===
+// === Random faults ===
 
 #[tokio::test(start_paused = true)]
 async fn the_same_seed_is_the_same_fate() {
@@ -85,7 +85,7 @@ fn nothing_of(share: f64) -> Faults {
     Faults::seeded(0).inject(Fault::Never, share)
 }
 
-// === What a composite makes of them ===
+// === Composites ===
 
 #[tokio::test(start_paused = true)]
 async fn each_fault_costs_its_own_branch_and_is_over_with_the_next_call() {
@@ -129,9 +129,10 @@ async fn a_huge_result_is_a_result() {
     assert_eq!(branch["output"].as_str().map(str::len), Some(1_000_000));
 }
 
-// === Callers that are gone ===
+// === Abandoned calls ===
 
-/// Gives up a call after a second; how the server was called, if it was, two later.
+/// Gives up a call after a second, and returns how the server's call ended two seconds later, if it
+/// was called.
 async fn given_up(fault: Fault) -> Vec<Status> {
     let answer = testing::Answer::text("done").after(2 * SECOND);
     let server = Server::new().tool("work", answer);

@@ -99,7 +99,7 @@ async fn a_process_that_is_lost_in_any_way_is_started_again_and_nothing_is_left_
         assert_failed(&far(&service, "mine", &json!({ "how": how })).await, LOST, how);
         until(async || pid(&remote).await.is_some_and(|again| again != process)).await;
         assert_eq!(far(&service, "well", &json!({})).await["output"]["marker"], "well");
-        // The one that has only closed its pipe is ended by us.
+        // The one that has only closed its pipe is killed by the client.
         until(async || !is_running(process)).await;
     }
 }
@@ -127,7 +127,7 @@ async fn nobody_waits_for_a_process_that_hangs_when_it_is_closed() {
     let service = both_within(MINUTE, remote.clone());
     let process = pid(&remote).await.unwrap();
     let close = async {
-        // One asked which process it is.
+        // One requested the process id.
         until_called(&remote, 2).await;
         remote.close().await;
     };

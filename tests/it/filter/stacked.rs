@@ -1,4 +1,4 @@
-//! Filters above filters.
+//! Nested filters.
 
 use mcp_composite::{
     filter::FilterLayer,
@@ -15,7 +15,7 @@ use tower::{Layer, Service, ServiceBuilder};
 use super::{is_refused, listed};
 use crate::scripted::Server;
 
-/// What a selection is made of.
+/// The patterns of a selection: allowed and denied.
 type Patterns = (Option<Vec<String>>, Vec<String>);
 
 fn name() -> impl Strategy<Value = String> {
@@ -29,7 +29,7 @@ fn pattern() -> impl Strategy<Value = String> {
 fn patterns() -> impl Strategy<Value = Patterns> {
     let allowed = proptest::option::of(proptest::collection::vec(pattern(), 1..4));
     (allowed, proptest::collection::vec(pattern(), 0..3)).prop_map(|(allow, mut deny)| {
-        // To allow and deny the same is a mistake.
+        // Allowing and denying the same pattern is an error.
         deny.retain(|pattern| !allow.iter().flatten().any(|allowed| allowed == pattern));
         (allow, deny)
     })
@@ -43,7 +43,7 @@ fn filter((allow, deny): &Patterns) -> FilterLayer {
     FilterLayer::new().tools(selection.deny(deny).expect("good patterns"))
 }
 
-/// What a filter lists and lets call, of all names; they are the same.
+/// Returns the names that a filter lists and allows to call, which must be equal.
 async fn passed<L>(layer: L, names: &[String]) -> Vec<String>
 where
     L: Layer<Server>,

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tower::{BoxError, ServiceExt, limit::ConcurrencyLimit, service_fn, util::BoxCloneService};
 
-/// A server whose tools end in all ways, and what reached it.
+/// A server whose tools end in all ways, and its received calls.
 #[derive(Clone, Default)]
 struct Tools {
     called: Arc<Mutex<Vec<String>>>,
@@ -85,7 +85,8 @@ impl Tools {
     }
 }
 
-/// What Anthropic calls these tools with; `!` is a call that is malformed.
+/// Returns the output of a model that calls these tools, in the format of Anthropic; `!` is a
+/// malformed call.
 fn output(tools: &[&str]) -> Value {
     let block = |(place, tool): (usize, &&str)| {
         let input = if *tool == "!" { json!(5) } else { json!({}) };
@@ -99,7 +100,7 @@ async fn run(tools: &Tools, calls: &[&str], options: &DispatchOptions) -> Vec<Di
     dispatch(tools.service(), calls, options).await
 }
 
-/// The id and the end of each call.
+/// Returns the id and the outcome of each call.
 fn told(ended: &[Dispatched]) -> Vec<String> {
     let tell = |call: &Dispatched| {
         let end = match &call.outcome {
@@ -277,7 +278,7 @@ async fn calls_within_a_request_are_a_part_of_it() {
     let calls = Provider::Anthropic.calls(&output(&["f", "g"])).unwrap();
     let options = DispatchOptions::new().context(own).within(&outer);
     dispatch(server, calls, &options).await;
-    // The tasks that are cancelled are a part of it, too.
+    // It includes the cancellation of the tasks.
     let told = told.lock().unwrap();
     let ids: Vec<_> = told.iter().map(|(id, ..)| &**id).collect();
     assert_eq!(ids, ["0#f", "0#f", "0#g", "0#g"]);
@@ -286,7 +287,7 @@ async fn calls_within_a_request_are_a_part_of_it() {
     }
 }
 
-/// Calls itself as a model would, until that is refused.
+/// A function that calls itself as a model would, until it is rejected.
 fn agent(
     request: Request,
     depths: Arc<Mutex<Vec<usize>>>,

@@ -7,7 +7,7 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
-/// What each tool answers.
+/// Returns the result of each tool.
 fn answer(tool: &str) -> Reply {
     let text = ContentBlock::text;
     let result = match tool {
@@ -88,7 +88,7 @@ async fn dispatched(provider: Provider, output: &Value, stop: bool) -> Vec<Dispa
     dispatch(tools, calls, &DispatchOptions::new().stop_on_error(stop)).await
 }
 
-/// The answers to calls of these tools; `!` is a call that is malformed.
+/// Returns the answers to calls of these tools; `!` is a malformed call.
 async fn answers(provider: Provider, tools: &[&str]) -> Vec<Value> {
     let arguments = |tool: &str| if tool == "!" { json!("5") } else { json!({}) };
     let call = |(place, tool): (usize, &&str)| {
@@ -186,13 +186,13 @@ async fn gemini_gets_one_content_with_all_responses() {
     );
 }
 
-/// The report tells whose each is; a model that is given both pays for both.
+/// The report attributes each output to its branch; a model would pay for both copies.
 #[tokio::test]
 async fn what_branches_gave_is_said_once() {
     let answers = answers(Provider::OpenAiChat, &["composite"]).await;
     let content = answers[0]["content"].as_str().unwrap();
     let (besides, report) = content.rsplit_once('\n').unwrap();
-    // The label of a branch is left out with the rest of its content.
+    // The label of a branch is omitted with the rest of its content.
     assert_eq!(besides, "b:\n[an image (image/png), which is left out]\nthe run ended early");
     let report: Value = serde_json::from_str(report).unwrap();
     assert_eq!(report["branches"]["a"]["output"], "5 €");

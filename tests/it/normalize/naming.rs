@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use rmcp::model::Tool;
 use serde_json::{Value, json};
 
-/// Whether every provider takes a name.
+/// Returns whether every provider accepts a name.
 fn is_allowed(name: &str) -> bool {
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     let is_spelled = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
@@ -49,7 +49,7 @@ fn no_tool_takes_the_name_of_another() {
     assert_ne!(slash, dot);
     assert_eq!((names.original(slash), names.original(dot)), (Some("a/b"), Some("a.b")));
     assert_eq!(names.original("a/b"), None);
-    // Neither of two has it, if nobody is called so.
+    // Of two conflicting names, neither gets the plain one, unless it is an original name.
     assert_eq!(ToolNames::new(["a/b", "a.b"]).original("a_b"), None);
 }
 

@@ -13,7 +13,7 @@ const PROVIDERS: [Provider; 6] = [
     Provider::Hermes,
 ];
 
-/// The published examples of a provider.
+/// Returns the published example of a provider.
 fn example(provider: Provider) -> Value {
     let json = match provider {
         Provider::OpenAiResponses => include_str!("responses.json"),
@@ -26,7 +26,7 @@ fn example(provider: Provider) -> Value {
     serde_json::from_str(json).unwrap()
 }
 
-/// Calls as their ids, names and arguments; of malformed ones, what is wrong.
+/// Returns calls as their ids, names and arguments; for malformed ones, the error.
 fn told(calls: &[Result<ToolCall, MalformedCall>]) -> Value {
     let tell = |call: &Result<ToolCall, MalformedCall>| match call {
         Ok(call) => json!([call.id.as_str(), call.name, call.arguments]),
@@ -43,7 +43,7 @@ fn only(
     calls.remove(0)
 }
 
-/// A call of `f` with these arguments, as each provider writes it.
+/// Returns a call of `f` with these arguments, in the format of each provider.
 fn written(arguments: &Value) -> Vec<(Provider, Value)> {
     let text = match arguments {
         Value::String(_) => arguments.clone(),
@@ -171,7 +171,7 @@ fn a_provider_is_detected_by_any_part_of_what_it_writes() {
     for (provider, part) in parts {
         let part = example(provider).pointer(part).unwrap().clone();
         assert_eq!(Provider::detect(&part), Ok(provider), "{part}");
-        // What is detected can be read.
+        // Output of a detected provider can be read.
         provider.calls(&part).unwrap();
     }
 }
@@ -235,7 +235,7 @@ fn a_provider_does_not_read_what_another_writes() {
     for provider in PROVIDERS {
         for other in PROVIDERS.into_iter().filter(|other| *other != provider) {
             let calls = provider.calls(&example(other));
-            // A text that is of another has no calls.
+            // A text in the format of another provider has no calls.
             assert!(calls.as_ref().map_or(true, Vec::is_empty), "{provider:?} of {other:?}");
         }
     }
@@ -439,7 +439,7 @@ fn the_old_single_call_of_a_message_is_one() {
     let old = json!({ "name": "f", "arguments": "{\"a\":1}" });
     let message = json!({ "role": "assistant", "content": null, "function_call": old });
     assert_eq!(only(normalize(&message)).unwrap().arguments["a"], 1);
-    // Some servers write the same call in both ways.
+    // Some servers write the same call in both formats.
     let new = json!([{ "id": "a", "function": old }]);
     let message = json!({ "role": "assistant", "function_call": old, "tool_calls": new });
     assert_eq!(only(normalize(&message)).unwrap().id.as_str(), "a");
@@ -464,7 +464,7 @@ fn a_quoted_marker_in_prose_is_no_call() {
 
 #[test]
 fn a_hundred_thousand_levels_fit_on_a_small_stack() {
-    // They are closed again, or what splits the list would refuse them.
+    // They are closed again, or the splitter of the list would reject them.
     let levels = 100_000;
     let nested = [("[", "]"), ("{'a':", "}")].map(|(open, close)| {
         let value = format!("{}1{}", open.repeat(levels), close.repeat(levels));

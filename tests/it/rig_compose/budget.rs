@@ -1,4 +1,4 @@
-//! Budgets in guards of theirs.
+//! Budgets in guards of `rig-compose`.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,12 +24,12 @@ fn atomic(units: u64) -> (Arc<AtomicBudget>, GuardBudgets) {
     (guard.clone(), GuardBudgets::new(guard))
 }
 
-/// A guard that lets nothing go before it is told to.
+/// A guard that answers only when the test allows it.
 struct Slow {
     units: AtomicBudget,
     go: Notify,
     is_away: Mutex<bool>,
-    /// Whether it thinks about each reservation for a while.
+    /// Whether it delays each reservation.
     is_slow: Mutex<bool>,
 }
 
@@ -85,7 +85,7 @@ async fn what_is_settled_is_gone_and_what_is_dropped_comes_back() {
         (3, Some(0), 10),
         (3, Some(5), 5),
         (3, None, 10),
-        // Of which it is not known before what it uses.
+        // Its cost is unknown in advance.
         (0, Some(0), 10),
         (0, Some(4), 6),
         (0, None, 10),
@@ -115,7 +115,7 @@ async fn what_was_used_beyond_what_was_left_is_owed() {
     let (guard, store) = atomic(10);
     reserve(&store, 1).await.expect("there is enough").settle(25);
     assert_eq!(guard.available(), 0);
-    // A refill pays for it first, as far as it goes.
+    // A refill first reduces the debt.
     guard.refill();
     assert!(reserve(&store, 1).await.is_err());
     assert_eq!(guard.available(), 0);
@@ -144,7 +144,7 @@ async fn no_call_passes_a_debt_that_another_pays_at_the_moment() {
         guard.units.try_reserve(left - 1).await.expect("a guard in memory");
         reserve(&store, 1).await.expect("there is enough").settle(16);
         guard.units.refill();
-        // Each answer of the guard is one that has to be waited for.
+        // Each answer of the guard is delayed.
         *guard.is_slow.lock().unwrap() = true;
         let (first, second) = tokio::join!(reserve(&store, 1), reserve(&store, 1));
         assert_eq!((first.is_ok(), second.is_ok()), (passes, passes), "{left}");
@@ -183,7 +183,7 @@ async fn a_release_that_waits_goes_on_before_the_next_amount_is_reserved() {
     drop(reserve(&store, 1).await.expect("there is enough"));
     assert_eq!(guard.units.available(), 0);
 
-    // Who gives up waiting for it does not lose it.
+    // A caller that stops waiting for it does not lose it.
     let mut first = Box::pin(reserve(&store, 1));
     assert!(futures::poll!(&mut first).is_pending());
     drop(first);

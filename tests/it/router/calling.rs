@@ -39,7 +39,7 @@ async fn a_call_works_before_anything_was_listed() {
     assert_eq!(call(&router, "a_x").await, None);
     assert_eq!(ab.asked(), ["tools/call x"]);
     assert_eq!(a.asked(), ["tools/call x"]);
-    // The backend refuses in its words, the client reads its own.
+    // The backend's error has its own name of the tool, the client's error has the listed one.
     let unknown = |name: &str| Some((-32602, format!("unknown tool `{name}`")));
     assert_eq!(call(&router, "a_nothing").await, unknown("a_nothing"));
     for nobodys in ["c_x", "x", "a_", "a_b_", ""] {
@@ -175,7 +175,7 @@ async fn resources_are_read_where_they_were_listed() {
     });
     let router = router([a.backend("a"), b.backend("b")]);
 
-    // Looked for, since nothing was listed yet.
+    // Found by a new listing, since nothing was listed yet.
     assert_eq!(read(&router, "x:2").await, None);
     for (uri, owner) in
         [("x:1", &a), ("x:2", &b), ("y:deep/1", &a), ("y:deep/2", &a), ("y:flat", &a)]
@@ -255,7 +255,7 @@ async fn later_backend_owns_a_resource_until_the_first_is_listed() {
     first.asked();
     assert_eq!(read(&router, "x:1").await, None);
     assert_eq!(first.asked(), ["resources/read x:1"]);
-    // What is known of it stays.
+    // The known list stays.
     first.with(|has| has.down = true);
     drop(ask(&router, "resources/list", json!({})).await);
     second.asked();
@@ -332,7 +332,7 @@ async fn handlers_are_backends_like_any_other() {
     let full = Full::default();
     let builder = Router::builder().backend(Backend::new("a", HandlerService::new(full.clone())));
     let router = builder.backend(Server::tools(&["x"]).backend("b")).build().unwrap();
-    // It gives the same cursor for ever.
+    // It always returns the same cursor.
     assert_eq!(tools(&router).await, ["b_x"]);
     assert!(router.problems()[0].to_string().contains("comes back to where it was"));
     let reply = ask(&router, "tools/call", json!({ "name": "a_refuse" })).await;

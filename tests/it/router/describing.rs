@@ -97,7 +97,7 @@ async fn a_backend_is_only_asked_for_what_it_says_it_has() {
     assert_eq!(unknown, Some((-32602, "unknown prompt `a_q`".into())));
 }
 
-/// Nothing in a request for a log level names a backend.
+/// A request for a log level names no backend.
 #[expect(deprecated, reason = "servers before 2026-07-28 log")]
 #[tokio::test(start_paused = true)]
 async fn log_level_is_set_at_the_only_backend_that_logs() {
@@ -134,7 +134,7 @@ async fn log_level_is_set_at_the_only_backend_that_logs() {
     assert_eq!(set(&unknown).await, Some(-32603), "of a single backend");
 }
 
-/// Nothing in a request for skills names a backend.
+/// A request for skills names no backend.
 #[tokio::test(start_paused = true)]
 async fn skills_are_those_of_the_only_backend_that_has_some() {
     let skills = || {

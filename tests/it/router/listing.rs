@@ -18,7 +18,7 @@ use tower::{ServiceExt, service_fn};
 use super::{SaysSo, Server, ask, error_of, names, problems, router, tools};
 use crate::{scripted::search_tool, support::capture_logs};
 
-/// Lists all pages: the names on each.
+/// Lists all pages, and returns the names on each.
 async fn pages(router: &Router) -> Vec<Vec<String>> {
     let mut pages = Vec::new();
     let mut params = json!({});
@@ -63,7 +63,7 @@ async fn long_lists_are_cut_into_pages_of_their_own() {
     assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [1_000, 1_000, 500]);
     let all: HashSet<_> = listed.iter().flatten().collect();
     assert_eq!(all.len(), 2_500, "nothing is listed twice");
-    // Further pages ask nobody.
+    // Further pages are served without requests to backends.
     assert_eq!(b.asked(), ["tools/list -"]);
 }
 
@@ -95,7 +95,8 @@ async fn a_cursor_holds_at_every_replica_while_the_list_is_the_same() {
     let reply = ask(&other, "tools/list", cursor.clone()).await;
     assert_eq!(reply.tools().unwrap().tools[0].name, "a_t1000");
 
-    // Who began with a list reads it to its end; elsewhere it is gone.
+    // A client that began to read a list reads that version to its end; for others the tool is
+    // gone.
     server.with(|has| has.tools.remove(0));
     tools(&one).await;
     let reply = ask(&one, "tools/list", cursor.clone()).await;
@@ -247,7 +248,7 @@ async fn names_without_end_leave_little_behind() {
     let list = || drop(futures::executor::block_on(ask(&router, "tools/list", json!({}))));
     list();
     let left = allocation_counter::measure(|| (0..50).for_each(|_| list())).bytes_current;
-    // What is listed now is known, of course.
+    // The current list is known and may allocate.
     assert!(left < 5 << 20, "{left}");
     assert!(problems(&router)[0].contains("the tool `a_50 xxx"), "{:?}", problems(&router));
 }

@@ -66,7 +66,7 @@ async fn two_owners_of_one_name_by_overlapping_prefixes_are_left_out_and_told() 
     assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
     let refusal = (-32602, "tool `a_b_x` is not available at the moment".to_owned());
     assert_eq!(call(&router, "a_b_x").await, Some(refusal));
-    // What is not contested goes where it was listed, not where the prefix is longest.
+    // An unambiguous name is routed to the backend that lists it, not to the longest prefix.
     a.with(|has| has.tools.push(search_tool("b_only")));
     assert_eq!(tools(&router).await, ["a_y", "a_b_only", "a_b_z"]);
     ab.asked();
@@ -190,7 +190,7 @@ fn all_mistakes_are_told_at_once() {
         &mistakes(builder)[..],
         [Kind::IllegalSeparator { .. }, Kind::IllegalPrefix { .. }]
     ));
-    // The prefix of one is the name and separator of another.
+    // The prefix of one backend is the name and separator of another.
     let builder = Router::builder().backend(backend("a")).backend(backend("b").prefix("a_"));
     assert!(matches!(&mistakes(builder)[..], [Kind::DuplicatePrefix { .. }]));
     let builder = Router::builder().conflicts(Conflicts::Manual).backend(backend("a").prefix("x"));

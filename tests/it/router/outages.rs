@@ -29,9 +29,9 @@ fn slow(names: &[&str], seconds: u32) -> Server {
     Server::tools(names).set(|has| has.delay = SECOND * seconds)
 }
 
-/// What a backend says when it is asked for the n-th time, and after how long.
+/// Returns a backend that answers the n-th list request with these tools after this delay.
 ///
-/// Also counts how often it was asked. What it says it knows from the beginning.
+/// Also returns the number of its requests.
 fn script<F>(name: &str, says: F) -> (Backend, Arc<AtomicUsize>)
 where
     F: Fn(usize) -> (u64, Option<Vec<Tool>>) + Clone + Send + Sync + 'static,
@@ -53,8 +53,7 @@ fn tools_named(names: &[&str]) -> Option<Vec<Tool>> {
     Some(names.iter().map(|name| search_tool(name)).collect())
 }
 
-/// How often clients are told to list again within ten minutes, if they do so
-/// each time.
+/// Returns how often clients are notified within ten minutes, if they list again each time.
 async fn told_again(router: &Router) -> usize {
     let mut changed = router.changes().tools().watch();
     let mut count = 0;
@@ -70,7 +69,7 @@ async fn told_again(router: &Router) -> usize {
     count
 }
 
-/// How long a list takes.
+/// Returns the duration of a list.
 async fn time_of(router: &Router) -> Duration {
     let before = Instant::now();
     tools(router).await;
@@ -157,7 +156,7 @@ async fn nobody_is_told_of_what_comes_late_but_is_the_same() {
     assert!(waited.is_err(), "nothing has changed");
     assert_eq!(problems(&router), [""; 0], "it has answered");
 
-    // Something else is told.
+    // A different list is notified.
     late.with(|has| has.tools.push(search_tool("z")));
     assert_eq!(tools(&router).await, ["late_y"]);
     soon(changed.bumped()).await;
@@ -223,7 +222,7 @@ async fn several_late_backends_come_to_rest() {
     let router = router([a, b]);
     let mut changed = router.changes().tools().watch();
     tools(&router).await;
-    // Until nobody is late any more, they are asked in the background alone.
+    // Until no backend is late, lists are refreshed only in the background.
     while !problems(&router).is_empty() {
         if tokio::time::timeout(SECOND, changed.bumped()).await.is_ok() {
             tools(&router).await;
@@ -282,7 +281,7 @@ async fn the_order_in_which_a_late_backend_lists_is_no_news() {
     });
     let router = router([late]);
     assert_eq!(told_again(&router).await, 1);
-    // A tool that looks different is news.
+    // A changed tool is a change.
     let (late, _) = script("a", |count| {
         let mut tools = tools_named(&["x"]).unwrap();
         tools[0].description = Some(if count == 0 { "old" } else { "new" }.into());
@@ -299,7 +298,7 @@ async fn a_late_backend_that_always_says_something_else_is_told_ever_less_often(
     let router = router([late]);
     let count = told_again(&router).await;
     assert!((8..20).contains(&count), "{count} times");
-    // What was kept back is told in the end.
+    // A delayed notification is sent in the end.
     let mut changed = router.changes().tools().watch();
     let _ = tokio::time::timeout(SECOND * 120, changed.bumped()).await;
     tools(&router).await;

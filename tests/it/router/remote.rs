@@ -15,7 +15,7 @@ use crate::{
     support::{capture_logs, soon},
 };
 
-/// Has tools and resources, and knows nothing of prompts and templates.
+/// A server with tools and resources, without prompts and templates.
 struct Plain;
 
 impl ServerHandler for Plain {

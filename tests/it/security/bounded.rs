@@ -1,4 +1,4 @@
-//! Nothing that comes in from any side is without an end.
+//! All input from any side is bounded.
 
 use std::{
     sync::{
@@ -27,12 +27,12 @@ use tower::Layer;
 
 use crate::support::{question, soon, tool};
 
-/// A value of which so many arrays stand in each other.
+/// Returns this many nested arrays.
 fn nested(levels: usize) -> Value {
     (0..levels).fold(json!("bottom"), |value, _| json!([value]))
 }
 
-/// A person who is asked over a connection, counts that, and says yes.
+/// A person who is asked over a connection, counts the questions, and accepts.
 #[derive(Clone, Default)]
 struct Asked(Arc<Count>);
 
@@ -40,7 +40,7 @@ struct Asked(Arc<Count>);
 struct Count {
     all: AtomicUsize,
     now: AtomicUsize,
-    /// The most that there were at once.
+    /// The maximum number of concurrent questions.
     peak: AtomicUsize,
 }
 
@@ -66,14 +66,14 @@ impl ClientHandler for Asked {
         let Count { all, now, peak } = &*self.0;
         all.fetch_add(1, Ordering::Relaxed);
         peak.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // As long as it takes to read.
+        // The time to read the question.
         tokio::time::sleep(Duration::from_millis(1)).await;
         now.fetch_sub(1, Ordering::Relaxed);
         Ok(ElicitResult::new(ElicitationAction::Accept))
     }
 }
 
-/// The tool that both the person's client and the server know, called by it.
+/// Returns the result of the common tool of client and server, called by this person.
 async fn call_as(person: &Asked, server: impl ServerHandler) -> Result<Value, String> {
     let (near, far) = tokio::io::duplex(1 << 16);
     let mut serving = JoinSet::new();
@@ -101,7 +101,7 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_nested_too_deep_costs_its_branch_and_not_the_client() {
-    // What came over a wire, where no reader takes more than 128 levels in all.
+    // As received over a wire, where no parser accepts more than 128 levels in all.
     for levels in [125, 126, 200, 105, 109, 120] {
         let structured = json!({ "a": { "b": nested(levels) } });
         let in_meta = {
@@ -134,7 +134,7 @@ async fn an_answer_that_is_nested_too_deep_costs_its_branch_and_not_the_client()
 
 #[tokio::test(start_paused = true)]
 async fn a_text_that_is_read_as_something_too_deep_does_not_cost_the_client_its_answer() {
-    // A text is read up to 127 levels, and none of them counts in the answer of the tool.
+    // A text is parsed up to 127 levels, and none of them counts in the answer of the tool.
     let text = "[".repeat(126) + &"]".repeat(126);
     let pipeline = |step| CompositeTool::pipeline("look", "Reads", [step]);
     let read = || Step::new("a", "text");
@@ -194,7 +194,7 @@ async fn content_that_says_nothing_is_counted_all_the_same() {
     }
 }
 
-/// What a tool gives that asks so much at once.
+/// Returns a result with this many questions.
 fn asks(questions: usize) -> Answer {
     let question = || InputRequest::Elicitation(ElicitRequest::new(question()));
     let asked = (0..questions).map(|key| (key.to_string(), question())).collect();
@@ -202,12 +202,12 @@ fn asks(questions: usize) -> Answer {
     Answer::from(Reply::from(ServerResult::InputRequiredResult(asks)))
 }
 
-/// A composite over so many tools, all of which ask as much as they may, again and again.
+/// Returns a composite over this many tools, all of which ask the maximum again and again.
 fn over_tools_that_ask(count: usize) -> Composite<Server> {
     let tools: Vec<_> = (0..count).map(|tool| format!("tool{tool}")).collect();
     let server = tools.iter().fold(Server::new(), |server, tool| server.tool(tool, asks(32)));
     let look = CompositeTool::fan_out("look", "Looks", tools);
-    // All of them have room in it.
+    // The store has space for all of them.
     CompositeLayer::new([look]).unwrap().state(StoredState::new()).layer(server)
 }
 
@@ -218,7 +218,7 @@ async fn a_server_puts_no_thousands_of_questions_to_a_person() {
     assert!(error.contains("asks for too much at once"), "{error}");
     assert_eq!(person.all(), 0, "nobody is asked in vain");
 
-    // As many as it may, again and again.
+    // The maximum number, again and again.
     let error = call_as(&person, serve(served(asks(32)))).await.unwrap_err();
     assert!(error.contains("asked again after 10 answers"), "{error}");
     assert_eq!(person.all(), 320);
@@ -237,7 +237,8 @@ async fn many_tools_together_put_no_thousands_of_questions_to_a_person() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_waits_asks_no_thousands_of_questions() {
-    // Once, and once more; or too much at once, which nobody is asked at all.
+    // One round, and a second above the limit; or too many questions at once, none of which is
+    // asked.
     for (tools, rounds) in [(31, 1), (32, 0), (64, 0)] {
         let keys = (0..tools).flat_map(|tool| (0..32).map(move |key| format!("tool{tool}:{key}")));
         let mut person = keys.fold(Person::new(), |person, key| person.declines(&key));

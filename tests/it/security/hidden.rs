@@ -1,4 +1,4 @@
-//! What is hidden is reached in no way; most ways are in `ways.rs`, beside all rules.
+//! Hidden items cannot be reached; most ways are in `ways.rs`, with all rules.
 
 use std::{
     convert::Infallible,
@@ -32,7 +32,7 @@ use crate::{
 
 type Stack = Composite<Filter<Server>>;
 
-/// Names that look like another, or that a careless server would take for it.
+/// Returns names that look like another, or that a careless server would confuse with it.
 fn like(name: &str) -> Vec<String> {
     let mut capital = name.to_owned();
     capital[..1].make_ascii_uppercase();
@@ -72,7 +72,7 @@ async fn a_name_that_looks_like_another_is_another() {
             testing::refused(&advertise, name, json!({})).await,
             testing::refused(&renamed, name, json!({})).await,
         ];
-        // The same words as for what there is not, and as for what is hidden.
+        // The same error as for missing items, and for hidden ones.
         for error in told {
             assert_eq!(error.message, format!("unknown tool `{name}`"));
         }
@@ -218,7 +218,7 @@ async fn a_renamed_resource_is_not_reached_by_another_spelling_of_its_own_uri() 
     ];
     let server = |request: Request| {
         let Subject::Item(_, uri) = request.subject() else { panic!("{request:?}") };
-        // It tells what it was asked for.
+        // Returns the requested name in its error.
         ready(Ok::<Reply, Infallible>(ErrorData::internal_error(uri.to_owned(), None).into()))
     };
     let service = AliasLayer::new().resources(aliases).unwrap().layer(service_fn(server));
@@ -260,7 +260,7 @@ async fn a_renamed_resource_is_not_reached_by_another_spelling_of_its_own_uri() 
     }
 }
 
-/// A stack over a server in which a run asks before it wipes, and what hides tools of it.
+/// Returns a stack over a server in which a run asks before it wipes, and that hides these tools.
 fn stack(server: &Server, hide: &[&str]) -> Stack {
     let steps = [
         Step::new("look", "peek"),
@@ -305,7 +305,7 @@ async fn a_run_that_waited_reaches_nothing_that_was_hidden_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_none_passes_no_layer() {
-    // What is no tool makes of the whole something that rmcp cannot read.
+    // An invalid tool makes the list unreadable for rmcp.
     let odd = |_: Request| {
         let odd = json!({ "tools": [{ "name": "secret" }, { "name": 1 }] });
         let odd = ServerResult::CustomResult(CustomResult::new(odd));
@@ -335,7 +335,7 @@ async fn a_list_that_is_none_passes_no_layer() {
         assert_eq!(told, (-32603, "the server did not answer with a list of tools"), "{place}");
     }
 
-    // Whoever hides nothing lets it through.
+    // Without hidden tools it is forwarded.
     let nothing = CompositeLayer::new([]).unwrap().layer(AdvertiseLayer::new().layer(server));
     assert!(nothing.oneshot(list()).await.unwrap().error().is_none());
     let prompts = AliasLayer::new().prompts([PromptAlias::new("a").name("b")]).unwrap();

@@ -1,11 +1,11 @@
-//! The table of promises against the tests that there are.
+//! Checks the table of guarantees against the existing tests.
 
 use std::{fs, path::Path};
 
 const PAGE: &str = include_str!("../../../src/guide/security.md");
 const LIMITS: &str = include_str!("../../../src/guide/limits.md");
 
-/// The names of all tests below a folder.
+/// Collects the names of all tests below a folder.
 fn tests_in(folder: &Path, names: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -29,13 +29,13 @@ fn tests_in(folder: &Path, names: &mut Vec<String>) {
     }
 }
 
-/// The section of the limits that lists the memory that clients and backends fill.
+/// Returns the section of the limits that lists the memory that clients and backends fill.
 fn memory() -> &'static str {
     let (_, section) = LIMITS.split_once("\n## Memory that clients and backends fill\n").unwrap();
     section.split("\n## ").next().unwrap()
 }
 
-/// The promises of a page, each with the names of its tests.
+/// Returns the guarantees of a page, each with the names of its tests.
 fn promises(page: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.contains("| shown by"));
     let cells = rows.filter_map(|row| row.trim_matches(['|', ' ']).rsplit_once(" | "));
@@ -47,7 +47,7 @@ fn every_promise_is_shown_by_a_test_that_there_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tests = Vec::new();
     for folder in ["src", "tests/it", "tests/redis"] {
-        // Not all of it is in the package.
+        // The published package does not contain all of it.
         if root.join(folder).exists() {
             tests_in(&root.join(folder), &mut tests);
         }

@@ -1,5 +1,5 @@
-//! What must not be told is told nowhere: each way for a call to fail, with canaries in
-//! all that is secret, and everything read that comes out.
+//! Secrets never appear in any output: each way for a call to fail, with canaries in all secret
+//! values, and a check of all output.
 
 use std::{
     convert::Infallible,
@@ -27,14 +27,14 @@ use crate::{
     support::{Era, Logged, connect, soon},
 };
 
-/// What a client sends, and nobody else need know.
+/// An argument of a client, which must not appear elsewhere.
 const ARGUMENT: &str = "canary-argument-5b1f";
-/// What the inside of a server is, such as addresses.
+/// An internal detail of a server, such as an address.
 const INSIDE: &str = "canary-inside-77c0";
-/// What a panic says.
+/// The message of a panic.
 const PANIC: &str = "canary-panic-e0d4";
 
-/// Logs all that this crate says, at every level, while the value lives.
+/// Collects all logs of this crate, at every level, until the value is dropped.
 fn logs_of_all_levels() -> (Logged, tracing::subscriber::DefaultGuard) {
     let logged = Logged::default();
     let subscriber = tracing_subscriber::fmt()
@@ -64,7 +64,7 @@ fn failing() -> Server {
 
 const TOOLS: [&str; 6] = ["panics", "is_away", "refuses", "fails", "hangs", "is_strict"];
 
-/// Composites that call a tool in every way in which its failure is told.
+/// Returns composites that call a tool in every way in which its failure is reported.
 fn composites(tool: &str) -> Vec<CompositeTool> {
     let second = std::time::Duration::from_secs(1);
     let given = json!({ "text": "$input.text" });
@@ -104,7 +104,7 @@ fn composites(tool: &str) -> Vec<CompositeTool> {
 
 #[tokio::test(start_paused = true)]
 async fn no_failure_tells_arguments_panics_or_the_inside_of_a_server() {
-    // The hook of the process tells panics on its standard error, which is no log.
+    // The panic hook prints panics to standard error, which is not a log.
     let (logged, _logs) = logs_of_all_levels();
     for tool in TOOLS {
         let validate = ValidateLayer::new().schema(SchemaMode::Strict);
@@ -114,7 +114,7 @@ async fn no_failure_tells_arguments_panics_or_the_inside_of_a_server() {
             let arguments = json!({ "text": ARGUMENT, ARGUMENT: [ARGUMENT] });
             let request = testing::request(name, arguments);
             let reply = service.clone().oneshot(request).await.unwrap();
-            // Of its arguments a client is told where they are wrong, never what they are.
+            // Errors about arguments contain their paths, never their values.
             let told = format!("{:?}", reply.into_result()).replace(&format!("/{ARGUMENT}"), "");
             for canary in [ARGUMENT, PANIC, INSIDE] {
                 assert!(!told.contains(canary), "`{name}` of `{tool}` tells {canary}: {told}");
@@ -128,7 +128,7 @@ async fn no_failure_tells_arguments_panics_or_the_inside_of_a_server() {
     }
 }
 
-/// Keeps all fields of what this crate logs as a careless subscriber would print them.
+/// Collects all logged fields of this crate, as a careless subscriber would print them.
 #[derive(Clone, Default)]
 struct Careless(Arc<Mutex<String>>);
 
@@ -175,7 +175,7 @@ async fn what_others_have_written_is_logged_without_what_a_terminal_obeys() {
         ready(Ok::<_, Infallible>(Reply::from(ErrorData::invalid_params(long(), None))))
     });
 
-    // A URI of a client, and what a backend says to it.
+    // A URI of a client, and the error of a backend.
     let capabilities =
         ServerCapabilities::builder().enable_resources().enable_resources_subscribe().build();
     let served = ServeService::new(refuses, ServerConfig::new(capabilities));
@@ -186,7 +186,7 @@ async fn what_others_have_written_is_logged_without_what_a_terminal_obeys() {
     assert_is_harmless("failed to subscribe to a resource");
     drop(stream);
 
-    // What a backend says instead of its list.
+    // The error of a backend in place of its list.
     let look = || CompositeTool::fan_out("all", "Looks", ["look"]);
     let service = CompositeLayer::new([look()]).unwrap().layer(refuses);
     service.oneshot(Request::list_tools()).await.unwrap();
@@ -222,7 +222,7 @@ mod over_http {
     const PASSWORD: &str = "canary-password-42be";
     const QUERY: &str = "canary-query-c7d3";
 
-    /// Why a server is not connected, and what is logged of it.
+    /// Returns the error of an unconnected server, and its logs.
     async fn trouble(host: &str, header: &str) -> String {
         let (logged, _logs) = logs_of_all_levels();
         let value = HeaderValue::try_from(format!("Bearer {header}")).unwrap();
@@ -236,7 +236,7 @@ mod over_http {
 
     #[tokio::test]
     async fn credentials_of_a_server_over_http_are_told_nowhere() {
-        // A server that says what it was sent.
+        // A server that returns the request it received.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let answer = async |headers: HeaderMap, uri: Uri| {

@@ -1,4 +1,4 @@
-//! What backends are told where nobody records spans.
+//! The trace contexts that backends receive without a subscriber for spans.
 
 use std::{convert::Infallible, future::ready};
 
@@ -21,7 +21,7 @@ use crate::{
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// The `_meta` of the calls that came to the server when it was called in this one.
+/// Returns the `_meta` of the calls that the server received during this call.
 async fn told(tool: &str, trace: TraceLayer, meta: Value) -> Vec<Value> {
     let server = Server::new().says("near", "yes").says("far", "yes");
     let inner = CompositeTool::fan_out("inner", "Looks", ["near", "far"]);
@@ -111,7 +111,7 @@ async fn a_plan_that_runs_by_itself_does_the_same() {
     assert_ne!(span_id(told), &PARENT[36..52]);
 }
 
-/// Begins a trace where there is none, and counts down the ids of its spans.
+/// Begins a trace if there is none, and counts down the ids of its spans.
 struct Counting(std::sync::atomic::AtomicU8);
 
 impl Propagate for Counting {
@@ -129,7 +129,7 @@ async fn a_tracer_of_ones_own_decides_the_ids() {
         json!({ "traceparent": format!("00-{}-{id}-00", "01".repeat(16)) })
     };
     assert_eq!(told("near", trace(), json!({})).await, [told_as(9)]);
-    // The request itself was the first.
+    // The first id is that of the request itself.
     assert_eq!(told("inner", trace(), json!({})).await, [told_as(8), told_as(7)]);
 }
 
@@ -140,7 +140,7 @@ async fn what_a_tool_calls_within_a_request_is_in_the_same_trace() {
     let outer = stack.layer(server.clone());
     outer.oneshot(Request::call_tool("near")).await.unwrap();
     let within = server.requests().pop().unwrap();
-    // Also through a stack that was told nothing.
+    // Also through a stack without trace settings.
     let inner = StackLayer::new().layer(server.clone());
     inner.oneshot(Request::call_tool("near").within(within.context())).await.unwrap();
     let spans: Vec<_> =

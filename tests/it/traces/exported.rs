@@ -1,4 +1,4 @@
-//! Spans as they are exported, and the ids that backends are told.
+//! Exported spans, and the ids that backends receive.
 
 use std::time::Duration;
 
@@ -174,7 +174,7 @@ async fn where_spans_are_not_wanted_the_trace_goes_on_all_the_same() {
     request.context_mut().meta_mut().set_traceparent(PARENT);
     let caller = request.context().trace().unwrap();
     stack(&server, vec![look(&["near"])]).oneshot(request).await.unwrap();
-    // No id is made up that nobody exports.
+    // No id is created without an exporter.
     assert_eq!(calls(&server)[0].context().trace(), Some(caller));
 }
 
@@ -219,7 +219,7 @@ async fn a_call_that_panics_has_failed_and_was_not_cancelled() {
     let panics: fn() -> Answer = || panic!("on purpose");
     let server = Server::new().tool("bad", Answer::from_fn(move |_| async move { panics() }));
     let service = stack(&server, vec![]);
-    // As an edge does it, which answers all the same.
+    // As an edge that catches panics and answers.
     let call = std::panic::AssertUnwindSafe(call(&service, "bad", json!({})));
     call.catch_unwind().await.unwrap_err();
     assert_eq!(collecting.tree(), ["tools/call server ERROR: panic"]);
@@ -289,7 +289,7 @@ async fn who_has_failed(trace: TraceLayer) {
         (true, text("-32603"), text("-32603")),
         (true, text("tool_error"), None),
         (true, text("tool_error"), None),
-        // It is the run that made the mistake.
+        // The error is that of the run.
         (true, text("-32602"), text("-32602")),
     ];
     assert_eq!(ends, expected);
@@ -301,7 +301,7 @@ async fn a_call_that_is_dropped_is_cancelled_and_has_not_failed() {
     let service = stack(&server(), vec![look(&["near", "hangs"])]);
     let call = call(&service, "look", json!({}));
     tokio::time::timeout(Duration::from_secs(3), call).await.unwrap_err();
-    // The task of the branch ends when it has its turn.
+    // The task of the branch ends at its next turn.
     sleep(Duration::from_secs(1)).await;
     let tree = [
         "tools/call look server",
@@ -403,7 +403,7 @@ async fn contents_that_are_large_are_left_out() {
     assert_eq!(attribute(&span, "gen_ai.tool.call.result"), None);
 }
 
-/// The names of the spans in which three branches run: `a` before and after it waits, `b`
+/// Returns the names of the spans in which three branches run: `a` before and after it waits, `b`
 /// before and after it wakes itself, and `c`, which answers at its first poll.
 fn spans_of_branches(runtime: &Runtime) -> [String; 3] {
     let span = || Span::current().metadata().map_or("none", |metadata| metadata.name());
@@ -427,11 +427,11 @@ fn spans_of_branches(runtime: &Runtime) -> [String; 3] {
     ["a", "b", "c"].map(|branch| branches[branch]["output"].as_str().unwrap().to_owned())
 }
 
-/// A runtime of one thread, and one of two with this subscriber.
+/// Returns a runtime of one thread, and one of two, with this subscriber.
 fn runtimes() -> [Runtime; 2] {
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
     let subscribe = move || {
-        // For as long as the thread is there.
+        // Until the thread ends.
         std::mem::forget(tracing::dispatcher::set_default(&dispatch));
     };
     let mut threads = Builder::new_multi_thread();

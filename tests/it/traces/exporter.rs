@@ -1,4 +1,4 @@
-//! An exporter that keeps what it is given, for tests that look at it.
+//! An exporter that keeps spans for tests.
 
 use std::sync::{Arc, Mutex, Once};
 
@@ -22,7 +22,7 @@ use tracing_subscriber::{EnvFilter, layer::SubscriberExt};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exported(Arc<Mutex<Vec<SpanData>>>);
 
-/// Who collects them, as long as it is there.
+/// Collects spans until it is dropped.
 pub(crate) struct Collecting {
     exported: Exported,
     _provider: SdkTracerProvider,
@@ -55,7 +55,7 @@ impl Collecting {
         Self { exported, _provider: provider, _subscriber: subscriber }
     }
 
-    /// The spans that have ended, those that began first first.
+    /// Returns the spans that have ended, in the order in which they began.
     pub(crate) fn spans(&self) -> Vec<SpanData> {
         let mut spans = self.exported.0.lock().unwrap().clone();
         spans.sort_by_key(|span| span.start_time);
@@ -72,8 +72,7 @@ impl Collecting {
         self.spans().iter().map(|span| span.name.to_string()).collect()
     }
 
-    /// All spans as an indented tree, with kinds and what went wrong; those beside each
-    /// other by their names.
+    /// Returns all spans as an indented tree, with kinds and errors; siblings are sorted by name.
     pub(crate) fn tree(&self) -> Vec<String> {
         let spans = self.spans();
         let is_root = |span: &&SpanData| !spans.iter().any(|other| is_parent(other, span));
@@ -87,9 +86,9 @@ impl Collecting {
 
 /// Makes each span once.
 ///
-/// A place in the code that makes spans is registered when it is first passed. If that
-/// happens while another thread gets a subscriber, `tracing` may hold that nobody wants
-/// them, until the next thread gets one.
+/// A callsite is registered when it is first reached. If that happens while another thread sets a
+/// subscriber, `tracing` may cache that no subscriber is interested, until the next thread sets
+/// one.
 fn make_all_spans() {
     let made = std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -127,13 +126,13 @@ fn branch(span: &SpanData, spans: &[SpanData], depth: usize, lines: &mut Vec<Str
     }
 }
 
-/// What a span has under a key.
+/// Returns the value of a span's attribute.
 pub(crate) fn attribute(span: &SpanData, key: &str) -> Option<String> {
     let mut attributes = span.attributes.iter();
     attributes.find(|pair| pair.key.as_str() == key).map(|pair| pair.value.to_string())
 }
 
-/// The id of the span that the request was told of.
+/// Returns the id of the parent span in a request.
 pub(crate) fn told(request: &Request) -> Option<SpanId> {
     request.context().trace().map(|trace| SpanId::from_bytes(trace.span_id()))
 }

@@ -1,4 +1,4 @@
-//! What is just within a limit works, and what is just beyond it does not.
+//! Values just within a limit are accepted, values just beyond it are rejected.
 
 use super::{
     value::{MAX_ELEMENTS, MAX_MADE_BYTES, Run},
@@ -14,12 +14,12 @@ fn repeated(text: &str, count: usize) -> Value {
     text.repeat(count).into()
 }
 
-/// So many times the same in a list.
+/// A list that repeats an expression `count` times.
 fn list_of(expression: &str, count: usize) -> String {
     format!("[{}]", vec![expression; count].join(", "))
 }
 
-/// Data of which everything fits, and hardly.
+/// Data whose values just fit the limits.
 fn data() -> Value {
     json!({ "input": {
         "full": repeated("x", MAX_TEMPLATE_BYTES),
@@ -35,7 +35,7 @@ fn data() -> Value {
     } })
 }
 
-/// Evaluates each with the same data, and asserts what becomes of it.
+/// Evaluates each case with the same data, and asserts its result.
 fn assert_all<'c>(data: Value, cases: impl IntoIterator<Item = (String, Result<Value, &'c str>)>) {
     let data: Arc<dyn Data> = Arc::new(Everything(data));
     for (written, expected) in cases {
@@ -70,7 +70,7 @@ fn a_text_may_be_as_long_as_the_limit() {
         ("{{ input.full|replace('x', 'y')|length }}", length()),
         ("{{ input.fours|replace('abcd', 'efgh')|length }}", length()),
         ("{{ input.full|replace('x', 'yy')|length }}", Err(TOO_MUCH_TEXT)),
-        // Two lines of four bytes, of which the second is indented.
+        // Two lines of four bytes, the second of which is indented.
         ("{{ 'ab\nb'|indent(524286)|length }}", Ok(json!(524_290))),
         ("{{ 'ab\nb'|indent(524287)|length }}", Err(TOO_MUCH_TEXT)),
     ];
@@ -83,7 +83,7 @@ fn a_list_may_have_as_many_elements_as_the_limit() {
     let cases = [
         ("input.most|reverse|length", length()),
         ("input.more|reverse|length", Err(TOO_MANY_ELEMENTS)),
-        // They look at few of the elements, or hand all of them through.
+        // They read few of the elements, or return all of them unchanged.
         ("input.more|length", Ok(json!(MAX_ELEMENTS + 1))),
         ("input.more|count", Ok(json!(MAX_ELEMENTS + 1))),
         ("input.more|default([])|length", Ok(json!(MAX_ELEMENTS + 1))),
@@ -112,18 +112,18 @@ fn what_filters_make_counts_as_much_memory_as_it_takes() {
         of("input.full|upper", 9, false),
         // A text, and nothing else.
         of("input.full|default('x')", 15, true),
-        // A list of pieces, looked at and then made: less than 5 MB.
+        // A list of parts, counted and then created: less than 5 MB.
         of("input.commas|split(',')", 3, true),
         of("input.commas|split(',')", 4, false),
         of("input.full|split(',')", 5, true),
         // A list of keys, in the same way.
         of("input.members|keys", 3, true),
         of("input.members|keys", 4, false),
-        // A part of the data, of which nothing is made.
+        // A part of the data, without a copy.
         of("input.lists|first", 9, true),
     ];
     assert_all(data(), cases);
-    // Looked at when it is made, and not each time that somebody looks at it.
+    // Counted when it is created, and not on each use.
     let reversed = |count| format!("{{{{ {}|length }}}}", list_of("input.most|reverse", count));
     assert_all(data(), [(reversed(3), Ok(json!(3))), (reversed(8), Err(TOO_MANY_STEPS))]);
 }
@@ -151,7 +151,7 @@ fn parts_of_the_data_take_no_memory_once_they_are_gone() {
     assert_all(data, cases);
 }
 
-/// Evaluates an expression so many times.
+/// Evaluates an expression `count` times.
 fn each(count: usize, expression: &str) -> String {
     format!("{{% for n in range({count}) %}}{{{{ '' if {expression} }}}}{{% endfor %}}")
 }

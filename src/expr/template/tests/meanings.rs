@@ -1,18 +1,18 @@
-//! What is written means one thing: cases that are next to another meaning.
+//! The meaning of expressions: cases with a plausible alternative.
 
 use super::*;
 
 #[test]
 fn operators_and_filters_mean_what_they_say() {
     let cases = [
-        // Filters that nothing else shows.
+        // Filters that are not tested elsewhere.
         ("'hello World'|capitalize", json!("Hello world")),
         ("input.n|bool", json!(true)),
         ("input.list|reject('odd')|list", json!([2])),
         ("input.list|sum(start=10)", json!(16)),
         ("input.object|list", json!(["x"])),
         ("input.people|sum('age', 5)", json!(85)),
-        // A group has names for its parts, also after it was handed through.
+        // A group has named parts, also after a filter.
         ("(input.people|groupby('age')|first).grouper", json!(20)),
         ("(input.people|groupby('age')|last)[0]", json!(30)),
         ("[{'k': 'x'}, {}]|groupby('k', default='x')|length", json!(1)),
@@ -21,11 +21,11 @@ fn operators_and_filters_mean_what_they_say() {
         ("{1: 'a'}", json!({ "1": "a" })),
         ("{'a': 1, 'b': [2]} ~ ''", json!("{\"a\":1,\"b\":[2]}")),
         ("[1]|tojson(indent=true)", json!("[\n  1\n]")),
-        // One end of a slice or a range is in it, the other is not.
+        // A slice or range includes its start and excludes its end.
         ("input.list[0:2]", json!([1, 2])),
         ("input.list[:0]", json!([])),
         ("range(3, 0, -1)", json!([3, 2, 1])),
-        // Whole numbers with others.
+        // Integers combined with floats.
         ("1 + 0.5", json!(1.5)),
         ("0.5 + 1", json!(1.5)),
         ("[input.empty is empty, input.list is empty]", json!([true, false])),
@@ -33,12 +33,12 @@ fn operators_and_filters_mean_what_they_say() {
         ("8 is divisibleby 2.5", json!(false)),
         ("1e-3", json!(0.001)),
         ("2E+2", json!(200.0)),
-        // What may be missing is taken if it is there.
+        // An optional value is used if it is present.
         ("(input.people|first)['name']|default('z')", json!("Ann")),
-        // A `-` is one everywhere but in the names of steps.
+        // A `-` is an operator except in the names of steps.
         ("input.n-1", json!(2)),
         ("steps.a.output.items[0]-1", json!(0)),
-        // A list can be longer than brackets can be deep.
+        // A list can be longer than the nesting limit of brackets.
         (&format!("[{}]|length", "(1), ".repeat(100)), json!(100)),
     ];
     for (written, expected) in cases {
@@ -57,7 +57,7 @@ fn a_loop_gives_its_names_all_that_there_is_of_an_element() {
     for (written, expected) in cases {
         assert_eq!(evaluate(written), Ok(json!(expected)), "{written}");
     }
-    // A text has no parts, though minijinja would give its characters.
+    // A text has no elements, though minijinja would return its characters.
     let told = "`word[0]` has no value".to_owned();
     assert_eq!(evaluate("{% for word in input.words %}{{ word[0] }}{% endfor %}"), Err(told));
 }
@@ -153,9 +153,9 @@ fn numbers_are_compared_by_their_values_however_large() {
     let cases = [
         (format!("[{least}, -1e40]|sort|first"), json!(-1e40)),
         (format!("[1e40, {greatest}]|sort|last"), json!(1e40)),
-        // Twice the same number.
+        // The same number twice.
         (format!("[{least}, -1.7014118346046923e38]|unique|length"), json!(1)),
-        // What is no number comes last.
+        // NaN comes last.
         ("[1e308 * 10 - 1e308 * 10, 5]|sort|first".to_owned(), json!(5)),
     ];
     for (written, expected) in cases {

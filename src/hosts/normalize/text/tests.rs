@@ -14,7 +14,7 @@ fn lfm(calls: &str) -> String {
     format!("{START}[{calls}]{END}")
 }
 
-/// The calls of a text, each with its arguments, or what is wrong with it.
+/// Returns the calls of a text, each with its arguments, or its error.
 fn read(provider: Provider, text: &str) -> Vec<Result<Value, String>> {
     let calls = provider.calls_in(text).unwrap();
     calls
@@ -26,7 +26,7 @@ fn read(provider: Provider, text: &str) -> Vec<Result<Value, String>> {
         .collect()
 }
 
-/// The names of the calls of a text; `!` is one that is malformed.
+/// Returns the names of the calls of a text; `!` for a malformed one.
 fn names(provider: Provider, text: &str) -> Vec<String> {
     let calls = provider.calls_in(text).unwrap();
     calls.into_iter().map(|call| call.map_or("!".to_owned(), |call| call.name)).collect()
@@ -267,10 +267,10 @@ fn what_stands_before_an_end_that_nothing_opens_is_a_thought() {
         (format!("{call}\nThe tag </think> is none.\n{call}"), 1),
         (format!("A.</think>\n{call}\nB.</think>\n{call}{call}"), 2),
         (format!("<think>Hm.</think>\n{call}\nAnd now.</think>\n"), 0),
-        // One that ends what stands on the same line, or is code.
+        // A marker that ends text on the same line, or is code.
         (format!("{call}\nBetween <think> and </think> stand thoughts."), 1),
         (format!("{call}\n```\n</think>{}\n```", lfm("g()")), 1),
-        // A fence that nothing closes is a part of the thought.
+        // An unclosed fence is a part of the thought.
         (format!("{}\n```\nHm.</think>\n{call}", lfm("g()")), 1),
         (format!("```\n</think>\n{call}\n~~~\n</think>\n{call}{call}"), 2),
     ];
@@ -339,7 +339,7 @@ fn calls_before_what_cannot_be_split_are_read() {
         ("[f(a=1), g(b=2)", &["f", "!"]),
         ("f(a=1), g(b=2), (", &["f", "g", "!"]),
         ("[f(a=1)", &["!"]),
-        // It is no list of calls, but something with one in it.
+        // Not a list of calls, but an expression that contains one.
         ("[f(a=1), g()] + [h()]", &["!"]),
     ];
     for (body, expected) in texts {
@@ -366,7 +366,7 @@ fn a_block_that_is_no_json_ends_at_the_next_end() {
         let text = format!("{good}{bad}\n{good}{good}");
         assert_eq!(names(Provider::Hermes, &text), ["f", "!", "f", "f"], "{bad}");
     }
-    // No text of JSON can have a call in it: the quotes of one are not those of the other.
+    // A call in a JSON text is not a call, since its quotes are escaped.
     let quoted = json!(format!("</tool_call>\n{good}")).to_string();
     let text = format!(r#"<tool_call>{{"name": "g", "arguments": {{"t": {quoted}}}</tool_call>"#);
     assert!(!names(Provider::Hermes, &text).contains(&"f".to_owned()), "{text}");
@@ -440,7 +440,7 @@ fn a_text_that_is_too_large_is_not_searched() {
     assert_eq!(error.to_string(), "the text has more than 10 bytes (`max_bytes`)");
 }
 
-/// A literal of Python for a value.
+/// Writes a value as a Python literal.
 fn python(value: &Value, text: &mut String) {
     match value {
         Value::Null => text.push_str("None"),
@@ -489,7 +489,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Pieces that mean something to a parser, in any order.
+/// Tokens of the parser, in any order.
 fn text() -> impl Strategy<Value = String> {
     let pieces = proptest::sample::select(vec![
         START,

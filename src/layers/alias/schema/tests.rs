@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 use super::*;
 use crate::alias::arguments::Argument;
 
-/// Names of arguments, on both sides.
+/// Names of arguments, of clients and tools.
 const NAMES: [&str; 5] = ["a", "b", "c", "x", "y"];
 
 fn object(value: Value) -> JsonObject {
@@ -22,7 +22,7 @@ fn argument(original: &str, name: Option<&str>, default: Option<Value>) -> Argum
     Argument { original: original.to_owned(), name, default, description: None }
 }
 
-/// `a` is called `x`, `b` is hidden and 1, `c` is hidden and never there.
+/// `a` is renamed to `x`, `b` is hidden and always 1, `c` is hidden and always absent.
 fn arguments() -> Arguments {
     Arguments::new(vec![
         argument("a", Some("x"), None),
@@ -206,7 +206,7 @@ fn names_of_arguments_are_listed_as_clients_know_them() {
 #[test]
 fn a_schema_that_is_too_much_is_shown_as_the_names_of_arguments() {
     let names = |count: usize| (0..count).map(|n| format!("some_rather_long_name_{n}"));
-    // Each definition is written out where it is referred to.
+    // Each definition is inlined where it is referred to.
     let all: JsonObject = names(1000).map(|name| (name, json!({ "type": "string" }))).collect();
     let schema = json!({
         "properties": { "a": { "type": "integer" }, "b": {}, "k": { "type": "string" } },
@@ -216,7 +216,7 @@ fn a_schema_that_is_too_much_is_shown_as_the_names_of_arguments() {
     assert_eq!(shown(schema), json!({ "type": "object", "properties": { "x": {}, "k": {} } }));
 }
 
-/// How much of the budget a schema takes.
+/// Returns the part of the budget that a schema takes.
 fn cost(schema: &Value) -> usize {
     let arguments = arguments();
     let mut rewriter = Rewriter::new(schema, &arguments, false);
@@ -286,7 +286,7 @@ fn what_nobody_can_set_is_told() {
     assert_eq!(rewritten.declared.len(), 3);
 }
 
-// === any schema and any arguments ===
+// === Random schemas and arguments ===
 
 fn some_name() -> impl Strategy<Value = String> {
     select(&NAMES[..]).prop_map(str::to_owned)
@@ -375,7 +375,7 @@ fn some_schema() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A `$ref` means the root's definitions, so those of parts are lifted there.
+/// A `$ref` refers to the root's definitions, so those of parts are moved there.
 fn whole(schema: Value) -> JsonObject {
     fn lift(schema: &mut Value, definitions: &mut JsonObject) {
         match schema {
@@ -453,10 +453,9 @@ proptest! {
     }
 }
 
-// === any schema that tells of what is hidden ===
+// === Random schemas that mention hidden arguments ===
 
-/// The name of a hidden argument, what is set for it, and the name of one that has
-/// another.
+/// The name of a hidden argument, its fixed value, and the original name of a renamed argument.
 const SECRETS: [&str; 3] = ["organisation", "acme-internal", "long_query"];
 
 fn some_secret() -> impl Strategy<Value = String> {
@@ -467,7 +466,7 @@ fn some_argument() -> impl Strategy<Value = String> {
     select(vec!["organisation", "long_query", "k"]).prop_map(str::to_owned)
 }
 
-/// What a schema says of a hidden argument.
+/// Schema keywords that mention a hidden argument.
 fn telling() -> impl Strategy<Value = Value> {
     let telling = [
         json!({ "default": "acme-internal", "enum": ["acme-internal"] }),
@@ -477,7 +476,7 @@ fn telling() -> impl Strategy<Value = Value> {
     select(telling.to_vec())
 }
 
-/// What a schema says of an argument that clients see.
+/// Schema keywords that mention a visible argument.
 fn harmless() -> impl Strategy<Value = Value> {
     let references = [
         "#",
@@ -572,7 +571,7 @@ proptest! {
                 "organisation of k": { "type": "string" },
             }),
         );
-        // Where only the alias shows it.
+        // If only the alias reveals it.
         schema.entry("$ref").or_insert_with(|| "#/$defs/All".into());
         let arguments = Arguments::new(vec![
             argument("organisation", None, Some(json!("acme-internal"))),

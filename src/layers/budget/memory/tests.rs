@@ -16,7 +16,7 @@ fn per_caller(limit: u64) -> Budget {
     calls(limit).per(Per::Caller)
 }
 
-/// So much comes back each second.
+/// A budget that refills this amount each second.
 fn refilled(limit: u64, amount: u64) -> Budget {
     calls(limit).refill(Refill::new(amount, SECOND))
 }
@@ -25,12 +25,12 @@ fn reserve(budgets: &MemoryBudgets, budget: &Budget, amount: u64) -> Result<Perm
     budgets.try_reserve(budget, None, amount)
 }
 
-/// Uses up an amount.
+/// Spends an amount.
 fn spend(budgets: &MemoryBudgets, budget: &Budget, amount: u64) {
     reserve(budgets, budget, amount).unwrap().settle(amount);
 }
 
-/// When there will be an amount that there is not.
+/// Returns when an amount will be available that is not yet.
 fn retry_after(budgets: &MemoryBudgets, budget: &Budget, amount: u64) -> Option<Duration> {
     match reserve(budgets, budget, amount) {
         Err(Denied::Over { retry_after }) => retry_after,
@@ -293,26 +293,26 @@ fn callers_who_come_at_the_same_time_are_counted_once() {
     }
 }
 
-// === Any interleaving ===
+// === Random interleavings ===
 
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
     Look,
     Reserve(u64),
-    /// Of the permits that there are, one of any number.
+    /// Settles one of the open permits with any amount.
     Settle(usize, u64),
     Drop(usize),
 }
 
-/// What is left, told tick by tick.
+/// The expected balance, computed tick by tick.
 struct Model {
     limit: i128,
-    /// Negative if it is owed.
+    /// Negative if in debt.
     left: i128,
     held: i128,
     refill: Option<i128>,
-    /// How long ago something came back.
+    /// The time since the last refill.
     since: u64,
 }
 
@@ -384,7 +384,7 @@ proptest! {
         let mut model = Model { limit, left: limit, held: 0, refill, since: 0 };
         let mut permits: Vec<(Permit, u64)> = Vec::new();
         clock().block_on(async {
-            // In the end, somebody looks.
+            // The balance is read at the end.
             for step in steps.into_iter().chain([Step::Look]) {
                 match step {
                     Step::Wait(millis) => {

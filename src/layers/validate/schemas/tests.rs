@@ -12,7 +12,7 @@ fn tools(schemas: [(&'static str, Value); 2]) -> Tools {
     schemas.into_iter().map(|(name, schema)| tool(name, schema)).collect()
 }
 
-/// Whether two catalogs have the same schema of a tool, compiled once for both.
+/// Returns whether two catalogs share the compiled schema of a tool.
 fn same(one: &Schemas, other: &Schemas, tool: &str) -> bool {
     Arc::ptr_eq(&one.0[tool], &other.0[tool])
 }

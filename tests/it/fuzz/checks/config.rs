@@ -1,4 +1,4 @@
-//! Files: every mistake has its place and can be told, and what has none can be used.
+//! Files: every error has a location and a message, and valid files can be used.
 
 use std::sync::OnceLock;
 
@@ -13,16 +13,16 @@ use tower::ServiceExt;
 
 use super::run;
 
-/// What a variable holds, and no message may repeat.
+/// The value of all variables, which no message may contain.
 const SECRET: &str = "s3cret of at least thirty-two bytes";
 
-/// How large what is told of a file may be, whatever its size.
+/// The maximum size of the error messages of a file, whatever its size.
 const MAX_TOLD: usize = 100_000;
 
-/// How many composites of a file are called.
+/// The number of composites of a file that are called.
 const MAX_CALLS: usize = 4;
 
-/// Bytes are the text of a file.
+/// The bytes are the text of a file.
 pub(super) fn check(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     match read(text) {
@@ -67,7 +67,7 @@ fn mistakes_have_places(text: &str, error: &ConfigError) {
     assert_eq!(again.to_string(), told);
 }
 
-/// Whether nothing in a text does something to a terminal, or changes its order.
+/// Returns whether a text contains no control characters and no bidirectional formatting.
 fn is_harmless(text: &str) -> bool {
     let is_harmful = |c: char| {
         (c.is_control() && c != '\n')
@@ -83,7 +83,7 @@ fn another_line_changes_nothing(text: &str, config: &Config) {
     assert_eq!(format!("{longer:?}"), shown);
 }
 
-/// The schema for editors knows every key that files may have, and every type.
+/// Checks that the schema for editors accepts every key and type that files may have.
 fn editors_accept_it(text: &str) {
     static SCHEMA: OnceLock<Validator> = OnceLock::new();
     let schema = SCHEMA.get_or_init(|| {
@@ -95,7 +95,7 @@ fn editors_accept_it(text: &str) {
     assert!(wrong.is_none(), "an editor marks what is right: {wrong:?}");
 }
 
-/// A stack of it lists its tools, and answers the calls of its composites.
+/// Checks that a stack lists its tools, and answers the calls of its composites.
 fn it_can_be_used(config: &Config) {
     let server = || Server::new().says("a", "text").echoes("b").fails("c", "it broke");
     let backends = config.backends().iter().map(|backend| (backend.name(), server()));

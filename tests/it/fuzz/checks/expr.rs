@@ -1,17 +1,17 @@
-//! Expressions: whatever is written parses or is told why not, whatever is put in is
-//! never parsed, and what comes out is bounded and always the same.
+//! Expressions: each one parses or returns an error, inserted data is never parsed, and output is
+//! bounded and deterministic.
 
 use mcp_composite::expr::Expression;
 use serde_json::{Value, json};
 
-/// What a template gives at most.
+/// The maximum size of a template's output.
 const MAX_TEXT: usize = 1 << 20;
 
-/// What is in every text of the input, and what it would be if it were evaluated.
+/// The text in all strings of the input; it would change if it were evaluated.
 const WRITTEN: &str = "{{ 7919 * 104729 }}";
 const EVALUATED: &str = "829348951";
 
-/// Bytes are an expression, and behind their last line feed its input as JSON.
+/// The bytes are an expression, followed after its last line by its input as JSON.
 pub(super) fn check(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let (written, input) = text.rsplit_once('\n').unwrap_or((text, "{}"));
@@ -49,7 +49,7 @@ fn it_always_gives_the_same(expression: &Expression, written: &Value, input: &Va
     assert_eq!(expression.evaluate(input), given, "not the same twice");
     assert_eq!(Expression::parse(written).as_ref(), Ok(expression));
     match &given {
-        // All of the input, or what a template made.
+        // All of the input, or the output of a template.
         Ok(Some(Value::String(text))) => {
             assert!(text.len() <= MAX_TEXT.max(size(input) + size(written)), "{}", text.len());
         }
@@ -58,7 +58,7 @@ fn it_always_gives_the_same(expression: &Expression, written: &Value, input: &Va
     }
 }
 
-/// With a template in each of its texts, no more of the input is evaluated.
+/// Checks that a template in each text of the input is not evaluated.
 fn data_is_not_evaluated(expression: &Expression, written: &Value, input: &Value) {
     let mut hostile = input.clone();
     infect(&mut hostile);
@@ -80,7 +80,7 @@ fn infect(value: &mut Value) {
     }
 }
 
-/// `$input.a[0]` and `{{ input.a[0] }}` are the same value, or both missing.
+/// Checks that `$input.a[0]` and `{{ input.a[0] }}` are the same value, or both missing.
 fn a_reference_is_a_template_of_its_path(written: &Value, input: &Value) {
     let Some(path) = written.as_str().and_then(|text| text.strip_prefix('$')) else { return };
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".[]".contains(c);

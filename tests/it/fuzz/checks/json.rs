@@ -1,16 +1,16 @@
-//! JSON of words that mean something to somebody.
+//! JSON of words with a meaning to some part of the crate.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use serde_json::{Number, Value, json};
 
-/// Any JSON value, seldom a deep one.
+/// Any JSON value, rarely a deep one.
 #[derive(Clone, Debug)]
 pub(super) struct Json(pub(super) Value);
 
-/// How many levels a value has, unless it is one of the deep ones.
+/// The maximum number of levels of ordinary values.
 const LEVELS: usize = 4;
 
-/// How many levels the deep ones have at most: more than anybody reads.
+/// The maximum number of levels of deep values: more than any parser accepts.
 const DEEP: usize = 300;
 
 /// Words of schemas, of results, and of the tools in the checks.
@@ -57,7 +57,7 @@ const WORDS: [&str; 40] = [
     "$input.a",
 ];
 
-/// Numbers at which something ends.
+/// Numbers at the limits of types.
 const EDGES: [f64; 9] =
     [0.0, -0.0, 0.5, -1.0, 1e15, 9_007_199_254_740_993.0, 1e19, 1e308, f64::MIN_POSITIVE];
 
@@ -73,7 +73,7 @@ impl<'a> Arbitrary<'a> for Json {
     }
 }
 
-/// A word, or a text of any characters.
+/// Returns a word, or a text of any characters.
 pub(super) fn word(bytes: &mut Unstructured<'_>) -> Result<String> {
     if bytes.ratio(9, 10)? {
         bytes.choose(&WORDS).map(|word| (*word).to_owned())
@@ -82,7 +82,7 @@ pub(super) fn word(bytes: &mut Unstructured<'_>) -> Result<String> {
     }
 }
 
-/// An object of some members, whose values are made by `member`.
+/// Returns an object with some members, whose values are made by `member`.
 pub(super) fn members<'a>(
     bytes: &mut Unstructured<'a>,
     mut member: impl FnMut(&mut Unstructured<'a>) -> Result<Value>,

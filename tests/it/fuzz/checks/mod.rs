@@ -1,8 +1,7 @@
-//! What holds for whatever comes in, each as a function of bytes that panics if it
-//! does not.
+//! Properties that hold for any input, each as a function of bytes that panics if it is violated.
 //!
-//! The fuzz targets in `tests/fuzz` run them on what a fuzzer makes up, the tests
-//! beside this folder on what chance does and on all that fuzzers found.
+//! The fuzz targets in `tests/fuzz` run them on the input of a fuzzer, the tests beside this folder
+//! on random input and on all findings of fuzzers.
 
 mod config;
 mod expr;
@@ -32,8 +31,8 @@ pub(crate) const TARGETS: [(&str, Check); 8] = [
     ("uris", uris::check),
 ];
 
-/// Runs what is asked of a service to its end, in paused time: whatever waits is
-/// waited for at once, and what never ends is a failure.
+/// Runs a request of a service to its end, in paused time: all waits end at once, and a request
+/// that never ends fails.
 fn run<F: Future>(asked: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");

@@ -1,5 +1,5 @@
-//! Names through routers, aliases and filters: each name that clients are shown means
-//! one tool, and what they may not use is not reached by any.
+//! Names through routers, aliases and filters: each listed name refers to one tool, and no name
+//! reaches a hidden tool.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use tower::{Layer, ServiceExt};
 
 use super::run;
 
-/// Some backends behind a router, all with rules about their names.
+/// Some backends behind a router, all with rules about names.
 #[derive(Arbitrary, Debug)]
 struct Gateway {
     backends: [BackendOf; 3],
@@ -27,7 +27,7 @@ struct Gateway {
     separator: Separator,
     conflicts: u8,
     rules: Rules,
-    /// What a client tries besides all that it could know.
+    /// Names that a client tries besides all known ones.
     tried: Vec<Name>,
 }
 
@@ -46,7 +46,7 @@ struct Rules {
     deny: Vec<Name>,
 }
 
-/// A name, or a pattern of names, out of few parts, so that many meet.
+/// A name, or a pattern of names, from few parts, so that collisions are frequent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name(String);
 
@@ -115,7 +115,7 @@ impl Gateway {
             if shown.contains(&name) {
                 continue;
             }
-            // What has no legal name cannot be listed, and is no secret for that.
+            // A tool without a legal name cannot be listed, but is not hidden either.
             if let Some((place, tool)) = called(&stack, &backends, &name).await {
                 let Layered { name: backend, rules: own, .. } = &backends[place];
                 let renamed = own.alias.name_of(ItemKind::Tool, &tool).expect("a name for clients");
@@ -129,7 +129,7 @@ impl Gateway {
         }
     }
 
-    /// The router, and its backends as they are behind their own layers.
+    /// Returns the router, and its backends behind their own layers.
     fn router(&self) -> Option<(Router, Vec<Layered>)> {
         let conflicts = match self.conflicts % 4 {
             0 | 1 => Conflicts::Prefix,
@@ -160,7 +160,7 @@ impl Gateway {
         }
     }
 
-    /// All names that mean something to somebody.
+    /// Returns all names that have a meaning on some level.
     fn guesses(&self, router: &Router, backends: &[Layered]) -> HashSet<String> {
         let mut guesses: HashSet<String> =
             self.tried.iter().map(|Name(name)| name.clone()).collect();
@@ -180,7 +180,7 @@ impl Gateway {
 // === impl BackendOf ===
 
 impl BackendOf {
-    /// A server of at most as many tools as there are pages.
+    /// Returns a server with at most one tool per page.
     fn server(&self) -> Server {
         self.tools().fold(Server::new().page_size(2), |server, Name(name)| {
             let tool = Tool::new(name.clone(), "A tool", JsonObject::new());
@@ -210,7 +210,7 @@ struct Layers {
 // === impl Rules ===
 
 impl Rules {
-    /// The layers, unless something is wrong with what is written.
+    /// Returns the layers, or `None` if a rule is invalid.
     fn layers(&self, separator: &str) -> Option<Layers> {
         let aliases = self.aliases.iter().take(4).map(|(Name(original), Name(name))| {
             let alias = ToolAlias::new(original.clone());
@@ -233,8 +233,8 @@ impl Rules {
     }
 }
 
-/// Whether a tool may have this name, as the specification of the protocol has it: with
-/// what is in the separator, and so with a slash only where that is.
+/// Returns whether a tool may have this name, according to the protocol's specification and with
+/// the characters of the separator, so a slash is legal only if the separator contains one.
 fn is_legal(name: &str, separator: &str) -> bool {
     let is_allowed =
         |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c) || separator.contains(c);
@@ -245,7 +245,7 @@ fn patterns(names: &[Name]) -> impl Iterator<Item = &str> {
     names.iter().take(4).map(|Name(name)| &**name)
 }
 
-/// Which tool of which backend a call reaches.
+/// Returns which tool of which backend a call reaches.
 async fn called(
     stack: &Stack<Router>,
     backends: &[Layered],
@@ -256,7 +256,7 @@ async fn called(
     let answer = stack.clone().oneshot(request).await.expect("an answer").into_tool_answer();
     let mut reached =
         backends.iter().zip(before).enumerate().flat_map(|(place, (backend, before))| {
-            // A name that might be one of its tools is for the backend to know.
+            // Only the backend knows whether the name is one of its tools.
             let mut called = backend.server.called().split_off(before);
             called.retain(|tool| backend.tools.contains(tool));
             called.into_iter().map(move |tool| (place, tool))

@@ -1,5 +1,5 @@
-//! Output of models: whatever one writes, its calls are read the same each time, within
-//! the limits, and as what another provider writes.
+//! Output of models: calls are parsed deterministically, within the limits, and the same in the
+//! format of another provider.
 
 use std::{collections::HashSet, convert::Infallible, future::ready};
 
@@ -25,12 +25,12 @@ const PROVIDERS: [Provider; 6] = [
     Provider::Hermes,
 ];
 
-/// How many calls are read of one answer.
+/// The maximum number of calls that are read of one answer.
 const MAX_CALLS: usize = 128;
 
 type Calls = Result<Vec<Result<ToolCall, MalformedCall>>, OutputError>;
 
-/// Bytes are what a model wrote, as JSON or as a text.
+/// The bytes are the output of a model, as JSON or as text.
 pub(super) fn check(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let written = Value::from(text);
@@ -45,7 +45,7 @@ fn check_output(output: &Value) {
     let detected = Provider::detect(output);
     if let Ok(provider) = &detected {
         let calls = provider.calls(output);
-        // It may begin as one of the provider and go on as nobody's.
+        // It may begin in the format of the provider and continue in no known one.
         let is_read = matches!(calls, Ok(_) | Err(OutputError::UnknownShape { .. }));
         assert!(is_read || calls == Err(OutputError::Stream), "{provider:?}: {calls:?}");
         assert_eq!(normalize(output), calls);
@@ -76,7 +76,7 @@ fn they_keep_the_limits(provider: Provider, output: &Value, calls: &Calls) {
             Err(call) => assert!(!call.message().is_empty(), "{call:?}"),
         }
     }
-    // Whoever takes less gets no other calls.
+    // Stricter limits return no other calls.
     let narrow = Limits::new().max_calls(1).max_depth(3).max_bytes(200);
     let Ok(fewer) = provider.calls_within(output, &narrow) else { return };
     for call in fewer.iter().flatten() {
@@ -85,7 +85,7 @@ fn they_keep_the_limits(provider: Provider, output: &Value, calls: &Calls) {
     }
 }
 
-/// What one provider's model wants is what another's would want by the same words.
+/// Checks that the calls of one provider's model are the same in the format of another.
 fn others_write_the_same(calls: &[ToolCall]) {
     for ToolCall { name, arguments, .. } in calls {
         let json = json!(arguments).to_string();
@@ -117,7 +117,7 @@ fn others_write_the_same(calls: &[ToolCall]) {
     }
 }
 
-/// Every call is answered, and each answer can go back to the model.
+/// Checks that every call is answered, and each answer can be returned to the model.
 fn they_are_answered(provider: Provider, calls: Vec<Result<ToolCall, MalformedCall>>) {
     let server = service_fn(|request: Request| {
         let name = request.tool_call().expect("a call").name.to_string();
@@ -138,9 +138,9 @@ fn they_are_answered(provider: Provider, calls: Vec<Result<ToolCall, MalformedCa
     assert!(encoded.len() <= count.max(1), "{} answers of {count} calls", encoded.len());
 }
 
-/// A text that is quoted line by line asks for nothing.
+/// Checks that a text quoted line by line contains no calls.
 fn a_quotation_is_no_call(text: &str) {
-    // What ends a thought may be followed by a call on the same line.
+    // The end of a thought may be followed by a call on the same line.
     if text.contains("</think>") {
         return;
     }

@@ -1,5 +1,5 @@
-//! What servers answer: whatever it is, every client gets an answer, and nothing that was
-//! hidden or taken out is in it.
+//! Replies of servers: whatever they are, every client gets an answer without hidden or redacted
+//! data.
 
 use std::{
     future::{Ready, ready},
@@ -23,15 +23,15 @@ use super::{
     stack::{DEFAULT, SECRET, TOOLS, check_answer, is_hidden, stack},
 };
 
-/// How many pages a server has, and tools on each.
+/// The maximum number of pages of a server, and of tools on each.
 const MAX_PAGES: usize = 3;
 const MAX_TOOLS: usize = 4;
 
-/// A server that answers anything, and a client that calls it.
+/// A server with arbitrary replies, and a client that calls it.
 #[derive(Arbitrary, Debug)]
 struct Conversation {
     pages: Vec<Page>,
-    /// Of the tools in their order, one after the other.
+    /// Of the tools, in order.
     answers: [Answer; 3],
     arguments: Arguments,
     calls: [u8; 3],
@@ -43,14 +43,14 @@ struct Page(Value);
 
 #[derive(Debug)]
 enum Answer {
-    /// What may be a result.
+    /// A possibly valid result.
     Result(Value),
     Error(ErrorData),
     /// The server cannot be reached.
     Unavailable,
 }
 
-/// What a client sends.
+/// The arguments of a client.
 #[derive(Debug)]
 struct Arguments(Value);
 
@@ -63,7 +63,7 @@ impl<'a> Arbitrary<'a> for Page {
         let tools = (0..count).map(|_| tool(bytes)).collect::<Result<Vec<_>>>()?;
         let mut page = json!({ "tools": tools });
         if bytes.ratio(1, 8)? {
-            // The same page once more, one that there is not, or the first.
+            // The same page once more, one that does not exist, or the first.
             page["nextCursor"] = json!(*bytes.choose(&["0", "1", "7", ""])?);
         }
         Ok(Self(page))
@@ -122,7 +122,7 @@ fn tool(bytes: &mut Unstructured<'_>) -> Result<Value> {
     Ok(tool)
 }
 
-/// A schema that could be one.
+/// Returns a possibly valid schema.
 fn schema(bytes: &mut Unstructured<'_>) -> Result<Value> {
     if bytes.arbitrary()? {
         return Ok(json!({ "type": "object" }));
@@ -140,7 +140,7 @@ fn schema(bytes: &mut Unstructured<'_>) -> Result<Value> {
     Ok(schema)
 }
 
-/// What is nearly a result of a tool, with secrets where they are taken out.
+/// Returns an almost valid tool result, with secrets in redacted places.
 fn result(bytes: &mut Unstructured<'_>) -> Result<Value> {
     let mut result = Map::new();
     let content = with_secrets(bytes)?;
@@ -176,7 +176,7 @@ fn block(bytes: &mut Unstructured<'_>, content: &Value) -> Result<Value> {
         1 => text(SECRET.repeat(200)),
         2..=4 => text(json),
         5 => text(format!(" {json}\n")),
-        // No JSON any more, or not only.
+        // No longer JSON, or not only JSON.
         6 => {
             let cut = bytes.choose_index(json.len() + 1)?;
             let cut = (0..=cut).rev().find(|cut| json.is_char_boundary(*cut)).unwrap_or(0);
@@ -190,7 +190,7 @@ fn block(bytes: &mut Unstructured<'_>, content: &Value) -> Result<Value> {
     })
 }
 
-/// JSON in which everything called `secret` is one.
+/// Returns JSON in which every member called `secret` is one.
 fn with_secrets(bytes: &mut Unstructured<'_>) -> Result<Value> {
     let Json(mut value) = Json::arbitrary(bytes)?;
     if bytes.arbitrary()? {
@@ -234,12 +234,12 @@ impl Conversation {
     }
 }
 
-/// What the client calls.
+/// The names that the client calls.
 const CALLED: [&str; 9] =
     ["a", "renamed", "hidden_1", "all", "either", "raced", "chain", "flow", "nested"];
 
 async fn ask(stack: &Stack<Server>, request: Request) {
-    // What cannot be reached is told to clients by whoever serves the stack.
+    // The server of the stack reports unavailable backends to clients.
     let Ok(reply) = stack.clone().oneshot(request).await else { return };
     check_answer(&reply.into_result(), &[SECRET, DEFAULT]);
 }
@@ -247,7 +247,7 @@ async fn ask(stack: &Stack<Server>, request: Request) {
 impl Answer {
     fn given(&self) -> std::result::Result<Reply, ()> {
         match self {
-            // As it comes over a connection: what is no result of a tool is something else.
+            // As received over a connection: a value that is not a tool result is another result.
             Self::Result(value) => {
                 let read = serde_json::from_value::<ServerResult>(value.clone());
                 read.map(Reply::from).map_err(|_| ())
@@ -258,7 +258,7 @@ impl Answer {
     }
 }
 
-/// A server that says what it was told to.
+/// A server with scripted replies.
 #[derive(Clone)]
 struct Server(Arc<Said>);
 

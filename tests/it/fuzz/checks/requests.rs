@@ -1,5 +1,5 @@
-//! What clients send: whatever it is, it is answered, reaches nothing that is hidden or
-//! waits for a person, and is not repeated where nobody asked for it.
+//! Requests of clients: each one is answered, reaches no hidden tool and none that needs approval,
+//! and is only echoed where expected.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use mcp_composite::{
@@ -16,7 +16,7 @@ use super::{
     stack::{ARGUMENT, DEFAULT, NAMES, SECRET, check_answer, is_hidden, stack},
 };
 
-/// How many requests come one after the other.
+/// The maximum number of consecutive requests.
 const MAX_REQUESTS: usize = 4;
 
 const METHODS: [&str; 16] = [
@@ -38,7 +38,7 @@ const METHODS: [&str; 16] = [
     "example/custom",
 ];
 
-/// What `_meta` has that somebody reads.
+/// The keys of `_meta` that the crate reads.
 const META: [&str; 8] = [
     "traceparent",
     "tracestate",
@@ -50,7 +50,7 @@ const META: [&str; 8] = [
     "a",
 ];
 
-/// What stands there, right and wrong.
+/// Their values, valid and invalid.
 const TRACES: [&str; 7] = [
     "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     "00-00000000000000000000000000000000-0000000000000000-00",
@@ -117,7 +117,7 @@ fn params(bytes: &mut Unstructured<'_>, method: &str) -> Result<Value> {
     Ok(params)
 }
 
-/// Arguments of which each text is one that no error repeats.
+/// Returns arguments whose texts must not appear in errors.
 fn arguments(bytes: &mut Unstructured<'_>) -> Result<Value> {
     members(bytes, |bytes| {
         let Json(mut value) = Json::arbitrary(bytes)?;
@@ -185,7 +185,7 @@ async fn answered(requests: Vec<Sent>) {
 // === impl Sent ===
 
 impl Sent {
-    /// As it comes over a connection: what cannot be read is a custom request.
+    /// Parses it as received over a connection: an unreadable request is a custom request.
     fn into_request(self) -> Request {
         let json = json!({ "method": self.method, "params": self.params });
         let message = serde_json::from_value::<ClientRequest>(json)

@@ -1,4 +1,4 @@
-//! A stack with a layer of each kind, of composites of each kind.
+//! A stack with each kind of layer and composite.
 
 use std::sync::OnceLock;
 
@@ -12,17 +12,17 @@ use rmcp::model::{CallToolResult, ErrorData, ServerResult};
 use serde_json::Value;
 use tower::{BoxError, Layer, Service};
 
-/// What clients must not see: of what is redacted, of the servers' own errors.
+/// Text that clients must not see: redacted values, and the servers' own errors.
 pub(super) const SECRET: &str = "s3cr3t-of-the-server";
 
-/// What no error may repeat: the value of an argument.
+/// Text that no error may contain: the value of an argument.
 pub(super) const ARGUMENT: &str = "4rgument-of-the-client";
 
-/// What is sent without the client's knowledge.
+/// The value of an argument that is set without the client's knowledge.
 pub(super) const DEFAULT: &str = "d3fault-of-the-file";
 
-/// The tools of the servers, with some that a filter hides, one that is called
-/// otherwise, and one behind a question.
+/// The tools of the servers, including some hidden by a filter, one with an alias, and one behind a
+/// question.
 pub(super) const TOOLS: [&str; 7] =
     ["a", "b", "plain", "hidden_1", "hidden_2", "guarded", "unheard_of"];
 
@@ -46,16 +46,16 @@ pub(super) const NAMES: [&str; 16] = [
     "no such tool",
 ];
 
-/// How large a result may be.
+/// The size limit of a result.
 const MAX_RESULT: usize = 2_000;
 
-/// What says that a result was shortened: a text and an entry of `_meta`, as the docs of
-/// `bound` promise, and what is around them.
+/// The size of the notices of a truncated result: a text and an entry of `_meta`, as the docs of
+/// `bound` promise, and the JSON around them.
 const MAX_NOTES: usize = 512 + 8 * 1_024 + 512;
 
 const FILE: &str = include_str!("stack.toml");
 
-/// The stack of the file around a service.
+/// Returns the stack of the file around a service.
 pub(super) fn stack<S>(service: S) -> Stack<S>
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
@@ -69,13 +69,13 @@ where
     config.stack_layer().layer(service)
 }
 
-/// Whether a tool is behind the filter, so that nobody reaches it.
+/// Returns whether a tool is hidden by the filter, so that no client reaches it.
 pub(super) fn is_hidden(tool: &str) -> bool {
     tool.starts_with("hidden")
 }
 
-/// What a client gets: it can be written, it is not too large, and nothing is in it that
-/// must not be.
+/// Checks the answer to a client: it can be serialized, it is not too large, and it contains no
+/// forbidden text.
 pub(super) fn check_answer(answer: &Result<ServerResult, ErrorData>, never: &[&str]) {
     let json = match answer {
         Ok(result) => serde_json::to_value(result).expect("JSON"),

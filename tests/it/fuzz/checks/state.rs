@@ -1,4 +1,4 @@
-//! States of runs that wait: nothing opens but what was sealed, for whom it was sealed.
+//! States of suspended runs: only a sealed state can be opened, and only by its caller.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use super::run;
 const KEY: &str = "a key of at least thirty-two bytes";
 const OTHER_KEY: &str = "another key of at least 32 bytes.";
 
-/// A state, and what somebody does to its text.
+/// A state, and changes of its text.
 #[derive(Arbitrary, Debug)]
 struct Tampering<'a> {
     state: &'a [u8],
     binding: &'a [u8],
-    /// Of somebody else, who has a text as well.
+    /// The state of another caller, who has a text as well.
     other_state: &'a [u8],
     other_binding: &'a [u8],
     edits: Vec<Edit<'a>>,
-    /// Whether the run of a composite goes on as another one, with other arguments or
-    /// as another caller.
+    /// Whether the run of a composite is resumed as another one, with other arguments or as another
+    /// caller.
     other_tool: bool,
     other_arguments: bool,
     other_caller: bool,
@@ -51,19 +51,19 @@ enum Edit<'a> {
     Cut {
         at: u16,
     },
-    /// A part between dots is that of the other text.
+    /// Replaces a part between dots by that of the other text.
     Swap {
         part: u8,
     },
     Append(&'a str),
     Replace(&'a str),
-    /// What base64 may be written like as well.
+    /// Adds base64 padding, which is optional.
     Pad,
     Urlsafe,
     Trim,
 }
 
-/// Who calls.
+/// The caller.
 #[derive(Clone)]
 struct Caller(bool);
 
@@ -94,7 +94,7 @@ fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
 // === impl Tampering ===
 
 impl Tampering<'_> {
-    /// A store takes the text back as it gave it, with the binding that it has.
+    /// Checks that a store accepts only the unchanged text with its binding.
     fn of_a_text(&self, store: &dyn StateStore, elsewhere: &dyn StateStore) {
         let text = put(store, self.state, self.binding).expect("room for it");
         let other = put(store, self.other_state, self.other_binding).expect("room for it");
@@ -114,7 +114,7 @@ impl Tampering<'_> {
         assert_eq!(take(store, &text, self.binding).as_deref(), Ok(self.state), "{text}");
     }
 
-    /// A run goes on only for the caller who began it, with the call that began it.
+    /// Checks that a run is resumed only for its caller, with the call that began it.
     async fn of_a_run(&self, store: Arc<dyn StateStore>) {
         let server = Server::new().gives("details", json!({ "version": 1 })).says("deploy", "done");
         let caller = |context: &Context| {
@@ -161,7 +161,7 @@ impl Tampering<'_> {
     }
 }
 
-/// Asks before it deploys.
+/// A composite that asks before it deploys.
 fn approval(name: &str) -> CompositeTool {
     let steps = [
         Step::new("details", "details"),

@@ -1,5 +1,5 @@
-//! URIs: a client reaches no denied or renamed resource by a spelling that a URL parser or
-//! a path normalizer takes for the same URI.
+//! URIs: a client reaches no denied or renamed resource by a spelling that a URL parser or a path
+//! normalizer considers the same URI.
 
 use std::{convert::Infallible, future::ready};
 
@@ -120,13 +120,13 @@ impl Attempt {
             let alias = AliasLayer::new().resources([alias]).expect("an alias");
             assert!(!reaches(alias, asked).await, "{self:?}: not renamed, but to {parser}");
         }
-        // A list of allowed resources passes them in their own spelling.
+        // A list of allowed resources accepts them in their own spelling.
         let allowed = Selection::default().allow([target]).expect("a pattern");
         assert!(reaches(FilterLayer::new().resources(allowed), target).await, "{target}");
     }
 }
 
-/// Whether a read of the URI reaches the server below the layer.
+/// Returns whether a read of the URI reaches the server below the layer.
 async fn reaches<L>(layer: L, uri: &str) -> bool
 where
     L: Layer<tower::util::BoxCloneService<Request, Reply, Infallible>>,
@@ -144,7 +144,7 @@ where
 /// Returns the normal form of a URI; `None` if it is not valid.
 type Parser = fn(&str) -> Option<String>;
 
-/// The parser that takes two URIs for the same, without their fragments.
+/// Returns the parser that considers two URIs the same, without their fragments.
 fn taken_for_the_same(one: &str, other: &str) -> Option<&'static str> {
     let parsers: [(&str, Parser); 3] = [
         ("the URL standard", by_url_standard),

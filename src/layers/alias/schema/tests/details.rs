@@ -1,4 +1,4 @@
-//! What single keywords become, and how much of a schema is looked at.
+//! The rewriting of single keywords, and the limit of inspected schema.
 
 use super::{super::fits::fits, *};
 
@@ -9,12 +9,12 @@ fn rewritten(schema: Value, arguments: Vec<Argument>) -> (Value, bool) {
     (rewritten.schema.into(), rewritten.is_exact)
 }
 
-/// Whether what is shown allows nothing that the tool does not take.
+/// Returns whether the shown schema allows only arguments that the tool accepts.
 fn is_exact(schema: Value) -> bool {
     rewrite(&object(schema), &arguments()).is_exact
 }
 
-/// The schema of the argument `k`, as clients see it.
+/// Returns the schema of the argument `k` as clients see it.
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better without `&`")]
 fn shown_of_k(schema: Value) -> Value {
     shown(json!({ "properties": { "k": schema } }))["properties"]["k"].clone()
@@ -223,7 +223,7 @@ fn a_reference_to_an_argument_follows_that_to_its_new_name() {
         shown["properties"]["k"].clone()
     };
     assert_eq!(of_k("x-1"), json!({ "$ref": "#/properties/x-1" }));
-    // One that would read otherwise in a reference.
+    // A name that needs escaping in a reference.
     assert_eq!(of_k("x/1"), json!({ "$ref": "#/$defs/shared_1" }));
 }
 
@@ -267,7 +267,7 @@ fn a_reference_leads_to_where_its_words_say() {
         ("#first", true),
         ("#/allOf/0", true),
         ("#/allOf/1", false),
-        // In another document, which only happens to be in this one.
+        // In another document that happens to be embedded in this one.
         ("#z", false),
         ("#/$defs/other/$defs/z", false),
     ] {
@@ -317,7 +317,7 @@ fn schemas_that_apply_in_place_are_followed_so_deep_and_no_deeper() {
 #[test]
 fn the_schemas_of_arguments_are_copied_so_deep_and_no_deeper() {
     type Around = fn(Value) -> Value;
-    // With how many levels each is.
+    // With the number of levels of each.
     let around: [(usize, Around); 3] = [
         (1, |schema| json!({ "items": schema })),
         (2, |schema| json!({ "anyOf": [schema] })),
@@ -333,7 +333,7 @@ fn the_schemas_of_arguments_are_copied_so_deep_and_no_deeper() {
         assert_eq!(shown(deepest.clone()), deepest);
         assert_eq!(shown(nested(128 / levels + 1)), outline, "{}", around(json!({})));
     }
-    // Also where `oneOf` becomes something else, since something was left out.
+    // Also if `oneOf` is replaced since a part was removed.
     let schema = (0..100).fold(json!(true), |schema, _| json!({ "oneOf": [schema] }));
     let shown = shown(json!({ "properties": { "k": { "$ref": "#no", "allOf": [schema] } } }));
     assert_eq!(shown, outline);
@@ -386,7 +386,7 @@ fn what_a_default_decides_is_not_turned_around() {
         json!({ "additionalProperties": integer() }),
         json!({ "unevaluatedProperties": integer() }),
     ] {
-        // Without the argument the tool gets what fits no part of it.
+        // Without the argument, the tool receives a value that fits no part of the schema.
         let arguments = Arguments::new(vec![argument("k", Some("k"), Some(json!("s")))]);
         let shown = rewrite(&object(json!({ "not": schema })), &arguments).schema;
         assert!(!shown.contains_key("not"), "{schema}");
