@@ -1,33 +1,27 @@
 //! Converts the outcomes of a run to one result.
 
-use std::{
-    fmt::Write,
-    sync::{Arc, OnceLock},
-};
+use std::{fmt::Write, sync::Arc};
 
-use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
 use super::{
     compile::{Compiled, ResultForm, Route},
     definition::{Labels, OnLimit, Order, Success, Trace},
+    limit_end::{LimitEnd, MAX_NAMED},
+    report::{add_content, attribute, failure_text, report_of, report_of_step, tool, trace},
     target_call::MAX_LEVELS,
 };
 use crate::{
     engine::{
-        meter::Reached,
         outcome::{Outcome, Status},
-        plan::{self, Action, Step},
+        plan::{self, Step},
         preserved_outputs::Preservation,
         scope::Scope,
         state::RunState,
-        step_output::{self, output_text},
+        step_output,
     },
-    message::{
-        Context, ToolResult,
-        branch::{BRANCH, LABEL, TOOL, is_label},
-        is_deeper,
-    },
+    message::{Context, ToolResult, is_deeper},
     schema::InputSchema,
     warnings::sanitize::Reason,
 };
@@ -59,9 +53,6 @@ pub const LIMIT: &str = "mcp-composite/limit";
 /// text, or a loop without parts of its elements.
 pub const STEPS: &str = step_output::STEPS;
 
-/// Maximum number of names in a text about refused or skipped calls.
-const MAX_NAMED: usize = 10;
-
 /// The detail in which a failed pipeline or workflow reports its completed steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
@@ -88,67 +79,6 @@ pub(super) enum OutputSchema {
     OfTools(Arc<InputSchema>),
 }
 
-/// The parts that are equal in all results of a composite, created with the first result.
-///
-/// Cloning a map is faster than filling it, which allocates and places each key.
-#[derive(Debug, Default)]
-pub(super) struct Templates(OnceLock<Box<Cached>>);
-
-#[derive(Debug)]
-struct Cached {
-    /// An entry for each step; `Some` for steps that call a single tool.
-    steps: Vec<Option<Template>>,
-    /// The `branches` of a report in which all branches have completed with the output null.
-    branches: Map<String, Value>,
-    /// For each member of `branches`, the index of its step.
-    order: Vec<usize>,
-}
-
-#[derive(Debug)]
-struct Template {
-    /// The `_meta` of content without `_meta`, with the branch and its tool.
-    attribution: MetaObject,
-    /// The trace entry of a completed branch.
-    trace: Map<String, Value>,
-}
-
-// === impl Templates ===
-
-impl Templates {
-    fn of(compiled: &Compiled) -> &Cached {
-        compiled.templates.0.get_or_init(|| Box::new(Cached::new(compiled.plan.steps())))
-    }
-}
-
-// === impl Cached ===
-
-impl Cached {
-    fn new(steps: &[Step]) -> Self {
-        let completed = || {
-            let mut branch = Map::with_capacity(2);
-            branch.insert("status".to_owned(), Status::Completed.name().into());
-            branch.insert("output".to_owned(), Value::Null);
-            Value::Object(branch)
-        };
-        let branches: Map<_, _> =
-            steps.iter().map(|step| (step.id.to_string(), completed())).collect();
-        let place = |id: &String| steps.iter().position(|step| *step.id == **id);
-        let order = branches.keys().filter_map(place).collect();
-        Self { steps: steps.iter().map(Template::of).collect(), branches, order }
-    }
-}
-
-// === impl Template ===
-
-impl Template {
-    fn of(step: &Step) -> Option<Self> {
-        let Action::Call(call) = &step.action else { return None };
-        let mut attribution = MetaObject(Map::with_capacity(2));
-        write_branch(&mut attribution, &step.id, &call.tool);
-        Some(Self { attribution, trace: trace_of(step, Some(&call.tool), Status::Completed) })
-    }
-}
-
 /// Builds the result of a finished run of a composite that was called in this context.
 pub(super) fn answer(
     compiled: &Compiled,
@@ -161,7 +91,11 @@ pub(super) fn answer(
     let is_traced = compiled.trace == Trace::Always
         || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
     // Before the results are moved, because the trace includes their `_meta`.
-    let mut traced = is_traced.then(|| trace(compiled, &state));
+    let trace = |state: &RunState| {
+        let steps = compiled.plan.steps();
+        trace(steps, compiled.templates.of(steps), state)
+    };
+    let mut traced = is_traced.then(|| trace(&state));
     let mut result = match compiled.answer {
         ResultForm::Branches { success, order, report, labels } => {
             let succeeded = judge(compiled, &state, success);
@@ -196,7 +130,7 @@ pub(super) fn answer(
     check(compiled, advertised, &mut result);
     let reports = !matches!(compiled.answer, ResultForm::Branches { report: false, .. });
     if traced.is_none() && reports && result.is_error == Some(true) {
-        traced = Some(trace(compiled, &state));
+        traced = Some(trace(&state));
     }
     if let Some(traced) = traced {
         result.meta.get_or_insert_default().insert(TRACE.to_owned(), traced);
@@ -258,7 +192,7 @@ fn branches(
     labels: Labels,
 ) -> CallToolResult {
     let steps = compiled.plan.steps();
-    let templates = Templates::of(compiled);
+    let templates = compiled.templates.of(steps);
     let structured = report.then(|| report_of(templates, state));
 
     let mut content = Vec::with_capacity(steps.len());
@@ -268,9 +202,9 @@ fn branches(
             Order::Completion => state.finished[place],
         };
         if let Some(outcome) = &mut state.outcomes[step] {
-            let route = compiled.targets[step].route;
+            let is_composite = matches!(compiled.targets[step].route, Route::Composite(_));
             let template = templates.steps[step].as_ref();
-            add_content(&mut content, &steps[step], template, outcome, route, labels);
+            add_content(&mut content, &steps[step], template, outcome, is_composite, labels);
         }
     }
 
@@ -462,73 +396,6 @@ fn check(compiled: &Compiled, advertised: &OutputSchema, result: &mut CallToolRe
     }
 }
 
-/// The end of a run by a limit.
-struct LimitEnd {
-    reached: Reached,
-    /// The name of the run that was ended.
-    run: Arc<str>,
-    skipped: Vec<String>,
-    refused: Vec<String>,
-}
-
-// === impl LimitEnd ===
-
-impl LimitEnd {
-    /// Returns the limit that ended this run, if any.
-    fn of(compiled: &Compiled, state: &RunState) -> Option<Self> {
-        let reached = state.reached.clone()?;
-        let steps = compiled.plan.steps();
-        let is = |place: usize, status: Status| {
-            let outcome = state.outcomes[place].as_ref();
-            outcome.is_some_and(|outcome| outcome.status == status && outcome.is_refused())
-        };
-        let all = |status: Status| {
-            let places = (0..steps.len()).filter(move |&place| is(place, status));
-            places.map(|place| steps[place].id.to_string())
-        };
-        let elements = state.skipped_elements.iter();
-        let elements = elements.map(|id| format!("{}[{}]", steps[id.step].id, id.element));
-        Some(Self {
-            reached,
-            run: compiled.name.clone(),
-            skipped: elements.chain(all(Status::Skipped)).collect(),
-            refused: all(Status::Failed).collect(),
-        })
-    }
-
-    /// Describes the limit and the affected steps.
-    fn message(&self) -> String {
-        let mut text = format!("the run ended early: {}", self.reached.message(&self.run));
-        for (what, names) in [("refused", &self.refused), ("skipped", &self.skipped)] {
-            if names.is_empty() {
-                continue;
-            }
-            let named: Vec<_> =
-                names.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
-            let _ = write!(text, "; {what}: {}", named.join(", "));
-            if let Some(more @ 1..) = names.len().checked_sub(MAX_NAMED) {
-                let _ = write!(text, " and {more} more");
-            }
-        }
-        text
-    }
-
-    fn into_value(self) -> Value {
-        let Reached { setting, limit, of } = self.reached;
-        let mut value = Map::with_capacity(5);
-        value.insert("setting".to_owned(), setting.name().into());
-        value.insert("limit".to_owned(), limit.into());
-        if of != self.run {
-            value.insert("of".to_owned(), Value::from(&*of));
-        }
-        value.insert("skipped".to_owned(), self.skipped.into());
-        if !self.refused.is_empty() {
-            value.insert("refused".to_owned(), self.refused.into());
-        }
-        value.into()
-    }
-}
-
 /// Describes the end of a run by a user who did not accept.
 fn ended_text(step: &Step) -> String {
     format!(
@@ -568,231 +435,4 @@ fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
         failures.push(format!("and {more} more"));
     }
     (!failures.is_empty()).then(|| failures.join("; "))
-}
-
-/// Moves the content of one branch to `content`, below its label. Adds the reason if the branch did
-/// not complete.
-fn add_content(
-    content: &mut Vec<ContentBlock>,
-    step: &Step,
-    template: Option<&Template>,
-    outcome: &mut Outcome,
-    route: Route,
-    labels: Labels,
-) {
-    let completed = outcome.is_success();
-    let tool = tool(step, outcome).unwrap_or_default();
-    if !completed {
-        let mut failure = ContentBlock::text(failure_text("branch", step, outcome));
-        attribute(&mut failure, None, &step.id, tool);
-        content.push(failure);
-    }
-    let Some(result) = &mut outcome.result else { return };
-    let blocks = &mut result.content;
-    if !completed {
-        // The text of a failed tool is already in the error above.
-        blocks.retain(|block| block.as_text().is_none());
-    }
-    // Only labels of nested composites are trusted; a server could forge them.
-    let is_composite = matches!(route, Route::Composite(_));
-    let has_labels = completed && labels == Labels::Text;
-    if has_labels && blocks.first().is_some_and(|first| !(is_composite && is_label(first))) {
-        let mut label = label(&step.id, tool);
-        attribute(&mut label, template, &step.id, tool);
-        mark(&mut label);
-        content.push(label);
-    }
-    // Edited in place because blocks are large.
-    for block in blocks.iter_mut() {
-        let is_label = is_composite && is_label(block);
-        if let ContentBlock::Text(text) = block
-            && is_label
-            && has_labels
-        {
-            text.text = format!("{}/{}", step.id, text.text);
-        }
-        attribute(block, template, &step.id, tool);
-        if is_label {
-            mark(block);
-        }
-    }
-    content.append(blocks);
-}
-
-/// Returns the label of a branch, which names its tool if the branch is not named after it.
-fn label(branch: &str, tool: &str) -> ContentBlock {
-    ContentBlock::text(match tool == branch {
-        true => format!("{branch}:"),
-        false => format!("{branch} (tool `{tool}`):"),
-    })
-}
-
-/// Marks a text as the label of a branch.
-fn mark(block: &mut ContentBlock) {
-    if let ContentBlock::Text(text) = block {
-        let meta = text.meta.get_or_insert_with(|| MetaObject(Map::with_capacity(1)));
-        meta.insert(LABEL.to_owned(), true.into());
-    }
-}
-
-/// Returns the tool that a step has called or would have called.
-fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
-    if let Action::Call(call) = &step.action {
-        return Some(&call.tool);
-    }
-    let mut sites = step.action.sites();
-    let site = match outcome.site {
-        Some(site) => sites.find(|call| call.site == site),
-        None => sites.next().filter(|_| !matches!(step.action, Action::Switch(_))),
-    };
-    site.map(|call| &*call.tool)
-}
-
-fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String {
-    let mut text = format!("{what} `{}` ", step.id);
-    if let Some(tool) = tool(step, outcome) {
-        // Writing to a string does not fail.
-        let _ = write!(text, "(tool `{tool}`) ");
-    }
-    text.push_str(match outcome.status {
-        Status::TimedOut => "timed out",
-        Status::Skipped if outcome.error.is_some() => "was skipped",
-        Status::Skipped => "was skipped: the run had ended",
-        Status::Cancelled => "was cancelled",
-        Status::Completed | Status::Failed => "failed",
-    });
-    if let Some(error) = &outcome.error {
-        let _ = write!(text, ": {}", error.message);
-    }
-    text
-}
-
-/// Writes the branch and its tool to the `_meta` of a block.
-fn attribute(block: &mut ContentBlock, template: Option<&Template>, branch: &str, tool: &str) {
-    let meta = match block {
-        ContentBlock::Text(text) => &mut text.meta,
-        ContentBlock::Image(image) => &mut image.meta,
-        ContentBlock::Audio(audio) => &mut audio.meta,
-        ContentBlock::Resource(resource) => &mut resource.meta,
-        ContentBlock::ResourceLink(link) => &mut link.meta,
-        // Unknown kinds of content are passed on unchanged.
-        _ => return,
-    };
-    match (meta, template) {
-        (meta @ None, Some(template)) => *meta = Some(template.attribution.clone()),
-        (meta, _) => {
-            let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
-            write_branch(meta, branch, tool);
-        }
-    }
-}
-
-fn write_branch(meta: &mut MetaObject, branch: &str, tool: &str) {
-    meta.insert(BRANCH.to_owned(), Value::from(branch));
-    meta.remove(LABEL);
-    if tool == branch {
-        // It may be set by a nested branch or forged by a server.
-        meta.remove(TOOL);
-    } else {
-        meta.insert(TOOL.to_owned(), Value::from(tool));
-    }
-}
-
-/// Builds the structured report: the status and output of each branch.
-///
-/// Moves the branches' structured content into it.
-fn report_of(templates: &Cached, state: &mut RunState) -> Value {
-    let mut branches = templates.branches.clone();
-    let mut is_complete = true;
-    for (branch, &step) in branches.values_mut().zip(&templates.order) {
-        let Some(outcome) = &mut state.outcomes[step] else {
-            is_complete = false;
-            continue;
-        };
-        let output = outcome.result.as_mut().and_then(|result| output(result));
-        let place = match branch {
-            Value::Object(branch) if outcome.is_success() => {
-                branch.values_mut().find(|value| value.is_null())
-            }
-            _ => None,
-        };
-        match (place, output) {
-            (Some(place), Some(output)) => *place = output,
-            (_, output) => *branch = report_of_step(outcome, output).into(),
-        }
-    }
-    if !is_complete {
-        let mut steps = templates.order.iter();
-        branches.retain(|_, _| steps.next().is_some_and(|&step| state.outcomes[step].is_some()));
-    }
-    let mut report = Map::with_capacity(1);
-    report.insert("branches".to_owned(), branches.into());
-    report.into()
-}
-
-/// Returns the report of one branch or step.
-fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<String, Value> {
-    let mut report = Map::with_capacity(2);
-    report.insert("status".to_owned(), outcome.status.name().into());
-    if let Some(output) = output {
-        report.insert("output".to_owned(), output);
-    }
-    if let Some(error) = &outcome.error {
-        report.insert("error".to_owned(), error.to_value());
-    }
-    report
-}
-
-/// Takes the output of a branch: its structured content, or else its text.
-fn output(result: &mut CallToolResult) -> Option<Value> {
-    if let Some(structured) = result.structured_content.take() {
-        return Some(structured);
-    }
-    if result.is_error == Some(true) {
-        // The text is already the message of the error.
-        return None;
-    }
-    output_text(result).map(Value::from)
-}
-
-/// Builds the trace: steps, times and outcomes, without arguments and outputs.
-fn trace(compiled: &Compiled, state: &RunState) -> Value {
-    let templates = Templates::of(compiled);
-    let steps = compiled.plan.steps().iter().zip(&state.outcomes).zip(&templates.steps);
-    steps
-        .filter_map(|((step, outcome), template)| {
-            let outcome = outcome.as_ref()?;
-            let mut entry = match template {
-                Some(template) if outcome.status == Status::Completed => template.trace.clone(),
-                _ => trace_of(step, tool(step, outcome), outcome.status),
-            };
-            let times = [("started_ms", outcome.started_ms), ("duration_ms", outcome.duration_ms)];
-            for (key, time) in times.into_iter().filter(|(_, time)| *time > 0) {
-                entry.insert(key.to_owned(), time.into());
-            }
-            if outcome.attempts != 1 {
-                entry.insert("attempts".to_owned(), outcome.attempts.into());
-            }
-            if let Some(error) = &outcome.error {
-                entry.insert("error".to_owned(), error.without_details().to_value());
-            }
-            if let Some(meta) = outcome.result.as_ref().and_then(|result| result.meta.as_ref()) {
-                entry.insert("meta".to_owned(), Value::Object(meta.0.clone()));
-            }
-            Some(Value::Object(entry))
-        })
-        .collect()
-}
-
-/// Returns the trace entry of a step that was called once and took no time.
-fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
-    let mut entry = Map::with_capacity(4);
-    entry.insert("step".to_owned(), Value::from(&*step.id));
-    if let Some(tool) = tool.filter(|tool| **tool != *step.id) {
-        entry.insert("tool".to_owned(), tool.into());
-    }
-    entry.insert("status".to_owned(), status.name().into());
-    entry.insert("started_ms".to_owned(), 0.into());
-    entry.insert("duration_ms".to_owned(), 0.into());
-    entry
 }

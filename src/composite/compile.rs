@@ -19,11 +19,11 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 
 use self::mistakes::{DefinitionPath, Mistakes};
 use super::{
-    answer::Templates,
     definition::{CompositeTool, Labels, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success, Trace},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
     input,
+    report::Templates,
     step::ToolCall,
 };
 use crate::{

@@ -262,6 +262,21 @@ fn folder_uses_only_folders_below_it() {
 }
 
 #[test]
+fn file_has_at_most_500_lines_of_code() {
+    let tests = Regex::new(r"(?m)^#\[cfg\((?:all\()?test.*\]\n(?:pub\(\w+\) )?mod \w+ \{").unwrap();
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+    let mut longest = 0;
+    for Source { path, .. } in &*SOURCES {
+        let text = fs::read_to_string(package().join("src").join(path)).unwrap();
+        let code = tests.split(&text).next().unwrap();
+        let lines = code.lines().filter(is_code).count();
+        assert!(lines <= 500, "{} has {lines} lines of code", path.display());
+        longest = longest.max(lines);
+    }
+    assert!(longest > 400, "{longest}");
+}
+
+#[test]
 fn the_engine_knows_neither_tower_nor_a_service_nor_toml() {
     let foreign = ["tower", "tower_service", "tower_layer", "toml"];
     let is_foreign = |named: &Named| foreign.contains(&named[0].as_str());

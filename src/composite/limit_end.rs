@@ -1,0 +1,79 @@
+//! The end of a run by a limit, for its result.
+
+use std::{fmt::Write, sync::Arc};
+
+use serde_json::{Map, Value};
+
+use super::compile::Compiled;
+use crate::engine::{meter::Reached, outcome::Status, state::RunState};
+
+/// The maximum number of steps that a text names.
+pub(super) const MAX_NAMED: usize = 10;
+
+/// The end of a run by a limit.
+pub(super) struct LimitEnd {
+    reached: Reached,
+    /// The name of the run that was ended.
+    run: Arc<str>,
+    skipped: Vec<String>,
+    refused: Vec<String>,
+}
+
+// === impl LimitEnd ===
+
+impl LimitEnd {
+    /// Returns the limit that ended this run, if any.
+    pub(super) fn of(compiled: &Compiled, state: &RunState) -> Option<Self> {
+        let reached = state.reached.clone()?;
+        let steps = compiled.plan.steps();
+        let is = |place: usize, status: Status| {
+            let outcome = state.outcomes[place].as_ref();
+            outcome.is_some_and(|outcome| outcome.status == status && outcome.is_refused())
+        };
+        let all = |status: Status| {
+            let places = (0..steps.len()).filter(move |&place| is(place, status));
+            places.map(|place| steps[place].id.to_string())
+        };
+        let elements = state.skipped_elements.iter();
+        let elements = elements.map(|id| format!("{}[{}]", steps[id.step].id, id.element));
+        Some(Self {
+            reached,
+            run: compiled.name.clone(),
+            skipped: elements.chain(all(Status::Skipped)).collect(),
+            refused: all(Status::Failed).collect(),
+        })
+    }
+
+    /// Describes the limit and the affected steps.
+    pub(super) fn message(&self) -> String {
+        let mut text = format!("the run ended early: {}", self.reached.message(&self.run));
+        for (what, names) in [("refused", &self.refused), ("skipped", &self.skipped)] {
+            if names.is_empty() {
+                continue;
+            }
+            let named: Vec<_> =
+                names.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
+            let _ = write!(text, "; {what}: {}", named.join(", "));
+            if let Some(more @ 1..) = names.len().checked_sub(MAX_NAMED) {
+                let _ = write!(text, " and {more} more");
+            }
+        }
+        text
+    }
+
+    /// Returns the value of [`LIMIT`](super::answer::LIMIT).
+    pub(super) fn into_value(self) -> Value {
+        let Reached { setting, limit, of } = self.reached;
+        let mut value = Map::with_capacity(5);
+        value.insert("setting".to_owned(), setting.name().into());
+        value.insert("limit".to_owned(), limit.into());
+        if of != self.run {
+            value.insert("of".to_owned(), Value::from(&*of));
+        }
+        value.insert("skipped".to_owned(), self.skipped.into());
+        if !self.refused.is_empty() {
+            value.insert("refused".to_owned(), self.refused.into());
+        }
+        value.into()
+    }
+}

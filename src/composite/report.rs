@@ -1,0 +1,309 @@
+//! The content, the report and the trace of the branches of a run.
+
+use std::{fmt::Write, sync::OnceLock};
+
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use serde_json::{Map, Value};
+
+use super::definition::Labels;
+use crate::{
+    engine::{
+        outcome::{Outcome, Status},
+        plan::{Action, Step},
+        state::RunState,
+        step_output::output_text,
+    },
+    message::branch::{BRANCH, LABEL, TOOL, is_label},
+};
+
+/// The parts that are equal in all results of a composite, created with the first result.
+///
+/// Cloning a map is faster than filling it, which allocates and places each key.
+#[derive(Debug, Default)]
+pub(super) struct Templates(OnceLock<Box<Cached>>);
+
+#[derive(Debug)]
+pub(super) struct Cached {
+    /// An entry for each step; `Some` for steps that call a single tool.
+    pub(super) steps: Vec<Option<Template>>,
+    /// The `branches` of a report in which all branches have completed with the output null.
+    branches: Map<String, Value>,
+    /// For each member of `branches`, the index of its step.
+    order: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Template {
+    /// The `_meta` of content without `_meta`, with the branch and its tool.
+    attribution: MetaObject,
+    /// The trace entry of a completed branch.
+    trace: Map<String, Value>,
+}
+
+// === impl Templates ===
+
+impl Templates {
+    /// Returns the templates for the steps of the composite.
+    pub(super) fn of(&self, steps: &[Step]) -> &Cached {
+        self.0.get_or_init(|| Box::new(Cached::new(steps)))
+    }
+}
+
+// === impl Cached ===
+
+impl Cached {
+    fn new(steps: &[Step]) -> Self {
+        let completed = || {
+            let mut branch = Map::with_capacity(2);
+            branch.insert("status".to_owned(), Status::Completed.name().into());
+            branch.insert("output".to_owned(), Value::Null);
+            Value::Object(branch)
+        };
+        let branches: Map<_, _> =
+            steps.iter().map(|step| (step.id.to_string(), completed())).collect();
+        let place = |id: &String| steps.iter().position(|step| *step.id == **id);
+        let order = branches.keys().filter_map(place).collect();
+        Self { steps: steps.iter().map(Template::of).collect(), branches, order }
+    }
+}
+
+// === impl Template ===
+
+impl Template {
+    fn of(step: &Step) -> Option<Self> {
+        let Action::Call(call) = &step.action else { return None };
+        let mut attribution = MetaObject(Map::with_capacity(2));
+        write_branch(&mut attribution, &step.id, &call.tool);
+        Some(Self { attribution, trace: trace_of(step, Some(&call.tool), Status::Completed) })
+    }
+}
+
+/// Moves the content of one branch to `content`, below its label. Adds the reason if the branch did
+/// not complete.
+pub(super) fn add_content(
+    content: &mut Vec<ContentBlock>,
+    step: &Step,
+    template: Option<&Template>,
+    outcome: &mut Outcome,
+    is_composite: bool,
+    labels: Labels,
+) {
+    let completed = outcome.is_success();
+    let tool = tool(step, outcome).unwrap_or_default();
+    if !completed {
+        let mut failure = ContentBlock::text(failure_text("branch", step, outcome));
+        attribute(&mut failure, None, &step.id, tool);
+        content.push(failure);
+    }
+    let Some(result) = &mut outcome.result else { return };
+    let blocks = &mut result.content;
+    if !completed {
+        // The text of a failed tool is already in the error above.
+        blocks.retain(|block| block.as_text().is_none());
+    }
+    // Only labels of nested composites are trusted; a server could forge them.
+    let has_labels = completed && labels == Labels::Text;
+    if has_labels && blocks.first().is_some_and(|first| !(is_composite && is_label(first))) {
+        let mut label = label(&step.id, tool);
+        attribute(&mut label, template, &step.id, tool);
+        mark(&mut label);
+        content.push(label);
+    }
+    // Edited in place because blocks are large.
+    for block in blocks.iter_mut() {
+        let is_label = is_composite && is_label(block);
+        if let ContentBlock::Text(text) = block
+            && is_label
+            && has_labels
+        {
+            text.text = format!("{}/{}", step.id, text.text);
+        }
+        attribute(block, template, &step.id, tool);
+        if is_label {
+            mark(block);
+        }
+    }
+    content.append(blocks);
+}
+
+/// Returns the label of a branch, which names its tool if the branch is not named after it.
+fn label(branch: &str, tool: &str) -> ContentBlock {
+    ContentBlock::text(match tool == branch {
+        true => format!("{branch}:"),
+        false => format!("{branch} (tool `{tool}`):"),
+    })
+}
+
+/// Marks a text as the label of a branch.
+fn mark(block: &mut ContentBlock) {
+    if let ContentBlock::Text(text) = block {
+        let meta = text.meta.get_or_insert_with(|| MetaObject(Map::with_capacity(1)));
+        meta.insert(LABEL.to_owned(), true.into());
+    }
+}
+
+/// Returns the tool that a step has called or would have called.
+pub(super) fn tool<'p>(step: &'p Step, outcome: &Outcome) -> Option<&'p str> {
+    if let Action::Call(call) = &step.action {
+        return Some(&call.tool);
+    }
+    let mut sites = step.action.sites();
+    let site = match outcome.site {
+        Some(site) => sites.find(|call| call.site == site),
+        None => sites.next().filter(|_| !matches!(step.action, Action::Switch(_))),
+    };
+    site.map(|call| &*call.tool)
+}
+
+pub(super) fn failure_text(what: &str, step: &Step, outcome: &Outcome) -> String {
+    let mut text = format!("{what} `{}` ", step.id);
+    if let Some(tool) = tool(step, outcome) {
+        // Writing to a string does not fail.
+        let _ = write!(text, "(tool `{tool}`) ");
+    }
+    text.push_str(match outcome.status {
+        Status::TimedOut => "timed out",
+        Status::Skipped if outcome.error.is_some() => "was skipped",
+        Status::Skipped => "was skipped: the run had ended",
+        Status::Cancelled => "was cancelled",
+        Status::Completed | Status::Failed => "failed",
+    });
+    if let Some(error) = &outcome.error {
+        let _ = write!(text, ": {}", error.message);
+    }
+    text
+}
+
+/// Writes the branch and its tool to the `_meta` of a block.
+pub(super) fn attribute(
+    block: &mut ContentBlock,
+    template: Option<&Template>,
+    branch: &str,
+    tool: &str,
+) {
+    let meta = match block {
+        ContentBlock::Text(text) => &mut text.meta,
+        ContentBlock::Image(image) => &mut image.meta,
+        ContentBlock::Audio(audio) => &mut audio.meta,
+        ContentBlock::Resource(resource) => &mut resource.meta,
+        ContentBlock::ResourceLink(link) => &mut link.meta,
+        // Unknown kinds of content are passed on unchanged.
+        _ => return,
+    };
+    match (meta, template) {
+        (meta @ None, Some(template)) => *meta = Some(template.attribution.clone()),
+        (meta, _) => {
+            let meta = meta.get_or_insert_with(|| MetaObject(Map::with_capacity(2)));
+            write_branch(meta, branch, tool);
+        }
+    }
+}
+
+fn write_branch(meta: &mut MetaObject, branch: &str, tool: &str) {
+    meta.insert(BRANCH.to_owned(), Value::from(branch));
+    meta.remove(LABEL);
+    if tool == branch {
+        // It may be set by a nested branch or forged by a server.
+        meta.remove(TOOL);
+    } else {
+        meta.insert(TOOL.to_owned(), Value::from(tool));
+    }
+}
+
+/// Builds the structured report: the status and output of each branch.
+///
+/// Moves the branches' structured content into it.
+pub(super) fn report_of(templates: &Cached, state: &mut RunState) -> Value {
+    let mut branches = templates.branches.clone();
+    let mut is_complete = true;
+    for (branch, &step) in branches.values_mut().zip(&templates.order) {
+        let Some(outcome) = &mut state.outcomes[step] else {
+            is_complete = false;
+            continue;
+        };
+        let output = outcome.result.as_mut().and_then(|result| output(result));
+        let place = match branch {
+            Value::Object(branch) if outcome.is_success() => {
+                branch.values_mut().find(|value| value.is_null())
+            }
+            _ => None,
+        };
+        match (place, output) {
+            (Some(place), Some(output)) => *place = output,
+            (_, output) => *branch = report_of_step(outcome, output).into(),
+        }
+    }
+    if !is_complete {
+        let mut steps = templates.order.iter();
+        branches.retain(|_, _| steps.next().is_some_and(|&step| state.outcomes[step].is_some()));
+    }
+    let mut report = Map::with_capacity(1);
+    report.insert("branches".to_owned(), branches.into());
+    report.into()
+}
+
+/// Returns the report of one branch or step.
+pub(super) fn report_of_step(outcome: &Outcome, output: Option<Value>) -> Map<String, Value> {
+    let mut report = Map::with_capacity(2);
+    report.insert("status".to_owned(), outcome.status.name().into());
+    if let Some(output) = output {
+        report.insert("output".to_owned(), output);
+    }
+    if let Some(error) = &outcome.error {
+        report.insert("error".to_owned(), error.to_value());
+    }
+    report
+}
+
+/// Takes the output of a branch: its structured content, or else its text.
+fn output(result: &mut CallToolResult) -> Option<Value> {
+    if let Some(structured) = result.structured_content.take() {
+        return Some(structured);
+    }
+    if result.is_error == Some(true) {
+        // The text is already the message of the error.
+        return None;
+    }
+    output_text(result).map(Value::from)
+}
+
+/// Builds the trace: steps, times and outcomes, without arguments and outputs.
+pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Value {
+    let steps = steps.iter().zip(&state.outcomes).zip(&templates.steps);
+    steps
+        .filter_map(|((step, outcome), template)| {
+            let outcome = outcome.as_ref()?;
+            let mut entry = match template {
+                Some(template) if outcome.status == Status::Completed => template.trace.clone(),
+                _ => trace_of(step, tool(step, outcome), outcome.status),
+            };
+            let times = [("started_ms", outcome.started_ms), ("duration_ms", outcome.duration_ms)];
+            for (key, time) in times.into_iter().filter(|(_, time)| *time > 0) {
+                entry.insert(key.to_owned(), time.into());
+            }
+            if outcome.attempts != 1 {
+                entry.insert("attempts".to_owned(), outcome.attempts.into());
+            }
+            if let Some(error) = &outcome.error {
+                entry.insert("error".to_owned(), error.without_details().to_value());
+            }
+            if let Some(meta) = outcome.result.as_ref().and_then(|result| result.meta.as_ref()) {
+                entry.insert("meta".to_owned(), Value::Object(meta.0.clone()));
+            }
+            Some(Value::Object(entry))
+        })
+        .collect()
+}
+
+/// Returns the trace entry of a step that was called once and took no time.
+fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
+    let mut entry = Map::with_capacity(4);
+    entry.insert("step".to_owned(), Value::from(&*step.id));
+    if let Some(tool) = tool.filter(|tool| **tool != *step.id) {
+        entry.insert("tool".to_owned(), tool.into());
+    }
+    entry.insert("status".to_owned(), status.name().into());
+    entry.insert("started_ms".to_owned(), 0.into());
+    entry.insert("duration_ms".to_owned(), 0.into());
+    entry
+}
