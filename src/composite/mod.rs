@@ -197,8 +197,8 @@
 //! `step 2/5 fetch_logs: 40 of 100 lines`. So are the elements of loops and the steps of nested
 //! composites: `step 2/5 deploy: step 1/3 build`.
 //!
-//! The client receives at most one notification in 50 milliseconds, with the latest progress,
-//! and the first of them 50 milliseconds after its request: a composite that ends sooner sends
+//! The client receives at most one notification in 20 milliseconds, with the latest progress,
+//! and the first of them 20 milliseconds after its request: a composite that ends sooner sends
 //! only its answer. While nothing changes, a notification names the steps that still run every
 //! 15 seconds, or as often as [`CompositeLayer::heartbeat`] sets. No notification follows the
 //! answer, and a run does not wait for a client that reads slowly.

@@ -34,7 +34,7 @@ use super::Logs;
 /// notification takes a client as long as the answer of a short call.
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
-pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 /// The smallest increase of a value, in steps, for a notification without a completed step.
 const NUDGE: f64 = 1e-6;
 
