@@ -164,7 +164,6 @@ use self::support::url;
 #[cfg(not(feature = "metrics"))]
 use self::telemetry::metrics;
 use self::{
-    message::tasks,
     middleware::pattern_watch,
     stores::expiring_store,
     support::{fingerprint, json_size, names, pagination, random, suggest, uri, warnings},

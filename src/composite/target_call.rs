@@ -26,8 +26,8 @@ use crate::{
         BackendErrorKind, Cause, Context, Refusal, Reply, Request, ToolAnswer, ToolResult,
         client::{Abilities, MAX_QUESTIONS},
         is_deeper,
+        tasks::cancel_task,
     },
-    tasks::cancel_task,
     warnings::sanitize::Reason,
 };
 

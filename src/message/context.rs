@@ -204,7 +204,11 @@ impl Context {
             .iter()
             .filter(|(key, _)| *key != PROGRESS_TOKEN)
             .map(|(key, value)| match &**key {
-                CLIENT_CAPABILITIES => (key.clone(), askable(value)),
+                CLIENT_CAPABILITIES => {
+                    let declared = value.as_object();
+                    let askable = declared.map(|declared| members(declared, ASKABLE));
+                    (key.clone(), askable.unwrap_or_default().into())
+                }
                 _ => (key.clone(), value.clone()),
             })
             .collect();
@@ -254,12 +258,13 @@ impl Context {
     }
 }
 
-/// Returns the capabilities that can be relayed: those in [`ASKABLE`].
-fn askable(capabilities: &Value) -> Value {
-    let relayed = ASKABLE
-        .into_iter()
-        .filter_map(|name| capabilities.get(name).map(|value| (name.to_owned(), value.clone())));
-    Value::Object(relayed.collect())
+/// Copies the members of an object that have these keys.
+pub(crate) fn members<'k>(
+    object: &Map<String, Value>,
+    keys: impl IntoIterator<Item = &'k str>,
+) -> Map<String, Value> {
+    let member = |key: &str| object.get(key).map(|value| (key.to_owned(), value.clone()));
+    keys.into_iter().filter_map(member).collect()
 }
 
 impl Default for Context {

@@ -72,7 +72,7 @@ impl Reply {
         }
     }
 
-    /// Removes the skills of a list, and the files of skills, for whose URI `keep` returns `false`.
+    /// Removes the skills of a list, and the files of skills, whose URI `keep` rejects.
     /// Does nothing if the reply has no skills.
     pub(crate) fn retain_skills(&mut self, keep: impl Fn(&str) -> bool) {
         let retain_files = |skill: &mut Skill| {

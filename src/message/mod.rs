@@ -67,8 +67,6 @@ mod uris;
 
 #[cfg(any(feature = "remote", feature = "testing"))]
 pub(crate) use self::context::CLIENT_CAPABILITIES;
-#[cfg(feature = "remote")]
-pub(crate) use self::result_type::expected;
 pub(crate) use self::{
     account::{Account, Charged, Hold},
     cause::{Cause, is_unsent},
@@ -94,3 +92,5 @@ pub use self::{
     subject::{ItemKind, Subject},
     trace::TraceContext,
 };
+#[cfg(feature = "remote")]
+pub(crate) use self::{context::members, result_type::expected};

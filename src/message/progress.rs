@@ -217,13 +217,15 @@ impl Client {
     /// The answer replaces a notification that still waits for the interval.
     fn due(&self, is_answered: bool) -> Due {
         self.with(|state| {
-            let Some(next) = &state.next else { return Due::Nothing };
-            let now = Instant::now();
-            let due = state.sent + INTERVAL;
-            if next.is_of_parts && now < due {
-                return if is_answered { Due::Nothing } else { Due::At(due) };
-            }
             let Some(next) = state.next.take() else { return Due::Nothing };
+            let (now, due) = (Instant::now(), state.sent + INTERVAL);
+            if next.is_of_parts && now < due {
+                if is_answered {
+                    return Due::Nothing;
+                }
+                state.next = Some(next);
+                return Due::At(due);
+            }
             state.sent = now;
             let mut notification = ProgressNotificationParam::new(self.token.clone(), next.value);
             notification.total = next.total;

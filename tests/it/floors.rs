@@ -217,7 +217,6 @@ fn folder(name: &str) -> Option<&'static str> {
             let inner = modules(&format!("{group}/mod.rs"));
             folders.extend(inner.into_iter().map(|name| (name, group.to_owned())));
         }
-        folders.insert("tasks".to_owned(), "message".to_owned());
         folders
     });
     FOLDERS.get(name).map(String::as_str)

@@ -41,7 +41,7 @@ use crate::{
         BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Logs, Reply, Request,
         Subject,
         client::{ASKABLE, LiveClient, MAX_QUESTIONS, may_ask, missing_capability},
-        expected,
+        expected, members,
     },
 };
 
@@ -271,25 +271,15 @@ impl Connection {
             return None;
         }
         let passed = self.passed_meta.iter().map(String::as_str);
-        let mut meta: Map<String, Value> = TRACE
-            .into_iter()
-            .chain(passed)
-            .filter_map(|key| from.get(key).map(|value| (key.to_owned(), value.clone())))
-            .collect();
+        let mut meta = members(from, TRACE.into_iter().chain(passed));
         if self.modern {
             let capabilities = match from.get(CLIENT_CAPABILITIES) {
                 Some(capabilities) => capabilities.as_object(),
                 None => live_client.filter(|_| may_ask(message)).map(LiveClient::capabilities),
             };
             let capabilities = capabilities.filter(|_| self.elicitation);
-            let relayed: Map<_, _> = capabilities.map_or_else(Map::new, |capabilities| {
-                ASKABLE
-                    .into_iter()
-                    .filter_map(|key| {
-                        capabilities.get(key).map(|value| (key.to_owned(), value.clone()))
-                    })
-                    .collect()
-            });
+            let relayed =
+                capabilities.map_or_else(Map::new, |capabilities| members(capabilities, ASKABLE));
             if !(relayed.is_empty() && self.declares_nothing) {
                 meta.insert(CLIENT_CAPABILITIES.to_owned(), Value::Object(relayed));
             }

@@ -18,8 +18,7 @@ use super::{
     outcome::{Dispatched, Failure, FailureKind, Outcome},
 };
 use crate::{
-    message::{BackendErrorKind, Cause, Context, Reply, Request, ToolAnswer},
-    tasks::cancel_task,
+    message::{BackendErrorKind, Cause, Context, Reply, Request, ToolAnswer, tasks::cancel_task},
     warnings::sanitize::Reason,
 };
 

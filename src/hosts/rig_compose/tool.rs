@@ -21,8 +21,7 @@ use crate::{
     bound::SHORTENED,
     catalog::{self, ListError},
     composite::{BRANCH, LIMIT},
-    message::{Cause, Context, Refusal, Reply, Request, ToolAnswer},
-    tasks::cancel_task,
+    message::{Cause, Context, Refusal, Reply, Request, ToolAnswer, tasks::cancel_task},
     warnings::sanitize::Reason,
 };
 

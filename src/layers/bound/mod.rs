@@ -29,7 +29,7 @@
 //! tools do not exceed, or use a schema that allows less. Tools are listed for their schemas only
 //! when a result has to be shortened. If listing fails, the result is not checked against a schema.
 //!
-//! # What is told
+//! # Omission notices
 //!
 //! Two additions do not count toward the limit: a text of up to half a KiB that lists the
 //! omissions, and the same as data under [`SHORTENED`] in `_meta`. The data are `omissions`, a list
@@ -153,7 +153,7 @@ impl BoundLayer {
     }
 
     /// Sets the maximum size of a tool's result, in bytes of JSON, without the [omission
-    /// notices](self#what-is-told). Defaults to no limit.
+    /// notices](self#omission-notices). Defaults to no limit.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.0.max_result_bytes = Some(bytes);

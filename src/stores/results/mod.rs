@@ -52,7 +52,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// The future returns an error if the handle is invalid, belongs to another caller, or has
-    /// expired, or if the store is unavailable. Do not tell clients which.
+    /// expired, or if the store is unavailable. Do not disclose the reason to clients.
     fn get<'a>(
         &'a self,
         handle: &'a str,

@@ -96,7 +96,7 @@ pub trait StateStore: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// The future returns an error if the text is invalid, belongs to a state with another binding,
-    /// has expired or was taken, or if the store is unavailable. Do not tell clients which.
+    /// has expired or was taken, or if the store is unavailable. Do not disclose the reason to clients.
     fn take<'a>(
         &'a self,
         text: &'a str,
