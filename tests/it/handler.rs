@@ -1,3 +1,5 @@
+//! `HandlerService`, which calls a handler of rmcp as a Tower service.
+
 use std::sync::Arc;
 
 use futures::FutureExt as _;

@@ -1,3 +1,5 @@
+//! Files that include other files.
+
 use std::{
     fmt::Write as _,
     fs,

@@ -1,3 +1,5 @@
+//! Tool calls of model providers.
+
 mod dispatching;
 mod encoding;
 mod naming;

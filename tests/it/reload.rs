@@ -1,3 +1,5 @@
+//! `Reload`, which replaces the service behind all its clones.
+
 use std::{convert::Infallible, future, sync::Arc};
 
 use mcp_composite::{

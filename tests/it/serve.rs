@@ -1,3 +1,5 @@
+//! `ServeService`, compared with the handler that it serves.
+
 use std::{
     error::Error,
     fmt, future,

@@ -1,3 +1,5 @@
+//! Secrets of files, which no message and no debug output contains.
+
 use mcp_composite::{
     alias::{ArgumentAlias, ToolAlias},
     config::Config,

@@ -1,3 +1,5 @@
+//! Targets of composites in files, resolved to the tool names that clients see.
+
 use std::fmt::Write;
 
 use mcp_composite::config::Config;

@@ -1,3 +1,5 @@
+//! `dispatch`: concurrent calls, timeouts and cancellation.
+
 use std::{
     num::NonZeroUsize,
     pin::Pin,

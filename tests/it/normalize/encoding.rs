@@ -1,3 +1,5 @@
+//! Results in the format of each provider.
+
 use mcp_composite::{
     composite::{BRANCH, LABEL, TOOL},
     message::{Reply, Request},

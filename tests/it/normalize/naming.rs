@@ -1,3 +1,5 @@
+//! Tool names that each provider accepts.
+
 use mcp_composite::normalize::{Provider, ToolNames};
 use proptest::prelude::*;
 use rmcp::model::Tool;

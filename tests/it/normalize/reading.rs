@@ -1,3 +1,5 @@
+//! Tool calls in the output of each provider.
+
 use mcp_composite::normalize::{
     Limits, MalformedCall, MalformedKind, OutputError, Provider, ToolCall, normalize,
 };

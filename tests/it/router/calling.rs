@@ -1,3 +1,5 @@
+//! Calls, reads and gets that the router forwards to its backends.
+
 use std::{
     convert::Infallible,
     pin::pin,

@@ -1,3 +1,5 @@
+//! The description of a router, merged from those of its backends.
+
 use std::sync::{Arc, Mutex};
 
 use mcp_composite::adapter::router::Router;

@@ -1,3 +1,5 @@
+//! Lists of a router, merged from those of its backends.
+
 use std::{
     collections::HashSet,
     convert::Infallible,

@@ -1,3 +1,5 @@
+//! Names of tools, prompts and resources behind a router, and their conflicts.
+
 use std::collections::HashSet;
 
 use mcp_composite::adapter::router::{

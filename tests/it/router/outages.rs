@@ -1,3 +1,5 @@
+//! Backends of a router that fail, hang or come back.
+
 use std::{
     convert::Infallible,
     sync::{

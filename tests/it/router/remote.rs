@@ -1,3 +1,5 @@
+//! A router over remote servers.
+
 use mcp_composite::adapter::{remote::RemoteService, router::Backend};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt,
