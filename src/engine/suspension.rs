@@ -1,13 +1,10 @@
 //! The state that a run is certain to keep while it is suspended for a question.
 
-use std::io;
-
-use serde::Serialize;
-
 use super::{
     plan::{Fields, Plan, RunOutput, Step, StepSet},
     state::RunState,
 };
+use crate::json_size::json_bytes;
 
 /// An output of unknown size that is kept until a question, and a step before the question that may
 /// change something.
@@ -101,25 +98,4 @@ impl RunState {
         });
         input + finished.sum::<usize>()
     }
-}
-
-/// Returns the size of a value as JSON.
-fn json_bytes(value: &impl Serialize) -> usize {
-    struct Count(usize);
-
-    impl io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    let mut count = Count(0);
-    // A value that cannot be serialized counts up to the error.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
 }
