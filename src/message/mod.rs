@@ -62,6 +62,7 @@ pub(crate) mod size;
 mod subject;
 pub(crate) mod tasks;
 mod tool_result;
+mod tool_service;
 mod trace;
 mod uris;
 
@@ -90,6 +91,7 @@ pub use self::{
     reply::{Reply, ToolAnswer},
     request::Request,
     subject::{ItemKind, Subject},
+    tool_service::ToolService,
     trace::TraceContext,
 };
 #[cfg(feature = "remote")]

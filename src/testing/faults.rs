@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{Fault, answer::Given};
-use crate::message::{Reply, Request};
+use crate::message::{Reply, Request, ToolService};
 
 /// Injects faults into some calls of a service, pseudo-randomly and reproducibly.
 ///
@@ -216,10 +216,7 @@ impl Shared {
 
 impl<S> Service<Request> for Faulty<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     type Response = Reply;
     type Error = BoxError;

@@ -14,14 +14,13 @@ use rmcp::model::{
 };
 use serde_json::Value;
 use tower::{BoxError, ServiceExt};
-use tower_service::Service;
 
 use super::REQUEST;
 use crate::{
     bound::SHORTENED,
     catalog::{self, ListError},
     composite::{BRANCH, LIMIT},
-    message::{Cause, Context, Refusal, Reply, Request, ToolAnswer, tasks::cancel_task},
+    message::{Cause, Context, Refusal, Request, ToolAnswer, ToolService, tasks::cancel_task},
     warnings::sanitize::Reason,
 };
 
@@ -54,11 +53,7 @@ struct Size<'b>(&'b str);
 /// Returns an error if the tools cannot be listed.
 pub async fn tools<S>(service: S) -> Result<Vec<Arc<dyn RigTool>>, ListError>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: ToolService + Sync,
 {
     tools_as(service, Context::default()).await
 }
@@ -71,11 +66,7 @@ where
 /// Returns an error if the tools cannot be listed.
 pub async fn tools_as<S>(service: S, context: Context) -> Result<Vec<Arc<dyn RigTool>>, ListError>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: ToolService + Sync,
 {
     let listed = catalog::list_all(service.clone(), context.clone()).await?;
     let tool = |tool: &Tool| -> Arc<dyn RigTool> {
@@ -101,11 +92,7 @@ fn to_schema(tool: &Tool) -> ToolSchema {
 
 impl<S> OurTool<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: ToolService + Sync,
 {
     async fn call(&self, arguments: Value) -> Result<Value, KernelError> {
         let name = &self.schema.name;
@@ -139,11 +126,7 @@ where
 
 impl<S> RigTool for OurTool<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: ToolService + Sync,
 {
     fn schema(&self) -> ToolSchema {
         self.schema.clone()

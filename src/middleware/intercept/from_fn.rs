@@ -11,7 +11,7 @@ use tower::{BoxError, ServiceExt, util::BoxService};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::message::{Reply, Request};
+use crate::message::{Reply, Request, ToolService};
 
 /// Makes a layer of an async hook around every `tools/call`.
 ///
@@ -138,10 +138,7 @@ impl<F, H, S> Service<Request> for FromFn<F, S>
 where
     F: Fn(Request, Next) -> H,
     H: Future<Output = Result<Reply, BoxError>>,
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     type Response = Reply;
     type Error = BoxError;
