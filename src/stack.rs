@@ -57,7 +57,6 @@ use std::{
 };
 
 use rmcp::model::{ErrorData, JsonObject, ServerCapabilities};
-use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -66,12 +65,12 @@ use crate::{
     alias::{Alias, AliasLayer},
     bound::{Bound, BoundLayer},
     budget::{BudgetLayer, Budgeted},
-    catalog::{ListError, VaryBy},
+    catalog::{CatalogSettings, ListError, VaryBy},
     changes::Changes,
     composite::{Composite, CompositeLayer, Preview},
     filter::{Filter, FilterLayer},
     limit::{Limit, LimitLayer},
-    message::{Context as RequestContext, Reply, Request},
+    message::{Context as RequestContext, Reply, Request, ToolService},
     observe::{Observer, Observers},
     pattern::Patterns,
     redact::{Redact, RedactLayer},
@@ -272,19 +271,11 @@ impl<S> Layer<S> for StackLayer {
     type Service = Stack<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Common { changes, vary_by } = &self.backend.common;
         let (mut advertise, mut composite) = (self.advertise.clone(), self.composite.clone());
         composite.observers.add(&self.observers);
         let mut bound = self.bound.clone();
-        if let Some(changes) = changes {
-            advertise = advertise.epoch(changes.tools().clone());
-            bound = bound.epoch(changes.tools().clone());
-            composite = composite.epoch(changes.tools().clone());
-        }
-        if let Some(key) = vary_by {
-            advertise = advertise.vary_by(shared(key));
-            bound = bound.vary_by(shared(key));
-            composite = composite.vary_by(shared(key));
+        for catalogs in [&mut advertise.catalogs, &mut bound.0.catalogs, &mut composite.catalogs] {
+            self.backend.common.apply(catalogs);
         }
         let advertise = advertise.composites(composite.names());
         let trace = self.trace.clone().tools(composite.names());
@@ -380,24 +371,25 @@ impl<S> Layer<S> for BackendLayer {
     type Service = BackendStack<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Common { changes, vary_by } = &self.common;
         let (mut filter, mut validate) = (self.filter.clone(), self.validate.clone());
-        if let Some(changes) = changes {
-            filter = filter.epoch(changes.tools().clone());
-            validate = validate.epoch(changes.tools().clone());
-        }
-        if let Some(key) = vary_by {
-            filter = filter.vary_by(shared(key));
-            validate = validate.vary_by(shared(key));
-        }
+        self.common.apply(&mut filter.catalogs);
+        self.common.apply(&mut validate.catalogs);
         BackendStack(self.alias.layer(filter.layer(validate.layer(inner))))
     }
 }
 
-/// Returns a closure that shares the key.
-fn shared(key: &VaryBy) -> impl Fn(&RequestContext) -> Option<String> + Send + Sync + 'static {
-    let key = key.clone();
-    move |context| key(context)
+// === impl Common ===
+
+impl Common {
+    /// Sets what is common to all layers in the settings of one.
+    fn apply(&self, catalogs: &mut CatalogSettings) {
+        if let Some(changes) = &self.changes {
+            catalogs.epoch = changes.tools().clone();
+        }
+        if let Some(key) = &self.vary_by {
+            catalogs.vary_by = Some(key.clone());
+        }
+    }
 }
 
 impl fmt::Debug for StackLayer {
@@ -432,10 +424,7 @@ impl fmt::Debug for BackendLayer {
 
 impl<S> Stack<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     /// Lists tools in advance for all layers that need them, so that no request waits for it.
     ///
@@ -456,10 +445,7 @@ where
 
 impl<S> Stack<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     /// Returns the calls that a composite would make with these arguments; see
     /// [`Composite::preview`](crate::composite::Composite::preview).
@@ -478,10 +464,7 @@ where
 
 impl<S> Service<Request> for Stack<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     type Response = Reply;
     type Error = S::Error;
@@ -500,10 +483,7 @@ where
 
 impl<S> Service<Request> for BackendStack<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     type Response = Reply;
     type Error = S::Error;

@@ -12,7 +12,7 @@ use super::{
     flowchart::{self, UnknownComposite},
 };
 use crate::{
-    catalog::VaryBy,
+    catalog::CatalogSettings,
     changes::Epoch,
     engine::limits::{HEARTBEAT, Limits},
     mermaid::Flowchart,
@@ -39,8 +39,7 @@ pub struct CompositeLayer {
     pub(super) remarks: Warnings,
     pub(super) limits: Limits,
     pub(super) heartbeat: Duration,
-    pub(super) epoch: Epoch,
-    pub(super) vary_by: Option<VaryBy>,
+    pub(crate) catalogs: CatalogSettings,
     pub(super) state: Arc<dyn StateStore>,
     pub(super) caller: Option<Caller>,
     pub(crate) observers: Observers,
@@ -131,7 +130,7 @@ impl CompositeLayer {
     /// a composite is called that could not run before.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.epoch = epoch;
+        self.catalogs.epoch = epoch;
         self
     }
 
@@ -185,7 +184,7 @@ impl CompositeLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.vary_by = Some(Arc::new(key));
+        self.catalogs.vary_by = Some(Arc::new(key));
         self
     }
 
@@ -242,8 +241,7 @@ impl Default for CompositeLayer {
             remarks: Warnings::default(),
             limits: Limits::default(),
             heartbeat: HEARTBEAT,
-            epoch: Epoch::default(),
-            vary_by: None,
+            catalogs: CatalogSettings::default(),
             state: Arc::new(SignedState::ephemeral()),
             caller: None,
             observers: Observers::default(),

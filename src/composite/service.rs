@@ -23,7 +23,7 @@ use super::{
     run::Runner,
 };
 use crate::{
-    catalog::{AtHand, Catalog, Known, ListError, ListingContext, Needs},
+    catalog::{Known, ListError, Lookup, Needs},
     intercept::{Informed, future::InformedFuture},
     message::{ItemKind, Refusal, Reply, Request},
 };
@@ -79,8 +79,7 @@ impl<S> Composite<S> {
             limits: layer.limits,
         };
         let listing = Listing { program: layer.program.clone(), checks: Arc::new(checks) };
-        let listing =
-            Informed::with_catalogs(listing, inner, layer.epoch.clone(), layer.vary_by.clone());
+        let listing = Informed::with_catalogs(listing, inner, layer.catalogs.clone());
         let settings = Settings {
             limits: layer.limits,
             heartbeat: layer.heartbeat,
@@ -142,9 +141,9 @@ where
         let Some(at) = rule.program.find(composite) else {
             return Err(refused(Refusal::Unknown { kind: ItemKind::Tool, name: name() }));
         };
-        let (catalog, context) = self.listing.catalogs().of(&crate::message::Context::default());
+        let lookup = self.listing.catalogs().lookup(&crate::message::Context::default());
         let program = rule.program.clone();
-        let known = known(catalog, at, &rule, self.get_ref(), context, Instant::now()).await;
+        let known = known(lookup, at, &rule, self.get_ref(), Instant::now()).await;
         let Some(available) = known.as_ref().and_then(|(known, _)| known.derived().available(at))
         else {
             return Err(refused(Refusal::Unavailable { kind: ItemKind::Tool, name: name() }));
@@ -210,9 +209,9 @@ where
         let rule = self.listing.rule();
         let program = rule.program.clone();
         let settings = self.settings.clone();
-        let (catalog, context) = self.listing.catalogs().of(request.context());
+        let lookup = self.listing.catalogs().lookup(request.context());
         let now = Instant::now();
-        let known = known(catalog, composite, rule, &*inner, context, now);
+        let known = known(lookup, composite, rule, &*inner, now);
         Box::pin(async move {
             if Handle::try_current().is_err() {
                 tracing::error!("composites need a Tokio runtime with its time enabled");
@@ -231,11 +230,10 @@ where
 /// Returns the tools of a composite and the time at which they became known: the current ones at
 /// `now`, unless the composite cannot run with them and they must be listed first.
 fn known<S>(
-    catalog: Catalog<Resolved>,
+    mut lookup: Lookup<Resolved>,
     composite: usize,
     rule: &Listing,
     inner: &S,
-    context: ListingContext,
     now: Instant,
 ) -> impl Future<Output = Option<(Arc<Known<Resolved>>, Instant)>> + Send + use<S>
 where
@@ -246,24 +244,18 @@ where
 {
     let name = &rule.program.composites[composite].name;
     let can_run = move |known: &Known<Resolved>| known.derived().available(composite).is_some();
-    let load = || crate::intercept::load(rule.clone(), inner.clone(), context);
-    Either::Left(ready(match catalog.at_hand(Needs::Tool(name), now, can_run) {
-        AtHand::Known(known) => Some((known, now)),
-        AtHand::Stale(known) => {
-            catalog.refresh(load);
-            Some((known, now))
-        }
-        AtHand::Failed(_) => None,
-        AtHand::Unknown => {
-            let (name, listed) = (name.clone(), load());
-            // Boxed because it is rare and large.
-            let listed = async move {
-                let known = catalog.wait(Needs::Tool(&name), can_run, || listed).await.ok()?;
-                Some((known, Instant::now()))
-            };
-            return Either::Right(listed.boxed());
-        }
-    }))
+    let load = |context| crate::intercept::load(rule.clone(), inner.clone(), context);
+    if let Some(known) = lookup.find(Needs::Tool(name), now, can_run, load) {
+        return Either::Left(ready(known.ok().map(|known| (known, now))));
+    }
+    let (name, rule, inner) = (name.clone(), rule.clone(), inner.clone());
+    // Boxed because it is rare and large.
+    let listed = async move {
+        let load = |context| crate::intercept::load(rule, inner, context);
+        let known = lookup.wait(Needs::Tool(&name), can_run, load).await.ok()?;
+        Some((known, Instant::now()))
+    };
+    Either::Right(listed.boxed())
 }
 
 impl<S: fmt::Debug> fmt::Debug for Composite<S> {

@@ -100,7 +100,7 @@ use tower_layer::Layer;
 
 use self::completion::Completion;
 use crate::{
-    catalog::{Known, Needs, Tools, VaryBy},
+    catalog::{CatalogSettings, Known, Needs, Tools},
     changes::Epoch,
     intercept::{Informed, InterceptInformed},
     message::{Context, ItemKind, ItemMut, Reply, Request, Subject},
@@ -120,8 +120,7 @@ pub struct FilterLayer {
     /// The patterns of other layers for the same tool names, each with its setting.
     mentioned: Vec<(&'static str, Patterns)>,
     warnings: Warnings,
-    epoch: Epoch,
-    vary_by: Option<VaryBy>,
+    pub(crate) catalogs: CatalogSettings,
 }
 
 /// Middleware that [`FilterLayer`] puts in front of a service.
@@ -237,7 +236,7 @@ impl FilterLayer {
     /// Without it, a change of annotations behind the layer is noticed within about a minute.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.epoch = epoch;
+        self.catalogs.epoch = epoch;
         self
     }
 
@@ -251,7 +250,7 @@ impl FilterLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.vary_by = Some(Arc::new(key));
+        self.catalogs.vary_by = Some(Arc::new(key));
         self
     }
 
@@ -286,7 +285,7 @@ impl<S> Layer<S> for FilterLayer {
     fn layer(&self, inner: S) -> Self::Service {
         let (settings, warnings) = (self.settings.clone(), self.warnings.clone());
         let rule = FilterRule::new(settings, &self.mentioned, warnings);
-        Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
+        Informed::with_catalogs(rule, inner, self.catalogs.clone())
     }
 }
 

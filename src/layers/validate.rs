@@ -80,7 +80,7 @@ use tower_layer::Layer;
 use self::schemas::Compiled;
 pub use self::schemas::Schemas;
 use crate::{
-    catalog::{Known, Needs, Tools, VaryBy},
+    catalog::{CatalogSettings, Known, Needs, Tools},
     changes::Epoch,
     intercept::{Informed, InterceptInformed},
     message::{Bounds, Context, Refusal, Reply, Request},
@@ -114,8 +114,7 @@ pub struct ValidateLayer {
     mode: SchemaMode,
     bounds: Bounds,
     warnings: Warnings,
-    epoch: Epoch,
-    vary_by: Option<VaryBy>,
+    pub(crate) catalogs: CatalogSettings,
 }
 
 /// The rule of a [`ValidateLayer`].
@@ -184,7 +183,7 @@ impl ValidateLayer {
     /// Without it, a change of a schema is noticed within a minute.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.epoch = epoch;
+        self.catalogs.epoch = epoch;
         self
     }
 
@@ -198,7 +197,7 @@ impl ValidateLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.vary_by = Some(Arc::new(key));
+        self.catalogs.vary_by = Some(Arc::new(key));
         self
     }
 
@@ -221,7 +220,7 @@ impl<S> Layer<S> for ValidateLayer {
             warnings: self.warnings.clone(),
             compiled: Compiled::default(),
         }));
-        Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
+        Informed::with_catalogs(rule, inner, self.catalogs.clone())
     }
 }
 

@@ -43,7 +43,7 @@
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -149,7 +149,7 @@ pub enum ListError {
 }
 
 /// A catalog; clones share their content.
-pub(crate) struct Catalog<D>(Arc<Shared<D>>);
+struct Catalog<D>(Arc<Shared<D>>);
 
 struct Shared<D> {
     epoch: Epoch,
@@ -167,7 +167,7 @@ struct State<D> {
 }
 
 /// The state of a catalog for a request, without waiting.
-pub(crate) enum AtHand<D> {
+enum AtHand<D> {
     /// The known tools suffice.
     Known(Arc<Known<D>>),
     /// The known tools suffice, but should be refreshed.
@@ -184,6 +184,21 @@ pub(crate) type VaryBy = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 /// The context to list tools in: that of a caller if tools vary by caller, else an empty one.
 #[derive(Debug, Default)]
 pub(crate) struct ListingContext(Option<Box<Context>>);
+
+/// The settings of the catalogs of one layer.
+#[derive(Clone, Default)]
+pub(crate) struct CatalogSettings {
+    /// Invalidates the catalogs when it is bumped.
+    pub(crate) epoch: Epoch,
+    /// Separates catalogs by caller. By default, all callers share one.
+    pub(crate) vary_by: Option<VaryBy>,
+}
+
+/// A look-up of the tools behind a layer, for one request.
+pub(crate) struct Lookup<D> {
+    catalog: Catalog<D>,
+    context: ListingContext,
+}
 
 /// The catalogs of one layer: one, unless tools vary by caller.
 pub(crate) struct Catalogs<D> {
@@ -371,7 +386,7 @@ impl<D> Catalog<D> {
 
     /// Looks up the known tools without waiting; `suffices` decides whether they are enough for
     /// the caller. The caller reads the clock, since it needs the time too.
-    pub(crate) fn at_hand(
+    fn at_hand(
         &self,
         needs: Needs<'_>,
         now: Instant,
@@ -407,7 +422,7 @@ impl<D> Catalog<D> {
     }
 
     /// Waits for the needed tools, and lists them unless another request already does.
-    pub(crate) async fn wait<F>(
+    async fn wait<F>(
         &self,
         needs: Needs<'_>,
         suffices: impl Fn(&Known<D>) -> bool,
@@ -432,7 +447,7 @@ impl<D> Catalog<D> {
     }
 
     /// Lists tools in the background, unless a listing is already running.
-    pub(crate) fn refresh<F>(&self, load: impl FnOnce() -> F)
+    fn refresh<F>(&self, load: impl FnOnce() -> F)
     where
         D: Send + Sync + 'static,
         F: Future<Output = Result<(Tools, D), ListError>> + Send + 'static,
@@ -524,19 +539,24 @@ impl Drop for Held {
 // === impl Catalogs ===
 
 impl<D> Catalogs<D> {
-    pub(crate) fn new(epoch: Epoch, vary_by: Option<VaryBy>) -> Self {
+    pub(crate) fn new(settings: CatalogSettings) -> Self {
+        let CatalogSettings { epoch, vary_by } = settings;
         let varied = vary_by.map(|by| {
             Arc::new(Varied { by, catalogs: Mutex::default(), holding: Holding::default() })
         });
         Self { common: Catalog::new(epoch, Holding::default()), varied }
     }
 
-    /// Returns the catalog for a request, and the context to list tools in.
+    /// Begins a look-up for a request.
     ///
-    /// The context is empty unless tools vary by caller: tools that only one caller may see
+    /// The context of its listing is empty unless tools vary by caller: tools that only one caller may see
     /// must not appear in a shared catalog.
-    pub(crate) fn of(&self, context: &Context) -> (Catalog<D>, ListingContext) {
-        match self.varied.as_deref().and_then(|varied| Some((varied, (varied.by)(context)?))) {
+    pub(crate) fn lookup(&self, context: &Context) -> Lookup<D> {
+        let (catalog, context) = match self
+            .varied
+            .as_deref()
+            .and_then(|varied| Some((varied, (varied.by)(context)?)))
+        {
             None => (self.common.clone(), ListingContext::default()),
             Some((varied, key)) => {
                 let mut context = context.branch("tools".into(), None);
@@ -544,7 +564,8 @@ impl<D> Catalogs<D> {
                 context.cancellation = None;
                 (varied.catalog(key, &self.common.0.epoch), ListingContext(Some(Box::new(context))))
             }
-        }
+        };
+        Lookup { catalog, context }
     }
 }
 
@@ -557,6 +578,71 @@ impl<D> Clone for Catalogs<D> {
 impl<D> fmt::Debug for Catalogs<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Catalogs").field("varied", &self.varied.is_some()).finish_non_exhaustive()
+    }
+}
+
+// === impl Lookup ===
+
+impl<D> Lookup<D>
+where
+    D: Send + Sync + 'static,
+{
+    /// Looks up the known tools without waiting, and lists them in the background with `load` if
+    /// they are stale. The caller reads the clock, since it needs the time too.
+    ///
+    /// Returns `None` if tools must be listed first; then [`wait`](Self::wait) for them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the last listing if no tools are known and it failed recently.
+    #[inline]
+    pub(crate) fn find<F>(
+        &mut self,
+        needs: Needs<'_>,
+        now: Instant,
+        suffices: impl Fn(&Known<D>) -> bool,
+        load: impl FnOnce(ListingContext) -> F,
+    ) -> Option<Result<Arc<Known<D>>, ListError>>
+    where
+        F: Future<Output = Result<(Tools, D), ListError>> + Send + 'static,
+    {
+        match self.catalog.at_hand(needs, now, suffices) {
+            AtHand::Known(known) => Some(Ok(known)),
+            AtHand::Stale(known) => {
+                let context = mem::take(&mut self.context);
+                self.catalog.refresh(|| load(context));
+                Some(Ok(known))
+            }
+            AtHand::Failed(error) => Some(Err(error)),
+            AtHand::Unknown => None,
+        }
+    }
+}
+
+impl<D> Lookup<D> {
+    /// Waits for the needed tools, and lists them with `load` unless another request already does.
+    pub(crate) async fn wait<F>(
+        self,
+        needs: Needs<'_>,
+        suffices: impl Fn(&Known<D>) -> bool,
+        load: impl FnOnce(ListingContext) -> F,
+    ) -> Result<Arc<Known<D>>, ListError>
+    where
+        F: Future<Output = Result<(Tools, D), ListError>>,
+    {
+        let Self { catalog, context } = self;
+        catalog.wait(needs, suffices, || load(context)).await
+    }
+}
+
+// === impl CatalogSettings ===
+
+impl fmt::Debug for CatalogSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CatalogSettings")
+            .field("epoch", &self.epoch)
+            .field("vary_by", &self.vary_by.is_some())
+            .finish()
     }
 }
 

@@ -6,8 +6,8 @@ use tower_layer::Layer;
 
 use super::rule::{AdvertiseRule, Calls, Mode, Policy, pattern_watch};
 use crate::{
-    catalog::VaryBy, changes::Epoch, intercept::Informed, message::Context, pattern::Selection,
-    warnings::Warnings,
+    catalog::CatalogSettings, changes::Epoch, intercept::Informed, message::Context,
+    pattern::Selection, warnings::Warnings,
 };
 
 /// Middleware that [`AdvertiseLayer`] puts in front of a service.
@@ -22,8 +22,7 @@ pub type Advertise<S> = Informed<AdvertiseRule, S>;
 #[derive(Clone)]
 pub struct AdvertiseLayer {
     policy: Arc<Policy>,
-    epoch: Epoch,
-    vary_by: Option<VaryBy>,
+    pub(crate) catalogs: CatalogSettings,
 }
 
 // === impl AdvertiseLayer ===
@@ -72,7 +71,7 @@ impl AdvertiseLayer {
     /// cache.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.epoch = epoch;
+        self.catalogs.epoch = epoch;
         self
     }
 
@@ -86,7 +85,7 @@ impl AdvertiseLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.vary_by = Some(Arc::new(key));
+        self.catalogs.vary_by = Some(Arc::new(key));
         self
     }
 
@@ -112,7 +111,7 @@ impl Default for AdvertiseLayer {
             mode: Mode::default(),
             warnings: Warnings::default(),
         };
-        Self { policy: Arc::new(policy), epoch: Epoch::default(), vary_by: None }
+        Self { policy: Arc::new(policy), catalogs: CatalogSettings::default() }
     }
 }
 
@@ -121,7 +120,7 @@ impl<S> Layer<S> for AdvertiseLayer {
 
     fn layer(&self, inner: S) -> Self::Service {
         let rule = AdvertiseRule(self.policy.clone());
-        Informed::with_catalogs(rule, inner, self.epoch.clone(), self.vary_by.clone())
+        Informed::with_catalogs(rule, inner, self.catalogs.clone())
     }
 }
 

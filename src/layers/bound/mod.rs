@@ -114,7 +114,10 @@ use tower_layer::Layer;
 
 pub use self::{service::Bound, stored_results::RESULTS};
 use crate::{
-    catalog::VaryBy, changes::Epoch, expiring_store::caller_key, message::Context,
+    catalog::{CatalogSettings, VaryBy},
+    changes::Epoch,
+    expiring_store::caller_key,
+    message::Context,
     results::ResultStore,
 };
 
@@ -132,15 +135,14 @@ pub mod future {
 ///
 /// See the [module docs](self) for the rules and an example.
 #[derive(Clone, Debug, Default)]
-pub struct BoundLayer(Settings);
+pub struct BoundLayer(pub(crate) Settings);
 
 #[derive(Clone, Default)]
-struct Settings {
+pub(crate) struct Settings {
     max_result_bytes: Option<usize>,
     store: Option<Arc<dyn ResultStore>>,
     caller: Option<VaryBy>,
-    epoch: Epoch,
-    vary_by: Option<VaryBy>,
+    pub(crate) catalogs: CatalogSettings,
 }
 
 // === impl BoundLayer ===
@@ -186,7 +188,7 @@ impl BoundLayer {
     /// Without it, a change of a schema takes effect within a minute.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
-        self.0.epoch = epoch;
+        self.0.catalogs.epoch = epoch;
         self
     }
 
@@ -200,7 +202,7 @@ impl BoundLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.0.vary_by = Some(Arc::new(key));
+        self.0.catalogs.vary_by = Some(Arc::new(key));
         self
     }
 

@@ -22,11 +22,9 @@ use super::{
     stored_results::{declare_in, keep, link, read, read_handle},
 };
 use crate::{
-    catalog::{
-        AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, list_all,
-    },
+    catalog::{Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools, list_all},
     json_size::BoundedCounter,
-    message::{Reply, Request},
+    message::{Reply, Request, ToolService},
     schema::InputSchema,
 };
 
@@ -64,19 +62,11 @@ pin_project! {
     }
 }
 
-/// A lookup of the output schemas of tools.
-struct Lookup<S> {
-    inner: S,
-    catalog: Catalog<Outputs>,
-    /// The context in which tools are listed.
-    context: ListingContext,
-}
-
 // === impl Bound ===
 
 impl<S> Bound<S> {
     pub(super) fn new(settings: Arc<Settings>, inner: S) -> Self {
-        let catalogs = Catalogs::new(settings.epoch.clone(), settings.vary_by.clone());
+        let catalogs = Catalogs::new(settings.catalogs.clone());
         Self { settings, inner, catalogs }
     }
 
@@ -88,10 +78,7 @@ impl<S> Bound<S> {
 
 impl<S> Service<Request> for Bound<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     type Response = Reply;
     type Error = S::Error;
@@ -112,10 +99,7 @@ where
 
 impl<S> Bound<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     fn work(&mut self, request: Request) -> State<S::Future, S::Error> {
         if request.is_malformed() {
@@ -150,12 +134,12 @@ where
         limit: usize,
     ) -> impl Future<Output = Result<Reply, S::Error>> + Send + use<S> {
         let tool = request.tool_call().map(|call| call.name.clone()).unwrap_or_default();
-        let (catalog, context) = self.catalogs.of(request.context());
+        let lookup = self.catalogs.lookup(request.context());
         let settings = self.settings.clone();
         let owner = settings.store.as_ref().map(|_| settings.owner(request.context()));
         let reply = self.inner.call(request);
         // The clone holds no readiness, so no other request waits for it.
-        let lookup = Lookup { inner: self.inner.clone(), catalog, context };
+        let inner = self.inner.clone();
         async move {
             let mut reply = reply.await?;
             let Some(result) = reply.tool_result_mut() else { return Ok(reply) };
@@ -164,9 +148,9 @@ where
             }
             // Without structured content, no schema is needed.
             let schema = match &result.structured_content {
-                Some(_) => lookup.schema(&tool).await,
+                Some(_) => output_schema(&tool, lookup, inner).await,
                 None => {
-                    drop(lookup);
+                    drop((lookup, inner));
                     None
                 }
             };
@@ -227,33 +211,24 @@ async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Re
     Ok(reply)
 }
 
-// === impl Lookup ===
-
-impl<S> Lookup<S>
-where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
-{
-    /// Returns the output schema of a tool, if it has one and tools can be listed. Consumes the
-    /// inner service, which is dropped before anything else is awaited.
-    async fn schema(self, tool: &str) -> Option<Arc<InputSchema>> {
-        let Self { inner, catalog, context } = self;
-        let needs = Needs::Tool(tool);
-        let knows = |known: &Known<Outputs>| known.tools().get(tool).is_some();
-        let load = || load(inner, context);
-        let known = match catalog.at_hand(needs, Instant::now(), knows) {
-            AtHand::Known(known) => known,
-            AtHand::Stale(known) => {
-                catalog.refresh(load);
+/// Returns the output schema of a tool, if it has one and tools can be listed. Drops the inner
+/// service before anything else is awaited.
+async fn output_schema<S: ToolService>(
+    tool: &str,
+    mut lookup: Lookup<Outputs>,
+    inner: S,
+) -> Option<Arc<InputSchema>> {
+    let needs = Needs::Tool(tool);
+    let knows = |known: &Known<Outputs>| known.tools().get(tool).is_some();
+    let known =
+        match lookup.find(needs, Instant::now(), knows, |context| load(inner.clone(), context)) {
+            Some(known) => {
+                drop((lookup, inner));
                 known
             }
-            AtHand::Failed(_) => return None,
-            AtHand::Unknown => catalog.wait(needs, knows, load).await.ok()?,
+            None => lookup.wait(needs, knows, |context| load(inner, context)).await,
         };
-        known.derived().0.get(tool).cloned()
-    }
+    known.ok()?.derived().0.get(tool).cloned()
 }
 
 async fn load<S>(inner: S, context: ListingContext) -> Result<(Tools, Outputs), ListError>

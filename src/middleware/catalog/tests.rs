@@ -27,11 +27,12 @@ fn of_two_tools_with_one_name_the_first_counts() {
 #[tokio::test(start_paused = true)]
 async fn the_catalog_of_the_caller_longest_away_makes_room() {
     let by: VaryBy = Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
-    let catalogs = Catalogs::<()>::new(Epoch::default(), Some(by));
+    let catalogs =
+        Catalogs::<()>::new(CatalogSettings { vary_by: Some(by), ..CatalogSettings::default() });
     let of = |caller: usize| {
         let mut context = Context::default();
         context.extensions_mut().insert(caller);
-        catalogs.of(&context).0
+        catalogs.lookup(&context).catalog
     };
     of(0).0.store(0, Ok((Tools::default(), ()))).unwrap();
     for caller in 1..MAX_VARIED {
@@ -49,13 +50,14 @@ async fn the_catalog_of_the_caller_longest_away_makes_room() {
 #[tokio::test(start_paused = true)]
 async fn catalogs_of_callers_are_bounded_in_bytes() {
     let by: VaryBy = Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
-    let catalogs = Catalogs::<()>::new(Epoch::default(), Some(by));
+    let catalogs =
+        Catalogs::<()>::new(CatalogSettings { vary_by: Some(by), ..CatalogSettings::default() });
     let list = async |caller: usize| {
         tokio::time::advance(Duration::from_millis(1)).await;
         let mut context = Context::default();
         context.extensions_mut().insert(caller);
         let tools = Tools { bytes: MAX_BYTES, ..Tools::default() };
-        catalogs.of(&context).0.0.store(0, Ok((tools, ()))).unwrap();
+        catalogs.lookup(&context).catalog.0.store(0, Ok((tools, ()))).unwrap();
     };
     let varied = catalogs.varied.as_ref().unwrap();
     let kept = || {

@@ -23,10 +23,10 @@ use super::{
 };
 use crate::{
     catalog::{
-        self, AtHand, Catalog, Catalogs, Known, ListError, ListingContext, Needs, Tools, VaryBy,
+        self, CatalogSettings, Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools,
     },
     changes::Epoch,
-    message::{Context as RequestContext, Reply, Request},
+    message::{Context as RequestContext, Reply, Request, ToolService},
 };
 
 /// Time that a rule may take before the future yields to other tasks.
@@ -200,13 +200,13 @@ pub(crate) struct Knowing<I: InterceptInformed> {
 impl<I: InterceptInformed, S> Informed<I, S> {
     /// Wraps `inner` with `rule`.
     pub fn new(rule: I, inner: S) -> Self {
-        Self::with_catalogs(rule, inner, Epoch::default(), None)
+        Self::with_catalogs(rule, inner, CatalogSettings::default())
     }
 
     /// Invalidates the known tools whenever `epoch` is bumped.
     #[must_use]
     pub fn epoch(self, epoch: Epoch) -> Self {
-        Self::with_catalogs(self.rule, self.inner, epoch, None)
+        Self::with_catalogs(self.rule, self.inner, CatalogSettings { epoch, vary_by: None })
     }
 
     /// Returns a reference to the inner service.
@@ -214,8 +214,8 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         &self.inner
     }
 
-    pub(crate) fn with_catalogs(rule: I, inner: S, epoch: Epoch, vary_by: Option<VaryBy>) -> Self {
-        Self { rule, inner, catalogs: Catalogs::new(epoch, vary_by) }
+    pub(crate) fn with_catalogs(rule: I, inner: S, settings: CatalogSettings) -> Self {
+        Self { rule, inner, catalogs: Catalogs::new(settings) }
     }
 
     pub(crate) const fn rule(&self) -> &I {
@@ -260,10 +260,10 @@ where
         if !self.rule.needs_tools() {
             return Ok(());
         }
-        let (catalog, context) = self.catalogs.of(&RequestContext::default());
+        let lookup = self.catalogs.lookup(&RequestContext::default());
         let (rule, inner) = (self.rule.clone(), self.inner.clone());
-        let load = || load(rule, inner, context);
-        catalog.wait(Needs::AllTools, |_| true, load).await.map(drop)
+        let load = |context| load(rule, inner, context);
+        lookup.wait(Needs::AllTools, |_| true, load).await.map(drop)
     }
 }
 
@@ -294,10 +294,7 @@ fn suffices<D>(needs: Needs<'_>, known: &Known<D>) -> bool {
 impl<I, S> Service<Request> for Informed<I, S>
 where
     I: InterceptInformed<Derived: Send + Sync + 'static, Memo: Send> + Send + Sync + 'static,
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     type Response = Reply;
     type Error = S::Error;
@@ -313,16 +310,12 @@ where
             Needs::Nothing => None,
             needs => {
                 let now = Instant::now();
-                let (catalog, context) = self.catalogs.of(request.context());
-                match catalog.at_hand(needs, now, |known| suffices(needs, known)) {
-                    AtHand::Known(known) => Some((known, now)),
-                    AtHand::Stale(known) => {
-                        catalog.refresh(|| load(self.rule.clone(), self.inner.clone(), context));
-                        Some((known, now))
-                    }
-                    AtHand::Failed(_) => None,
-                    AtHand::Unknown => {
-                        let reply = self.listing(catalog, context, request);
+                let mut lookup = self.catalogs.lookup(request.context());
+                let load = |context| load(self.rule.clone(), self.inner.clone(), context);
+                match lookup.find(needs, now, |known| suffices(needs, known), load) {
+                    Some(known) => known.ok().map(|known| (known, now)),
+                    None => {
+                        let reply = self.listing(lookup, request);
                         return ResponseFuture { state: State::Boxed { reply } };
                     }
                 }
@@ -335,10 +328,7 @@ where
 impl<I, S> Informed<I, S>
 where
     I: InterceptInformed<Derived: Send + Sync + 'static, Memo: Send> + Send + Sync + 'static,
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     /// Applies the rule with the known tools, and measures its duration from the given time.
     /// The rule is cloned only if it awaits the reply.
@@ -382,8 +372,7 @@ where
     /// Lists tools first, and then applies the rule.
     fn listing(
         &mut self,
-        catalog: Catalog<I::Derived>,
-        context: ListingContext,
+        lookup: Lookup<I::Derived>,
         mut request: Request,
     ) -> BoxFuture<'static, Result<Reply, S::Error>> {
         let mut inner = self.give_back_readiness();
@@ -392,8 +381,8 @@ where
             let known = {
                 let needs = rule.needs(&request);
                 let (rule, inner) = (rule.clone(), inner.clone());
-                let load = move || load(rule, inner, context);
-                catalog.wait(needs, |known| suffices(needs, known), load).await.ok()
+                let load = move |context| load(rule, inner, context);
+                lookup.wait(needs, |known| suffices(needs, known), load).await.ok()
             };
             let inner = inner.ready().await?;
             let begun = known.as_ref().map(|known| (known, Instant::now()));
