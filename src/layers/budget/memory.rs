@@ -13,7 +13,11 @@ use std::{
     },
 };
 
-use super::{Budget, BudgetStore, Denied, OpenBudget, Permit, Reserving, balance::Balance};
+use super::{
+    definition::Budget,
+    reservation::{Reservation, Shared, lock},
+    store::{BudgetStore, Denied, OpenBudget, Permit, Reserving},
+};
 
 /// Default maximum number of callers kept for each budget.
 const MAX_CALLERS: usize = 100_000;
@@ -79,22 +83,12 @@ struct Usage {
     count: AtomicUsize,
 }
 
-/// A balance that permits share: a caller with an open permit is not evicted.
-type Shared = Arc<Mutex<Balance>>;
-
 /// Some callers of a budget.
 #[derive(Default)]
 struct Callers {
     balances: HashMap<Arc<str>, Shared>,
     /// Each caller once, in the order they are checked for eviction.
     round: VecDeque<Arc<str>>,
-}
-
-/// A reserved amount of one balance. Dropping it releases the amount, unless it was settled.
-pub(super) struct Taken {
-    /// `None` once it is settled.
-    balance: Option<Shared>,
-    amount: u64,
 }
 
 // === impl MemoryBudgets ===
@@ -210,9 +204,8 @@ impl Usage {
                 .caller(caller, max_callers)
                 .ok_or_else(|| Denied::Unavailable(TooManyCallers { max_callers }.into()))?,
         };
-        let reserved = lock(&balance).reserve(budget, amount);
-        match reserved {
-            Ok(()) => Ok(Permit::of_memory(Taken { balance: Some(balance), amount })),
+        match Reservation::new(balance, budget, amount) {
+            Ok(reservation) => Ok(Permit::of_memory(reservation)),
             Err(retry_after) => Err(Denied::Over { retry_after }),
         }
     }
@@ -300,30 +293,4 @@ impl Callers {
         }
         forgotten
     }
-}
-
-// === impl Taken ===
-
-impl Taken {
-    /// Charges the actual amount.
-    pub(super) fn settle(mut self, actual: u64) {
-        self.close(actual);
-    }
-
-    fn close(&mut self, actual: u64) {
-        if let Some(balance) = self.balance.take() {
-            lock(&balance).close(self.amount, actual);
-        }
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.close(0);
-    }
-}
-
-/// Ignores poisoning: no code panics while holding one of these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,8 +5,10 @@ use std::{borrow::Cow, cell::LazyCell, mem, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 
 use super::{
-    Budget, Denied, OpenBudget, Per, Permit, Reserving, Rules, Unit, cost::Price,
-    definition::MAX_COST,
+    cost::Price,
+    definition::{Budget, MAX_COST, Per, Unit},
+    rules::Rules,
+    store::{Denied, OpenBudget, Permit, Reserving},
 };
 use crate::{
     message::{Account, Hold, ItemKind, Refusal, Reply, Request},

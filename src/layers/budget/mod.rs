@@ -86,6 +86,8 @@ mod definition;
 mod memory;
 mod metering;
 mod outage_log;
+mod reservation;
+mod rules;
 mod service;
 mod store;
 #[cfg(test)]
@@ -102,7 +104,10 @@ pub use self::{
     service::Budgeted,
     store::{BudgetStore, Denied, Held, OpenBudget, Permit, Reserving},
 };
-use self::{metering::Charged, outage_log::Outage};
+use self::{
+    metering::Charged,
+    rules::{Rules, Store},
+};
 use crate::{message::Context, pattern::Patterns};
 
 /// Futures of the service in this module.
@@ -123,21 +128,6 @@ pub struct BudgetLayer {
     /// `None` if there is nothing to charge.
     rules: Option<Arc<Rules>>,
 }
-
-#[derive(Clone, Default)]
-struct Rules {
-    /// In the order they are charged in.
-    budgets: Vec<Budget>,
-    costs: Vec<Cost>,
-    store: Store,
-    caller: Option<Caller>,
-    outage: Arc<Outage>,
-}
-
-#[derive(Clone)]
-struct Store(Arc<dyn BudgetStore>);
-
-type Caller = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 // === impl BudgetLayer ===
 
@@ -235,44 +225,5 @@ impl<S> Layer<S> for BudgetLayer {
 impl fmt::Debug for BudgetLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BudgetLayer").field("rules", &self.rules).finish()
-    }
-}
-
-// === impl Rules ===
-
-impl Rules {
-    /// Returns `true` if there are budgets or costs. A store or a caller alone charges nothing;
-    /// costs matter to the cost limits of runs as well.
-    const fn charge_anything(&self) -> bool {
-        !(self.budgets.is_empty() && self.costs.is_empty())
-    }
-
-    /// Returns `true` if there are budgets of runs.
-    fn charge_runs(&self) -> bool {
-        // They come first.
-        self.budgets.first().is_some_and(|budget| budget.shared_per() == Per::Run)
-    }
-
-    /// Returns the caller, if it is identified.
-    fn caller(&self, context: &Context) -> Option<String> {
-        self.caller.as_ref().and_then(|caller| caller(context))
-    }
-}
-
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules")
-            .field("budgets", &self.budgets)
-            .field("costs", &self.costs)
-            .field("store", &self.store.0)
-            .finish_non_exhaustive()
-    }
-}
-
-// === impl Store ===
-
-impl Default for Store {
-    fn default() -> Self {
-        Self(Arc::new(MemoryBudgets::new()))
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, future, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use tower::BoxError;
 
-use super::{Budget, memory::Taken};
+use super::{definition::Budget, reservation::Reservation};
 
 /// Keeps the balances of budgets that outlive a run.
 ///
@@ -90,7 +90,7 @@ pub struct Permit(Of);
 enum Of {
     Nothing,
     /// A reservation of [`MemoryBudgets`](super::MemoryBudgets), unboxed.
-    Memory(Taken),
+    Memory(Reservation),
     Elsewhere(Box<dyn Held>),
 }
 
@@ -136,13 +136,13 @@ impl Permit {
     pub fn settle(self, actual: u64) {
         match self.0 {
             Of::Nothing => {}
-            Of::Memory(taken) => taken.settle(actual),
+            Of::Memory(reservation) => reservation.settle(actual),
             Of::Elsewhere(held) => held.settle(actual),
         }
     }
 
-    pub(super) const fn of_memory(taken: Taken) -> Self {
-        Self(Of::Memory(taken))
+    pub(super) const fn of_memory(reservation: Reservation) -> Self {
+        Self(Of::Memory(reservation))
     }
 }
 

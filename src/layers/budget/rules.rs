@@ -1,0 +1,67 @@
+//! The settings of a budget layer.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    cost::Cost,
+    definition::{Budget, Per},
+    memory::MemoryBudgets,
+    outage_log::Outage,
+    store::BudgetStore,
+};
+use crate::message::Context;
+
+/// The budgets and costs of a layer, and the store of their balances.
+#[derive(Clone, Default)]
+pub(super) struct Rules {
+    /// In the order they are charged in.
+    pub(super) budgets: Vec<Budget>,
+    pub(super) costs: Vec<Cost>,
+    pub(super) store: Store,
+    pub(super) caller: Option<Caller>,
+    pub(super) outage: Arc<Outage>,
+}
+
+#[derive(Clone)]
+pub(super) struct Store(pub(super) Arc<dyn BudgetStore>);
+
+pub(super) type Caller = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
+
+// === impl Rules ===
+
+impl Rules {
+    /// Returns `true` if there are budgets or costs. A store or a caller alone charges nothing;
+    /// costs matter to the cost limits of runs as well.
+    pub(super) const fn charge_anything(&self) -> bool {
+        !(self.budgets.is_empty() && self.costs.is_empty())
+    }
+
+    /// Returns `true` if there are budgets of runs.
+    pub(super) fn charge_runs(&self) -> bool {
+        // They come first.
+        self.budgets.first().is_some_and(|budget| budget.shared_per() == Per::Run)
+    }
+
+    /// Returns the caller, if it is identified.
+    pub(super) fn caller(&self, context: &Context) -> Option<String> {
+        self.caller.as_ref().and_then(|caller| caller(context))
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("budgets", &self.budgets)
+            .field("costs", &self.costs)
+            .field("store", &self.store.0)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Store ===
+
+impl Default for Store {
+    fn default() -> Self {
+        Self(Arc::new(MemoryBudgets::new()))
+    }
+}
