@@ -1,42 +1,40 @@
 //! Progress notifications of one request.
 
-mod parts;
+mod client;
+mod label;
 
 use std::{
+    borrow::Cow,
     fmt,
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use futures::{
     FutureExt,
     future::{BoxFuture, poll_fn},
-    task::AtomicWaker,
 };
 #[expect(deprecated, reason = "older clients and servers log")]
 use rmcp::model::LoggingMessageNotification;
 use rmcp::{
     Peer, RoleServer,
-    model::{ProgressNotification, ProgressNotificationParam, ProgressToken, ServerNotification},
+    model::{ProgressNotification, ProgressToken, ServerNotification},
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use self::parts::Message;
-pub(crate) use self::parts::{Labels, Parts};
+pub(crate) use self::label::Labels;
+use self::{
+    client::{Client, Due},
+    label::{Label, Message, cut},
+};
 use super::Logs;
 
-/// The interval between two notifications of the progress of a composite, and between the
-/// request and the first of them.
-///
-/// A composite that ends sooner sends none. Both parties [should limit the rate][rate], and a
-/// notification takes a client as long as the answer of a short call.
-///
-/// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
-pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
-/// The smallest increase of a value, in steps, for a notification without a completed step.
-const NUDGE: f64 = 1e-6;
+/// The maximum completed fraction of a running part, whatever the server reports, so that the value
+/// can still increase.
+const MOST: f64 = 0.99;
+/// The maximum number of running parts that a message names.
+const MAX_NAMED: usize = 3;
 
 /// The progress reporter of one request.
 ///
@@ -61,39 +59,12 @@ enum Stream {
     },
 }
 
-/// The progress of a client's request, sent by a [`Pump`].
-struct Client {
-    token: ProgressToken,
-    state: Mutex<State>,
-    /// Woken when there is a notification to send.
-    pump: AtomicWaker,
-}
-
-struct State {
-    /// The value of the last notification.
-    last: Option<f64>,
-    /// The actual progress at that time, and how often the value was nudged since.
-    reached: f64,
-    nudges: u32,
-    /// When the last notification was sent, or the request arrived.
-    sent: Instant,
-    next: Option<Next>,
-}
-
-/// The next notification. A later one replaces it.
-struct Next {
-    value: f64,
-    total: Option<f64>,
-    message: Option<Message>,
-    /// Whether a composite reports its steps, which waits for the [`INTERVAL`].
-    is_of_parts: bool,
-}
-
-/// The next notification to send, if any.
-enum Due {
-    Now(ProgressNotificationParam),
-    At(Instant),
-    Nothing,
+/// The parts of a request, such as the steps of a workflow, each of which counts as one.
+pub(crate) struct Parts {
+    whole: Progress,
+    labels: Arc<Labels>,
+    /// The completed fraction of each part, from zero to one.
+    done: Mutex<Box<[f64]>>,
 }
 
 /// Sends a client the progress and the log messages of one request.
@@ -111,9 +82,7 @@ pub(crate) struct Pump {
 impl Progress {
     /// Creates the progress of a request with this token; a [`Pump`] sends it.
     pub(crate) fn new(token: ProgressToken) -> Self {
-        let state = State { last: None, reached: 0.0, nudges: 0, sent: Instant::now(), next: None };
-        let client = Client { token, state: Mutex::new(state), pump: AtomicWaker::new() };
-        Self(Stream::Client(Arc::new(client)))
+        Self(Stream::Client(Arc::new(Client::new(token))))
     }
 
     /// Reports the progress of the request, in any unit, and the total if it is known.
@@ -155,7 +124,7 @@ impl Progress {
     /// Returns the time of the last notification, if this is the progress of a whole request.
     fn sent(&self) -> Option<Instant> {
         match &self.0 {
-            Stream::Client(client) => Some(client.with(|state| state.sent)),
+            Stream::Client(client) => Some(client.sent()),
             Stream::Part { .. } => None,
         }
     }
@@ -173,96 +142,82 @@ impl fmt::Debug for Progress {
     }
 }
 
-// === impl Client ===
+// === impl Parts ===
 
-impl Client {
-    fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
-        self.with(|state| {
-            if state.last.is_none_or(|last| progress > last) {
-                let value = state.reach(progress);
-                let total = total.filter(|total| total.is_finite());
-                let message = message.map(Message::text);
-                self.replace(state, Next { value, total, message, is_of_parts: false });
-            }
-        });
+impl Parts {
+    fn new(whole: Progress, labels: Arc<Labels>) -> Self {
+        let done = Mutex::new(vec![0.0; labels.count()].into_boxed_slice());
+        Self { whole, labels, done }
     }
 
-    fn push(&self, done: f64, total: f64, message: Message) {
-        if done >= total {
-            // The answer reports it.
-            return;
+    /// Returns the progress of one part.
+    pub(crate) fn part(self: &Arc<Self>, part: usize) -> Progress {
+        Progress(Stream::Part { whole: self.clone(), part })
+    }
+
+    /// Reports that a part begins.
+    pub(crate) fn begin(&self, part: usize) {
+        self.update(part, 0.0, "");
+    }
+
+    /// Reports that a part is done, and its outcome.
+    pub(crate) fn end(&self, part: usize, how: &'static str) {
+        self.update(part, 1.0, how);
+    }
+
+    /// Counts a skipped part without reporting it.
+    pub(crate) fn skip(&self, part: usize) {
+        self.with(|done| done[part] = 1.0);
+    }
+
+    /// Reports that these parts are still running.
+    pub(crate) fn still(&self, running: &[usize]) {
+        let (named, more) = running.split_at(running.len().min(MAX_NAMED));
+        let named: Vec<_> = named.iter().map(|&part| self.label(part).to_string()).collect();
+        let more = match more.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        let done = self.with(|done| done.iter().sum());
+        let message = format!("still running: {}{more}", named.join(", "));
+        self.whole.push(done, self.labels.count_as_value(), Message::text(message));
+    }
+
+    /// Returns the time of the last notification, if these are the parts of a whole request.
+    pub(crate) fn sent(&self) -> Option<Instant> {
+        self.whole.sent()
+    }
+
+    /// Reports a server's progress on a part, if it increased.
+    fn report(&self, part: usize, fraction: f64, message: Option<String>) {
+        let fraction = fraction.min(MOST);
+        if self.with(|done| fraction > done[part]) {
+            let message = message.map_or_else(String::new, |message| cut(&message).into());
+            self.update(part, fraction, message);
         }
-        self.with(|state| {
-            let value = match state.last {
-                // Replaces a notification that was not sent, with the same value.
-                Some(last) if done <= last && state.next.is_some() => Some(last),
-                Some(last) if done <= last => state.nudge(total),
-                _ => Some(state.reach(done)),
-            };
-            if let Some(value) = value {
-                let (total, message) = (Some(total), Some(message));
-                self.replace(state, Next { value, total, message, is_of_parts: true });
-            }
+    }
+
+    /// Forwards a part's report about its own parts.
+    fn push(&self, part: usize, fraction: f64, message: &Message) {
+        self.update(part, fraction.min(MOST), message.to_string());
+    }
+
+    fn update(&self, part: usize, fraction: f64, text: impl Into<Cow<'static, str>>) {
+        let done = self.with(|done| {
+            done[part] = done[part].max(fraction);
+            done.iter().sum()
         });
+        let message = Message::of_part(self.labels.clone(), part, text.into());
+        self.whole.push(done, self.labels.count_as_value(), message);
     }
 
-    fn replace(&self, state: &mut State, next: Next) {
-        state.last = Some(next.value);
-        state.next = Some(next);
-        self.pump.wake();
+    fn label(&self, part: usize) -> Label<'_> {
+        Label { labels: &self.labels, part }
     }
 
-    /// Takes the next notification if it can be sent now.
-    ///
-    /// The answer replaces a notification that still waits for the interval.
-    fn due(&self, is_answered: bool) -> Due {
-        self.with(|state| {
-            let Some(next) = state.next.take() else { return Due::Nothing };
-            let (now, due) = (Instant::now(), state.sent + INTERVAL);
-            if next.is_of_parts && now < due {
-                if is_answered {
-                    return Due::Nothing;
-                }
-                state.next = Some(next);
-                return Due::At(due);
-            }
-            state.sent = now;
-            let mut notification = ProgressNotificationParam::new(self.token.clone(), next.value);
-            notification.total = next.total;
-            notification.message = next.message.map(|message| message.to_string());
-            Due::Now(notification)
-        })
-    }
-
-    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        // No code panics while the lock is held, and the state would be consistent if it did.
-        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-// === impl State ===
-
-impl State {
-    fn reach(&mut self, value: f64) -> f64 {
-        self.reached = value;
-        self.nudges = 0;
-        value
-    }
-
-    /// Returns a value for a notification without a completed step: the protocol requires a larger
-    /// value than the last.
-    ///
-    /// It is a millionth of a step larger, and less than the next whole number of steps and the
-    /// total, so it never reports an incomplete step as done. After a million of them without a
-    /// completed step, it returns `None`.
-    fn nudge(&mut self, total: f64) -> Option<f64> {
-        let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
-        let is_more = self.last.is_none_or(|last| value > last);
-        if !is_more || value >= total.min(self.reached.floor() + 1.0) {
-            return None;
-        }
-        self.nudges += 1;
-        Some(value)
+    fn with<T>(&self, look: impl FnOnce(&mut [f64]) -> T) -> T {
+        // No code panics while the lock is held, and the values would be consistent if it did.
+        look(&mut self.done.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -375,7 +330,7 @@ fn fraction(progress: f64, total: Option<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{NUDGE, State, fraction};
+    use super::fraction;
 
     #[test]
     fn a_fraction_is_between_nothing_and_one_whatever_a_server_says() {
@@ -386,25 +341,5 @@ mod tests {
         assert_eq!(fraction(3.0, None), 0.75);
         assert_eq!(fraction(f64::NAN, Some(4.0)), 0.0);
         assert_eq!(fraction(f64::INFINITY, None), 0.0);
-    }
-
-    #[test]
-    fn nudges_only_increase_and_never_reach_the_next_step() {
-        for (reached, most) in
-            [(0.0, 999_999), (2.0, 999_999), (2.9999985, 1), (2.5, 499_999), (3.0, 0)]
-        {
-            let sent = tokio::time::Instant::now();
-            let mut state = State { last: Some(reached), reached, nudges: 0, sent, next: None };
-            let mut last = reached;
-            let mut count = 0;
-            while let Some(value) = state.nudge(3.0) {
-                assert!(value > last && value < reached.floor() + 1.0, "{value} after {last}");
-                assert!(value - last < 2.0 * NUDGE, "{value} after {last}");
-                state.last = Some(value);
-                last = value;
-                count += 1;
-            }
-            assert_eq!(count, most, "from {reached}");
-        }
     }
 }

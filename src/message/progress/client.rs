@@ -1,0 +1,186 @@
+//! The progress notifications of one request, in the order in which a client gets them.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::task::AtomicWaker;
+use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use tokio::time::Instant;
+
+use super::label::Message;
+
+/// The interval between two notifications of the progress of a composite, and between the
+/// request and the first of them.
+///
+/// A composite that ends sooner sends none. Both parties [should limit the rate][rate], and a
+/// notification takes a client as long as the answer of a short call.
+///
+/// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
+const INTERVAL: Duration = Duration::from_millis(20);
+/// The smallest increase of a value, in steps, for a notification without a completed step.
+const NUDGE: f64 = 1e-6;
+
+/// The progress of a client's request, sent by a [`Pump`](super::Pump).
+pub(super) struct Client {
+    pub(super) token: ProgressToken,
+    state: Mutex<State>,
+    /// Woken when there is a notification to send.
+    pub(super) pump: AtomicWaker,
+}
+
+struct State {
+    /// The value of the last notification.
+    last: Option<f64>,
+    /// The actual progress at that time, and how often the value was nudged since.
+    reached: f64,
+    nudges: u32,
+    /// When the last notification was sent, or the request arrived.
+    sent: Instant,
+    next: Option<Next>,
+}
+
+/// The next notification. A later one replaces it.
+struct Next {
+    value: f64,
+    total: Option<f64>,
+    message: Option<Message>,
+    /// Whether a composite reports its steps, which waits for the [`INTERVAL`].
+    is_of_parts: bool,
+}
+
+/// The next notification to send, if any.
+pub(super) enum Due {
+    Now(ProgressNotificationParam),
+    At(Instant),
+    Nothing,
+}
+
+// === impl Client ===
+
+impl Client {
+    pub(super) fn new(token: ProgressToken) -> Self {
+        let state = State { last: None, reached: 0.0, nudges: 0, sent: Instant::now(), next: None };
+        Self { token, state: Mutex::new(state), pump: AtomicWaker::new() }
+    }
+
+    /// Returns the time of the last notification.
+    pub(super) fn sent(&self) -> Instant {
+        self.with(|state| state.sent)
+    }
+
+    pub(super) fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
+        self.with(|state| {
+            if state.last.is_none_or(|last| progress > last) {
+                let value = state.reach(progress);
+                let total = total.filter(|total| total.is_finite());
+                let message = message.map(Message::text);
+                self.replace(state, Next { value, total, message, is_of_parts: false });
+            }
+        });
+    }
+
+    pub(super) fn push(&self, done: f64, total: f64, message: Message) {
+        if done >= total {
+            // The answer reports it.
+            return;
+        }
+        self.with(|state| {
+            let value = match state.last {
+                // Replaces a notification that was not sent, with the same value.
+                Some(last) if done <= last && state.next.is_some() => Some(last),
+                Some(last) if done <= last => state.nudge(total),
+                _ => Some(state.reach(done)),
+            };
+            if let Some(value) = value {
+                let (total, message) = (Some(total), Some(message));
+                self.replace(state, Next { value, total, message, is_of_parts: true });
+            }
+        });
+    }
+
+    fn replace(&self, state: &mut State, next: Next) {
+        state.last = Some(next.value);
+        state.next = Some(next);
+        self.pump.wake();
+    }
+
+    /// Takes the next notification if it can be sent now.
+    ///
+    /// The answer replaces a notification that still waits for the interval.
+    pub(super) fn due(&self, is_answered: bool) -> Due {
+        self.with(|state| {
+            let Some(next) = state.next.take() else { return Due::Nothing };
+            let (now, due) = (Instant::now(), state.sent + INTERVAL);
+            if next.is_of_parts && now < due {
+                if is_answered {
+                    return Due::Nothing;
+                }
+                state.next = Some(next);
+                return Due::At(due);
+            }
+            state.sent = now;
+            let mut notification = ProgressNotificationParam::new(self.token.clone(), next.value);
+            notification.total = next.total;
+            notification.message = next.message.map(|message| message.to_string());
+            Due::Now(notification)
+        })
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        // No code panics while the lock is held, and the state would be consistent if it did.
+        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn reach(&mut self, value: f64) -> f64 {
+        self.reached = value;
+        self.nudges = 0;
+        value
+    }
+
+    /// Returns a value for a notification without a completed step: the protocol requires a larger
+    /// value than the last.
+    ///
+    /// It is a millionth of a step larger, and less than the next whole number of steps and the
+    /// total, so it never reports an incomplete step as done. After a million of them without a
+    /// completed step, it returns `None`.
+    fn nudge(&mut self, total: f64) -> Option<f64> {
+        let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
+        let is_more = self.last.is_none_or(|last| value > last);
+        if !is_more || value >= total.min(self.reached.floor() + 1.0) {
+            return None;
+        }
+        self.nudges += 1;
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NUDGE, State};
+
+    #[test]
+    fn nudges_only_increase_and_never_reach_the_next_step() {
+        for (reached, most) in
+            [(0.0, 999_999), (2.0, 999_999), (2.9999985, 1), (2.5, 499_999), (3.0, 0)]
+        {
+            let sent = tokio::time::Instant::now();
+            let mut state = State { last: Some(reached), reached, nudges: 0, sent, next: None };
+            let mut last = reached;
+            let mut count = 0;
+            while let Some(value) = state.nudge(3.0) {
+                assert!(value > last && value < reached.floor() + 1.0, "{value} after {last}");
+                assert!(value - last < 2.0 * NUDGE, "{value} after {last}");
+                state.last = Some(value);
+                last = value;
+                count += 1;
+            }
+            assert_eq!(count, most, "from {reached}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The names of the parts of a request, and the messages of progress notifications.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Display},
+    sync::Arc,
+};
+
+/// The maximum length of a server's progress message, in characters. Longer ones are truncated.
+const MAX_DETAIL: usize = 200;
+/// The names of parts in messages.
+#[derive(Debug)]
+pub(crate) enum Labels {
+    /// The kind of the parts and their names in order: `step 2/5 fetch_logs`.
+    Named(&'static str, Box<[Arc<str>]>),
+    /// The kind of the parts and their number: `element 3/10`.
+    Numbered(&'static str, usize),
+}
+
+/// The message of a notification. It is formatted only if it is sent.
+pub(super) struct Message {
+    /// The part that the message is about.
+    part: Option<(Arc<Labels>, usize)>,
+    text: Cow<'static, str>,
+}
+
+/// The label of one part.
+pub(super) struct Label<'p> {
+    pub(super) labels: &'p Labels,
+    pub(super) part: usize,
+}
+
+// === impl Labels ===
+
+impl Labels {
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Named(_, names) => names.len(),
+            Self::Numbered(_, count) => *count,
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
+    pub(super) fn count_as_value(&self) -> f64 {
+        self.count() as f64
+    }
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Self::Numbered("step", 0)
+    }
+}
+
+// === impl Message ===
+
+impl Message {
+    /// Creates a message about one part.
+    pub(super) const fn of_part(labels: Arc<Labels>, part: usize, text: Cow<'static, str>) -> Self {
+        Self { part: Some((labels, part)), text }
+    }
+
+    pub(super) fn text(text: String) -> Self {
+        Self { part: None, text: text.into() }
+    }
+}
+
+impl Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((labels, part)) = &self.part else { return f.write_str(&self.text) };
+        Label { labels, part: *part }.fmt(f)?;
+        match &*self.text {
+            "" => Ok(()),
+            text => write!(f, ": {text}"),
+        }
+    }
+}
+
+// === impl Label ===
+
+impl Display for Label<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.part + 1;
+        match self.labels {
+            Labels::Named(what, names) => {
+                write!(f, "{what} {place}/{} {}", names.len(), names[self.part])
+            }
+            Labels::Numbered(what, count) => write!(f, "{what} {place}/{count}"),
+        }
+    }
+}
+
+/// Truncates a text to [`MAX_DETAIL`] characters.
+pub(super) fn cut(text: &str) -> Box<str> {
+    match text.char_indices().nth(MAX_DETAIL) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
