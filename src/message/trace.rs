@@ -1,10 +1,8 @@
-//! The W3C trace context of a request.
+//! The W3C trace context.
 
 use std::fmt::{self, Write as _};
 
 use rmcp::model::RequestMetaObject;
-
-use super::Context;
 
 /// The maximum length of a `tracestate` or `baggage` in bytes; the limit of W3C Baggage.
 const MAX_LIST: usize = 8192;
@@ -127,11 +125,11 @@ impl TraceContext {
         text
     }
 
-    fn read(meta: &RequestMetaObject) -> Option<Self> {
+    pub(super) fn read(meta: &RequestMetaObject) -> Option<Self> {
         Self::parse(meta.get_traceparent()?, meta.get_tracestate())
     }
 
-    fn write(&self, meta: &mut RequestMetaObject) {
+    pub(super) fn write(&self, meta: &mut RequestMetaObject) {
         meta.set_traceparent(self.traceparent());
         match self.state() {
             Some(state) => meta.set_tracestate(state),
@@ -146,38 +144,6 @@ impl fmt::Debug for TraceContext {
             .field("traceparent", &self.traceparent())
             .field("tracestate", &self.state)
             .finish()
-    }
-}
-
-// === impl Context ===
-
-impl Context {
-    /// Returns the trace position of the request in its `_meta` ([SEP-414]), or `None` if it is
-    /// missing or malformed.
-    ///
-    /// [SEP-414]: https://modelcontextprotocol.io/seps/414-request-meta
-    #[must_use]
-    pub fn trace(&self) -> Option<TraceContext> {
-        if self.meta.is_empty() { None } else { TraceContext::read(&self.meta) }
-    }
-
-    /// Sets the trace position in `_meta` and removes malformed entries.
-    pub(super) fn set_trace(&mut self, trace: Option<&TraceContext>) {
-        // Mutable access only for entries that change: branches share the rest.
-        match trace {
-            Some(trace) => trace.write(&mut self.meta),
-            // A `tracestate` belongs to its `traceparent`.
-            None => ["traceparent", "tracestate"].into_iter().for_each(|key| self.remove_meta(key)),
-        }
-        if !self.meta.get_baggage().is_some_and(is_baggage) {
-            self.remove_meta("baggage");
-        }
-    }
-
-    fn remove_meta(&mut self, key: &str) {
-        if self.meta.contains_key(key) {
-            self.meta.remove(key);
-        }
     }
 }
 
@@ -217,7 +183,7 @@ fn is_value(value: &str) -> bool {
 /// Returns `true` if `text` is a `baggage` ([section 3.3.1]): members `key=value` with properties.
 ///
 /// [section 3.3.1]: https://www.w3.org/TR/baggage/#definition
-fn is_baggage(text: &str) -> bool {
+pub(super) fn is_baggage(text: &str) -> bool {
     let is_allowed = |byte| matches!(byte, b'\t' | b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     text.len() <= MAX_LIST
         && text.bytes().all(is_allowed)

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Context, TraceContext, is_baggage, is_state};
+use super::{TraceContext, is_baggage, is_state};
+use crate::message::Context;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 

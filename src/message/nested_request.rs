@@ -1,0 +1,259 @@
+//! Requests that are made while another request is answered.
+
+use std::{borrow::Cow, mem, sync::Arc};
+
+use serde_json::{Map, Value};
+
+use super::{
+    Context, Refusal, Request, Subject, context::CLIENT_CAPABILITIES, delegation::Delegation,
+};
+
+// === impl Request ===
+
+impl Request {
+    /// Makes this request part of the one with context `outer`: for a tool that calls others to do
+    /// its work, such as an agent, through its own stack or another.
+    ///
+    /// It inherits the caller's `_meta`, extensions, cancellation token and progress. Its costs are
+    /// charged to the run of the outer request. A client that can be asked during its request can
+    /// be asked here too; other clients appear to have no capabilities, since their answers could
+    /// not be delivered. Values in the request's own context take precedence.
+    ///
+    /// A call that is made within more than eight others is rejected before anything is called, and
+    /// so are more than 10 000 calls that tools make for one request: a stack that calls itself
+    /// comes to an end.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use mcp_composite::message::{Context, Request};
+    ///
+    /// let mut outer = Context::default();
+    /// outer.extensions_mut().insert("ada");
+    ///
+    /// let inner = Request::call_tool("search").within(&outer);
+    /// assert_eq!(inner.context().extensions().get(), Some(&"ada"));
+    /// assert_eq!(inner.context().id().to_string(), "0#search");
+    /// assert_eq!(inner.context().depth(), 1);
+    /// ```
+    #[must_use]
+    pub fn within(mut self, outer: &Context) -> Self {
+        let name = match self.subject() {
+            Subject::Item(_, name) => name.into(),
+            Subject::List(..) | Subject::Other => self.method().into(),
+        };
+        let mut inner = outer.delegated(name);
+        let own = self.context_mut();
+        inner.meta.extend(mem::take(&mut own.meta).into_owned());
+        inner.extensions.extend(mem::take(&mut own.extensions).into_owned());
+        inner.cancellation = own.cancellation.take().or(inner.cancellation);
+        inner.progress = own.progress.take().or(inner.progress);
+        *own = inner;
+        self
+    }
+
+    /// Records the request around the call, also if the caller did not set it, and rejects the call
+    /// if a limit of such calls is reached.
+    pub(crate) fn enter(&mut self) -> Result<(), Refusal> {
+        let delegation = &mut self.context_mut().delegation;
+        delegation.follow_task();
+        if delegation.depth > 0 {
+            delegation.begin_run();
+        }
+        let Err((limit, unit)) = delegation.count() else { return Ok(()) };
+        let tool = self.tool_call().map_or(Cow::Borrowed("?"), |call| call.name.clone());
+        Err(Refusal::Endless { tool, unit, limit })
+    }
+}
+
+// === impl Context ===
+
+impl Context {
+    /// Returns the number of requests that this one was [made](Request::within) within; zero for a
+    /// client's request and for the branches of a composite that it calls.
+    #[must_use]
+    pub const fn depth(&self) -> usize {
+        self.delegation.depth
+    }
+
+    /// Returns the delegation for requests made while this one is answered; they share one counter
+    /// and are charged to one run.
+    pub(crate) fn delegation(&mut self) -> Delegation {
+        self.delegation.share()
+    }
+
+    /// Starts a run that is charged for the request and its inner requests, unless it belongs to
+    /// one.
+    pub(crate) fn begin_run(&mut self) {
+        let delegation = &mut self.delegation;
+        if delegation.account.is_none() {
+            delegation.follow_task();
+            delegation.begin_run();
+        }
+    }
+
+    /// Returns the context of a request made within the one with this context.
+    fn delegated(&self, name: Arc<str>) -> Self {
+        let mut inner = self.branch(name, self.progress.clone());
+        inner.delegation = self.delegation.within();
+        inner.live_client = self.live_client();
+        // A client that cannot be asked directly would get a question whose answer could not be
+        // delivered.
+        if let Some(client) = &inner.live_client {
+            let able = Value::Object(client.capabilities().clone());
+            inner.meta.insert(CLIENT_CAPABILITIES.to_owned(), able);
+        } else if let Some(able) = inner.meta.get_mut(CLIENT_CAPABILITIES) {
+            *able = Value::Object(Map::new());
+        }
+        inner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rmcp::model::{NumberOrString, ProgressToken, RequestMetaObject};
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    use super::{CLIENT_CAPABILITIES, Context, Delegation, Refusal, Request};
+    use crate::message::{
+        Account, Charged,
+        delegation::{MAX_CALLS, MAX_DEPTH},
+    };
+
+    #[test]
+    fn a_request_within_another_carries_on_who_calls() {
+        let mut outer = Context::default();
+        let token = CancellationToken::new();
+        outer.set_cancellation(token.clone());
+        outer.set_account(Account::new(None, None, Charged::default()).into());
+        outer.extensions_mut().insert("ada");
+        outer.meta_mut().set_traceparent("00-1");
+        outer.meta_mut().set_progress_token(ProgressToken(NumberOrString::Number(1)));
+
+        let inner = Request::call_tool("search").within(&outer);
+        let inner = inner.context();
+        assert_eq!(inner.extensions().get(), Some(&"ada"));
+        assert_eq!(inner.meta().get_traceparent(), Some("00-1"));
+        assert_eq!(inner.meta().get_progress_token(), None, "it is the client's");
+        assert!(inner.account().is_some());
+        token.cancel();
+        assert!(inner.cancellation().is_some_and(CancellationToken::is_cancelled));
+    }
+
+    #[test]
+    fn what_a_request_has_itself_stands_above_what_it_is_given() {
+        let mut outer = Context::default();
+        outer.meta_mut().set_traceparent("00-1");
+        outer.extensions_mut().insert("ada");
+        let mut request = Request::call_tool("search");
+        request.context_mut().meta_mut().set_traceparent("00-2");
+        request.context_mut().extensions_mut().insert(7);
+
+        let inner = request.within(&outer);
+        assert_eq!(inner.context().meta().get_traceparent(), Some("00-2"));
+        assert_eq!(inner.context().extensions().get(), Some(&7));
+        assert_eq!(inner.context().extensions().get(), Some(&"ada"));
+    }
+
+    #[test]
+    fn a_client_that_cannot_be_asked_at_once_seems_to_be_able_to_nothing() {
+        let mut meta = RequestMetaObject::default();
+        meta.insert(CLIENT_CAPABILITIES.to_owned(), json!({ "elicitation": {} }));
+        let mut outer = Context::default();
+        *outer.meta_mut() = meta;
+        let inner = Request::call_tool("search").within(&outer);
+        assert_eq!(inner.context().meta().get(CLIENT_CAPABILITIES), Some(&json!({})));
+    }
+
+    fn is_too_deep(entered: Result<(), Refusal>) -> bool {
+        let text = "tool `ask` seems to call itself: there are more than 8 calls within each other";
+        entered.is_err_and(|refusal| refusal.to_string() == text)
+    }
+
+    #[test]
+    fn a_call_is_refused_that_is_made_too_deep() {
+        let mut request = Request::call_tool("ask");
+        for depth in 0..=MAX_DEPTH {
+            assert_eq!(request.context().depth(), depth);
+            assert_eq!(request.enter(), Ok(()));
+            request = Request::call_tool("ask").within(request.context());
+        }
+        assert!(is_too_deep(request.enter()));
+    }
+
+    #[tokio::test]
+    async fn a_call_is_made_within_what_the_task_answers_if_nobody_says_so() {
+        let answered = |depth| Delegation { depth, ..Delegation::default() };
+        let entered = answered(2).answer(async {
+            let mut request = Request::call_tool("ask");
+            assert_eq!(request.enter(), Ok(()));
+            request.context().depth()
+        });
+        assert_eq!(entered.await, 3);
+        let entered = answered(MAX_DEPTH).answer(async { Request::call_tool("ask").enter() });
+        assert!(is_too_deep(entered.await));
+    }
+
+    #[test]
+    fn the_branches_of_a_run_count_their_calls_together() {
+        let mut client = Context::default();
+        let run = Arc::new(Account::default());
+        let nested = Arc::new(Account::new(None, Some(run.clone()), Charged::default()));
+        client.set_account(run);
+        let mut branches = [client.branch("a".into(), None), client.branch("b".into(), None)];
+        branches[1].set_account(nested);
+        for branch in &mut branches {
+            branch.delegation();
+            for _ in 0..MAX_CALLS / 2 {
+                assert_eq!(Request::call_tool("ask").within(branch).enter(), Ok(()));
+            }
+        }
+        for branch in &branches {
+            let refusal = Request::call_tool("ask").within(branch).enter();
+            assert!(matches!(refusal, Err(Refusal::Endless { .. })), "{refusal:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn all_that_is_made_within_a_request_is_of_one_run() {
+        let mut outer = Context::default();
+        let delegation = outer.delegation();
+        assert!(outer.account().is_none(), "nobody has charged it");
+        let runs = delegation.answer(async {
+            let said = Request::call_tool("ask").within(&outer);
+            let not_said = Request::call_tool("ask");
+            let further = Request::call_tool("ask").within(said.context());
+            [said, not_said, further].map(|mut request| {
+                request.context_mut().begin_run();
+                request.context().account().unwrap().clone()
+            })
+        });
+        let [said, not_said, further] = runs.await;
+        assert!(Arc::ptr_eq(&said, &not_said) && Arc::ptr_eq(&said, &further));
+        let mut other = Context::default();
+        other.begin_run();
+        assert!(!Arc::ptr_eq(&said, other.account().unwrap()));
+    }
+
+    #[tokio::test]
+    async fn calls_are_counted_that_are_made_within_one() {
+        let mut outer = Context::default();
+        let delegation = outer.delegation();
+        let calls = delegation.answer(async {
+            // Half of them are explicitly within the outer request, the others are not.
+            for _ in 0..MAX_CALLS / 2 {
+                assert_eq!(Request::call_tool("ask").within(&outer).enter(), Ok(()));
+                assert_eq!(Request::call_tool("ask").enter(), Ok(()));
+            }
+            Request::call_tool("ask").enter()
+        });
+        let refusal = calls.await.expect_err("too many");
+        let text =
+            "tool `ask` seems to call itself: there are more than 10000 calls that tools have made";
+        assert_eq!(refusal.to_string(), text);
+        assert_eq!(Request::call_tool("ask").enter(), Ok(()), "of another request");
+    }
+}
