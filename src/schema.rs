@@ -6,20 +6,20 @@ pub(crate) mod keywords;
 pub(crate) mod refs;
 mod steps;
 mod unique;
+mod unusable;
 
-use std::{
-    fmt::{self, Write as _},
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
+pub(crate) use self::unusable::Unusable;
 use self::{
     coerce::coerce,
     steps::{MAX_REGEX_BYTES, Steps},
     unique::UniqueItems,
+    unusable::shortened,
 };
 use crate::{
     expr::number::is_whole_float,
@@ -41,9 +41,6 @@ const MAX_VIOLATIONS: usize = 64;
 const MAX_SCHEMA_BYTES: usize = 1024 * 1024;
 /// The cache size in bytes of the searches of each regular expression of a schema.
 const REGEX_CACHE_BYTES: usize = 128 * 1024;
-/// The maximum number of characters of a schema that a message repeats.
-const MAX_TOLD: usize = 200;
-
 /// The input schema of a tool, compiled at the first check: most listed tools are never called.
 #[derive(Debug)]
 pub(crate) struct InputSchema {
@@ -77,23 +74,6 @@ enum Verdict {
 struct Unchecked {
     /// Whether coercion is skipped too.
     untouched: bool,
-}
-
-/// The reason why a schema is unusable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unusable {
-    /// The place in the schema, as a JSON Pointer.
-    path: String,
-    reason: String,
-    /// Whether the schema is valid, but any check with it would take too long.
-    too_long: bool,
-}
-
-/// A text truncated to a number of characters.
-struct Shortened {
-    text: String,
-    /// The number of characters that may still be added.
-    left: usize,
 }
 
 /// Returns an error if a schema is invalid or unusable.
@@ -286,18 +266,6 @@ fn has_alternatives(schema: &Value) -> bool {
     }
 }
 
-// === impl Unusable ===
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)?;
-        if !self.path.is_empty() {
-            write!(f, " (at `{}`)", self.path)?;
-        }
-        Ok(())
-    }
-}
-
 /// Creates the refusal of invalid arguments.
 fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
     Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
@@ -409,33 +377,6 @@ const fn is_plain(value: &Value) -> bool {
 /// Returns the JSON Pointer of a member.
 fn member(path: &str, name: &str) -> String {
     format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
-}
-
-/// Truncates a message, which can repeat a text or a list of the schema.
-fn shortened(message: &impl fmt::Display) -> String {
-    let mut shortened = Shortened { text: String::new(), left: MAX_TOLD };
-    // The rest is not even formatted.
-    if write!(shortened, "{message}").is_err() {
-        shortened.text.push('…');
-    }
-    shortened.text
-}
-
-impl fmt::Write for Shortened {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        match text.char_indices().nth(self.left) {
-            Some((end, _)) => {
-                self.text.push_str(&text[..end]);
-                self.left = 0;
-                Err(fmt::Error)
-            }
-            None => {
-                self.text.push_str(text);
-                self.left -= text.chars().count();
-                Ok(())
-            }
-        }
-    }
 }
 
 #[cfg(test)]

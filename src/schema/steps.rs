@@ -18,10 +18,10 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use self::{
-    cost::{Cost, take},
+    cost::{Cost, Instance, members, take},
     pattern::Pattern,
 };
-use super::Unusable;
+use super::unusable::Unusable;
 
 /// The base URI of a schema without one.
 const BASE: &str = "json-schema:///";
@@ -93,14 +93,6 @@ struct Part {
     /// The schemas for the name of each member.
     names: Vec<usize>,
     elements: Vec<usize>,
-}
-
-/// The value that a schema is applied to.
-#[derive(Clone, Copy)]
-enum Instance<'v> {
-    Value(&'v Value),
-    /// The name of a member. A validator copies it to a string.
-    Name(&'v str),
 }
 
 /// Collects the subschemas of a schema.
@@ -595,14 +587,6 @@ fn each_text(value: &Value, see: &mut impl FnMut(&str, &str)) {
         Value::Array(elements) => elements.iter().for_each(|element| each_text(element, see)),
         _ => (),
     }
-}
-
-/// Returns the members of an object that is the value of a keyword.
-fn members<'s>(
-    schema: &'s JsonObject,
-    keyword: &str,
-) -> impl Iterator<Item = (&'s String, &'s Value)> {
-    schema.get(keyword).and_then(Value::as_object).into_iter().flatten()
 }
 
 fn unresolved(error: &Error) -> Unusable {

@@ -28,7 +28,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "schema/coerce/shape.rs PARSED_BYTES_PER_VISIT",
             "schema/steps.rs MIN_HASHED",
             "schema/steps.rs NAMES_PER_STEP",
-            "schema/steps/cost.rs BYTES_PER_STEP",
+            "schema/steps/pattern.rs BYTES_PER_STEP",
             "schema/steps/cost.rs CONTENT",
             "schema/steps/cost.rs DIVISION",
             "schema/steps/cost.rs FORMAT",

@@ -7,10 +7,8 @@ use std::collections::HashMap;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::{Instance, members, pattern::Pattern};
+use super::pattern::{BYTES_PER_STEP, Pattern};
 
-/// The number of bytes of text that are compared in one step.
-pub(super) const BYTES_PER_STEP: usize = 64;
 /// The cost of checking the format of [`BYTES_PER_STEP`] bytes.
 const FORMAT: usize = 32;
 /// The cost of decoding [`BYTES_PER_STEP`] bytes.
@@ -25,6 +23,14 @@ const DIVISION: usize = 12;
 const LONG_DIVISION: usize = 300;
 /// The cost of storing an element of an array for the comparison with the others.
 const UNIQUE: usize = 16;
+
+/// The value that a schema is applied to.
+#[derive(Clone, Copy)]
+pub(super) enum Instance<'v> {
+    Value(&'v Value),
+    /// The name of a member. A validator copies it to a string.
+    Name(&'v str),
+}
 
 /// The cost of the keywords of one schema, without the schemas that they apply.
 #[derive(Debug, Default)]
@@ -219,4 +225,12 @@ fn is_extreme(number: f64) -> bool {
 
 fn is_text(value: &Value) -> bool {
     value.is_string() || value.is_null()
+}
+
+/// Returns the members of an object that is the value of a keyword.
+pub(super) fn members<'s>(
+    schema: &'s JsonObject,
+    keyword: &str,
+) -> impl Iterator<Item = (&'s String, &'s Value)> {
+    schema.get(keyword).and_then(Value::as_object).into_iter().flatten()
 }

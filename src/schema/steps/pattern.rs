@@ -6,8 +6,8 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Class, Hir, HirKind, LookSet};
 
-use super::cost::BYTES_PER_STEP;
-
+/// The number of bytes of text that are compared in one step.
+pub(super) const BYTES_PER_STEP: usize = 64;
 /// The maximum size of a one-pass automaton built to check if a search is cheap.
 const MAX_ONE_PASS_BYTES: usize = 128 * 1024;
 /// The maximum size of any other automaton built for that.
