@@ -65,12 +65,12 @@ use crate::{
     alias::{Alias, AliasLayer},
     bound::{Bound, BoundLayer},
     budget::{BudgetLayer, Budgeted},
-    catalog::{CatalogSettings, ListError, VaryBy},
+    catalog::{CatalogSettings, ListError},
     changes::Changes,
     composite::{Composite, CompositeLayer, Preview},
     filter::{Filter, FilterLayer},
     limit::{Limit, LimitLayer},
-    message::{Context as RequestContext, Reply, Request, ToolService},
+    message::{Context as RequestContext, ContextKey, Reply, Request, ToolService},
     observe::{Observer, Observers},
     pattern::Patterns,
     redact::{Redact, RedactLayer},
@@ -117,7 +117,7 @@ pub struct BackendLayer {
 #[derive(Clone, Default)]
 struct Common {
     changes: Option<Changes>,
-    vary_by: Option<VaryBy>,
+    vary_by: Option<ContextKey>,
 }
 
 /// A service with all layers of a [`StackLayer`] around it.

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::form::FormError;
+use super::{form_error::FormError, suggestion::DidYouMean};
 pub use crate::expr::PathSegment as Segment;
 use crate::{expr::ExpressionError, names::is_plain};
 
@@ -280,9 +280,6 @@ pub enum DefinitionErrorKind {
 /// Prints names as a chain of calls.
 struct Chain<'a>(&'a [String]);
 
-/// Prints a suggestion.
-pub(super) struct DidYouMean<'a>(pub(super) Option<&'a str>);
-
 /// Prints that a referenced output may be missing.
 struct NoDefault<'a> {
     step: &'a str,
@@ -428,15 +425,6 @@ impl fmt::Display for Chain<'_> {
             write!(f, "{arrow}`{name}`")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for DidYouMean<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(near) => write!(f, ": did you mean `{near}`?"),
-            None => Ok(()),
-        }
     }
 }
 

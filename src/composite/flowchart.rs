@@ -3,7 +3,7 @@
 use super::{
     compile::{Compiled, CompiledTarget, Program, ResultForm, Route},
     definition::{CompositeTool, Strategy, Success},
-    error::DidYouMean,
+    suggestion::DidYouMean,
 };
 use crate::{
     engine::plan::{self, Action, CallSite, OnFailure, OnRefusal, Plan, StepSet},

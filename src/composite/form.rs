@@ -2,23 +2,23 @@
 
 mod check;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use rmcp::model::{ElicitationSchema, JsonObject};
 use serde_json::Value;
 
 use self::check::Mistakes;
-use super::error::{DefinitionErrorKind as Kind, DidYouMean, Segment};
+use super::{
+    error::{DefinitionErrorKind as Kind, Segment},
+    form_error::{FormError, wrong_kind},
+};
 use crate::{
-    expr::{Expression, ScopeNames, kind},
+    expr::{Expression, ScopeNames},
     schema::InputSchema,
 };
 
 /// Maximum size of the schema as JSON, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
-
-/// The string formats that clients can check.
-const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
 /// A form that clients can display.
 #[derive(Debug)]
@@ -27,119 +27,6 @@ pub(super) struct Form {
     pub(super) expression: Expression,
     /// The schema that answers must match, without evaluated texts.
     pub(super) schema: InputSchema,
-}
-
-/// An error in the form of an elicitation.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FormError {
-    /// A value has the wrong type.
-    #[error("{what} is {found}: expected {expected}")]
-    WrongKind {
-        /// The position of the value.
-        what: String,
-        /// The actual type or value.
-        found: String,
-        /// The expected type.
-        expected: &'static str,
-    },
-    /// An unknown keyword.
-    #[error("unknown keyword `{keyword}` of {of}{}", Instead { near: near.as_deref(), expected })]
-    UnknownKeyword {
-        /// The keyword.
-        keyword: String,
-        /// The kind of schema that contains the keyword.
-        of: &'static str,
-        /// The closest known keyword, as a suggestion.
-        near: Option<String>,
-        /// The keywords that are allowed there.
-        expected: Vec<&'static str>,
-    },
-    /// A required keyword is missing.
-    #[error("missing `{keyword}`: {of} needs it")]
-    MissingKeyword {
-        /// The keyword.
-        keyword: &'static str,
-        /// The kind of schema that requires it.
-        of: &'static str,
-    },
-    /// An unsupported property type.
-    #[error(
-        "unknown type `{found}` of a property{}: a form is flat, expected `string`, `number`, `integer`, `boolean`, or `array` for several choices",
-        DidYouMean(near.as_deref())
-    )]
-    Type {
-        /// The type.
-        found: String,
-        /// The closest supported type, as a suggestion.
-        near: Option<String>,
-    },
-    /// An unsupported format.
-    #[error("unknown format `{found}`{}", Instead { near: near.as_deref(), expected: &FORMATS })]
-    Format {
-        /// The format.
-        found: String,
-        /// The closest supported format, as a suggestion.
-        near: Option<String>,
-    },
-    /// A choice has no options.
-    #[error("no choices: expected at least one")]
-    NoChoices,
-    /// Two options of a choice are equal.
-    #[error("duplicate choice `{choice}`")]
-    DuplicateChoice {
-        /// The option.
-        choice: String,
-    },
-    /// The number of options and the number of their names differ.
-    #[error("{names} names of {choices} choices: expected one for each")]
-    EnumNames {
-        /// The number of names.
-        names: usize,
-        /// The number of options.
-        choices: usize,
-    },
-    /// The lower bound exceeds the upper bound.
-    #[error("`{low}` is more than `{high}`")]
-    Bounds {
-        /// The lower bound.
-        low: &'static str,
-        /// The upper bound.
-        high: &'static str,
-    },
-    /// The default is not a valid answer.
-    #[error("the default does not fit: {reason}")]
-    Default {
-        /// The reason.
-        reason: String,
-    },
-    /// A reference or template in a part of the schema that must be constant.
-    #[error(
-        "only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`"
-    )]
-    Evaluated,
-    /// The form has too many properties.
-    #[error("{count} properties: expected at most {max}")]
-    TooManyProperties {
-        /// The number of properties.
-        count: usize,
-        /// The maximum number of properties.
-        max: usize,
-    },
-    /// The schema is too large.
-    #[error("{bytes} bytes of JSON: expected at most {max}")]
-    TooLarge {
-        /// The size in bytes.
-        bytes: usize,
-        /// The maximum size in bytes.
-        max: usize,
-    },
-    /// The schema cannot be sent to clients.
-    #[error("it cannot be sent to clients: {reason}")]
-    Unusable {
-        /// The reason.
-        reason: String,
-    },
 }
 
 /// Words in property names that suggest a secret, each between two `_`.
@@ -290,33 +177,4 @@ fn is_secret(name: &str) -> bool {
     }
     words.push('_');
     SECRETS.iter().any(|secret| words.contains(secret))
-}
-
-fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> FormError {
-    let found = match found {
-        // The type may be right and the value wrong, so print the value.
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => format!("{text:?}"),
-        other => kind(Some(other)).to_owned(),
-    };
-    FormError::WrongKind { what: what.to_owned(), found, expected }
-}
-
-/// Prints a suggestion, or the keywords that are allowed.
-struct Instead<'a> {
-    near: Option<&'a str>,
-    expected: &'a [&'a str],
-}
-
-impl fmt::Display for Instead<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.near.is_some() {
-            return DidYouMean(self.near).fmt(f);
-        }
-        for (place, word) in self.expected.iter().enumerate() {
-            let before = if place == 0 { ": expected one of" } else { "," };
-            write!(f, "{before} `{word}`")?;
-        }
-        Ok(())
-    }
 }

@@ -2,10 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tower_layer::Layer;
-
 use super::{
-    Composite,
     compile::Program,
     definition::CompositeTool,
     error::DefinitionErrors,
@@ -16,7 +13,7 @@ use crate::{
     changes::Epoch,
     engine::limits::{HEARTBEAT, Limits},
     mermaid::Flowchart,
-    message::Context,
+    message::{Context, ContextKey},
     observe::{Observer, Observers},
     state::{SignedState, StateStore},
     suggest::nearest,
@@ -41,12 +38,9 @@ pub struct CompositeLayer {
     pub(super) heartbeat: Duration,
     pub(crate) catalogs: CatalogSettings,
     pub(super) state: Arc<dyn StateStore>,
-    pub(super) caller: Option<Caller>,
+    pub(super) caller: Option<ContextKey>,
     pub(crate) observers: Observers,
 }
-
-/// A function that returns the caller of a request.
-pub(crate) type Caller = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 // === impl CompositeLayer ===
 
@@ -246,14 +240,6 @@ impl Default for CompositeLayer {
             caller: None,
             observers: Observers::default(),
         }
-    }
-}
-
-impl<S> Layer<S> for CompositeLayer {
-    type Service = Composite<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        Composite::new(self, inner)
     }
 }
 

@@ -257,6 +257,7 @@ mod error;
 mod fingerprint;
 mod flowchart;
 mod form;
+mod form_error;
 mod input;
 mod layer;
 mod limit_end;
@@ -271,6 +272,7 @@ mod run;
 mod schema;
 mod service;
 mod step;
+mod suggestion;
 mod target_call;
 
 #[cfg(feature = "config")]
@@ -280,7 +282,7 @@ pub use self::{
     definition::{CompositeTool, Labels, OnLimit, Order, Strategy, Success, Target, Trace},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     flowchart::UnknownComposite,
-    form::FormError,
+    form_error::FormError,
     layer::CompositeLayer,
     output::{Output, OutputProperty, OutputType},
     plan::Plan,

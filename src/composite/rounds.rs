@@ -15,7 +15,6 @@ use tower_service::Service;
 
 use super::{
     compile::Compiled,
-    layer::Caller,
     run::{Ended, Runner},
 };
 use crate::{
@@ -28,7 +27,7 @@ use crate::{
     expiring_store::caller_key,
     fingerprint::{Fingerprint, Fingerprinter},
     message::{
-        Context, Reply, Request,
+        Context, ContextKey, Reply, Request,
         client::{LiveClient, MAX_ASKED, too_many},
     },
     observe::Observers,
@@ -53,7 +52,7 @@ pub(super) struct Settings {
     pub(super) heartbeat: Duration,
     /// The store of suspended runs.
     pub(super) store: Arc<dyn StateStore>,
-    pub(super) caller: Option<Caller>,
+    pub(super) caller: Option<ContextKey>,
     /// The observers of runs.
     pub(super) observers: Observers,
 }

@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use rmcp::model::{ErrorData, JsonObject};
 use tokio::{runtime::Handle, time::Instant};
 use tower::BoxError;
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
@@ -66,6 +67,16 @@ enum Route {
     Listing,
     /// The composite at this position.
     Run(usize),
+}
+
+// === impl CompositeLayer ===
+
+impl<S> Layer<S> for CompositeLayer {
+    type Service = Composite<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Composite::new(self, inner)
+    }
 }
 
 // === impl Composite ===

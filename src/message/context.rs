@@ -54,6 +54,9 @@ pub(crate) struct BranchParts {
     extensions: Option<Arc<Extensions>>,
 }
 
+/// A function that returns a key of a request, such as its caller.
+pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
+
 // === impl Context ===
 
 impl Context {

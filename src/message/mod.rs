@@ -73,7 +73,7 @@ pub(crate) use self::context::CLIENT_CAPABILITIES;
 pub(crate) use self::{
     account::{Account, Charged, Hold},
     cause::{Cause, is_unsent},
-    context::BranchParts,
+    context::{BranchParts, ContextKey},
     ledger::Tally,
     logs::LogLevel,
     measure::{Bounds, MAX_LEVELS, is_deeper},

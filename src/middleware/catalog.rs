@@ -59,7 +59,7 @@ use tracing::Instrument;
 
 use crate::{
     changes::Epoch,
-    message::{Context, Reply, Request},
+    message::{Context, ContextKey, Reply, Request},
     pagination::{MAX_BYTES, MAX_ITEMS, MAX_PAGES, NoEnd, Pages},
     warnings::sanitize::Reason,
 };
@@ -178,9 +178,6 @@ enum AtHand<D> {
     Unknown,
 }
 
-/// Returns the key of a request's context that the tools vary by.
-pub(crate) type VaryBy = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
-
 /// The context to list tools in: that of a caller if tools vary by caller, else an empty one.
 #[derive(Debug, Default)]
 pub(crate) struct ListingContext(Option<Box<Context>>);
@@ -191,7 +188,7 @@ pub(crate) struct CatalogSettings {
     /// Invalidates the catalogs when it is bumped.
     pub(crate) epoch: Epoch,
     /// Separates catalogs by caller. By default, all callers share one.
-    pub(crate) vary_by: Option<VaryBy>,
+    pub(crate) vary_by: Option<ContextKey>,
 }
 
 /// A look-up of the tools behind a layer, for one request.
@@ -207,7 +204,7 @@ pub(crate) struct Catalogs<D> {
 }
 
 struct Varied<D> {
-    by: VaryBy,
+    by: ContextKey,
     catalogs: Mutex<HashMap<String, (Instant, Catalog<D>)>>,
     holding: Holding,
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::{FORMATS, FormError, wrong_kind};
 use crate::{
-    composite::error::{DefinitionErrorKind as Kind, Segment},
+    composite::{
+        error::{DefinitionErrorKind as Kind, Segment},
+        form_error::{FORMATS, FormError, wrong_kind},
+    },
     message::Refusal,
     schema::InputSchema,
     suggest::nearest,

@@ -114,10 +114,10 @@ use tower_layer::Layer;
 
 pub use self::{service::Bound, stored_results::RESULTS};
 use crate::{
-    catalog::{CatalogSettings, VaryBy},
+    catalog::CatalogSettings,
     changes::Epoch,
     expiring_store::caller_key,
-    message::Context,
+    message::{Context, ContextKey},
     results::ResultStore,
 };
 
@@ -141,7 +141,7 @@ pub struct BoundLayer(pub(crate) Settings);
 pub(crate) struct Settings {
     max_result_bytes: Option<usize>,
     store: Option<Arc<dyn ResultStore>>,
-    caller: Option<VaryBy>,
+    caller: Option<ContextKey>,
     pub(crate) catalogs: CatalogSettings,
 }
 

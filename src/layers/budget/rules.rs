@@ -9,7 +9,7 @@ use super::{
     outage_log::Outage,
     store::BudgetStore,
 };
-use crate::message::Context;
+use crate::message::{Context, ContextKey};
 
 /// The budgets and costs of a layer, and the store of their balances.
 #[derive(Clone, Default)]
@@ -18,14 +18,12 @@ pub(super) struct Rules {
     pub(super) budgets: Vec<Budget>,
     pub(super) costs: Vec<Cost>,
     pub(super) store: Store,
-    pub(super) caller: Option<Caller>,
+    pub(super) caller: Option<ContextKey>,
     pub(super) outage: Arc<Outage>,
 }
 
 #[derive(Clone)]
 pub(super) struct Store(pub(super) Arc<dyn BudgetStore>);
-
-pub(super) type Caller = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 // === impl Rules ===
 

@@ -26,7 +26,8 @@ fn of_two_tools_with_one_name_the_first_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn the_catalog_of_the_caller_longest_away_makes_room() {
-    let by: VaryBy = Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
+    let by: ContextKey =
+        Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
     let catalogs =
         Catalogs::<()>::new(CatalogSettings { vary_by: Some(by), ..CatalogSettings::default() });
     let of = |caller: usize| {
@@ -49,7 +50,8 @@ async fn the_catalog_of_the_caller_longest_away_makes_room() {
 
 #[tokio::test(start_paused = true)]
 async fn catalogs_of_callers_are_bounded_in_bytes() {
-    let by: VaryBy = Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
+    let by: ContextKey =
+        Arc::new(|context| context.extensions().get::<usize>().map(usize::to_string));
     let catalogs =
         Catalogs::<()>::new(CatalogSettings { vary_by: Some(by), ..CatalogSettings::default() });
     let list = async |caller: usize| {
