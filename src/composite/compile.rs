@@ -5,6 +5,7 @@ mod elicitation;
 mod fan_out;
 mod mistakes;
 mod output;
+mod parts;
 mod steps;
 mod uses;
 
@@ -17,14 +18,17 @@ use std::{
 use foldhash::HashMap;
 use rmcp::model::{JsonObject, ToolAnnotations};
 
-use self::mistakes::{DefinitionPath, Mistakes};
+pub(super) use self::parts::{CompiledTarget, ResultForm, Route};
+use self::{
+    mistakes::{DefinitionPath, Mistakes},
+    parts::Parts,
+};
 use super::{
-    definition::{CompositeTool, Labels, MAX_DEPTH, OnLimit, Order, RUN_TIMEOUT, Success, Trace},
+    definition::{CompositeTool, MAX_DEPTH, OnLimit, RUN_TIMEOUT, Success, Trace},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
     input,
     report::Templates,
-    step::ToolCall,
 };
 use crate::{
     engine::{
@@ -35,9 +39,6 @@ use crate::{
     names::{MAX_SEPARATOR, is_separator, is_tool_name},
     schema::InputSchema,
 };
-
-/// Maximum length of an id.
-const MAX_ID: usize = 64;
 
 /// All composites of a layer, checked against each other.
 #[derive(Debug, Default)]
@@ -78,45 +79,6 @@ pub(super) struct Compiled {
     /// Remarks on parts that are valid but probably not intended.
     pub(super) remarks: Vec<String>,
     pub(super) templates: Templates,
-}
-
-/// The properties of a target besides its call.
-#[derive(Debug)]
-pub(super) struct CompiledTarget {
-    pub(super) route: Route,
-    /// Whether the composite can run and succeed without it.
-    pub(super) optional: bool,
-    /// Whether it is called in each run that succeeds.
-    pub(super) certain: bool,
-}
-
-/// The parts of a composite that depend on its strategy.
-struct Parts {
-    plan: Plan,
-    answer: ResultForm,
-    targets: Vec<CompiledTarget>,
-    remarks: Vec<String>,
-}
-
-/// The route of a target's name, decided when the layer is built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Route {
-    /// To the service behind the layer.
-    Inner,
-    /// To another composite.
-    Composite(usize),
-}
-
-/// The conversion of the outcomes of a run to one result.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum ResultForm {
-    /// All branches, with a success rule.
-    Branches { success: Success, order: Order, report: bool, labels: Labels },
-    /// The branch that succeeded, unchanged.
-    Winner,
-    /// The answer of the plan. A run that fails reports its completed steps, with their outputs if
-    /// `report` is set.
-    Steps { report: bool },
 }
 
 /// The progress of the search for cycles at a composite.
@@ -422,28 +384,4 @@ impl Compiled {
             ResultForm::Branches { .. } | ResultForm::Winner => false,
         }
     }
-}
-
-impl CompiledTarget {
-    /// Creates a target of `composite` at one of its call sites.
-    fn new(
-        call: &ToolCall,
-        composite: &str,
-        places: &HashMap<String, usize>,
-        optional: bool,
-        certain: bool,
-    ) -> Self {
-        let route = match places.get(&call.tool) {
-            // A composite that calls its own name calls the tool behind it, so that it can wrap a
-            // tool under the same name.
-            Some(&callee) if call.tool != composite && !call.behind => Route::Composite(callee),
-            _ => Route::Inner,
-        };
-        Self { route, optional, certain }
-    }
-}
-
-fn is_id(id: &str) -> bool {
-    (1..=MAX_ID).contains(&id.len())
-        && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }

@@ -4,10 +4,15 @@ use std::{collections::HashSet, sync::Arc};
 
 use foldhash::HashMap;
 
-use super::{CompiledTarget, Kind, Parts, ResultForm, arguments, is_id, mistakes::DefinitionPath};
+use super::{
+    arguments,
+    mistakes::DefinitionPath,
+    parts::{CompiledTarget, Parts, ResultForm, is_id},
+};
 use crate::{
-    composite::definition::{
-        CompositeTool, MAX_TARGETS, Strategy, Success, TARGET_TIMEOUT, Target,
+    composite::{
+        definition::{CompositeTool, MAX_TARGETS, Strategy, Success, TARGET_TIMEOUT, Target},
+        error::DefinitionErrorKind as Kind,
     },
     engine::plan::{
         self, Action, Arguments, CallSite, OnFailure, Plan, SpawnHint, Step, StepSet, Stop,

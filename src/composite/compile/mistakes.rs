@@ -96,3 +96,8 @@ impl DefinitionPath<'_> {
         }
     }
 }
+
+/// Returns the path of a step in a definition.
+pub(super) fn in_steps(index: usize) -> [Segment; 2] {
+    ["steps".into(), index.into()]
+}

@@ -7,12 +7,16 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::{
-    CompiledTarget, Kind, Parts, ResultForm, arguments, elicitation, is_id,
-    mistakes::DefinitionPath, output, uses,
+    arguments, elicitation,
+    mistakes::{DefinitionPath, in_steps},
+    output,
+    parts::{CompiledTarget, Parts, ResultForm, is_id},
+    uses,
 };
 use crate::{
     composite::{
         definition::{CompositeTool, RUN_TIMEOUT, Strategy},
+        error::DefinitionErrorKind as Kind,
         step::{OnError, Otherwise, Retry, STEP_TIMEOUT, Step, StepKind, Then, ToolCall},
     },
     engine::plan::{
@@ -125,10 +129,6 @@ pub(super) fn compile(
     });
     let report = definition.report.unwrap_or(true);
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
-}
-
-pub(super) fn in_steps(index: usize) -> [PathSegment; 2] {
-    ["steps".into(), index.into()]
 }
 
 fn check_ids(steps: &[Step], at: &mut DefinitionPath<'_>) {

@@ -2,9 +2,9 @@
 
 use rmcp::model::JsonObject;
 
-use super::{Kind, mistakes::DefinitionPath, steps::in_steps};
+use super::mistakes::{DefinitionPath, in_steps};
 use crate::{
-    composite::schema,
+    composite::{error::DefinitionErrorKind as Kind, schema},
     engine::{
         output::Output,
         plan::{Action, Elicitation, Step},
