@@ -10,8 +10,6 @@ use rmcp::model::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
-use tower::BoxError;
-use tower_service::Service;
 
 use super::{
     compile::Compiled,
@@ -20,14 +18,14 @@ use super::{
 use crate::{
     engine::{
         limits::Limits,
-        questions::{Question, Response, Responses, requests},
+        question::{Question, Response, Responses, requests},
         scope::{Scope, Used},
         state::RunState,
     },
     expiring_store::caller_key,
     fingerprint::{Fingerprint, Fingerprinter},
     message::{
-        Context, ContextKey, Reply, Request,
+        Context, ContextKey, Reply, Request, ToolService,
         client::{LiveClient, MAX_ASKED, too_many},
     },
     observe::Observers,
@@ -89,10 +87,7 @@ pub(super) fn answer<S>(
     started: Instant,
 ) -> impl Future<Output = Reply> + Send + use<'_, S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     request.context_mut().note_live_client();
     let program = runner.program.clone();
@@ -134,10 +129,7 @@ impl Called<'_> {
         state: Option<String>,
     ) -> Reply
     where
-        S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-            + Clone
-            + Send
-            + 'static,
+        S: ToolService,
     {
         let plan = &self.compiled.plan;
         let (mut round, mut asked, mut used, mut run) = match state {

@@ -13,7 +13,6 @@ use futures::{
 };
 use rmcp::model::{CallToolRequestParams, CallToolResult, InputResponses, JsonObject};
 use tokio::{task::yield_now, time::Instant};
-use tower::BoxError;
 use tower_service::Service;
 
 use super::{
@@ -29,12 +28,13 @@ use crate::{
         caller::{Call, Called, Caller, FirstPoll, ToolReply},
         outcome::StepError,
         plan::{CallSite, StepSet},
-        questions::{Answered, Questions, Response, Resume},
+        question::Response,
+        questions::{Answered, Questions},
         run::{LONG, Run},
         scope::Scope,
-        state::RunState,
+        state::{Resume, RunState},
     },
-    message::{Context, ItemKind, Refusal, Reply, Request, client::Abilities},
+    message::{Context, ItemKind, Refusal, Request, ToolService, client::Abilities},
 };
 
 /// Calls composites and their targets.
@@ -73,10 +73,7 @@ pub(super) enum Ended {
 
 impl<S> Runner<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     /// Runs a composite with these arguments, from the beginning or from a suspended state.
     ///
@@ -195,10 +192,7 @@ impl<S: Service<Request>> Targets<S> {
 
 impl<S> Caller for Targets<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     fn prepare(&mut self, site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
         let available = self.runner.known.derived().available(self.composite);
@@ -281,10 +275,7 @@ async fn run_nested<S>(
     answered: Option<Box<Answered>>,
 ) -> Called
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     let program = runner.program.clone();
     let Compiled { plan, timeout, .. } = &program.composites[composite];

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     catalog::{Known, ListError, Lookup, Needs},
     intercept::{Informed, future::InformedFuture},
-    message::{ItemKind, Refusal, Reply, Request},
+    message::{ItemKind, Refusal, Reply, Request, ToolService},
 };
 
 /// Middleware that adds composite tools; created by [`CompositeLayer`].
@@ -126,10 +126,7 @@ where
 
 impl<S> Composite<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     /// Returns the calls that a composite would make with these arguments, as far as they are known
     /// before anything is called: the order of its steps, and their calls with arguments fitted to
@@ -169,10 +166,7 @@ where
 
 impl<S> Service<Request> for Composite<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     type Response = Reply;
     type Error = S::Error;
@@ -200,10 +194,7 @@ where
 
 impl<S> Composite<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     pub(super) fn run(
         &mut self,
@@ -248,10 +239,7 @@ fn known<S>(
     now: Instant,
 ) -> impl Future<Output = Option<(Arc<Known<Resolved>>, Instant)>> + Send + use<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     let name = &rule.program.composites[composite].name;
     let can_run = move |known: &Known<Resolved>| known.derived().available(composite).is_some();

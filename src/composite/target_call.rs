@@ -19,11 +19,14 @@ use crate::{
         caller::{Called, ToolReply},
         meter::Setting,
         outcome::{ErrorKind, StepError},
-        questions::{Question, Questions, Resume},
+        question::Question,
+        questions::Questions,
         scope::Scope,
+        state::Resume,
     },
     message::{
         BackendErrorKind, Cause, Context, Refusal, Reply, Request, ToolAnswer, ToolResult,
+        ToolService,
         client::{Abilities, MAX_QUESTIONS},
         is_deeper,
         tasks::cancel_task,
@@ -89,10 +92,7 @@ impl<S: Service<Request>> TargetCall<S> {
 
 impl<S> Future for TargetCall<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
+    S: ToolService,
 {
     type Output = Called;
 

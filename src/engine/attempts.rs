@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     branches::BranchId,
     limits::after,
+    milliseconds::milliseconds,
     outcome::{ErrorKind, Outcome, Status, StepError},
     plan::{CallSite, Retry},
     questions::Answered,
@@ -244,8 +245,4 @@ fn failure_text(result: &CallToolResult) -> String {
     let told = |place| structured?.pointer(place)?.as_str().filter(|text| !text.trim().is_empty());
     let told = ["/message", "/error/message", "/error", "/text"].into_iter().find_map(told);
     told.unwrap_or("the tool failed without saying why").to_owned()
-}
-
-pub(super) fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

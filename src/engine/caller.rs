@@ -14,7 +14,7 @@ use super::{
     questions::{Answered, Questions},
     scope::Scope,
 };
-use crate::message::{Context, ToolResult};
+use crate::message::{Context, ToolResult, size};
 
 /// Calls tools for the engine; its only connection to services.
 ///
@@ -123,5 +123,23 @@ where
 impl From<CallToolResult> for ToolReply {
     fn from(result: CallToolResult) -> Self {
         Self::Result(result.into())
+    }
+}
+
+// === impl Scope ===
+
+impl Scope {
+    /// Counts the answer of a tool against the limits of the run.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the answer exceeds a limit.
+    pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
+        let bytes = match answer {
+            Ok(ToolReply::Result(result)) => size::of_result(result),
+            Ok(ToolReply::Asks(questions)) => questions.size(),
+            Err(error) => error.message.len() + error.data.as_ref().map_or(0, size::of_value),
+        };
+        self.keep_answer(bytes)
     }
 }

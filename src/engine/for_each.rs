@@ -1,18 +1,17 @@
-//! The state of a loop.
+//! A running loop and the results of its elements.
 
 use std::{mem, ops::Range, sync::Arc};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::{
-    attempts::milliseconds,
+    loop_state::{Iteration, LoopState},
+    milliseconds::milliseconds,
     outcome::{Outcome, Status, StepError},
-    plan::{Action, ForEach, Plan},
+    plan::ForEach,
     progress::in_words,
-    questions::PendingQuestion,
-    step_output::present,
+    state::RunState,
 };
 use crate::message::{Account, BranchParts, Context, Labels, Parts, Progress};
 
@@ -32,53 +31,6 @@ pub(super) struct Loop<'p> {
     pub(super) since: Instant,
     /// The progress of the elements; `None` if the client did not ask for it.
     progress: Option<Arc<Parts>>,
-}
-
-/// The result of an element.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Iteration {
-    status: Status,
-    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
-    output: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    error: Option<StepError>,
-}
-
-/// The loop of a suspended run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LoopState {
-    pub(super) step: usize,
-    items: Vec<Value>,
-    iterations: Vec<Option<Iteration>>,
-    next: usize,
-    pub(super) attempts: u32,
-    /// The start time, in milliseconds after that of the run.
-    pub(super) started_ms: u64,
-}
-
-// === impl LoopState ===
-
-impl LoopState {
-    /// Returns `true` if this element has begun and not ended.
-    pub(super) fn is_running(&self, element: usize) -> bool {
-        element < self.next && matches!(self.iterations.get(element), Some(None))
-    }
-
-    /// Returns `true` if this can be a loop of this plan in a run with these questions.
-    pub(super) fn fits(&self, plan: &Plan, asked: &[PendingQuestion]) -> bool {
-        let is_loop = plan.steps().get(self.step).is_some_and(|step| match &step.action {
-            Action::ForEach(each) => each.reject(self.items.len()).is_none(),
-            _ => false,
-        });
-        // Each element that has begun and not ended has a question, and there is at least one.
-        let open = (0..self.items.len()).filter(|&element| self.is_running(element)).count();
-        let waiting = asked.iter().filter(|asked| asked.id.step == self.step).count();
-        is_loop
-            && self.iterations.len() == self.items.len()
-            && self.next <= self.items.len()
-            && self.iterations[self.next..].iter().all(Option::is_none)
-            && (open, open > 0) == (waiting, true)
-    }
 }
 
 // === impl Loop ===
@@ -257,5 +209,16 @@ impl<'p> Loop<'p> {
             output.insert("skipped".to_owned(), skipped.into());
         }
         Value::Object(output)
+    }
+}
+
+// === impl RunState ===
+
+impl RunState {
+    /// Preserves the elements that have ended of a loop that ends now.
+    pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
+        if each.has_ended_any() {
+            self.preserved.add(each.step, each.into_partial_output());
+        }
     }
 }

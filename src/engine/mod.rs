@@ -5,13 +5,14 @@
 //! engine does not depend on Tower, services or files: it calls tools only through a
 //! [`Caller`](caller::Caller).
 //!
-//! Suggested reading order: `plan` (with `step_set`), `outcome` (the outcomes of steps),
-//! `step_output` (the kept parts of results), `preserved_outputs` (outputs for the answer of a
-//! failed run), `state` (the state of a run), `suspension` (the state kept for a question),
-//! `expression_data` (the state as expressions read it), `questions` (questions to the user and
-//! their answers), `attempts` (one call with its retries), `meter` and `scope` (used resources and
-//! limits), `progress`, `observation`, `for_each` and `run`. `output` builds the answer of a plan;
-//! `preview` shows its calls without making them.
+//! Suggested reading order: `plan` (with `step_set`), `record` and `outcome` (the outcomes of
+//! steps), `step_output` (the kept parts of results), `preserved_outputs` (outputs for the answer of
+//! a failed run), `meter` and `scope` (used resources and limits), `observation`, `question` (one
+//! question to the user), `loop_state`, `state` (the state of a run), `retention` (the outcomes that
+//! it keeps), `suspension` (the state kept for a question), `expression_data` (the state as
+//! expressions read it), `questions` (all questions of a run and their answers), `caller`,
+//! `attempts` (one call with its retries), `progress`, `for_each` and `run`. `output` builds the
+//! answer of a plan; `preview` shows its calls without making them.
 //!
 //! A run owns everything it starts. Dropping it aborts its branches, and is the only way to cancel
 //! it.
@@ -22,7 +23,9 @@ pub(crate) mod caller;
 mod expression_data;
 mod for_each;
 pub(crate) mod limits;
+mod loop_state;
 pub(crate) mod meter;
+mod milliseconds;
 pub(crate) mod observation;
 pub(crate) mod outcome;
 pub(crate) mod output;
@@ -30,7 +33,10 @@ pub(crate) mod plan;
 pub(crate) mod preserved_outputs;
 pub(crate) mod preview;
 mod progress;
+pub(crate) mod question;
 pub(crate) mod questions;
+mod record;
+mod retention;
 pub(crate) mod run;
 pub(crate) mod scope;
 pub(crate) mod state;

@@ -10,7 +10,6 @@ use super::{
     branches::BranchId,
     outcome::{Outcome, Status},
     plan::Plan,
-    scope::Scope,
 };
 use crate::{
     message::Context,
@@ -97,28 +96,30 @@ enum Phase {
 
 impl<'p> Observation<'p> {
     /// Creates the observation of a new run or, with its id in `known_by`, of a resumed one.
-    /// Returns `None` if the run has no observers and is not measured.
+    /// The run is nested if a branch of another run, its `place`, calls it. Returns `None` if the
+    /// run has no observers and is not measured.
     pub(super) fn new(
         plan: &'p Plan,
         known_by: Option<u64>,
         context: &Context,
-        scope: &Scope,
+        observers: &Observers,
+        place: Option<&Arc<BranchPlace>>,
         begun: Instant,
     ) -> Option<Box<Self>> {
-        if !scope.observers.are_there() && !context.is_measured() {
+        if !observers.are_there() && !context.is_measured() {
             return None;
         }
         let run = RunId(known_by.unwrap_or_else(|| fastrand::u64(..)));
-        let span = spans::run(&plan.name, run, scope.place.as_deref().map(BranchPlace::branch));
+        let span = spans::run(&plan.name, run, place.map(|place| place.branch()));
         // The span of a nested run is inside that of the outer run.
-        if scope.place.is_none() {
+        if place.is_none() {
             context.continue_trace_in_run(&span);
         }
         let told = ObservedRun {
-            observers: scope.observers.clone(),
+            observers: observers.clone(),
             run,
             name: plan.name.clone(),
-            place: scope.place.clone(),
+            place: place.cloned(),
             begun,
             span,
             metrics: context.is_measured(),

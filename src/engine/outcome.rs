@@ -6,7 +6,7 @@ use rmcp::model::ErrorData;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::step_output::Record;
+use super::record::Record;
 use crate::{message::ToolResult, spans::End};
 
 /// The outcome of a step.

@@ -1,34 +1,25 @@
 //! The questions of a suspended run and their answers.
 
-use std::{
-    collections::BTreeMap,
-    mem,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use rmcp::model::{
-    ElicitRequest, ElicitRequestParams, ElicitationSchema, InputRequest, InputRequests, JsonObject,
+    ElicitRequest, ElicitRequestParams, ElicitationSchema, InputRequest, JsonObject,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    attempts::milliseconds,
     branches::BranchId,
-    for_each::LoopState,
+    milliseconds::{milliseconds, unix_ms},
     outcome::{ErrorKind, StepError},
     plan::{Action, Elicitation, OnRefusal, Plan},
-    state::RunState,
+    question::{Question, Response, Responses},
+    state::{OWN, PendingQuestion, Resume, RunState},
 };
 use crate::{
     expr::{Data, Expression},
     message::size,
     warnings::sanitize::Reason,
 };
-
-/// The key of the only question that a step asks.
-const OWN: &str = "";
 
 /// The reply of a tool that requires input first.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,67 +30,12 @@ pub(crate) struct Questions {
     pub(crate) resume: Resume,
 }
 
-/// A question to a client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Question {
-    pub(crate) request: InputRequest,
-    /// The deadline of the answer, in milliseconds of Unix time.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    until: Option<u64>,
-}
-
-/// The state to return to the tool or run that asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Resume {
-    /// A tool: the state that it sent, if any.
-    Tool(Option<String>),
-    /// A composite: the state of its run.
-    Run(Box<RunState>),
-}
-
-/// The responses to questions by their keys.
-pub(crate) type Responses = BTreeMap<String, Response>;
-
-/// The response to a question.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Response {
-    /// The result of the request, unchecked.
-    Answer(Value),
-    /// No answer in time.
-    Late,
-    /// The client did not ask; with a reason that may be shown to it.
-    Refused(String),
-}
-
 /// The answers for the next call of a tool that has asked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answered {
     /// By the keys of the questions.
     pub(crate) responses: Responses,
     pub(crate) resume: Resume,
-}
-
-/// A call or a step of a run that waits for answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PendingQuestion {
-    pub(super) id: BranchId,
-    /// The number of calls of its tool, or of invalid answers of the user.
-    pub(super) attempts: u32,
-    /// The start time, in milliseconds after that of the run.
-    pub(super) started_ms: u64,
-    /// The called site, if the step has several.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(super) site: Option<usize>,
-    /// The questions by their keys.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    questions: BTreeMap<String, Question>,
-    /// The state to return to a tool; `None` for the question of a step.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    resume: Option<Resume>,
-    /// The responses since then.
-    #[serde(skip)]
-    responses: Responses,
 }
 
 /// The user's response to the question of a step.
@@ -161,24 +97,6 @@ impl Questions {
             Resume::Run(_) => 0,
         };
         self.asked.iter().map(of).sum::<usize>() + resume
-    }
-}
-
-// === impl Question ===
-impl Question {
-    /// Creates a question without a deadline.
-    pub(crate) const fn new(request: InputRequest) -> Self {
-        Self { request, until: None }
-    }
-
-    /// Returns the time left to answer, if it is limited.
-    pub(crate) fn left(&self) -> Option<Duration> {
-        let until = self.until?;
-        Some(Duration::from_millis(until.saturating_sub(unix_ms())))
-    }
-
-    fn is_late(&self) -> bool {
-        self.until.is_some_and(|until| until <= unix_ms())
     }
 }
 
@@ -289,36 +207,6 @@ impl PendingQuestion {
     ) -> Self {
         let (resume, responses) = (Some(resume), Responses::new());
         Self { id, attempts, started_ms, site, questions, resume, responses }
-    }
-
-    /// Returns the waiting run, if a composite asks.
-    pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
-        match &mut self.resume {
-            Some(Resume::Run(run)) => Some(run),
-            _ => None,
-        }
-    }
-
-    /// Returns `true` if the question can wait in a run of this plan with these loops.
-    pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
-        let BranchId { step, element } = self.id;
-        let Some(definition) = plan.steps().get(step) else { return false };
-        let has_site = |site| definition.action.sites().any(|call| call.site == site);
-        let each = || loops.iter().find(|each| each.step == step);
-        let is_alone = element == 0;
-        match &definition.action {
-            Action::Elicit(_) => is_alone && !self.is_call() && self.questions.contains_key(OWN),
-            Action::Call(_) => is_alone && self.is_call(),
-            Action::Switch(_) => is_alone && self.is_call() && self.site.is_some_and(has_site),
-            Action::ForEach(_) => {
-                self.is_call() && each().is_some_and(|each| each.is_running(element))
-            }
-        }
-    }
-
-    /// Returns `true` if a tool waits rather than a step.
-    pub(super) const fn is_call(&self) -> bool {
-        self.resume.is_some()
     }
 
     /// Returns the answers for the next call of a tool, or `None` if it has asked and there is no
@@ -434,11 +322,6 @@ impl RunState {
             asked.responses = asked.questions.keys().map(refused).collect();
         }
     }
-
-    /// Returns the running time, without the time spent waiting for the user.
-    pub(crate) const fn active(&self) -> Duration {
-        Duration::from_millis(self.active_ms)
-    }
 }
 
 /// Returns the client's key of a branch's question.
@@ -454,14 +337,4 @@ fn branch(plan: &Plan, id: BranchId) -> String {
     // Targets are named after tools, whose names can contain any character.
     let name = step.id.replace('%', "%25").replace(':', "%3A");
     if step.is_loop() { format!("{name}[{}]", id.element) } else { name }
-}
-
-/// Returns the questions in the form in which they are sent.
-pub(crate) fn requests(questions: BTreeMap<String, Question>) -> InputRequests {
-    questions.into_iter().map(|(key, question)| (key, question.request)).collect()
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    milliseconds(since)
 }

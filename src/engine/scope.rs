@@ -13,7 +13,6 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    caller::{Called, ToolReply},
     limits::{HEARTBEAT, Limits, RunLimits, after},
     meter::{Counter, Meter, Metered, Reached},
     observation::BranchPlace,
@@ -283,17 +282,12 @@ impl Scope {
         })
     }
 
-    /// Counts the answer of a tool against the limits of the run.
+    /// Counts the answer of a tool with this size against the limits of the run.
     ///
     /// # Errors
     ///
     /// Returns an error if the answer exceeds a limit.
-    pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
-        let bytes = match answer {
-            Ok(ToolReply::Result(result)) => size::of_result(result),
-            Ok(ToolReply::Asks(questions)) => questions.size(),
-            Err(error) => error.message.len() + error.data.as_ref().map_or(0, size::of_value),
-        };
+    pub(super) fn keep_answer(&self, bytes: usize) -> Result<(), StepError> {
         self.count_bytes(&self.meter, "an answer", bytes)
     }
 

@@ -1,4 +1,6 @@
-//! The state of a run.
+//! The state of a run and its pending questions.
+
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,19 +8,22 @@ use tokio::time::Instant;
 
 use super::{
     branches::BranchId,
-    for_each::{Loop, LoopState},
+    loop_state::LoopState,
     meter::Reached,
     observation::{Observation, Suspended},
     outcome::Outcome,
     plan::{Action, Plan, StepSet},
     preserved_outputs::{Preservation, Preserved},
-    questions::PendingQuestion,
+    question::{Question, Responses},
     scope::{Scope, Spent},
 };
 use crate::message::Context;
 
 /// A bound above the number of calls that any run makes, small enough for the sums not to overflow.
 const MAX_ATTEMPTS: u64 = 1 << 30;
+
+/// The key of the only question that a step asks.
+pub(super) const OWN: &str = "";
 
 /// The state of a run: its input and the outcomes of finished steps.
 ///
@@ -79,6 +84,38 @@ pub(crate) struct RunState {
     pub(super) name: Option<String>,
 }
 
+/// A call or a step of a run that waits for answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PendingQuestion {
+    pub(super) id: BranchId,
+    /// The number of calls of its tool, or of invalid answers of the user.
+    pub(super) attempts: u32,
+    /// The start time, in milliseconds after that of the run.
+    pub(super) started_ms: u64,
+    /// The called site, if the step has several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) site: Option<usize>,
+    /// The questions by their keys.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub(super) questions: BTreeMap<String, Question>,
+    /// The state to return to a tool; `None` for the question of a step.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) resume: Option<Resume>,
+    /// The responses since then.
+    #[serde(skip)]
+    pub(super) responses: Responses,
+}
+
+/// The state to return to the tool or run that asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Resume {
+    /// A tool: the state that it sent, if any.
+    Tool(Option<String>),
+    /// A composite: the state of its run.
+    Run(Box<RunState>),
+}
+
 // === impl RunState ===
 
 impl RunState {
@@ -101,6 +138,7 @@ impl RunState {
         let mut asked: Vec<_> = self.asked.iter().map(|asked| asked.id).collect();
         asked.sort_unstable();
         asked.dedup();
+        let waiting = |step: usize| self.asked.iter().filter(|asked| asked.id.step == step).count();
         let mut began = self.asked.iter().map(|asked| asked.id.step).chain(loops);
         self.outcomes.len() == steps
             && self.preserved.fits(steps)
@@ -111,7 +149,7 @@ impl RunState {
                 .all(|step| finished.contains(step))
             && asked.len() == self.asked.len()
             && self.asked.iter().all(|asked| asked.fits(plan, &self.loops))
-            && self.loops.iter().all(|each| each.fits(plan, &self.asked))
+            && self.loops.iter().all(|each| each.fits(plan, waiting(each.step)))
             && { began }
                 .all(|step| !finished.contains(step) && plan.needs(step).is_subset(finished))
             && self.attempts() <= MAX_ATTEMPTS
@@ -128,6 +166,11 @@ impl RunState {
     fn attempts(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.attempts);
         asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
+    }
+
+    /// Returns the running time, without the time spent waiting for the user.
+    pub(crate) const fn active(&self) -> Duration {
+        Duration::from_millis(self.active_ms)
     }
 
     /// Returns the last step, in the order of the plan, that completed.
@@ -149,13 +192,6 @@ impl RunState {
         visit(&mut self.preserved);
         for run in self.asked.iter_mut().filter_map(PendingQuestion::run_mut) {
             run.each_preserved(visit);
-        }
-    }
-
-    /// Preserves the elements that have ended of a loop that ends now.
-    pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
-        if each.has_ended_any() {
-            self.preserved.add(each.step, each.into_partial_output());
         }
     }
 
@@ -192,7 +228,14 @@ impl RunState {
         scope: &Scope,
         begun: Instant,
     ) -> Option<Box<Observation<'p>>> {
-        let mut watching = Observation::new(plan, self.watched, context, scope, begun)?;
+        let mut watching = Observation::new(
+            plan,
+            self.watched,
+            context,
+            &scope.observers,
+            scope.place.as_ref(),
+            begun,
+        )?;
         for each in &self.loops {
             watching.take_up_loop(each.step, each.started_ms, each.attempts);
         }
@@ -200,6 +243,40 @@ impl RunState {
             watching.resume_branch(asked.id, asked.started_ms, asked.attempts);
         }
         Some(watching)
+    }
+}
+
+// === impl PendingQuestion ===
+
+impl PendingQuestion {
+    /// Returns the waiting run, if a composite asks.
+    pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
+        match &mut self.resume {
+            Some(Resume::Run(run)) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the question can wait in a run of this plan with these loops.
+    pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
+        let BranchId { step, element } = self.id;
+        let Some(definition) = plan.steps().get(step) else { return false };
+        let has_site = |site| definition.action.sites().any(|call| call.site == site);
+        let each = || loops.iter().find(|each| each.step == step);
+        let is_alone = element == 0;
+        match &definition.action {
+            Action::Elicit(_) => is_alone && !self.is_call() && self.questions.contains_key(OWN),
+            Action::Call(_) => is_alone && self.is_call(),
+            Action::Switch(_) => is_alone && self.is_call() && self.site.is_some_and(has_site),
+            Action::ForEach(_) => {
+                self.is_call() && each().is_some_and(|each| each.is_running(element))
+            }
+        }
+    }
+
+    /// Returns `true` if a tool waits rather than a step.
+    pub(super) const fn is_call(&self) -> bool {
+        self.resume.is_some()
     }
 }
 

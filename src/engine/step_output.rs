@@ -3,14 +3,13 @@
 use std::{borrow::Cow, mem};
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
-use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
     outcome::{ErrorKind, Outcome, Status, StepError},
-    plan::{Fields, Plan, RunOutput, StepSet},
+    plan::Fields,
+    record::{Record, joined},
     scope::Scope,
-    state::RunState,
 };
 use crate::{
     expr::{self, Field},
@@ -19,148 +18,6 @@ use crate::{
 
 /// The key of a result's `_meta` under which a run that has failed reports its steps.
 pub(crate) const STEPS: &str = "mcp-composite/steps";
-
-/// The data of a step that expressions may read, besides its status.
-///
-/// It does not repeat data of the step's result, if that is kept.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    /// `None` also if it is the structured content of a kept result, or the same as `content`.
-    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
-    output: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    content: Option<Value>,
-    /// `None` also if it is part of `content`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    text: Option<Value>,
-    /// The error of the step as it is read, so that reading it copies no data.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    error: Option<Value>,
-}
-
-/// Deserializes a value that is present, even if it is null.
-pub(super) fn present<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
-}
-
-// === impl Record ===
-
-impl Record {
-    /// Returns the output, or the texts of the content and the names of its other parts.
-    fn into_output(self) -> Option<Value> {
-        let texts = || {
-            let content = self.content?;
-            let lines = content.as_object()?.iter().map(|(key, value)| match value.as_str() {
-                Some(text) if key.starts_with("text") => text.to_owned(),
-                _ => format!("[{key}]"),
-            });
-            joined(lines)
-        };
-        self.output.or_else(texts).or(self.text)
-    }
-}
-
-// === impl RunState ===
-
-impl RunState {
-    /// Stores the outcome of a step, and drops the data of all steps that is no longer needed.
-    pub(super) fn finish(
-        &mut self,
-        plan: &Plan,
-        step: usize,
-        mut outcome: Outcome,
-        finished: StepSet,
-    ) {
-        let links = plan.links(step);
-        let is_candidate = matches!(plan.answer, RunOutput::Last)
-            && links.may_be_last
-            && outcome.is_success()
-            && self.candidate(plan).is_none_or(|last| last < step);
-        if is_candidate && let Some(before) = self.candidate(plan) {
-            self.demote(plan, before, finished);
-        }
-        let keeps_result = is_candidate || matches!(plan.answer, RunOutput::Outcomes);
-        if !outcome.is_success()
-            && let Some(default) = &plan.steps()[step].default_results
-        {
-            if links.fields.output {
-                outcome.set_output(default.clone());
-            }
-            if links.fields.text
-                && let Some(text) = text_of(default)
-            {
-                outcome.record.get_or_insert_default().text = Some(text.clone());
-            }
-        }
-        if !matches!(plan.answer, RunOutput::Outcomes) {
-            if links.fields.error || !plan.steps()[step].may_fail() {
-                outcome.add_details();
-            }
-            // An output that no step reads may still be reported by a run that fails.
-            if let Some(dropped) = outcome.keep(links.fields, keeps_result) {
-                self.preserve(plan, step, dropped);
-            }
-        } else {
-            outcome.keep(links.fields, keeps_result);
-        }
-        self.outcomes[step] = Some(outcome);
-        self.finished.push(step);
-        if !plan.answer_reads_input && plan.input_readers.is_subset(finished) {
-            self.input = Value::Null;
-        }
-        for read in links.reads {
-            let links = plan.links(read);
-            if !links.answers && links.readers.is_subset(finished) {
-                self.release(plan, read);
-            }
-        }
-    }
-
-    /// Returns the last declared step that has completed, if that is the answer of the plan.
-    fn candidate(&self, plan: &Plan) -> Option<usize> {
-        let mut candidates = (0..plan.steps().len()).rev();
-        let completed = |&step: &usize| {
-            plan.links(step).may_be_last
-                && self.outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success())
-        };
-        candidates.find(completed)
-    }
-
-    /// Keeps only the fields of a step that others read, since another step is the answer.
-    fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
-        let links = plan.links(step);
-        let Some(outcome) = &mut self.outcomes[step] else { return };
-        let dropped = if links.readers.is_subset(finished) {
-            outcome.take_any_output()
-        } else {
-            outcome.keep(links.fields, false)
-        };
-        if let Some(dropped) = dropped {
-            self.preserve(plan, step, dropped);
-        }
-    }
-
-    /// Drops the record of a step when no step reads it any more.
-    fn release(&mut self, plan: &Plan, step: usize) {
-        let is_candidate =
-            matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);
-        let Some(outcome) = &mut self.outcomes[step] else { return };
-        // A loop has no result besides its record.
-        let is_answer = is_candidate && outcome.result.is_none();
-        if is_answer || matches!(plan.answer, RunOutput::Outcomes) {
-            return;
-        }
-        let record = outcome.record.take();
-        if outcome.result.is_none()
-            && outcome.is_success()
-            && let Some(dropped) = record.and_then(|record| record.into_output())
-        {
-            self.preserve(plan, step, dropped);
-        }
-    }
-}
 
 // === impl Outcome ===
 
@@ -258,7 +115,7 @@ impl Outcome {
     /// Extracts the fields that are read from the result and drops it, unless the result itself is
     /// kept; then copies the fields that it lacks as values. Returns the output of a completed step
     /// if it is dropped.
-    fn keep(&mut self, fields: Fields, keeps_result: bool) -> Option<Value> {
+    pub(super) fn keep(&mut self, fields: Fields, keeps_result: bool) -> Option<Value> {
         let is_success = self.is_success();
         let mut dropped = None;
         let mut record = self.record.take();
@@ -340,12 +197,6 @@ fn named_block(block: ContentBlock) -> String {
         ContentBlock::ResourceLink(link) => format!("[resource link {}]", link.uri),
         _ => "[content]".to_owned(),
     }
-}
-
-/// Joins the lines, or returns `None` if the text is empty.
-fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
-    let lines: Vec<_> = lines.collect();
-    Some(lines.join("\n")).filter(|text| !text.is_empty()).map(Value::from)
 }
 
 /// Returns the texts of a result, including the labels of branches.

@@ -11,12 +11,16 @@ use std::{
 
 use rmcp::model::{CallToolResult, ContentBlock, ListToolsResult, TextContent, Tool};
 use serde_json::{Value, json};
-use tower::ServiceExt;
+use tower::{BoxError, ServiceExt};
 use tower_layer::Layer;
 
 use super::*;
-use crate::composite::{
-    BRANCH, CompositeLayer, CompositeTool, LIMIT, OnError, OnLimit, Retry, Step, Strategy, TRACE,
+use crate::{
+    composite::{
+        BRANCH, CompositeLayer, CompositeTool, LIMIT, OnError, OnLimit, Retry, Step, Strategy,
+        TRACE,
+    },
+    message::Reply,
 };
 
 /// Tools whose names are their costs, as a budget layer below would charge them, and one whose

@@ -8,13 +8,15 @@ use tokio::time::Instant;
 use super::Run;
 use crate::{
     engine::{
-        attempts::{Attempts, Times, milliseconds},
+        attempts::{Attempts, Times},
         branches::BranchId,
         caller::Caller,
         for_each::Loop,
+        milliseconds::milliseconds,
         outcome::{ErrorKind, Outcome, Status, StepError},
         plan::{Action, CallSite, Elicitation, OnRefusal},
-        questions::{PendingQuestion, Questions, Said},
+        questions::{Questions, Said},
+        state::PendingQuestion,
     },
     expr::{Root, Use},
 };

@@ -12,7 +12,7 @@ use crate::engine::{
     meter::Reached,
     outcome::{ErrorKind, Outcome, Status, StepError},
     plan::{RunOutput, StepSet},
-    questions::PendingQuestion,
+    state::PendingQuestion,
 };
 
 // === impl Run ===

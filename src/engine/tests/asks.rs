@@ -7,7 +7,9 @@ use rmcp::model::{ElicitRequestParams, InputRequest};
 use super::*;
 use crate::engine::{
     limits::RunLimits,
-    questions::{Answered, Question, Questions, Response, Resume},
+    question::{Question, Response},
+    questions::{Answered, Questions},
+    state::Resume,
 };
 
 /// Returns the question of a tool that is called `asks` or `asks_twice`, or has an argument

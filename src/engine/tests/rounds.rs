@@ -12,7 +12,7 @@ use super::{
     properties::{block_on, ends, input},
     *,
 };
-use crate::engine::{plan::StepSet, questions::Response};
+use crate::engine::{plan::StepSet, question::Response};
 
 /// An upper bound of the rounds if each question is answered sometimes.
 const MAX_ROUNDS: usize = 300;

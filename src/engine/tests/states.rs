@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{asks::Rounds, *};
-use crate::engine::questions::Response;
+use crate::engine::question::Response;
 
 /// A finished step, all kinds of pending questions, and steps that depend on those.
 fn waiting() -> Plan {

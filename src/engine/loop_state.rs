@@ -1,0 +1,57 @@
+//! The state of a loop in a suspended run.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    outcome::{Status, StepError},
+    plan::{Action, Plan},
+    record::present,
+};
+
+/// The loop of a suspended run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LoopState {
+    pub(super) step: usize,
+    pub(super) items: Vec<Value>,
+    pub(super) iterations: Vec<Option<Iteration>>,
+    pub(super) next: usize,
+    pub(super) attempts: u32,
+    /// The start time, in milliseconds after that of the run.
+    pub(super) started_ms: u64,
+}
+
+/// The result of an element.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Iteration {
+    pub(super) status: Status,
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
+    pub(super) output: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) error: Option<StepError>,
+}
+
+// === impl LoopState ===
+
+impl LoopState {
+    /// Returns `true` if this element has begun and not ended.
+    pub(super) fn is_running(&self, element: usize) -> bool {
+        element < self.next && matches!(self.iterations.get(element), Some(None))
+    }
+
+    /// Returns `true` if this can be a loop of this plan in a run in which this number of its
+    /// elements wait for answers.
+    pub(super) fn fits(&self, plan: &Plan, waiting: usize) -> bool {
+        let is_loop = plan.steps().get(self.step).is_some_and(|step| match &step.action {
+            Action::ForEach(each) => each.reject(self.items.len()).is_none(),
+            _ => false,
+        });
+        // Each element that has begun and not ended has a question, and there is at least one.
+        let open = (0..self.items.len()).filter(|&element| self.is_running(element)).count();
+        is_loop
+            && self.iterations.len() == self.items.len()
+            && self.next <= self.items.len()
+            && self.iterations[self.next..].iter().all(Option::is_none)
+            && (open, open > 0) == (waiting, true)
+    }
+}

@@ -1,0 +1,111 @@
+//! The retention of outcomes: a run stores the outcome of each finished step, and drops data that no
+//! other step reads.
+
+use serde_json::Value;
+
+use super::{
+    outcome::Outcome,
+    plan::{Plan, RunOutput, StepSet},
+    state::RunState,
+    step_output::text_of,
+};
+
+// === impl RunState ===
+
+impl RunState {
+    /// Stores the outcome of a step, and drops the data of all steps that is no longer needed.
+    pub(super) fn finish(
+        &mut self,
+        plan: &Plan,
+        step: usize,
+        mut outcome: Outcome,
+        finished: StepSet,
+    ) {
+        let links = plan.links(step);
+        let is_candidate = matches!(plan.answer, RunOutput::Last)
+            && links.may_be_last
+            && outcome.is_success()
+            && self.candidate(plan).is_none_or(|last| last < step);
+        if is_candidate && let Some(before) = self.candidate(plan) {
+            self.demote(plan, before, finished);
+        }
+        let keeps_result = is_candidate || matches!(plan.answer, RunOutput::Outcomes);
+        if !outcome.is_success()
+            && let Some(default) = &plan.steps()[step].default_results
+        {
+            if links.fields.output {
+                outcome.set_output(default.clone());
+            }
+            if links.fields.text
+                && let Some(text) = text_of(default)
+            {
+                outcome.record.get_or_insert_default().text = Some(text.clone());
+            }
+        }
+        if !matches!(plan.answer, RunOutput::Outcomes) {
+            if links.fields.error || !plan.steps()[step].may_fail() {
+                outcome.add_details();
+            }
+            // An output that no step reads may still be reported by a run that fails.
+            if let Some(dropped) = outcome.keep(links.fields, keeps_result) {
+                self.preserve(plan, step, dropped);
+            }
+        } else {
+            outcome.keep(links.fields, keeps_result);
+        }
+        self.outcomes[step] = Some(outcome);
+        self.finished.push(step);
+        if !plan.answer_reads_input && plan.input_readers.is_subset(finished) {
+            self.input = Value::Null;
+        }
+        for read in links.reads {
+            let links = plan.links(read);
+            if !links.answers && links.readers.is_subset(finished) {
+                self.release(plan, read);
+            }
+        }
+    }
+
+    /// Returns the last declared step that has completed, if that is the answer of the plan.
+    fn candidate(&self, plan: &Plan) -> Option<usize> {
+        let mut candidates = (0..plan.steps().len()).rev();
+        let completed = |&step: &usize| {
+            plan.links(step).may_be_last
+                && self.outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success())
+        };
+        candidates.find(completed)
+    }
+
+    /// Keeps only the fields of a step that others read, since another step is the answer.
+    fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
+        let links = plan.links(step);
+        let Some(outcome) = &mut self.outcomes[step] else { return };
+        let dropped = if links.readers.is_subset(finished) {
+            outcome.take_any_output()
+        } else {
+            outcome.keep(links.fields, false)
+        };
+        if let Some(dropped) = dropped {
+            self.preserve(plan, step, dropped);
+        }
+    }
+
+    /// Drops the record of a step when no step reads it any more.
+    fn release(&mut self, plan: &Plan, step: usize) {
+        let is_candidate =
+            matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);
+        let Some(outcome) = &mut self.outcomes[step] else { return };
+        // A loop has no result besides its record.
+        let is_answer = is_candidate && outcome.result.is_none();
+        if is_answer || matches!(plan.answer, RunOutput::Outcomes) {
+            return;
+        }
+        let record = outcome.record.take();
+        if outcome.result.is_none()
+            && outcome.is_success()
+            && let Some(dropped) = record.and_then(|record| record.into_output())
+        {
+            self.preserve(plan, step, dropped);
+        }
+    }
+}
