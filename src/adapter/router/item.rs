@@ -8,7 +8,6 @@ use rmcp::model::{
 };
 use serde::Serialize;
 
-use super::{list_cache::ListCache, shared::ListCaches};
 use crate::{
     changes::{Changes, Epoch},
     message::{ItemKind, Reply},
@@ -26,7 +25,6 @@ pub(super) trait Item: Clone + PartialEq + Serialize + Send + Sync + 'static {
     fn reply(page: Page<Self>) -> Reply;
     fn is_offered(capabilities: &ServerCapabilities) -> bool;
     fn epoch(changes: &Changes) -> &Epoch;
-    fn board(boards: &ListCaches) -> &ListCache<Self>;
 
     /// Returns the literal beginning of a template's URIs. `None` if it is empty, as for `{+uri}`,
     /// which would own every URI.
@@ -45,7 +43,7 @@ pub(super) struct Page<I> {
 macro_rules! item {
     (
         $Item:ident, by $key:ident, asked with $Request:ident, told with $Result:ident.$items:ident,
-        offered as $capability:ident, kept in $board:ident, changes with $epoch:ident
+        offered as $capability:ident, changes with $epoch:ident
         $(, $literal:item)?
     ) => {
         impl Item for $Item {
@@ -94,10 +92,6 @@ macro_rules! item {
                 changes.$epoch()
             }
 
-            fn board(boards: &ListCaches) -> &ListCache<Self> {
-                &boards.$board
-            }
-
             $($literal)?
         }
     };
@@ -105,21 +99,21 @@ macro_rules! item {
 
 item!(
     Tool, by name, asked with ListToolsRequest, told with ListToolsResult.tools,
-    offered as tools, kept in tools, changes with tools
+    offered as tools, changes with tools
 );
 item!(
     Prompt, by name, asked with ListPromptsRequest, told with ListPromptsResult.prompts,
-    offered as prompts, kept in prompts, changes with prompts
+    offered as prompts, changes with prompts
 );
 item!(
     Resource, by uri, asked with ListResourcesRequest, told with ListResourcesResult.resources,
-    offered as resources, kept in resources, changes with resources
+    offered as resources, changes with resources
 );
 item!(
     ResourceTemplate, by uri_template,
     asked with ListResourceTemplatesRequest,
     told with ListResourceTemplatesResult.resource_templates,
-    offered as resources, kept in templates, changes with resources,
+    offered as resources, changes with resources,
     fn literal(&self) -> Option<&str> {
         self.uri_template.split('{').next().filter(|literal| !literal.is_empty())
     }

@@ -1,4 +1,4 @@
-//! The cached lists of all backends for one kind of item.
+//! The caches of the lists of all backends: one for each kind of item.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 use tokio::time::Instant;
 
 use super::{
@@ -26,6 +27,20 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The time without changes after which the first pause applies again.
 const QUIET: Duration = Duration::from_secs(300);
+
+/// The lists of backends, by kind.
+pub(super) struct ListCaches {
+    pub(super) tools: ListCache<Tool>,
+    pub(super) prompts: ListCache<Prompt>,
+    pub(super) resources: ListCache<Resource>,
+    pub(super) templates: ListCache<ResourceTemplate>,
+}
+
+/// An item whose lists are cached.
+pub(super) trait CachedItem: Item {
+    /// Returns the cache of the lists of this kind.
+    fn board(boards: &ListCaches) -> &ListCache<Self>;
+}
 
 /// The known items of all backends, of one kind.
 pub(super) struct ListCache<I> {
@@ -114,6 +129,38 @@ pub(super) struct Learnt<I> {
     /// The problem, if it is new.
     pub(super) problem: Option<Problem>,
 }
+
+// === impl ListCaches ===
+
+impl ListCaches {
+    pub(super) fn new(backends: usize) -> Self {
+        Self {
+            tools: ListCache::new(backends),
+            prompts: ListCache::new(backends),
+            resources: ListCache::new(backends),
+            templates: ListCache::new(backends),
+        }
+    }
+}
+
+// === impl CachedItem ===
+
+macro_rules! cached_items {
+    ($($Item:ident in $list:ident,)+) => {$(
+        impl CachedItem for $Item {
+            fn board(boards: &ListCaches) -> &ListCache<Self> {
+                &boards.$list
+            }
+        }
+    )+};
+}
+
+cached_items!(
+    Tool in tools,
+    Prompt in prompts,
+    Resource in resources,
+    ResourceTemplate in templates,
+);
 
 // === impl ListCache ===
 

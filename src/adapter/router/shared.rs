@@ -22,7 +22,7 @@ use super::{
     backend::Backend,
     fetch::{self, ListError, Listed},
     item::Item,
-    list_cache::{CacheDecision, ListCache, Outage, When},
+    list_cache::{CacheDecision, CachedItem, ListCaches, Outage, When},
     merged::{Cursor, Merged, Route},
     names::{Conflicts, ExposedNames},
     resource_owners::ResourceOwners,
@@ -57,14 +57,6 @@ pub(super) struct Shared {
     background: Mutex<JoinSet<()>>,
 }
 
-/// The lists of backends, by kind.
-pub(super) struct ListCaches {
-    pub(super) tools: ListCache<Tool>,
-    pub(super) prompts: ListCache<Prompt>,
-    pub(super) resources: ListCache<Resource>,
-    pub(super) templates: ListCache<ResourceTemplate>,
-}
-
 /// The destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
@@ -88,7 +80,7 @@ struct Fetch<I> {
 
 /// The backends that a list waits for. If the client gives up, they are awaited in the background;
 /// otherwise a client with a short timeout would never get their items.
-struct Awaited<'s, I: Item> {
+struct Awaited<'s, I: CachedItem> {
     shared: &'s Arc<Shared>,
     /// `None` without a runtime, which provides the clock and background tasks.
     background: Option<(Handle, Instant)>,
@@ -96,7 +88,7 @@ struct Awaited<'s, I: Item> {
 }
 
 /// Marks a background task as ended when dropped, even if it is aborted with its runtime.
-struct BackgroundRefresh<I: Item> {
+struct BackgroundRefresh<I: CachedItem> {
     shared: Weak<Shared>,
     place: usize,
     ended: bool,
@@ -124,12 +116,7 @@ impl Shared {
             backends,
             patience,
             changes,
-            boards: ListCaches {
-                tools: ListCache::new(count),
-                prompts: ListCache::new(count),
-                resources: ListCache::new(count),
-                templates: ListCache::new(count),
-            },
+            boards: ListCaches::new(count),
             handed_out: ResourceOwners::new(count),
             told: Mutex::default(),
             background: Mutex::default(),
@@ -150,7 +137,7 @@ impl Shared {
     }
 
     /// Answers a request for a list.
-    pub(super) async fn list_page<I: Item>(
+    pub(super) async fn list_page<I: CachedItem>(
         self: &Arc<Self>,
         cursor: Option<String>,
         context: &Context,
@@ -180,7 +167,7 @@ impl Shared {
     }
 
     /// Lists the items of all backends concurrently.
-    async fn list<I: Item>(self: &Arc<Self>, context: &Context) -> View<I> {
+    async fn list<I: CachedItem>(self: &Arc<Self>, context: &Context) -> View<I> {
         let board = I::board(&self.boards);
         let runtime = Handle::try_current().ok();
         let mut sources: Vec<Option<Arc<Listed<I>>>> = vec![None; self.backends.len()];
@@ -250,7 +237,7 @@ impl Shared {
     }
 
     /// Records an answer. Returns the items to list, and whether they are current.
-    fn learn<I: Item>(
+    fn learn<I: CachedItem>(
         self: &Arc<Self>,
         place: usize,
         when: When,
@@ -282,7 +269,7 @@ impl Shared {
     }
 
     /// Merges the known lists, and logs new problems.
-    fn update<I: Item>(&self) {
+    fn update<I: CachedItem>(&self) {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         for problem in merged.problems() {
@@ -298,7 +285,7 @@ impl Shared {
     }
 
     /// Stops waiting for a backend. Returns its known items.
-    fn give_up<I: Item>(
+    fn give_up<I: CachedItem>(
         self: &Arc<Self>,
         late: Fetch<I>,
         outage: Outage,
@@ -312,7 +299,7 @@ impl Shared {
     }
 
     /// Refreshes a backend's list in the background.
-    fn ask_in_background<I: Item>(self: &Arc<Self>, mut asking: Fetch<I>, runtime: &Handle) {
+    fn ask_in_background<I: CachedItem>(self: &Arc<Self>, mut asking: Fetch<I>, runtime: &Handle) {
         let place = asking.place;
         if !I::board(&self.boards).ask_in_background(place) {
             return;
@@ -349,7 +336,7 @@ impl Shared {
     /// Lists the items because an unknown one was requested.
     ///
     /// Concurrent callers wait for the same listing.
-    pub(super) async fn list_again<I: Item>(self: &Arc<Self>, context: &Context) {
+    pub(super) async fn list_again<I: CachedItem>(self: &Arc<Self>, context: &Context) {
         let mut looked = I::board(&self.boards).looked.lock().await;
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER) {
             self.list::<I>(context).await;
@@ -381,7 +368,7 @@ impl Shared {
     }
 
     /// Returns the destination of a request about a named item.
-    fn way_to_name<I: Item>(&self, name: &str) -> Target {
+    fn way_to_name<I: CachedItem>(&self, name: &str) -> Target {
         match I::board(&self.boards).route(name) {
             Some(route) => route.into(),
             None => match (self.names.conflicts, self.backends.len()) {
@@ -469,7 +456,7 @@ impl<I> Future for Fetch<I> {
 
 // === impl Awaited ===
 
-impl<I: Item> Drop for Awaited<'_, I> {
+impl<I: CachedItem> Drop for Awaited<'_, I> {
     fn drop(&mut self) {
         let Some((runtime, since)) = &self.background else { return };
         // A client that gives up this early says nothing about the backends.
@@ -484,14 +471,14 @@ impl<I: Item> Drop for Awaited<'_, I> {
 
 // === impl BackgroundRefresh ===
 
-impl<I: Item> BackgroundRefresh<I> {
+impl<I: CachedItem> BackgroundRefresh<I> {
     /// Consumes the guard after the end was recorded; another task may have started since.
     fn end(mut self) {
         self.ended = true;
     }
 }
 
-impl<I: Item> Drop for BackgroundRefresh<I> {
+impl<I: CachedItem> Drop for BackgroundRefresh<I> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade().filter(|_| !self.ended) {
             I::board(&shared.boards).asked_in_background(self.place);

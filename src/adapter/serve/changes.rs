@@ -1,53 +1,27 @@
-//! Notifies clients of changed lists and resources.
+//! The changes of lists and resources, tracked for each connection of a client.
 
 use std::{
-    collections::HashSet,
     convert::Infallible,
     mem,
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
-use futures::{
-    future::{self, Either},
-    stream::{self, StreamExt},
-};
-#[expect(deprecated, reason = "backends of any age understand it")]
-use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
-use rmcp::{
-    Peer, RoleServer, ServerHandler,
-    model::{
-        ConstString, ErrorCode, ErrorData, ResourceUpdatedNotificationParam, ServerCapabilities,
-        SubscriptionFilter,
-    },
-    service::{RequestContext, SubscriptionContext, SubscriptionSink},
-};
-use tower::BoxError;
-use tower_service::Service;
+use futures::future;
+use rmcp::model::{ServerCapabilities, SubscriptionFilter};
 
-use super::{
-    ServeService,
-    subscriptions::{Claims, MAX_URI, MOST_SUBSCRIPTIONS, Subscriptions, Uris},
-};
+use super::subscriptions::{Claims, MAX_URI, MOST_SUBSCRIPTIONS, Subscriptions, Uris};
 use crate::{
     changes::{Bumps, Changes, Updates, Wanted},
-    message::{LogLevel, Reply, Request},
-    warnings::sanitize::{Reason, Sanitized},
+    message::LogLevel,
 };
 
-/// How often to check whether a connection has ended, since rmcp does not report it.
-const LOOK: Duration = Duration::from_secs(2);
 /// The maximum number of requested streams per connection that have not begun and whose changes are
 /// tracked.
 const MOST_ASKED: usize = 64;
-/// The maximum number of concurrent subscribe requests of one stream.
-const SUBSCRIBING: usize = 8;
 /// The pause between notifications of updated resources. Updates of one resource during it count as
 /// one.
 const UPDATES_PAUSE: Duration = Duration::from_millis(100);
-/// The key of a client's progress token in `_meta`.
-pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
 /// State for change notifications that all connections share.
 #[derive(Clone)]
@@ -68,9 +42,9 @@ pub(super) struct Connection {
 
 /// A requested stream, and the changes since the request.
 pub(super) struct PendingStream {
-    watch: Watch,
+    pub(super) watch: Watch,
     /// The resources whose updates the stream receives.
-    uris: Uris,
+    pub(super) uris: Uris,
 }
 
 /// How far the connection of a client of 2025-11-25 or older is initialized.
@@ -108,97 +82,6 @@ pub(super) trait Listener: Sync {
     fn tell(&self, change: Change) -> impl Future<Output = ()> + Send;
 }
 
-/// A client of 2025-11-25 or older, which is notified of every declared change.
-pub(super) struct Older<'a> {
-    pub(super) peer: &'a Peer<RoleServer>,
-    pub(super) claims: &'a Claims,
-    pub(super) capabilities: &'a (dyn Fn() -> ServerCapabilities + Sync),
-}
-
-/// A `subscriptions/listen` stream, with the resources whose updates it receives.
-pub(super) struct Stream {
-    sink: SubscriptionSink,
-    /// The requested resources that were not refused.
-    uris: Uris,
-}
-
-// === impl ServeService ===
-
-impl<S> ServeService<S>
-where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
-    S: Clone + Send + 'static,
-{
-    /// Notifies an older client of changes until it disconnects.
-    pub(super) async fn tell(&self, peer: &Peer<RoleServer>) {
-        let Some(changing) = &self.changing else { return };
-        let Some(watch) = self.connection.begin() else { return };
-        let claims = self.connection.claims(changing);
-        let capabilities = || self.get_info().capabilities;
-        let client = Older { peer, claims, capabilities: &capabilities };
-        let (gone, telling) = (pin!(client.gone()), pin!(watch.tell(&client)));
-        future::select(gone, telling).await;
-        // The caller that runs the server may keep it for longer.
-        claims.clear();
-    }
-
-    /// Streams changes, and the handler's own notifications, to a newer client.
-    pub(super) async fn stream(
-        &self,
-        changing: &Changing,
-        context: SubscriptionContext,
-    ) -> Result<(), ErrorData> {
-        let PendingStream { watch, uris } =
-            self.connection.asked().pop().unwrap_or_else(|| changing.ask());
-        let stream = Stream { sink: context.sink().clone(), uris };
-        let claims = Claims::new(Arc::clone(&changing.subscriptions));
-        let mut request = context.request_context().clone();
-        let caller = self.caller_in(&request);
-        let asked = stream.asked();
-        let shares = asked.iter().map(|uri| changing.subscriptions.share(caller.as_ref(), uri));
-        let _shares = shares.collect::<Result<Vec<_>, _>>()?;
-        request.meta.remove(PROGRESS_TOKEN);
-
-        let ours = pin!(future::join(
-            watch.tell(&stream),
-            self.subscribe_to(asked, &stream, &claims, &request)
-        ));
-        let handlers = pin!(self.shared.aside.listen(context));
-        let cancelled = pin!(request.ct.cancelled());
-        match future::select(cancelled, future::select(handlers, ours)).await {
-            // rmcp sends no response to a cancelled request.
-            Either::Left(_) => Ok(()),
-            Either::Right((Either::Left((ended, _)), _)) => ended,
-            Either::Right((Either::Right(((never, ()), _)), _)) => match never {},
-        }
-    }
-
-    /// Subscribes to the resources that a stream requests, and forwards updates of those that were
-    /// not refused. A server without `resources/subscribe` may still send updates.
-    #[expect(deprecated, reason = "backends of any age understand it")]
-    async fn subscribe_to(
-        &self,
-        asked: HashSet<Arc<str>>,
-        stream: &Stream,
-        claims: &Claims,
-        request: &RequestContext<RoleServer>,
-    ) {
-        let subscribing = asked.into_iter().map(|uri| async move {
-            let message = SubscribeRequest::new(SubscribeRequestParams::new(&*uri));
-            let subscribed = self.acknowledge(message.method.as_str(), message, request.clone());
-            let refused = claims.add(&uri, None, subscribed).await.err();
-            if let Some(error) = &refused {
-                let (uri, error) = (Sanitized(&uri), Reason(error));
-                tracing::warn!(%uri, %error, "failed to subscribe to a resource");
-            }
-            if refused.is_none_or(|error| error.code == ErrorCode::METHOD_NOT_FOUND) {
-                stream.uris.lock().insert(uri, ());
-            }
-        });
-        stream::iter(subscribing).buffer_unordered(SUBSCRIBING).collect::<()>().await;
-    }
-}
-
 // === impl Changing ===
 
 impl Changing {
@@ -212,7 +95,7 @@ impl Changing {
         }
     }
 
-    fn ask(&self) -> PendingStream {
+    pub(super) fn ask(&self) -> PendingStream {
         let uris = Uris::default();
         PendingStream { watch: self.watch(uris.wanted()), uris }
     }
@@ -269,7 +152,7 @@ impl Connection {
     /// Returns the changes since streams were requested.
     ///
     /// If there are several, any one fits a stream: at worst it reports a change twice.
-    fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
+    pub(super) fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -319,81 +202,6 @@ async fn tell_of_updates(mut updates: Updates, listener: &impl Listener) -> Infa
             }
         }
         tokio::time::sleep(UPDATES_PAUSE).await;
-    }
-}
-
-// === impl Older ===
-
-impl Older<'_> {
-    /// Waits until the client has disconnected; returns up to two seconds later.
-    pub(super) async fn gone(&self) {
-        while !self.peer.is_transport_closed() {
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-}
-
-impl Listener for Older<'_> {
-    fn wants(&self, change: &Change) -> bool {
-        let declared = || {
-            SubscriptionFilter::builder()
-                .tools_list_changed()
-                .prompts_list_changed()
-                .resources_list_changed()
-                .build()
-                .supported_by(&(self.capabilities)())
-        };
-        match change {
-            Change::Tools => declared().tools_list_changed == Some(true),
-            Change::Prompts => declared().prompts_list_changed == Some(true),
-            Change::Resources => declared().resources_list_changed == Some(true),
-            Change::Content(uri) => self.claims.contains(uri),
-        }
-    }
-
-    async fn tell(&self, change: Change) {
-        // A disconnected client is detected elsewhere.
-        let _ = match change {
-            Change::Tools => self.peer.notify_tool_list_changed().await,
-            Change::Prompts => self.peer.notify_prompt_list_changed().await,
-            Change::Resources => self.peer.notify_resource_list_changed().await,
-            Change::Content(uri) => {
-                let params = ResourceUpdatedNotificationParam::new(&*uri);
-                self.peer.notify_resource_updated(params).await
-            }
-        };
-    }
-}
-
-// === impl Stream ===
-
-impl Stream {
-    /// Returns the resources that the client requested.
-    fn asked(&self) -> HashSet<Arc<str>> {
-        let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
-        uris.map(|uri| uri.as_str().into()).collect()
-    }
-}
-
-impl Listener for Stream {
-    fn wants(&self, change: &Change) -> bool {
-        let accepted = self.sink.accepted();
-        match change {
-            Change::Tools => accepted.tools_list_changed == Some(true),
-            Change::Prompts => accepted.prompts_list_changed == Some(true),
-            Change::Resources => accepted.resources_list_changed == Some(true),
-            Change::Content(uri) => self.uris.lock().contains_key(uri),
-        }
-    }
-
-    async fn tell(&self, change: Change) {
-        // The end of a stream is detected elsewhere.
-        let _ = match change {
-            Change::Tools => self.sink.notify_tool_list_changed().await,
-            Change::Prompts => self.sink.notify_prompt_list_changed().await,
-            Change::Resources => self.sink.notify_resource_list_changed().await,
-            Change::Content(uri) => self.sink.notify_resource_updated(&*uri).await,
-        };
     }
 }
 

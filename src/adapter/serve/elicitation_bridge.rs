@@ -8,7 +8,7 @@ use rmcp::model::{ClientRequest, ErrorData, InputRequiredResult, InputResponses,
 use tower::BoxError;
 use tower_service::Service;
 
-use super::Shared;
+use super::service::Shared;
 use crate::message::{
     Reply, Request,
     client::{LiveClient, MAX_QUESTIONS},

@@ -21,7 +21,7 @@ use rmcp::{
         PingRequestMethod, ProgressNotificationParam, ProtocolVersion,
         ReadResourceDirectoryRequest, ReadResourceDirectoryRequestParams,
         ReadResourceDirectoryResult, ReadResourceRequest, ReadResourceRequestParams,
-        ReadResourceResponse, RequestOptionalParam, ResultType, ServerConfig, ServerResult,
+        ReadResourceResponse, RequestOptionalParam, ServerConfig, ServerResult,
         SetLevelRequestMethod, SubscribeRequestMethod, SubscribeRequestParams, SubscriptionFilter,
         Tool, UnsubscribeRequestMethod, UnsubscribeRequestParams, UpdateTaskParams,
         UpdateTaskRequest,
@@ -36,20 +36,18 @@ use tower::BoxError;
 use tower_service::Service;
 
 use super::{
-    Opening, ServeService,
     changes::{accepted, declare},
     failure::{caught, mismatch},
+    protocol_version::is_modern,
+    service::{Opening, ServeService},
 };
 #[cfg(feature = "http")]
 use super::{
-    changes::PROGRESS_TOKEN,
+    notifications::PROGRESS_TOKEN,
     param_headers,
     tools::{Known, Search},
 };
-use crate::{
-    adapter,
-    message::{Reply, Request, is_of_protocol},
-};
+use crate::message::{Reply, Request, is_of_protocol};
 #[cfg(feature = "http")]
 use crate::{catalog, pagination::Pages};
 
@@ -485,11 +483,6 @@ where
     }
 }
 
-/// Returns `true` if the client's protocol version is 2026-07-28 or later.
-pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
-    context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
-}
-
 /// Returns `true` if 2026-07-28 has removed this method.
 ///
 /// rmcp answers these methods itself if it can parse their parameters, and otherwise parses them as
@@ -507,25 +500,4 @@ fn is_removed(method: &str) -> bool {
 
 fn optional<M: Default, P>(params: Option<P>) -> RequestOptionalParam<M, P> {
     RequestOptionalParam { method: M::default(), params, extensions: Extensions::default() }
-}
-
-/// Sets the result type of a result to complete if it is optional and not set.
-///
-/// rmcp removes it for older clients but does not add it for newer ones, for which the protocol
-/// requires it.
-pub(super) fn fill_result_type(result: &mut ServerResult) {
-    let result_type = match result {
-        ServerResult::CompleteResult(result) => &mut result.result_type,
-        ServerResult::ListPromptsResult(result) => &mut result.result_type,
-        ServerResult::GetPromptResult(result) => &mut result.result_type,
-        ServerResult::ListResourcesResult(result) => &mut result.result_type,
-        ServerResult::ListResourceTemplatesResult(result) => &mut result.result_type,
-        ServerResult::ReadResourceResult(result) => &mut result.result_type,
-        ServerResult::ListToolsResult(result) => &mut result.result_type,
-        ServerResult::CallToolResult(result) => &mut result.result_type,
-        ServerResult::ListSkillsResult(result) => &mut result.result_type,
-        ServerResult::GetSkillResult(result) => &mut result.result_type,
-        _ => return,
-    };
-    result_type.get_or_insert(ResultType::COMPLETE);
 }

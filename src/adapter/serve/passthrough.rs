@@ -14,7 +14,7 @@ use rmcp::{
 };
 
 /// The part of a handler that bypasses the layers: all of [`ServerHandler`] except requests, and
-/// the requests that [`Opening::Passthrough`] lists.
+/// the requests that [`Opening::Passthrough`](super::service::Opening::Passthrough) lists.
 ///
 /// `ServerHandler` itself cannot be a trait object.
 pub(super) trait Passthrough: Send + Sync {

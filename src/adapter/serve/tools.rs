@@ -255,9 +255,11 @@ fn is_annotated(tool: &Tool) -> bool {
 
 #[cfg(all(test, feature = "http"))]
 mod tests {
+    use std::sync::Arc;
+
     use http::{HeaderMap, header::AUTHORIZATION};
 
-    use super::*;
+    use super::{LIST_AGAIN_AFTER, MOST_VIEWS, Search, Searches};
 
     fn with(credentials: &str) -> HeaderMap {
         HeaderMap::from_iter([(AUTHORIZATION, credentials.parse().expect("a header"))])

@@ -1,0 +1,203 @@
+//! Notifies clients of changed lists and resources.
+
+use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
+
+use futures::{
+    future::{self, Either},
+    stream::{self, StreamExt},
+};
+#[expect(deprecated, reason = "backends of any age understand it")]
+use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
+use rmcp::{
+    Peer, RoleServer, ServerHandler,
+    model::{
+        ConstString, ErrorCode, ErrorData, ResourceUpdatedNotificationParam, ServerCapabilities,
+        SubscriptionFilter,
+    },
+    service::{RequestContext, SubscriptionContext, SubscriptionSink},
+};
+use tower::BoxError;
+use tower_service::Service;
+
+use super::{
+    changes::{Change, Changing, Listener, PendingStream},
+    service::ServeService,
+    subscriptions::{Claims, Uris},
+};
+use crate::{
+    message::{Reply, Request},
+    warnings::sanitize::{Reason, Sanitized},
+};
+
+/// How often to check whether a connection has ended, since rmcp does not report it.
+const LOOK: Duration = Duration::from_secs(2);
+/// The maximum number of concurrent subscribe requests of one stream.
+const SUBSCRIBING: usize = 8;
+/// The key of a client's progress token in `_meta`.
+pub(super) const PROGRESS_TOKEN: &str = "progressToken";
+
+/// A client of 2025-11-25 or older, which is notified of every declared change.
+struct Older<'a> {
+    peer: &'a Peer<RoleServer>,
+    claims: &'a Claims,
+    capabilities: &'a (dyn Fn() -> ServerCapabilities + Sync),
+}
+
+/// A `subscriptions/listen` stream, with the resources whose updates it receives.
+struct Stream {
+    sink: SubscriptionSink,
+    /// The requested resources that were not refused.
+    uris: Uris,
+}
+
+// === impl ServeService ===
+
+impl<S> ServeService<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
+    S: Clone + Send + 'static,
+{
+    /// Notifies an older client of changes until it disconnects.
+    pub(super) async fn tell(&self, peer: &Peer<RoleServer>) {
+        let Some(changing) = &self.changing else { return };
+        let Some(watch) = self.connection.begin() else { return };
+        let claims = self.connection.claims(changing);
+        let capabilities = || self.get_info().capabilities;
+        let client = Older { peer, claims, capabilities: &capabilities };
+        let (gone, telling) = (pin!(client.gone()), pin!(watch.tell(&client)));
+        future::select(gone, telling).await;
+        // The caller that runs the server may keep it for longer.
+        claims.clear();
+    }
+
+    /// Streams changes, and the handler's own notifications, to a newer client.
+    pub(super) async fn stream(
+        &self,
+        changing: &Changing,
+        context: SubscriptionContext,
+    ) -> Result<(), ErrorData> {
+        let PendingStream { watch, uris } =
+            self.connection.asked().pop().unwrap_or_else(|| changing.ask());
+        let stream = Stream { sink: context.sink().clone(), uris };
+        let claims = Claims::new(Arc::clone(&changing.subscriptions));
+        let mut request = context.request_context().clone();
+        let caller = self.caller_in(&request);
+        let asked = stream.asked();
+        let shares = asked.iter().map(|uri| changing.subscriptions.share(caller.as_ref(), uri));
+        let _shares = shares.collect::<Result<Vec<_>, _>>()?;
+        request.meta.remove(PROGRESS_TOKEN);
+
+        let ours = pin!(future::join(
+            watch.tell(&stream),
+            self.subscribe_to(asked, &stream, &claims, &request)
+        ));
+        let handlers = pin!(self.shared.aside.listen(context));
+        let cancelled = pin!(request.ct.cancelled());
+        match future::select(cancelled, future::select(handlers, ours)).await {
+            // rmcp sends no response to a cancelled request.
+            Either::Left(_) => Ok(()),
+            Either::Right((Either::Left((ended, _)), _)) => ended,
+            Either::Right((Either::Right(((never, ()), _)), _)) => match never {},
+        }
+    }
+
+    /// Subscribes to the resources that a stream requests, and forwards updates of those that were
+    /// not refused. A server without `resources/subscribe` may still send updates.
+    #[expect(deprecated, reason = "backends of any age understand it")]
+    async fn subscribe_to(
+        &self,
+        asked: HashSet<Arc<str>>,
+        stream: &Stream,
+        claims: &Claims,
+        request: &RequestContext<RoleServer>,
+    ) {
+        let subscribing = asked.into_iter().map(|uri| async move {
+            let message = SubscribeRequest::new(SubscribeRequestParams::new(&*uri));
+            let subscribed = self.acknowledge(message.method.as_str(), message, request.clone());
+            let refused = claims.add(&uri, None, subscribed).await.err();
+            if let Some(error) = &refused {
+                let (uri, error) = (Sanitized(&uri), Reason(error));
+                tracing::warn!(%uri, %error, "failed to subscribe to a resource");
+            }
+            if refused.is_none_or(|error| error.code == ErrorCode::METHOD_NOT_FOUND) {
+                stream.uris.lock().insert(uri, ());
+            }
+        });
+        stream::iter(subscribing).buffer_unordered(SUBSCRIBING).collect::<()>().await;
+    }
+}
+
+// === impl Older ===
+
+impl Older<'_> {
+    /// Waits until the client has disconnected; returns up to two seconds later.
+    async fn gone(&self) {
+        while !self.peer.is_transport_closed() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Listener for Older<'_> {
+    fn wants(&self, change: &Change) -> bool {
+        let declared = || {
+            SubscriptionFilter::builder()
+                .tools_list_changed()
+                .prompts_list_changed()
+                .resources_list_changed()
+                .build()
+                .supported_by(&(self.capabilities)())
+        };
+        match change {
+            Change::Tools => declared().tools_list_changed == Some(true),
+            Change::Prompts => declared().prompts_list_changed == Some(true),
+            Change::Resources => declared().resources_list_changed == Some(true),
+            Change::Content(uri) => self.claims.contains(uri),
+        }
+    }
+
+    async fn tell(&self, change: Change) {
+        // A disconnected client is detected elsewhere.
+        let _ = match change {
+            Change::Tools => self.peer.notify_tool_list_changed().await,
+            Change::Prompts => self.peer.notify_prompt_list_changed().await,
+            Change::Resources => self.peer.notify_resource_list_changed().await,
+            Change::Content(uri) => {
+                let params = ResourceUpdatedNotificationParam::new(&*uri);
+                self.peer.notify_resource_updated(params).await
+            }
+        };
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// Returns the resources that the client requested.
+    fn asked(&self) -> HashSet<Arc<str>> {
+        let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
+        uris.map(|uri| uri.as_str().into()).collect()
+    }
+}
+
+impl Listener for Stream {
+    fn wants(&self, change: &Change) -> bool {
+        let accepted = self.sink.accepted();
+        match change {
+            Change::Tools => accepted.tools_list_changed == Some(true),
+            Change::Prompts => accepted.prompts_list_changed == Some(true),
+            Change::Resources => accepted.resources_list_changed == Some(true),
+            Change::Content(uri) => self.uris.lock().contains_key(uri),
+        }
+    }
+
+    async fn tell(&self, change: Change) {
+        // The end of a stream is detected elsewhere.
+        let _ = match change {
+            Change::Tools => self.sink.notify_tool_list_changed().await,
+            Change::Prompts => self.sink.notify_prompt_list_changed().await,
+            Change::Resources => self.sink.notify_resource_list_changed().await,
+            Change::Content(uri) => self.sink.notify_resource_updated(&*uri).await,
+        };
+    }
+}

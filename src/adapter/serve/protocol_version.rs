@@ -1,0 +1,35 @@
+//! The protocol version of a client, and the result type that newer versions require.
+
+use rmcp::{
+    RoleServer,
+    model::{ResultType, ServerResult},
+    service::RequestContext,
+};
+
+use crate::adapter;
+
+/// Returns `true` if the client's protocol version is 2026-07-28 or later.
+pub(super) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| adapter::is_modern(&version))
+}
+
+/// Sets the result type of a result to complete if it is optional and not set.
+///
+/// rmcp removes it for older clients but does not add it for newer ones, for which the protocol
+/// requires it.
+pub(super) fn fill_result_type(result: &mut ServerResult) {
+    let result_type = match result {
+        ServerResult::CompleteResult(result) => &mut result.result_type,
+        ServerResult::ListPromptsResult(result) => &mut result.result_type,
+        ServerResult::GetPromptResult(result) => &mut result.result_type,
+        ServerResult::ListResourcesResult(result) => &mut result.result_type,
+        ServerResult::ListResourceTemplatesResult(result) => &mut result.result_type,
+        ServerResult::ReadResourceResult(result) => &mut result.result_type,
+        ServerResult::ListToolsResult(result) => &mut result.result_type,
+        ServerResult::CallToolResult(result) => &mut result.result_type,
+        ServerResult::ListSkillsResult(result) => &mut result.result_type,
+        ServerResult::GetSkillResult(result) => &mut result.result_type,
+        _ => return,
+    };
+    result_type.get_or_insert(ResultType::COMPLETE);
+}
