@@ -5,12 +5,10 @@ use futures::{
     future::{BoxFuture, try_join_all},
 };
 use rmcp::model::{ClientRequest, ErrorData, InputRequiredResult, InputResponses, ServerResult};
-use tower::BoxError;
-use tower_service::Service;
 
 use super::service::Shared;
 use crate::message::{
-    Reply, Request,
+    Request, ToolService,
     client::{LiveClient, MAX_QUESTIONS},
 };
 
@@ -19,8 +17,7 @@ const MAX_ROUNDS: usize = 10;
 
 impl<S> Shared<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
-    S: Clone + Send + 'static,
+    S: ToolService,
 {
     /// Answers a request, asking the client for input while it waits.
     ///

@@ -32,8 +32,6 @@ use rmcp::{
 use tokio::sync::OwnedMutexGuard;
 #[cfg(feature = "http")]
 use tokio_util::sync::CancellationToken;
-use tower::BoxError;
-use tower_service::Service;
 
 use super::{
     changes::{accepted, declare},
@@ -47,7 +45,7 @@ use super::{
     param_headers,
     tools::{Known, Search},
 };
-use crate::message::{Reply, Request, is_of_protocol};
+use crate::message::{ToolService, is_of_protocol};
 #[cfg(feature = "http")]
 use crate::{catalog, pagination::Pages};
 
@@ -90,8 +88,7 @@ macro_rules! acknowledged_by_the_service {
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
 impl<S> ServerHandler for ServeService<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
-    S: Clone + Send + 'static,
+    S: ToolService,
 {
     answered_by_the_service! {
         fn complete(CompleteRequestParams) -> CompleteResult
@@ -371,8 +368,7 @@ where
 
 impl<S> ServeService<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
-    S: Clone + Send + 'static,
+    S: ToolService,
 {
     /// Adds the `listChanged` capabilities to a description if clients are notified of changes.
     fn declared(&self, mut description: ServerConfig) -> ServerConfig {

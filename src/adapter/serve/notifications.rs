@@ -16,8 +16,6 @@ use rmcp::{
     },
     service::{RequestContext, SubscriptionContext, SubscriptionSink},
 };
-use tower::BoxError;
-use tower_service::Service;
 
 use super::{
     changes::{Change, Changing, Listener, PendingStream},
@@ -25,7 +23,7 @@ use super::{
     subscriptions::{Claims, Uris},
 };
 use crate::{
-    message::{Reply, Request},
+    message::ToolService,
     warnings::sanitize::{Reason, Sanitized},
 };
 
@@ -54,8 +52,7 @@ struct Stream {
 
 impl<S> ServeService<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
-    S: Clone + Send + 'static,
+    S: ToolService,
 {
     /// Notifies an older client of changes until it disconnects.
     pub(super) async fn tell(&self, peer: &Peer<RoleServer>) {

@@ -15,9 +15,8 @@ use rmcp::{
     model::{ClientRequest, ConstString, ErrorData, ServerResult},
     service::RequestContext,
 };
-use tower::{BoxError, ServiceExt};
+use tower::ServiceExt;
 use tower_layer::Layer;
-use tower_service::Service;
 
 #[cfg(feature = "http")]
 use super::tools::Searches;
@@ -33,7 +32,7 @@ use super::{
 use crate::{
     adapter::HandlerService,
     changes::Changes,
-    message::{Context, LogLevel, Logs, Progress, Pump, Reply, Request, client::may_ask},
+    message::{Context, LogLevel, Logs, Progress, Pump, Request, ToolService, client::may_ask},
 };
 
 /// A Tower service as a server that rmcp can run over any transport.
@@ -165,8 +164,7 @@ impl<S> ServeService<S> {
 
 impl<S> ServeService<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
-    S: Clone + Send + 'static,
+    S: ToolService,
 {
     /// Notifies clients of these changes.
     ///
@@ -297,8 +295,7 @@ impl<S> fmt::Debug for ServeService<S> {
 
 impl<S> Shared<S>
 where
-    S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send>,
-    S: Clone + Send + 'static,
+    S: ToolService,
 {
     /// Boxed and built of combinators, which store the request once. rmcp spawns a task for each
     /// request, with room for the largest of all methods, and nested `async` blocks store their
