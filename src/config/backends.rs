@@ -15,10 +15,10 @@ use super::{
     header, hints,
     read::Reader,
     router::RouterConfig,
-    secret_spans::is_word,
     source::sanitized,
     validate::{self, ValidateTable},
     variables::{Environment, Text},
+    word::is_word,
 };
 use crate::{
     adapter::{Secrets, router::Conflicts, secrets::credentials},

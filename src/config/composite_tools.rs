@@ -7,7 +7,7 @@ use super::{
     BackendConfig, RouterConfig,
     annotations::AnnotationsTable,
     duration::Duration,
-    error::MAX_MISTAKES,
+    fault::MAX_MISTAKES,
     output::OutputTable,
     read::Reader,
     steps::StepTable,

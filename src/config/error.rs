@@ -6,14 +6,11 @@ use std::{
 };
 
 use super::{
+    fault::{Fault, MAX_MISTAKES},
     include::Texts,
-    read::Fault,
     source::{Source, SourceLocation},
 };
 use crate::composite::{DisplayPath, Segment};
-
-/// Maximum number of mistakes in one report.
-pub(super) const MAX_MISTAKES: usize = 100;
 
 /// The error if a file is not a valid configuration.
 ///

@@ -6,9 +6,9 @@ use serde::de::{self, Expected, Unexpected};
 
 use super::{
     hints,
-    read::{Node, address},
-    secret_spans::is_word,
+    node::{Node, address},
     source::sanitized,
+    word::is_word,
 };
 use crate::{composite::Segment, suggest::nearest};
 

@@ -13,6 +13,7 @@ use super::{
     composite_tools::{self, CompositeToolTable},
     filter::{self, FilterTable},
     include::{self, Parsed, Sources, Texts},
+    json_schema::JSON_SCHEMA,
     limits::{self, LimitsTable},
     progress::{self, ProgressTable},
     read::Reader,
@@ -106,7 +107,7 @@ impl Config {
     ///
     /// It covers the keys and the types of their values. Other mistakes are only reported when the
     /// file is read.
-    pub const JSON_SCHEMA: &str = include_str!("mcp-composite.schema.json");
+    pub const JSON_SCHEMA: &str = JSON_SCHEMA;
 
     /// Reads the file at `path` and the files that it includes. Variables are those of this
     /// process.

@@ -1,6 +1,6 @@
 //! Hints for keys and values that belong to the config files of other programs.
 
-use super::secret_spans::is_word;
+use super::word::is_word;
 use crate::{composite::Segment, suggest::plain};
 
 /// A key of another program's config file, with its replacement.

@@ -19,9 +19,12 @@ use toml::{
 };
 
 use super::{
+    fault::Fault,
     hints,
-    read::{Fault, Node},
-    secret_spans::{is_word, masked_path, masks, values},
+    node::Node,
+    secret_spans::{masked_path, masks, values},
+    source::File,
+    word::is_word,
 };
 use crate::composite::Segment;
 
@@ -56,14 +59,6 @@ pub(super) struct Texts {
     pub(super) sources: Sources,
     /// Mistakes in elements of `include`, by their index.
     pub(super) mistakes: Vec<(usize, String)>,
-}
-
-/// A file whose text is part of the concatenated text.
-#[derive(Clone, Debug)]
-pub(super) struct File {
-    pub(super) path: Option<PathBuf>,
-    /// The offset of its text.
-    pub(super) start: usize,
 }
 
 /// The result of parsing all texts.

@@ -453,6 +453,7 @@ mod connect;
 mod duration;
 mod error;
 mod failure;
+mod fault;
 mod file;
 mod filter;
 #[cfg(any(feature = "stdio", feature = "http"))]
@@ -460,7 +461,9 @@ mod gateway;
 mod header;
 mod hints;
 mod include;
+mod json_schema;
 mod limits;
+mod node;
 mod output;
 mod progress;
 mod read;
@@ -482,6 +485,7 @@ mod targets;
 mod validate;
 mod value;
 mod variables;
+mod word;
 
 pub use self::{
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},

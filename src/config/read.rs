@@ -1,28 +1,27 @@
-//! Deserializes a parsed file and reports every mistake.
+//! Reader of a parsed file, which collects every mistake.
 //!
 //! A serde type stops at the first invalid value. So the value is reported and hidden, and the type
-//! is read again without it, until it succeeds.
+//! is deserialized again without it, until it succeeds.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     mem,
     ops::Range,
-    ptr,
 };
 
-use serde::Deserialize;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
 use super::{
-    error::MAX_MISTAKES,
     failure::{Culprit, Failure, unknown},
+    fault::{Fault, MAX_MISTAKES},
     hints,
-    secret_spans::{is_masked, is_word, masked_path, values},
+    node::{Node, address},
+    secret_spans::{is_masked, masked_path, values},
     source::{Source, is_unprintable},
-    value::Value,
+    word::is_word,
 };
 use crate::{
     composite::{DisplayPath, Segment},
@@ -31,9 +30,6 @@ use crate::{
 
 /// Maximum number of characters of a message. Only messages that quote a long text exceed it.
 const MAX_MESSAGE: usize = 2000;
-
-/// A value of the file and its span.
-pub(super) type Node<'t> = Spanned<DeValue<'t>>;
 
 /// Reads a parsed file and collects its mistakes.
 pub(super) struct Reader<'a, 't> {
@@ -51,14 +47,6 @@ pub(super) struct Reader<'a, 't> {
     /// The spans of keys that are not displayed since they are not plain words.
     masks: Vec<Range<usize>>,
     complete: bool,
-}
-
-/// A mistake and its span in the file.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) path: Vec<Segment>,
-    pub(super) message: String,
-    pub(super) span: Range<usize>,
 }
 
 // === impl Reader ===
@@ -111,15 +99,19 @@ impl<'a, 't> Reader<'a, 't> {
         self.faults.extend(faults);
     }
 
-    /// Reads the whole file. Returns the default if there are too many mistakes.
-    pub(super) fn read<T: Deserialize<'a> + Default>(&mut self) -> T {
+    /// Reads the whole file with `read`, again after each mistake. Returns the default if there are
+    /// too many mistakes.
+    pub(super) fn retry<T: Default>(
+        &mut self,
+        mut read: impl FnMut(&mut Self, &'a Node<'t>) -> Result<T, Failure>,
+    ) -> T {
         // Each failure hides a value, but the rest of its table may fail once more.
         for _ in 0..2 * MAX_MISTAKES {
             if self.faults.len() >= MAX_MISTAKES {
                 break;
             }
             let root = self.root;
-            match T::deserialize(Value { reader: self, node: root }) {
+            match read(self, root) {
                 Ok(value) => return value,
                 Err(failure) => match failure.of(&[], root) {
                     Failure { message, culprit: Some(culprit) } if !culprit.path.is_empty() => {
@@ -288,20 +280,6 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Reads a nested value.
-    pub(super) fn step<'r, T>(
-        &'r mut self,
-        segment: Segment,
-        node: &'a Node<'t>,
-        read: impl FnOnce(Value<'_, 'a, 't>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.path.push(segment);
-        let result = read(Value { reader: self, node });
-        let result = result.map_err(|failure| failure.of(&self.path, node));
-        self.path.pop();
-        result
-    }
-
     /// Returns the spans to hide in addition to those of the source.
     pub(super) fn take_masks(&mut self) -> Vec<Range<usize>> {
         mem::take(&mut self.masks)
@@ -311,10 +289,6 @@ impl<'a, 't> Reader<'a, 't> {
     pub(super) fn finish(self) -> (Vec<Fault>, bool) {
         (self.faults, self.complete)
     }
-}
-
-pub(super) fn address(node: &Node<'_>) -> usize {
-    ptr::from_ref(node).addr()
 }
 
 /// Removes the unknown word, which may be a secret, from the message.

@@ -4,7 +4,7 @@
 //! the defaults of arguments, the keys of states and the URL of `[redis]`. If the file parses,
 //! their spans are known. Otherwise everything that may be secret is hidden. An unknown key may be
 //! a misplaced secret, unless it is a plain word. In the sections that hold no secrets, the value
-//! of a key that the [schema](Config::JSON_SCHEMA) does not define there is hidden, since it may be
+//! of a key that the [schema](super::json_schema) does not define there is hidden, since it may be
 //! a line of another section, and so is every `default`.
 
 use std::{collections::HashSet, ops::Range, sync::LazyLock};
@@ -12,11 +12,13 @@ use std::{collections::HashSet, ops::Range, sync::LazyLock};
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::{Config, read::Node};
+use super::{
+    json_schema::{SCHEMA, free_members, schemas_of_key},
+    node::Node,
+    source::apart,
+    word::{is_word, is_word_character},
+};
 use crate::composite::Segment;
-
-/// Maximum length of a plain word.
-const MAX_WORD: usize = 64;
 
 /// The sections that hold no secrets.
 const OPEN_SECTIONS: [&str; 13] = [
@@ -94,21 +96,6 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
         lines(text, &mut masks);
     }
     apart(masks)
-}
-
-/// Sorts and merges spans.
-pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    // Nodes that the parser made up have an empty span.
-    masks.retain(|mask| !mask.is_empty());
-    masks.sort_by_key(|mask| mask.start);
-    let mut apart: Vec<Range<usize>> = Vec::new();
-    for mask in masks {
-        match apart.last_mut() {
-            Some(last) if mask.start <= last.end => last.end = last.end.max(mask.end),
-            _ => apart.push(mask),
-        }
-    }
-    apart
 }
 
 /// Masks keys that may be secret: the `unknown` last key, and keys of a backend that are not plain
@@ -192,85 +179,6 @@ pub(super) fn is_masked(path: &[Segment]) -> bool {
     path.iter().any(|part| matches!(part, Segment::Key(key) if is_secret(key)))
 }
 
-// === Schema ===
-
-/// The schema of a file.
-static SCHEMA: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(Config::JSON_SCHEMA).unwrap_or_default());
-
-/// The keys of the sections that hold no secrets, at any depth.
-static KNOWN: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    let mut known = HashSet::from(OPEN_SECTIONS);
-    let sections = OPEN_SECTIONS.iter().flat_map(|section| schemas_of_key(&[&SCHEMA], section));
-    let mut waiting: Vec<&'static Value> = sections.collect();
-    while let Some(schema) = waiting.pop() {
-        for key in schema["properties"].as_object().into_iter().flat_map(|members| members.keys()) {
-            // A table may contain itself.
-            if known.insert(key) {
-                waiting.extend(schemas_of_key(&[schema], key));
-            }
-        }
-        waiting.extend(free_members(schema).filter(|schema| schema.is_object()));
-    }
-    known.retain(|key| !is_secret(key));
-    known
-});
-
-/// Returns the schemas of a property of this name; empty if no schema defines it.
-fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'static Value> {
-    let mut found = Vec::new();
-    for schema in schemas {
-        match schema["properties"].get(key) {
-            Some(schema) => alternatives(schema, &mut found),
-            None => free_members(schema).for_each(|schema| alternatives(schema, &mut found)),
-        }
-    }
-    found
-}
-
-/// Returns the schema of additional properties, if they are allowed.
-fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> {
-    let of_object = || schema.get("properties").is_none() && schema.get("items").is_none();
-    let members = match schema.get("additionalProperties") {
-        Some(Value::Bool(false)) => None,
-        Some(members) => Some(members),
-        None => match schema.get("type") {
-            None => (of_object() && schema.get("enum").is_none()).then_some(&Value::Bool(true)),
-            Some(kind) => {
-                let is_object = kind == "object"
-                    || kind
-                        .as_array()
-                        .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"));
-                (is_object && of_object()).then_some(&Value::Bool(true))
-            }
-        },
-    };
-    members.into_iter()
-}
-
-/// Adds a schema, or the schemas that it refers to or is a choice of, and those of array elements:
-/// a table is often written where an array of tables belongs.
-fn alternatives(schema: &'static Value, found: &mut Vec<&'static Value>) {
-    if let Some(reference) = schema["$ref"].as_str() {
-        let definition = reference.strip_prefix('#').and_then(|place| SCHEMA.pointer(place));
-        definition.into_iter().for_each(|schema| alternatives(schema, found));
-        return;
-    }
-    let mut is_choice = false;
-    for keyword in ["allOf", "anyOf", "oneOf"] {
-        for schema in schema[keyword].as_array().into_iter().flatten() {
-            is_choice = true;
-            alternatives(schema, found);
-        }
-    }
-    if let Some(elements) = schema.get("items") {
-        alternatives(elements, found);
-    }
-    if !is_choice || schema.get("properties").is_some() {
-        found.push(schema);
-    }
-}
-
 fn has_several_words(node: &Node<'_>) -> bool {
     node.get_ref().as_str().is_some_and(|text| text.trim().contains(char::is_whitespace))
 }
@@ -349,6 +257,24 @@ pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
 }
 
 // === Unparsed files ===
+
+/// The keys of the sections that hold no secrets, at any depth.
+static KNOWN: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
+    let mut known = HashSet::from(OPEN_SECTIONS);
+    let sections = OPEN_SECTIONS.iter().flat_map(|section| schemas_of_key(&[&SCHEMA], section));
+    let mut waiting: Vec<&'static Value> = sections.collect();
+    while let Some(schema) = waiting.pop() {
+        for key in schema["properties"].as_object().into_iter().flat_map(|members| members.keys()) {
+            // A table may contain itself.
+            if known.insert(key) {
+                waiting.extend(schemas_of_key(&[schema], key));
+            }
+        }
+        waiting.extend(free_members(schema).filter(|schema| schema.is_object()));
+    }
+    known.retain(|key| !is_secret(key));
+    known
+});
 
 /// Hides everything after each key, except in sections that hold no secrets.
 fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
@@ -454,14 +380,6 @@ fn without_texts(line: &str) -> String {
 
 fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c| !is_word_character(c)).filter(|word| !word.is_empty())
-}
-
-pub(super) fn is_word(text: &str) -> bool {
-    (1..=MAX_WORD).contains(&text.len()) && text.chars().all(is_word_character)
-}
-
-const fn is_word_character(character: char) -> bool {
-    character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 use std::{borrow::Cow, ops::Range, path::PathBuf};
 
-use super::{include::File, secret_spans::apart};
-
 /// Maximum number of characters displayed before the marked span.
 const BEFORE: usize = 60;
 /// Maximum number of characters displayed of a line.
@@ -20,6 +18,14 @@ pub(super) struct Source<'t> {
     starts: Vec<usize>,
     /// The spans that are not displayed, sorted and disjoint.
     masks: Vec<Range<usize>>,
+}
+
+/// A file whose text is part of the concatenated text.
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    pub(super) path: Option<PathBuf>,
+    /// The offset of its text.
+    pub(super) start: usize,
 }
 
 /// The location of a mistake and its line, ready to be displayed.
@@ -142,6 +148,21 @@ impl<'t> Source<'t> {
     pub(super) fn slice(&self, span: &Range<usize>) -> &'t str {
         self.text.get(span.clone()).unwrap_or_default()
     }
+}
+
+/// Sorts and merges spans.
+pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    // Nodes that the parser made up have an empty span.
+    masks.retain(|mask| !mask.is_empty());
+    masks.sort_by_key(|mask| mask.start);
+    let mut apart: Vec<Range<usize>> = Vec::new();
+    for mask in masks {
+        match apart.last_mut() {
+            Some(last) if mask.start <= last.end => last.end = last.end.max(mask.end),
+            _ => apart.push(mask),
+        }
+    }
+    apart
 }
 
 /// Truncates and sanitizes text of the file for a message.

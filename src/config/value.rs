@@ -1,15 +1,19 @@
 //! Deserializer for the values of a parsed file.
 
-use serde::de::{
-    self, DeserializeSeed, Deserializer, EnumAccess, Expected, MapAccess, SeqAccess, Unexpected,
-    VariantAccess, Visitor, value::BorrowedStrDeserializer,
+use serde::{
+    Deserialize,
+    de::{
+        self, DeserializeSeed, Deserializer, EnumAccess, Expected, MapAccess, SeqAccess,
+        Unexpected, VariantAccess, Visitor, value::BorrowedStrDeserializer,
+    },
 };
 use toml::de::{DeArray, DeInteger, DeValue};
 
 use super::{
     failure::{Failure, one_of},
     hints,
-    read::{Node, Reader},
+    node::Node,
+    read::Reader,
     source::sanitized,
 };
 use crate::composite::Segment;
@@ -19,9 +23,9 @@ use crate::composite::Segment;
 const WORD_OR_TABLE: &str = "WordOrTable";
 
 /// Deserializes one value.
-pub(super) struct Value<'r, 'a, 't> {
-    pub(super) reader: &'r mut Reader<'a, 't>,
-    pub(super) node: &'a Node<'t>,
+struct Value<'r, 'a, 't> {
+    reader: &'r mut Reader<'a, 't>,
+    node: &'a Node<'t>,
 }
 
 struct Elements<'r, 'a, 't> {
@@ -47,6 +51,29 @@ struct Variant<'r, 'a, 't> {
     reader: &'r mut Reader<'a, 't>,
     name: &'a str,
     value: Option<&'a Node<'t>>,
+}
+
+// === impl Reader ===
+
+impl<'a, 't> Reader<'a, 't> {
+    /// Reads the whole file. Returns the default if there are too many mistakes.
+    pub(super) fn read<T: Deserialize<'a> + Default>(&mut self) -> T {
+        self.retry(|reader, node| T::deserialize(Value { reader, node }))
+    }
+
+    /// Reads a nested value.
+    fn step<'r, T>(
+        &'r mut self,
+        segment: Segment,
+        node: &'a Node<'t>,
+        read: impl FnOnce(Value<'_, 'a, 't>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.path.push(segment);
+        let result = read(Value { reader: self, node });
+        let result = result.map_err(|failure| failure.of(&self.path, node));
+        self.path.pop();
+        result
+    }
 }
 
 // === impl Value ===

@@ -1,3 +1,5 @@
+use serde::Deserialize;
+
 use super::*;
 
 #[derive(Debug, Default, PartialEq, Deserialize)]

@@ -1,0 +1,67 @@
+//! The JSON Schema of a file, and the search for the schemas of a key.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+/// The text of the schema.
+pub(super) const JSON_SCHEMA: &str = include_str!("mcp-composite.schema.json");
+
+/// The schema of a file.
+pub(super) static SCHEMA: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(JSON_SCHEMA).unwrap_or_default());
+
+/// Returns the schemas of a property of this name; empty if no schema defines it.
+pub(super) fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'static Value> {
+    let mut found = Vec::new();
+    for schema in schemas {
+        match schema["properties"].get(key) {
+            Some(schema) => alternatives(schema, &mut found),
+            None => free_members(schema).for_each(|schema| alternatives(schema, &mut found)),
+        }
+    }
+    found
+}
+
+/// Returns the schema of additional properties, if they are allowed.
+pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> {
+    let of_object = || schema.get("properties").is_none() && schema.get("items").is_none();
+    let members = match schema.get("additionalProperties") {
+        Some(Value::Bool(false)) => None,
+        Some(members) => Some(members),
+        None => match schema.get("type") {
+            None => (of_object() && schema.get("enum").is_none()).then_some(&Value::Bool(true)),
+            Some(kind) => {
+                let is_object = kind == "object"
+                    || kind
+                        .as_array()
+                        .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"));
+                (is_object && of_object()).then_some(&Value::Bool(true))
+            }
+        },
+    };
+    members.into_iter()
+}
+
+/// Adds a schema, or the schemas that it refers to or is a choice of, and those of array elements:
+/// a table is often written where an array of tables belongs.
+fn alternatives(schema: &'static Value, found: &mut Vec<&'static Value>) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let definition = reference.strip_prefix('#').and_then(|place| SCHEMA.pointer(place));
+        definition.into_iter().for_each(|schema| alternatives(schema, found));
+        return;
+    }
+    let mut is_choice = false;
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        for schema in schema[keyword].as_array().into_iter().flatten() {
+            is_choice = true;
+            alternatives(schema, found);
+        }
+    }
+    if let Some(elements) = schema.get("items") {
+        alternatives(elements, found);
+    }
+    if !is_choice || schema.get("properties").is_some() {
+        found.push(schema);
+    }
+}
