@@ -115,6 +115,8 @@ mod connections;
 pub mod handler;
 mod line_transport;
 mod progress_routes;
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+pub(crate) mod remembered_lists;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod router;

@@ -20,15 +20,13 @@ use http::{HeaderName, HeaderValue};
 use super::HttpConfig;
 #[cfg(feature = "stdio")]
 use super::StdioConfig;
-use super::{
-    BackendConfig, Config, Reloaded, Transport,
-    remembered_lists::{Memory, Recall, Remember},
-};
+use super::{BackendConfig, Config, Reloaded, Transport};
 #[cfg(feature = "stdio")]
 use crate::adapter::remote::stdio::ChildProcess;
 use crate::{
     adapter::{
         RemoteService, Router,
+        remembered_lists::{Memory, Recall, Remember},
         router::{Backend, Conflicts, RouterError},
     },
     changes::Changes,

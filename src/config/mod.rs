@@ -471,8 +471,6 @@ mod redactions;
 mod redis;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod reloaded;
-#[cfg(any(feature = "stdio", feature = "http"))]
-mod remembered_lists;
 mod router;
 #[cfg(test)]
 mod schema;

@@ -26,7 +26,7 @@ use crate::{
 
 /// The last complete lists of a backend. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memory(Arc<Mutex<HashMap<ItemKind, Lists>>>);
+pub(crate) struct Memory(Arc<Mutex<HashMap<ItemKind, Lists>>>);
 
 /// The pages of one kind of item.
 #[derive(Clone, Debug, Default)]
@@ -39,25 +39,25 @@ struct Lists {
 
 /// Whether lists are answered from memory. Clones share the switch.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Recall(Arc<AtomicBool>);
+pub(crate) struct Recall(Arc<AtomicBool>);
 
 /// The interceptor that remembers lists, and answers with them during a recall.
 #[derive(Clone, Debug)]
-pub(super) struct Remember {
-    pub(super) memory: Memory,
-    pub(super) recall: Recall,
+pub(crate) struct Remember {
+    pub(crate) memory: Memory,
+    pub(crate) recall: Recall,
 }
 
 // === impl Memory ===
 
 impl Memory {
     /// Returns an independent copy.
-    pub(super) fn fork(&self) -> Self {
+    pub(crate) fn fork(&self) -> Self {
         Self(Arc::new(Mutex::new(self.lists().clone())))
     }
 
     /// Returns a server description with only the capabilities of the remembered lists.
-    pub(super) fn describe(&self) -> ServerConfig {
+    pub(crate) fn describe(&self) -> ServerConfig {
         let lists = self.lists();
         let has = |kind| lists.get(&kind).is_some_and(|lists| !lists.whole.is_empty());
         let mut capabilities = ServerCapabilities::default();
@@ -111,11 +111,11 @@ fn after(pages: &[Reply], cursor: Option<&str>) -> Option<usize> {
 // === impl Recall ===
 
 impl Recall {
-    pub(super) fn set(&self, recall: bool) {
+    pub(crate) fn set(&self, recall: bool) {
         self.0.store(recall, Ordering::Release);
     }
 
-    pub(super) fn get(&self) -> bool {
+    pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
