@@ -104,63 +104,16 @@ impl Resolved {
 
 impl Resolution {
     fn new(compiled: &Compiled, tools: &Tools, composites: &[Self], warnings: &Warnings) -> Self {
-        let found: Vec<Option<&Tool>> = compiled
-            .plan
-            .sites()
-            .zip(&compiled.targets)
-            .map(|(call, target)| match target.route {
-                Route::Inner => tools.get(&call.tool),
-                Route::Composite(callee) => {
-                    composites[callee].available().map(|callee| &callee.tool)
-                }
-            })
-            .collect();
-
-        let calls = || compiled.plan.sites().zip(&found);
-        let missing: Vec<_> = calls()
-            .filter(|(_, tool)| tool.is_none())
-            .map(|(call, _)| format!("`{}`", call.tool))
-            .collect();
-        let known = found.len() - missing.len();
-        let lacks_required =
-            found.iter().enumerate().any(|(at, tool)| tool.is_none() && compiled.requires(at));
-        let name = &compiled.name;
-        if lacks_required || known < compiled.needed() || (known == 0 && !missing.is_empty()) {
-            warnings
-                .warn(format_args!("composite `{name}` is not listed: no {}", missing.join(", ")));
+        let found = find_tools(compiled, tools, composites);
+        if !check_presence(compiled, &found, warnings) {
             return Self::Missing;
         }
-        if !missing.is_empty() {
-            warnings.warn(format_args!("composite `{name}` goes without {}", missing.join(", ")));
-        }
-
-        for step in compiled.plan.steps() {
-            for call in step.action.sites() {
-                let tool = found.get(call.site).copied().flatten();
-                let place = [place(&step.action, call), vec!["arguments".into()]].concat();
-                let misfits = tool.map(|tool| misfits_of(call, tool));
-                for Misfit { path, message } in misfits.into_iter().flatten() {
-                    warnings.warn(format_args!(
-                        "composite `{name}`, `{}`, `{}`: {message}",
-                        step.id,
-                        DisplayPath(&[&*place, &path].concat()),
-                    ));
-                }
-            }
-        }
-        let annotations: Vec<_> =
-            found.iter().map(|tool| tool.and_then(|tool| tool.annotations.as_ref())).collect();
-        let derived = schema::derive_annotations(&annotations);
-        let (annotations, claims) = schema::merge_annotations(&compiled.annotations, &derived);
-        if !claims.is_empty() {
-            let claims = claims.join(", ");
-            warnings.warn(format_args!(
-                "composite `{name}` claims more safety than its targets have: {claims} ignored"
-            ));
-        }
+        warn_of_misfits(compiled, &found, warnings);
+        let annotations = annotations(compiled, &found, warnings);
         let input_schema = input_schema(compiled, &found);
+        let calls = compiled.plan.sites().zip(&found);
         let targets: Vec<_> =
-            calls().map(|(call, tool)| ResolvedTarget::new(call, *tool, &input_schema)).collect();
+            calls.map(|(call, tool)| ResolvedTarget::new(call, *tool, &input_schema)).collect();
         // The defaults of a declared schema belong to the composite itself.
         let passes_given = compiled.input_schema.is_none()
             && targets.iter().any(|target| target.arguments == ArgumentSource::Input);
@@ -186,6 +139,82 @@ impl Resolution {
             Self::Missing => None,
         }
     }
+}
+
+/// Returns the tools that the targets of a composite call, in order of their call sites; `None` for
+/// a tool that is missing.
+fn find_tools<'t>(
+    compiled: &Compiled,
+    tools: &'t Tools,
+    composites: &'t [Resolution],
+) -> Vec<Option<&'t Tool>> {
+    let targets = compiled.plan.sites().zip(&compiled.targets);
+    targets
+        .map(|(call, target)| match target.route {
+            Route::Inner => tools.get(&call.tool),
+            Route::Composite(callee) => composites[callee].available().map(|callee| &callee.tool),
+        })
+        .collect()
+}
+
+/// Returns `true` if a composite can run with the tools that were found. Warns of missing tools.
+fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) -> bool {
+    let calls = compiled.plan.sites().zip(found);
+    let missing: Vec<_> = calls
+        .filter(|(_, tool)| tool.is_none())
+        .map(|(call, _)| format!("`{}`", call.tool))
+        .collect();
+    let known = found.len() - missing.len();
+    let lacks_required =
+        found.iter().enumerate().any(|(at, tool)| tool.is_none() && compiled.requires(at));
+    let name = &compiled.name;
+    if lacks_required || known < compiled.needed() || (known == 0 && !missing.is_empty()) {
+        warnings.warn(format_args!("composite `{name}` is not listed: no {}", missing.join(", ")));
+        return false;
+    }
+    if !missing.is_empty() {
+        warnings.warn(format_args!("composite `{name}` goes without {}", missing.join(", ")));
+    }
+    true
+}
+
+/// Warns of arguments that certainly do not fit the tools that were found.
+fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) {
+    let name = &compiled.name;
+    for step in compiled.plan.steps() {
+        for call in step.action.sites() {
+            let tool = found.get(call.site).copied().flatten();
+            let place = [place(&step.action, call), vec!["arguments".into()]].concat();
+            let misfits = tool.map(|tool| misfits_of(call, tool));
+            for Misfit { path, message } in misfits.into_iter().flatten() {
+                warnings.warn(format_args!(
+                    "composite `{name}`, `{}`, `{}`: {message}",
+                    step.id,
+                    DisplayPath(&[&*place, &path].concat()),
+                ));
+            }
+        }
+    }
+}
+
+/// Returns the annotations of a composite. Warns if it declares more safety than its targets have.
+fn annotations(
+    compiled: &Compiled,
+    found: &[Option<&Tool>],
+    warnings: &Warnings,
+) -> ToolAnnotations {
+    let annotations: Vec<_> =
+        found.iter().map(|tool| tool.and_then(|tool| tool.annotations.as_ref())).collect();
+    let derived = schema::derive_annotations(&annotations);
+    let (annotations, claims) = schema::merge_annotations(&compiled.annotations, &derived);
+    if !claims.is_empty() {
+        let claims = claims.join(", ");
+        warnings.warn(format_args!(
+            "composite `{}` claims more safety than its targets have: {claims} ignored",
+            compiled.name,
+        ));
+    }
+    annotations
 }
 
 /// Returns the input schema of a composite: the declared schema, or one derived from the tools of

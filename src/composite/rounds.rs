@@ -18,6 +18,7 @@ use super::{
 use crate::{
     engine::{
         limits::Limits,
+        plan::Plan,
         question::{Question, Response, Responses, requests},
         scope::{Scope, Used},
         state::RunState,
@@ -65,6 +66,20 @@ struct SuspendedRun {
     asked: usize,
     used: Used,
     run: Box<RunState>,
+}
+
+/// The rounds of questions of a call so far.
+#[derive(Default)]
+struct Rounds {
+    /// The number of rounds.
+    round: usize,
+    /// The number of questions.
+    asked: usize,
+    used: Used,
+    /// The run to continue; `None` before the first round.
+    run: Option<Box<RunState>>,
+    /// The reason why the run is closed to further questions, if it is.
+    closed: Option<Arc<str>>,
 }
 
 /// A call of a composite.
@@ -119,6 +134,35 @@ where
     }
 }
 
+// === impl SuspendedRun ===
+
+impl SuspendedRun {
+    /// Gives the run the answers of the client.
+    fn resume(mut self, plan: &Plan, answers: InputResponses) -> Rounds {
+        let answers = answers.into_iter();
+        let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
+        self.run.answer(plan, answers.collect());
+        let Self { round, asked, used, run } = self;
+        Rounds { round, asked, used, run: Some(run), closed: None }
+    }
+}
+
+// === impl Rounds ===
+
+impl Rounds {
+    /// Counts a round with this number of questions.
+    ///
+    /// # Errors
+    ///
+    /// Returns a text that names the limit if there are too many rounds or questions.
+    fn count(&mut self, questions: usize, limits: Limits) -> Result<(), String> {
+        self.round += 1;
+        self.asked = self.asked.saturating_add(questions);
+        limits.check_rounds(self.round)?;
+        check_asked(self.asked)
+    }
+}
+
 // === impl Called ===
 
 impl Called<'_> {
@@ -132,35 +176,17 @@ impl Called<'_> {
         S: ToolService,
     {
         let plan = &self.compiled.plan;
-        let (mut round, mut asked, mut used, mut run) = match state {
+        let mut rounds = match state {
             // Answers without a state belong to no question.
-            None => (0, 0, Used::default(), None),
+            None => Rounds::default(),
             Some(text) => match self.take(&text).await {
-                Ok(SuspendedRun { round, asked, used, mut run }) => {
-                    let answers = answers.into_iter();
-                    let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
-                    run.answer(plan, answers.collect());
-                    (round, asked, used, Some(run))
-                }
+                Ok(kept) => kept.resume(plan, answers),
                 Err(refused) => return refused,
             },
         };
-        let mut closed: Option<Arc<str>> = None;
         loop {
-            let active = run.as_ref().map_or(Duration::ZERO, |run| run.active());
-            let left = self.compiled.timeout.saturating_sub(active);
-            let scope = Scope::resumed(self.settings.limits, left, used, Instant::now());
-            let scope = scope.heartbeat(self.settings.heartbeat);
-            let scope = scope.observers(self.settings.observers.clone());
-            let scope = match (&closed, self.settings.store.max_bytes()) {
-                (Some(why), _) => scope.close(why.clone()),
-                // Other clients are asked while the run stays in memory.
-                (None, Some(room)) if self.context.live_client().is_none() => {
-                    scope.state_room(room)
-                }
-                (None, _) => scope,
-            };
-            let arguments = self.arguments.clone();
+            let scope = self.scope(&rounds);
+            let (arguments, run) = (self.arguments.clone(), rounds.run.take());
             let program = runner.program.clone();
             let (runner, scoped) = (runner.clone(), scope.clone());
             let run_once = runner.run(&program, self.at, arguments, run, self.context, scoped);
@@ -169,31 +195,26 @@ impl Called<'_> {
                 Ok(Ended::Result { result, .. }) => return result.into(),
                 Err(refusal) => return refusal.into(),
             };
-            round += 1;
-            used = scope.used();
+            rounds.used = scope.used();
             let client = self.context.live_client();
             // A live client counts its questions itself, per request.
             let more = if client.is_some() { 0 } else { asks.question_count() };
-            asked = asked.saturating_add(more);
-            let within = self.settings.limits.check_rounds(round);
-            let within = within.and_then(|()| check_asked(asked));
+            let within = rounds.count(more, self.settings.limits);
             let why = match (within, client) {
                 // A run that is closed to questions does not ask.
-                _ if closed.is_some() => return failed("nobody can be asked".to_owned()),
+                _ if rounds.closed.is_some() => return failed("nobody can be asked".to_owned()),
                 (Err(limit), _) => limit,
                 (Ok(()), Some(client)) => {
                     let responses = self.ask(&client, &asks).await;
                     asks.answer(plan, responses);
-                    run = Some(asks);
+                    rounds.run = Some(asks);
                     continue;
                 }
                 (Ok(()), None) => {
+                    let Rounds { round, asked, used, .. } = rounds;
                     let mut kept = SuspendedRun { round, asked, used, run: asks };
                     match self.put(&mut kept).await {
-                        Ok(asks) => {
-                            kept.run.hand_over();
-                            return asks;
-                        }
+                        Ok(asks) => return asks,
                         Err(why) => {
                             asks = kept.run;
                             why
@@ -203,8 +224,23 @@ impl Called<'_> {
             };
             // The run ends with its partial result, as if the questions had been refused.
             asks.refuse(&why);
-            closed = Some(why.into());
-            run = Some(asks);
+            rounds.closed = Some(why.into());
+            rounds.run = Some(asks);
+        }
+    }
+
+    /// Returns the scope of the next round.
+    fn scope(&self, rounds: &Rounds) -> Scope {
+        let active = rounds.run.as_ref().map_or(Duration::ZERO, |run| run.active());
+        let left = self.compiled.timeout.saturating_sub(active);
+        let scope = Scope::resumed(self.settings.limits, left, rounds.used, Instant::now());
+        let scope = scope.heartbeat(self.settings.heartbeat);
+        let scope = scope.observers(self.settings.observers.clone());
+        match (&rounds.closed, self.settings.store.max_bytes()) {
+            (Some(why), _) => scope.close(why.clone()),
+            // Other clients are asked while the run stays in memory.
+            (None, Some(room)) if self.context.live_client().is_none() => scope.state_room(room),
+            (None, _) => scope,
         }
     }
 
@@ -238,7 +274,9 @@ impl Called<'_> {
         let mut preserved = Vec::new();
         kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
         let put = self.put_trimmed(kept).await;
-        if put.is_err() {
+        if put.is_ok() {
+            kept.run.hand_over();
+        } else {
             // The run continues here, to its end.
             let mut preserved = preserved.into_iter();
             kept.run.each_preserved(&mut |outputs| *outputs = preserved.next().unwrap_or_default());

@@ -59,28 +59,9 @@ pub(super) fn compile(
     places: &HashMap<String, usize>,
     at: &mut DefinitionPath<'_>,
 ) -> Parts {
-    let strategy = definition.strategy;
-    let pipeline = strategy == Strategy::Pipeline;
-    let with = format!("strategy = \"{}\"", strategy.name());
-    at.meaningless("success", definition.success.is_some(), &with);
-    at.meaningless("order", definition.order.is_some(), &with);
-    at.meaningless("labels", definition.labels.is_some(), &with);
-    at.meaningless("targets", definition.targets.is_some(), &with);
-    at.meaningless("max_parallel", pipeline && definition.max_parallel.is_some(), &with);
-    let has_output = definition.output.is_some();
-    at.meaningless("output_schema", has_output && definition.output_schema.is_some(), "output");
-    at.not_zero("max_parallel", definition.max_parallel == Some(0));
-
-    let mut steps = definition.steps.take().unwrap_or_default();
-    let count = steps.len();
-    match count {
-        0 => at.push(["steps"], Kind::NoSteps),
-        1..=MAX_STEPS => (),
-        _ => at.push(["steps"], Kind::TooManySteps { count, max: MAX_STEPS }),
-    }
-    // Excess steps are not checked.
-    steps.truncate(MAX_STEPS);
-    check_ids(&steps, at);
+    let pipeline = definition.strategy == Strategy::Pipeline;
+    check_settings(definition, at);
+    let steps = take_steps(definition, at);
 
     let ends =
         |step: &Step| [step.on_decline, step.on_cancel].contains(&Some(OnRefusal::SkipRemaining));
@@ -121,14 +102,49 @@ pub(super) fn compile(
     let answer = output.map_or(plan::RunOutput::Last, plan::RunOutput::Output);
     let name = definition.name.as_str().into();
     let plan = Plan::new(name, compiled, concurrency, Stop::Never, answer);
-    let plan = plan.unwrap_or_else(|Cycle(cycle)| {
-        let steps = cycle.iter().map(|&step| ids[step].to_owned()).collect();
-        let first = cycle.first().copied().unwrap_or_default();
-        at.within(in_steps(first)).push::<&str>([], Kind::StepCycle { steps });
+    let plan = plan.unwrap_or_else(|cycle| {
+        report_cycle(&cycle, &ids, at);
         Plan::default()
     });
     let report = definition.report.unwrap_or(true);
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
+}
+
+/// Reports settings that are not allowed with the strategy or with each other.
+fn check_settings(definition: &CompositeTool, at: &mut DefinitionPath<'_>) {
+    let strategy = definition.strategy;
+    let pipeline = strategy == Strategy::Pipeline;
+    let with = format!("strategy = \"{}\"", strategy.name());
+    at.meaningless("success", definition.success.is_some(), &with);
+    at.meaningless("order", definition.order.is_some(), &with);
+    at.meaningless("labels", definition.labels.is_some(), &with);
+    at.meaningless("targets", definition.targets.is_some(), &with);
+    at.meaningless("max_parallel", pipeline && definition.max_parallel.is_some(), &with);
+    let has_output = definition.output.is_some();
+    at.meaningless("output_schema", has_output && definition.output_schema.is_some(), "output");
+    at.not_zero("max_parallel", definition.max_parallel == Some(0));
+}
+
+/// Takes the steps out of a definition, and checks their number and their ids.
+fn take_steps(definition: &mut CompositeTool, at: &mut DefinitionPath<'_>) -> Vec<Step> {
+    let mut steps = definition.steps.take().unwrap_or_default();
+    let count = steps.len();
+    match count {
+        0 => at.push(["steps"], Kind::NoSteps),
+        1..=MAX_STEPS => (),
+        _ => at.push(["steps"], Kind::TooManySteps { count, max: MAX_STEPS }),
+    }
+    // Excess steps are not checked.
+    steps.truncate(MAX_STEPS);
+    check_ids(&steps, at);
+    steps
+}
+
+/// Reports a cycle of steps at the first of them.
+fn report_cycle(Cycle(cycle): &Cycle, ids: &[&str], at: &mut DefinitionPath<'_>) {
+    let steps = cycle.iter().map(|&step| ids[step].to_owned()).collect();
+    let first = cycle.first().copied().unwrap_or_default();
+    at.within(in_steps(first)).push::<&str>([], Kind::StepCycle { steps });
 }
 
 fn check_ids(steps: &[Step], at: &mut DefinitionPath<'_>) {

@@ -130,24 +130,8 @@ impl Expr {
                 let bounds = bounds.iter().map(Option::as_deref);
                 call("slice", std::iter::once(Some(&**of)).chain(bounds), out);
             }
-            Self::List(elements) => {
-                out.push('[');
-                for element in elements {
-                    element.write(out);
-                    out.push(',');
-                }
-                out.push(']');
-            }
-            Self::Map(members) => {
-                out.push('{');
-                for (key, value) in members {
-                    key.write(out);
-                    out.push(':');
-                    value.write(out);
-                    out.push(',');
-                }
-                out.push('}');
-            }
+            Self::List(elements) => write_list(elements, out),
+            Self::Map(members) => write_map(members, out),
             Self::Not(operand) => unary("not ", operand, out),
             Self::Negative(operand) => {
                 out.push_str("(-");
@@ -156,61 +140,14 @@ impl Expr {
             }
             Self::Arithmetic("~", left, right) => call("concat", [Some(&**left), Some(right)], out),
             Self::Arithmetic("+", left, right) => call("add", [Some(&**left), Some(right)], out),
-            Self::Arithmetic(symbol, left, right) => {
-                out.push('(');
-                number(symbol, left, out);
-                out.push_str(symbol);
-                number(symbol, right, out);
-                out.push(')');
-            }
-            Self::Logic(word, left, right) => {
-                out.push('(');
-                left.write(out);
-                out.push(' ');
-                out.push_str(word);
-                out.push(' ');
-                right.write(out);
-                out.push(')');
-            }
-            Self::Compare(first, others) => {
-                out.push('(');
-                let mut left = &**first;
-                for (place, (symbol, right)) in others.iter().enumerate() {
-                    if place > 0 {
-                        out.push_str(" and ");
-                    }
-                    compare(left, symbol, right, out);
-                    left = right;
-                }
-                out.push(')');
-            }
+            Self::Arithmetic(symbol, left, right) => arithmetic(symbol, left, right, out),
+            Self::Logic(word, left, right) => infix(left, word, right, out),
+            Self::Compare(first, others) => comparisons(first, others, out),
             Self::If { test, then, otherwise } => {
-                out.push('(');
-                then.write(out);
-                out.push_str(" if ");
-                test.write(out);
-                if let Some(otherwise) = otherwise {
-                    out.push_str(" else ");
-                    otherwise.write(out);
-                }
-                out.push(')');
+                conditional(test, then, otherwise.as_deref(), out);
             }
-            Self::Filter(of, name, arguments) => {
-                out.push('(');
-                of.write(out);
-                out.push('|');
-                out.push_str(name);
-                write_arguments(arguments, out);
-                out.push(')');
-            }
-            Self::Test(of, name, arguments) => {
-                out.push('(');
-                of.write(out);
-                out.push_str(" is ");
-                out.push_str(name);
-                write_arguments(arguments, out);
-                out.push(')');
-            }
+            Self::Filter(of, name, arguments) => postfix(of, "|", name, arguments, out),
+            Self::Test(of, name, arguments) => postfix(of, " is ", name, arguments, out),
             Self::Call(name, arguments) => {
                 out.push_str(name);
                 write_arguments(arguments, out);
@@ -219,10 +156,62 @@ impl Expr {
     }
 }
 
+fn write_list(elements: &[Expr], out: &mut String) {
+    out.push('[');
+    for element in elements {
+        element.write(out);
+        out.push(',');
+    }
+    out.push(']');
+}
+
+fn write_map(members: &[(Expr, Expr)], out: &mut String) {
+    out.push('{');
+    for (key, value) in members {
+        key.write(out);
+        out.push(':');
+        value.write(out);
+        out.push(',');
+    }
+    out.push('}');
+}
+
 fn unary(symbol: &str, operand: &Expr, out: &mut String) {
     out.push('(');
     out.push_str(symbol);
     operand.write(out);
+    out.push(')');
+}
+
+fn arithmetic(symbol: &str, left: &Expr, right: &Expr, out: &mut String) {
+    out.push('(');
+    number(symbol, left, out);
+    out.push_str(symbol);
+    number(symbol, right, out);
+    out.push(')');
+}
+
+fn infix(left: &Expr, word: &str, right: &Expr, out: &mut String) {
+    out.push('(');
+    left.write(out);
+    out.push(' ');
+    out.push_str(word);
+    out.push(' ');
+    right.write(out);
+    out.push(')');
+}
+
+/// Writes a chain of comparisons, such as `a < b < c`, as a conjunction.
+fn comparisons(first: &Expr, others: &[(&'static str, Expr)], out: &mut String) {
+    out.push('(');
+    let mut left = first;
+    for (place, (symbol, right)) in others.iter().enumerate() {
+        if place > 0 {
+            out.push_str(" and ");
+        }
+        compare(left, symbol, right, out);
+        left = right;
+    }
     out.push(')');
 }
 
@@ -248,6 +237,28 @@ fn compare(left: &Expr, symbol: &str, right: &Expr, out: &mut String) {
     } else {
         right.write(out);
     }
+    out.push(')');
+}
+
+fn conditional(test: &Expr, then: &Expr, otherwise: Option<&Expr>, out: &mut String) {
+    out.push('(');
+    then.write(out);
+    out.push_str(" if ");
+    test.write(out);
+    if let Some(otherwise) = otherwise {
+        out.push_str(" else ");
+        otherwise.write(out);
+    }
+    out.push(')');
+}
+
+/// Writes a filter or a test, which follows its value.
+fn postfix(of: &Expr, operator: &str, name: &str, arguments: &[Argument], out: &mut String) {
+    out.push('(');
+    of.write(out);
+    out.push_str(operator);
+    out.push_str(name);
+    write_arguments(arguments, out);
     out.push(')');
 }
 

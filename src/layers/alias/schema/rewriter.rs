@@ -149,6 +149,7 @@ impl<'a> Rewriter<'a> {
         object.finish()
     }
 
+    /// Rewrites the keywords of an object schema.
     fn object(&mut self, members: &'a JsonObject, depth: usize, applies: bool) -> Object {
         self.left = self.left.saturating_sub(1);
         let mut object = Object::default();
@@ -175,43 +176,10 @@ impl<'a> Rewriter<'a> {
                 ("dependencies", Value::Object(all)) => self.dependencies(all, depth, &mut object),
                 ("minProperties" | "maxProperties", count) => self.count(key, count, &mut object),
                 ("propertyNames", schema) => self.property_names(schema, &mut object),
-                ("allOf", Value::Array(parts)) => {
-                    for part in parts {
-                        let part = self.part(part, depth + 1, applies);
-                        let schema = object.take(part);
-                        object.all_of.push(schema);
-                    }
-                }
-                ("anyOf", Value::Array(parts)) => {
-                    let parts = parts.iter().map(|part| {
-                        let part = self.part(part, depth + 1, false);
-                        object.take(part)
-                    });
-                    let parts = parts.collect();
-                    object.shown.insert(key.clone(), parts);
-                }
-                ("oneOf", Value::Array(parts)) => {
-                    let mut is_exact = true;
-                    let parts = parts.iter().map(|part| {
-                        let part = self.part(part, depth + 1, false);
-                        is_exact &= !part.is_lax;
-                        object.take(part)
-                    });
-                    let parts: Value = parts.collect();
-                    if is_exact {
-                        object.shown.insert(key.clone(), parts);
-                    } else {
-                        object.all_of.push(json!({ "anyOf": parts }));
-                    }
-                }
-                ("not", schema) => {
-                    let part = self.part(schema, depth + 1, false);
-                    if part.is_lax {
-                        object.is_lax = true;
-                    } else {
-                        object.shown.insert(key.clone(), part.schema);
-                    }
-                }
+                ("allOf", Value::Array(parts)) => self.all_of(parts, depth, applies, &mut object),
+                ("anyOf", Value::Array(parts)) => self.any_of(parts, depth, &mut object),
+                ("oneOf", Value::Array(parts)) => self.one_of(parts, depth, &mut object),
+                ("not", schema) => self.negation(schema, depth, &mut object),
                 ("if", condition) => self.condition(condition, members, depth, &mut object),
                 ("$ref", Value::String(reference)) => {
                     self.follow(reference, depth, applies, &mut object)
@@ -223,11 +191,7 @@ impl<'a> Rewriter<'a> {
                     let example = self.example(example);
                     object.shown.extend(example.map(|example| (key.clone(), example)));
                 }
-                ("examples", Value::Array(examples)) => {
-                    let examples = examples.iter().filter_map(|example| self.example(example));
-                    let examples = examples.collect();
-                    object.shown.insert(key.clone(), examples);
-                }
+                ("examples", Value::Array(examples)) => self.examples(examples, &mut object),
                 ("$schema", Value::String(_)) if !is_root => (),
                 ("$schema" | "description" | "title" | "type", Value::String(_))
                 | ("deprecated" | "readOnly" | "writeOnly", Value::Bool(_))
@@ -243,6 +207,57 @@ impl<'a> Rewriter<'a> {
             self.others(members, &mut object);
         }
         object
+    }
+
+    fn all_of(&mut self, parts: &'a [Value], depth: usize, applies: bool, object: &mut Object) {
+        for part in parts {
+            let part = self.part(part, depth + 1, applies);
+            let schema = object.take(part);
+            object.all_of.push(schema);
+        }
+    }
+
+    fn any_of(&mut self, parts: &'a [Value], depth: usize, object: &mut Object) {
+        let parts = parts.iter().map(|part| {
+            let part = self.part(part, depth + 1, false);
+            object.take(part)
+        });
+        let parts = parts.collect();
+        object.shown.insert("anyOf".to_owned(), parts);
+    }
+
+    /// Rewrites `oneOf`. It becomes `anyOf` if a part allows more than its original, since more
+    /// than one part could then match.
+    fn one_of(&mut self, parts: &'a [Value], depth: usize, object: &mut Object) {
+        let mut is_exact = true;
+        let parts = parts.iter().map(|part| {
+            let part = self.part(part, depth + 1, false);
+            is_exact &= !part.is_lax;
+            object.take(part)
+        });
+        let parts: Value = parts.collect();
+        if is_exact {
+            object.shown.insert("oneOf".to_owned(), parts);
+        } else {
+            object.all_of.push(json!({ "anyOf": parts }));
+        }
+    }
+
+    /// Rewrites `not`. It is omitted if its schema allows more than the original, since it would
+    /// then reject more.
+    fn negation(&mut self, schema: &'a Value, depth: usize, object: &mut Object) {
+        let part = self.part(schema, depth + 1, false);
+        if part.is_lax {
+            object.is_lax = true;
+        } else {
+            object.shown.insert("not".to_owned(), part.schema);
+        }
+    }
+
+    fn examples(&mut self, examples: &[Value], object: &mut Object) {
+        let examples = examples.iter().filter_map(|example| self.example(example));
+        let examples = examples.collect();
+        object.shown.insert("examples".to_owned(), examples);
     }
 
     /// Translates an example of arguments for clients. Returns `None` if it contains a secret, or
