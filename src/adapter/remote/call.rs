@@ -1,7 +1,7 @@
 //! Sends requests to a remote server and converts the responses.
 
 use std::sync::{
-    Arc, Weak,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -15,27 +15,24 @@ use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
         CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, InputRequiredResult,
-        ProgressNotificationParam, RequestId, RequestMetaObject, ServerResult,
-        SubscribeRequestParams,
+        RequestId, RequestMetaObject, ServerResult, SubscribeRequestParams,
     },
     service::{PeerRequestOptions, RequestHandle},
 };
 use serde_json::{Map, Value};
-use tokio::{runtime::Handle, sync::Mutex, task::coop::unconstrained};
+use tokio::{runtime::Handle, task::coop::unconstrained};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    logs::{LogRoute, LogRoutes},
-    pending_calls::{CallOnItsWay, Calls},
-    redaction::{About, ends_session, unsent},
-    state::Remote,
-    supervise::Session,
+    client::Session,
+    logs::LogRoute,
+    pending_calls::{CallOnItsWay, MAX_QUESTION_BYTES},
+    redaction::{ends_session, unsent},
+    state::{Connection, Remote},
+    tokens::Tokens,
 };
 use crate::{
-    adapter::{
-        is_modern,
-        progress_routes::{Route, Routes},
-    },
+    adapter::{is_modern, progress_routes::Route},
     json_size::json_bytes,
     message::{
         BackendError, BackendErrorKind, CLIENT_CAPABILITIES, Context, Logs, Reply, Request,
@@ -51,46 +48,6 @@ use crate::{
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 /// The key in a result's `_meta` by which a server names itself.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-
-/// The maximum size in bytes, as JSON, of a server's questions in one answer, with its request
-/// state; and of one question of an older server.
-pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
-
-/// A connection to a server.
-pub(super) struct Connection {
-    about: About,
-    pub(super) peer: Peer<RoleClient>,
-    /// Whether the server speaks 2026-07-28 or later.
-    pub(super) modern: bool,
-    /// Cancelled as soon as no more messages will arrive.
-    pub(super) gone: CancellationToken,
-    pub(super) tokens: Arc<Tokens>,
-    /// The calls in flight, if the server may send requests during them.
-    calls: Option<Arc<Calls>>,
-    /// Whether the server may ask the user for input.
-    elicitation: bool,
-    /// Whether the client of this connection declares no capabilities.
-    declares_nothing: bool,
-    /// Whether the server declares that it sends log messages.
-    logs: bool,
-    /// The keys of `_meta` that are passed on in addition to the trace context.
-    passed_meta: Arc<[String]>,
-    /// Weak, since the remote owns the connection.
-    remote: Weak<Remote>,
-    /// Whether a request could not be sent and none was answered since. Over HTTP, a server can
-    /// stop and restart without ending a connection.
-    has_failed: AtomicBool,
-}
-
-/// The progress tokens that rmcp assigns to requests, and the receivers of their progress.
-#[derive(Default)]
-pub(super) struct Tokens {
-    /// Locked from before a request is sent until its token is known, because the server may be
-    /// faster.
-    routes: Mutex<Arc<Routes>>,
-    /// The clients that receive the log messages of the server.
-    pub(super) logs: Arc<LogRoutes>,
-}
 
 /// A request in flight. Dropping it cancels the request at the server.
 struct Pending<'c> {
@@ -394,26 +351,6 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
         && let Ok(runtime) = Handle::try_current()
     {
         runtime.spawn(notify);
-    }
-}
-
-// === impl Tokens ===
-
-impl Tokens {
-    /// Takes a pending progress notification, if any, and forwards it to the request with its
-    /// token.
-    pub(super) async fn report(&self, told: &mut Option<ProgressNotificationParam>) {
-        if told.is_some() {
-            let routes = self.routes.lock().await;
-            if let Some(told) = told.take() {
-                routes.report(told);
-            }
-        }
-    }
-
-    /// Returns the number of requests that receive progress, or `None` if one is just being sent.
-    pub(super) fn len(&self) -> Option<usize> {
-        self.routes.try_lock().ok().map(|routes| routes.len())
     }
 }
 

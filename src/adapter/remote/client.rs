@@ -11,10 +11,10 @@ use rmcp::{
         ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation,
         InputRequest, ProtocolVersion, ResourceUpdatedNotificationParam,
     },
-    service::{NotificationContext, RequestContext},
+    service::{NotificationContext, RequestContext, RunningService},
 };
 
-use super::{call::Tokens, pending_calls::Calls, state::Remote};
+use super::{pending_calls::Calls, state::Remote, tokens::Tokens};
 use crate::message::client::unanswered;
 
 /// The client that a server finds at this end of its connection.
@@ -27,6 +27,9 @@ pub(super) struct Client {
     tokens: Arc<Tokens>,
     calls: Arc<Calls>,
 }
+
+/// The rmcp session of a connection.
+pub(super) type Session = RunningService<RoleClient, Client>;
 
 // === impl Client ===
 

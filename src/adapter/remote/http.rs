@@ -16,16 +16,15 @@
 mod reconnect_pause;
 mod send_timeout;
 
-use std::{collections::HashMap, error::Error};
+use std::collections::HashMap;
 
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::{
-    StreamableHttpClientTransport,
-    streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError},
+    StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
 };
 
 use self::{reconnect_pause::ReconnectPause, send_timeout::SendTimeout};
-use super::{RemoteBuilder, RemoteService};
+use super::service::{RemoteBuilder, RemoteService};
 use crate::{
     adapter::{Secrets, secrets::credentials},
     url::Url,
@@ -96,21 +95,4 @@ impl RemoteBuilder {
             async move { transport.map(SendTimeout::new) }
         })
     }
-}
-
-/// Returns the source of an rmcp transport error, which does not report it itself.
-pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
-    match error.downcast_ref()? {
-        StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),
-        _ => None,
-    }
-}
-
-/// Returns `true` if an error says that the server no longer knows the session, as an older server
-/// does after a restart.
-///
-/// rmcp could create a new session by itself, but then changed tools would not be noticed and
-/// subscriptions would not be repeated.
-pub(super) fn is_end_of_session(error: &(dyn Error + 'static)) -> bool {
-    matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }

@@ -12,7 +12,7 @@ use rmcp::{
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{call::Tokens, exit_reason::ExitReason};
+use super::{exit_reason::ExitReason, tokens::Tokens};
 
 /// The maximum length of the URI of an updated resource in bytes. rmcp looks up each one in its
 /// cache.

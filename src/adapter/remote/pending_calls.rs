@@ -14,12 +14,14 @@ use rmcp::{
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::call::MAX_QUESTION_BYTES;
 use crate::{
     json_size::{ByteBudget, json_bytes},
     message::client::{LiveClient, may_ask, unanswered},
 };
 
+/// The maximum size in bytes, as JSON, of a server's questions in one answer, with its request
+/// state; and of one question of an older server.
+pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
 /// The maximum size of the open questions of one older server in bytes, as JSON, for all clients
 /// together.
 const MAX_OPEN_BYTES: usize = 32 << 20;

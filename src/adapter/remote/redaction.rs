@@ -112,7 +112,7 @@ pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
 /// Returns `true` if a request could not be sent because the server has ended the session.
 #[cfg(feature = "http")]
 pub(super) fn ends_session(error: &(dyn Error + 'static)) -> bool {
-    causes(error).any(super::http::is_end_of_session)
+    causes(error).any(super::http_error::is_end_of_session)
 }
 
 /// Only sessions over HTTP end in this way.
@@ -139,7 +139,7 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
         _ => (),
     }
     #[cfg(feature = "http")]
-    if let Some(cause) = super::http::cause(error) {
+    if let Some(cause) = super::http_error::cause(error) {
         return Some(cause);
     }
     None

@@ -4,14 +4,17 @@ use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
     time::Duration,
 };
 
-use rmcp::model::ServerPeerInfo;
+use rmcp::{Peer, RoleClient, model::ServerPeerInfo};
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
-use super::{call::Connection, logs::Levels, paced_epoch::PacedEpoch, redaction::About};
+use super::{
+    logs::Levels, paced_epoch::PacedEpoch, pending_calls::Calls, redaction::About, tokens::Tokens,
+};
 use crate::{
     catalog::Tools,
     changes::{Changes, Epoch, pace::Pace},
@@ -111,6 +114,32 @@ struct Known {
     abandoned: HashSet<Arc<str>>,
     /// The size of these URIs in bytes.
     abandoned_bytes: usize,
+}
+
+/// A connection to a server.
+pub(super) struct Connection {
+    pub(super) about: About,
+    pub(super) peer: Peer<RoleClient>,
+    /// Whether the server speaks 2026-07-28 or later.
+    pub(super) modern: bool,
+    /// Cancelled as soon as no more messages will arrive.
+    pub(super) gone: CancellationToken,
+    pub(super) tokens: Arc<Tokens>,
+    /// The calls in flight, if the server may send requests during them.
+    pub(super) calls: Option<Arc<Calls>>,
+    /// Whether the server may ask the user for input.
+    pub(super) elicitation: bool,
+    /// Whether the client of this connection declares no capabilities.
+    pub(super) declares_nothing: bool,
+    /// Whether the server declares that it sends log messages.
+    pub(super) logs: bool,
+    /// The keys of `_meta` that are passed on in addition to the trace context.
+    pub(super) passed_meta: Arc<[String]>,
+    /// Weak, since the remote owns the connection.
+    pub(super) remote: Weak<Remote>,
+    /// Whether a request could not be sent and none was answered since. Over HTTP, a server can
+    /// stop and restart without ending a connection.
+    pub(super) has_failed: AtomicBool,
 }
 
 // === impl Lists ===

@@ -8,12 +8,12 @@ use futures::{
     stream::{self, StreamExt},
 };
 use rmcp::{
-    RoleClient, ServiceError,
+    ServiceError,
     model::{
         ClientRequest, ErrorCode, PingRequest, ProtocolVersion, ServerCapabilities,
         ServerNotification, SubscriptionFilter,
     },
-    service::{ClientInitializeError, ClientLifecycleMode, RunningService, Subscription},
+    service::{ClientInitializeError, ClientLifecycleMode, Subscription},
 };
 use tokio::{
     sync::Notify,
@@ -23,10 +23,10 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
 use super::{
-    call::{self, Connection, set_level, subscribe},
-    client::Client,
+    call::{self, set_level, subscribe},
+    client::{Client, Session},
     exit_reason::ExitReason,
-    state::{Remote, State},
+    state::{Connection, Remote, State},
 };
 use crate::{
     catalog,
@@ -62,9 +62,6 @@ pub(super) struct Attempt {
     pub(super) gone: CancellationToken,
     pub(super) doubt: Arc<Notify>,
 }
-
-/// The rmcp session of a connection.
-pub(super) type Session = RunningService<RoleClient, Client>;
 
 /// The handshake of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]

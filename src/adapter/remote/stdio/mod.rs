@@ -28,7 +28,11 @@ use process_wrap::tokio::{CommandWrap, KillOnDrop};
 use tower::BoxError;
 
 use self::child::ChildTransport;
-use super::{Attempt, RemoteBuilder, RemoteService, state::Remote};
+use super::{
+    service::{RemoteBuilder, RemoteService},
+    state::Remote,
+    supervise::Attempt,
+};
 use crate::adapter::Secrets;
 
 /// The environment variables that a child process inherits.

@@ -1,0 +1,449 @@
+//! The Tower service of a remote server, and its builder.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context as TaskContext, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+#[expect(deprecated, reason = "older clients use the deprecated methods")]
+use rmcp::model::{LoggingLevel, SetLevelRequest, SubscribeRequest, UnsubscribeRequest};
+use rmcp::{
+    Peer, RoleClient,
+    model::{ClientRequest, EmptyResult, ErrorData, ServerPeerInfo, ServerResult},
+    service::ClientServiceExt,
+    transport::IntoTransport,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::BoxError;
+use tower_service::Service;
+
+use super::{
+    call,
+    client::Session,
+    ordered_transport::OrderedTransport,
+    redaction::About,
+    state::{Connection, Remote, State},
+    supervise::{Attempt, Closes, Open, supervise},
+    tokens::Tokens,
+};
+use crate::{
+    adapter::secrets::Secrets,
+    changes::Changes,
+    message::{BackendError, BackendErrorKind, Context, Logs, Reply, Request},
+};
+
+/// Default timeout of an attempt to connect.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A remote MCP server.
+///
+/// Clones share the connection. When the last one is dropped, the connection is
+/// closed in the background; [`close`](Self::close) waits for that.
+///
+/// See the [module docs](super) for its behavior and an example.
+#[derive(Clone)]
+pub struct RemoteService(Arc<Owner>);
+
+/// Builds a [`RemoteService`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RemoteBuilder {
+    pub(super) about: About,
+    connect_timeout: Duration,
+    passed_meta: Vec<String>,
+    elicitation: bool,
+    changes: Changes,
+}
+
+/// The response future of a [`RemoteService`].
+pub struct ResponseFuture(BoxFuture<'static, Result<Reply, BackendError>>);
+
+/// A handle that ends a server without keeping it connected until then.
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+#[derive(Clone)]
+pub(crate) struct Ending {
+    remote: Arc<Remote>,
+    stop: CancellationToken,
+}
+
+/// Keeps the server connected while it exists.
+struct Owner {
+    remote: Arc<Remote>,
+    stop: CancellationToken,
+    /// The supervisor task, which keeps the server connected.
+    supervisor: JoinSet<()>,
+}
+
+// === impl RemoteService ===
+
+impl RemoteService {
+    /// Returns a builder for a server; errors refer to it by this name.
+    pub fn builder(name: impl Into<Arc<str>>) -> RemoteBuilder {
+        RemoteBuilder {
+            about: About { name: name.into(), secrets: Secrets::default() },
+            connect_timeout: CONNECT_TIMEOUT,
+            passed_meta: Vec::new(),
+            elicitation: true,
+            changes: Changes::default(),
+        }
+    }
+
+    /// Creates a service for a server over a connection that the caller keeps alive.
+    ///
+    /// The connection is not reconnected when it is lost. Messages that the server sends on its
+    /// own, such as progress, go to the handler that the connection was created with.
+    #[must_use]
+    pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
+        let remote = Arc::new(Self::builder(name).into_remote());
+        let info = peer.peer_info();
+        let tokens = Arc::<Tokens>::default();
+        let stop = CancellationToken::new();
+        let connection = Connection::over(&remote, peer, tokens, stop.clone());
+        remote.connected(info);
+        remote.state.send_replace(State::Connected(Arc::new(connection)));
+        Self(Arc::new(Owner { remote, stop, supervisor: JoinSet::new() }))
+    }
+
+    /// Returns the name of the server.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.remote.about.name
+    }
+
+    /// Returns the server's description as of the last connection.
+    #[must_use]
+    pub fn server_info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.0.remote.info()
+    }
+
+    /// Returns the changes that this server notifies.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.0.remote.changes
+    }
+
+    /// Waits for the current attempt to connect, if there is one, and returns its outcome.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the server is not connected, as a message for the operator without
+    /// the secrets that were set in the builder.
+    pub async fn connected(&self) -> Result<(), String> {
+        match self.0.remote.settled().await {
+            State::Connected(_) => Ok(()),
+            State::Connecting | State::Down => Err(self
+                .0
+                .remote
+                .why_not_connected()
+                .unwrap_or_else(|| "it is not connected".to_owned())),
+            State::Closed => Err("it was closed".to_owned()),
+        }
+    }
+
+    /// Closes the connection, and ends the child process if there is one.
+    ///
+    /// Calls in flight fail, as do later ones. Returns when the process has ended: it has three
+    /// seconds to exit by itself, three more after `SIGTERM`, and is then killed. A process that is
+    /// not connected yet is killed at once.
+    pub async fn close(&self) {
+        self.0.stop.cancel();
+        let state = &self.0.remote.state;
+        if self.0.supervisor.is_empty() {
+            state.send_replace(State::Closed);
+        }
+        // This function holds the sender, so this cannot fail.
+        let _ = state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
+    }
+
+    /// Takes over the subscriptions and log levels of another server that this one replaces.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn subscribe_like(&self, other: &Self) {
+        self.0.remote.levels.copy(&other.0.remote.levels);
+        self.0.remote.subscribed_like(&other.0.remote);
+        self.0.remote.subscribe_again.notify_one();
+    }
+
+    /// Returns a handle that ends the server, or waits for its end after all clones are dropped.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn ending(&self) -> Ending {
+        Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
+    }
+
+    pub(super) fn supervised(remote: Remote, open: Open) -> Self {
+        let remote = Arc::new(remote);
+        let stop = CancellationToken::new();
+        let mut supervisor = JoinSet::new();
+        supervisor.spawn(supervise(Closes(remote.clone()), open, stop.clone()));
+        Self(Arc::new(Owner { remote, stop, supervisor }))
+    }
+}
+
+impl Service<Request> for RemoteService {
+    type Response = Reply;
+    type Error = BackendError;
+    type Future = ResponseFuture;
+
+    /// Always ready: an outer `Buffer` fails for good if its inner service fails once.
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), BackendError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> ResponseFuture {
+        let owner = self.0.clone();
+        ResponseFuture(async move { owner.remote.answer(request).await }.boxed())
+    }
+}
+
+impl fmt::Debug for RemoteService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reports = match &*self.0.remote.state.borrow() {
+            State::Connected(connection) => connection.tokens.len(),
+            _ => Some(0),
+        };
+        f.debug_struct("RemoteService")
+            .field("name", &self.name())
+            .field("awaited_reports", &reports)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl RemoteBuilder ===
+
+impl RemoteBuilder {
+    /// Sets the timeout of an attempt to connect. Defaults to 30 seconds.
+    ///
+    /// The default is long because some servers are downloaded when they are first started, and
+    /// because a server that does not know 2026-07-28 and does not answer takes ten seconds.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the changes that the server notifies.
+    pub fn changes(mut self, changes: Changes) -> Self {
+        self.changes = changes;
+        self
+    }
+
+    /// Passes these keys of `_meta` from callers to the server, in addition to the trace context.
+    pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.passed_meta.extend(keys.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets whether the server may ask callers for input. Defaults to `true`.
+    ///
+    /// This concerns the user of a caller (`elicitation`), and with a server of 2026-07-28 also the
+    /// deprecated `sampling` and `roots`. With `false`, no such capability of a caller is relayed
+    /// to the server, and a response that asks for input is an error. Some servers then offer other
+    /// tools, or none that are dangerous.
+    pub const fn elicitation(mut self, elicitation: bool) -> Self {
+        self.elicitation = elicitation;
+        self
+    }
+
+    /// Redacts these values in logs and errors about the server.
+    pub fn secrets(mut self, secrets: Secrets) -> Self {
+        self.about.secrets = secrets;
+        self
+    }
+
+    /// Connects over an rmcp transport that is opened anew for each connection.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime with its time enabled.
+    #[must_use]
+    pub fn transport<F, C, T, E, A, O>(self, open: F) -> RemoteService
+    where
+        F: Fn() -> C + Send + Sync + 'static,
+        C: Future<Output = Result<T, O>> + Send + 'static,
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+        O: Into<BoxError>,
+    {
+        let open = move |attempt: Attempt| {
+            let opened = open();
+            async move { attempt.begin(opened.await.map_err(Into::into)?).await }.boxed()
+        };
+        RemoteService::supervised(self.into_remote(), Box::new(open))
+    }
+
+    pub(super) fn into_remote(self) -> Remote {
+        let Self { about, connect_timeout, passed_meta, elicitation, changes } = self;
+        Remote::new(about, connect_timeout, passed_meta.into(), elicitation, changes)
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl Future for ResponseFuture {
+    type Output = Result<Reply, BackendError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        self.0.poll_unpin(cx)
+    }
+}
+
+impl fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+// === impl Ending ===
+
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+impl Ending {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.remote, &other.remote)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(*self.remote.state.borrow(), State::Closed)
+    }
+
+    /// Ends the server and waits until it has ended; see [`RemoteService::close`].
+    pub(crate) async fn end(&self) {
+        self.stop.cancel();
+        // This function holds the sender, so this cannot fail.
+        let _ =
+            self.remote.state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
+    }
+}
+
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+impl fmt::Debug for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ending").field("name", &self.remote.about.name).finish_non_exhaustive()
+    }
+}
+
+// === impl Owner ===
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Stopped and not aborted, so that the supervisor closes the connection properly.
+        self.stop.cancel();
+        self.supervisor.detach_all();
+    }
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    /// Starts a connection over an open transport.
+    pub(super) async fn begin<T, E, A>(self, transport: T) -> Result<Session, BoxError>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let Self { client, lifecycle, last_words, gone, doubt } = self;
+        let tokens = client.tokens().clone();
+        let transport =
+            OrderedTransport::new(transport.into_transport(), gone, doubt, last_words, tokens);
+        Ok(client.serve_with_lifecycle(transport, lifecycle).await?)
+    }
+}
+
+// === impl Remote ===
+
+impl Remote {
+    #[expect(deprecated, reason = "older clients use the deprecated methods")]
+    async fn answer(&self, request: Request) -> Result<Reply, BackendError> {
+        match request.message() {
+            // These concern a single connection, and are not forwarded.
+            ClientRequest::InitializeRequest(_)
+            | ClientRequest::DiscoverRequest(_)
+            | ClientRequest::SubscriptionsListenRequest(_) => {
+                Ok(Reply::method_not_found(request.method().to_owned()))
+            }
+            ClientRequest::PingRequest(_) => {
+                self.connection().await?;
+                Ok(ServerResult::EmptyResult(EmptyResult {}).into())
+            }
+            ClientRequest::SubscribeRequest(SubscribeRequest { params, .. }) => {
+                // Counted before the outcome is known, so that a connection made meanwhile
+                // subscribes as well.
+                let Some(subscribing) = self.subscribed(&params.uri) else {
+                    let refused = "there are too many subscriptions to resources of this backend";
+                    return Ok(ErrorData::invalid_params(refused, None).into());
+                };
+                let reply = self.subscription(request).await;
+                match reply {
+                    Ok(ref reply) if reply.error().is_none() => subscribing.keep(),
+                    // The subscription is repeated when there is a connection again.
+                    Err(error) if error.is_of_connection() => {
+                        subscribing.keep();
+                        return Ok(ServerResult::EmptyResult(EmptyResult {}).into());
+                    }
+                    Ok(_) => subscribing.refused(),
+                    Err(ref error) if error.kind() == BackendErrorKind::Unsupported => {
+                        subscribing.refused();
+                    }
+                    Err(_) => drop(subscribing),
+                }
+                reply
+            }
+            ClientRequest::UnsubscribeRequest(UnsubscribeRequest { params, .. }) => {
+                if self.unsubscribed(&params.uri) {
+                    let unsubscribing = self.unsubscribing(&params.uri);
+                    let reply = self.subscription(request).await;
+                    unsubscribing.done();
+                    reply
+                } else {
+                    Ok(ServerResult::EmptyResult(EmptyResult {}).into())
+                }
+            }
+            ClientRequest::SetLevelRequest(SetLevelRequest { params, .. }) => {
+                self.set_level(params.level, request.context().logs()).await
+            }
+            _ => self.connection().await?.call(request).await,
+        }
+    }
+
+    /// Sets the log level for one client. The clients share the connection, so the server
+    /// gets the lowest of their levels; a newer server gets the level with each request.
+    #[expect(deprecated, reason = "older clients use the deprecated methods")]
+    async fn set_level(
+        &self,
+        level: LoggingLevel,
+        client: Option<&Logs>,
+    ) -> Result<Reply, BackendError> {
+        let _sending = self.levels.sending.lock().await;
+        let set = match self.connection().await {
+            Ok(connection) if connection.modern => Ok(ServerResult::empty(()).into()),
+            Ok(connection) => {
+                let lowest = self.levels.with(client, level);
+                let request = Request::new(call::set_level(lowest), Context::default());
+                connection.call(request).await
+            }
+            Err(error) => Err(error),
+        };
+        match set {
+            Ok(reply) if reply.error().is_some() => Ok(reply),
+            Err(error) if !error.is_of_connection() => Err(error),
+            // Without a connection, the level is set when there is one again.
+            _ => {
+                self.levels.set(client, level);
+                Ok(ServerResult::empty(()).into())
+            }
+        }
+    }
+
+    /// Subscribes or unsubscribes an older server. A newer one receives a new filter when it is
+    /// listened to again, which is at once.
+    async fn subscription(&self, request: Request) -> Result<Reply, BackendError> {
+        let connection = self.connection().await?;
+        if connection.modern {
+            Ok(ServerResult::EmptyResult(EmptyResult {}).into())
+        } else {
+            connection.call(request).await
+        }
+    }
+}
