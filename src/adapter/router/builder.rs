@@ -26,6 +26,15 @@ pub struct RouterBuilder {
     backends: Vec<Backend>,
 }
 
+// === impl Router ===
+
+impl Router {
+    /// Returns a builder for a router.
+    pub fn builder() -> RouterBuilder {
+        RouterBuilder::default()
+    }
+}
+
 // === impl RouterBuilder ===
 
 impl RouterBuilder {

@@ -160,11 +160,6 @@ pub struct Router {
 // === impl Router ===
 
 impl Router {
-    /// Returns a builder for a router.
-    pub fn builder() -> RouterBuilder {
-        RouterBuilder::default()
-    }
-
     /// Adds the descriptions of the backends to a server's description: the capabilities of any of
     /// them, and the instructions of each, under its name.
     ///

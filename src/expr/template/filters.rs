@@ -4,6 +4,7 @@
 //! time, because minijinja does not limit them.
 
 mod apply;
+mod filter;
 mod operators;
 
 use std::sync::LazyLock;
@@ -13,84 +14,12 @@ use minijinja::{
     value::{Rest, ValueKind, ValueOrKwargs},
 };
 
+pub(super) use self::filter::FILTERS;
 use self::{
     apply::apply,
     operators::{add, both_texts, concat, container, number, ordered, part, run, slice},
 };
 use super::value::{Failure, kind};
-
-/// A filter that templates can use.
-pub(super) struct Filter {
-    pub(super) name: &'static str,
-    takes: Takes,
-}
-
-/// The input type of a filter.
-#[derive(Clone, Copy, PartialEq)]
-enum Takes {
-    Anything,
-    /// Any value, or none.
-    Nothing,
-    Text,
-    List,
-    TextOrList,
-    Map,
-    Number,
-    Scalar,
-}
-
-const fn filter(name: &'static str, takes: Takes) -> Filter {
-    Filter { name, takes }
-}
-
-pub(super) static FILTERS: [Filter; 46] = [
-    filter("abs", Takes::Number),
-    filter("batch", Takes::List),
-    filter("bool", Takes::Anything),
-    filter("capitalize", Takes::Text),
-    filter("chain", Takes::List),
-    filter("count", Takes::Anything),
-    filter("d", Takes::Nothing),
-    filter("default", Takes::Nothing),
-    filter("dictsort", Takes::Map),
-    filter("first", Takes::TextOrList),
-    filter("float", Takes::Scalar),
-    filter("fromjson", Takes::Text),
-    filter("groupby", Takes::List),
-    filter("indent", Takes::Text),
-    filter("int", Takes::Scalar),
-    filter("items", Takes::Map),
-    filter("join", Takes::List),
-    filter("last", Takes::TextOrList),
-    filter("length", Takes::Anything),
-    filter("lines", Takes::Text),
-    filter("list", Takes::List),
-    filter("lower", Takes::Text),
-    filter("map", Takes::List),
-    filter("max", Takes::List),
-    filter("min", Takes::List),
-    filter("quote", Takes::Text),
-    filter("reject", Takes::List),
-    filter("rejectattr", Takes::List),
-    filter("replace", Takes::Text),
-    filter("reverse", Takes::TextOrList),
-    filter("round", Takes::Number),
-    filter("select", Takes::List),
-    filter("selectattr", Takes::List),
-    filter("sort", Takes::List),
-    filter("split", Takes::Text),
-    filter("string", Takes::Anything),
-    filter("sum", Takes::List),
-    filter("title", Takes::Text),
-    filter("tojson", Takes::Anything),
-    filter("trim", Takes::Text),
-    filter("unique", Takes::List),
-    filter("upper", Takes::Text),
-    filter("urlencode", Takes::Scalar),
-    filter("zip", Takes::List),
-    filter("keys", Takes::Map),
-    filter("values", Takes::Map),
-];
 
 pub(super) const TESTS: [&str; 35] = [
     "boolean",

@@ -110,7 +110,6 @@ mod value;
 use std::{fmt, sync::Arc};
 
 use rmcp::model::ServerCapabilities;
-use tower_layer::Layer;
 
 pub use self::{service::Bound, stored_results::RESULTS};
 use crate::{
@@ -214,14 +213,6 @@ impl BoundLayer {
         if self.0.store.is_some() {
             stored_results::declare(capabilities);
         }
-    }
-}
-
-impl<S> Layer<S> for BoundLayer {
-    type Service = Bound<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        Bound::new(Arc::new(self.0.clone()), inner)
     }
 }
 

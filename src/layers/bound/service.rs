@@ -14,10 +14,11 @@ use pin_project_lite::pin_project;
 use rmcp::model::{ContentBlock, MetaObject};
 use tokio::time::Instant;
 use tower::BoxError;
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    SHORTENED, Settings,
+    BoundLayer, SHORTENED, Settings,
     shorten::shorten,
     stored_results::{declare_in, keep, link, read, read_handle},
 };
@@ -59,6 +60,16 @@ pin_project! {
         },
         Working { reply: BoxFuture<'static, Result<Reply, E>> },
         Answered { reply: Option<Reply> },
+    }
+}
+
+// === impl BoundLayer ===
+
+impl<S> Layer<S> for BoundLayer {
+    type Service = Bound<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Bound::new(Arc::new(self.0.clone()), inner)
     }
 }
 

@@ -15,7 +15,8 @@ use super::{
             to_json, too_many_elements,
         },
     },
-    Filter, Takes, run,
+    filter::{Filter, Takes},
+    operators::run,
 };
 use crate::expr::json;
 
