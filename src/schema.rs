@@ -41,6 +41,7 @@ const MAX_VIOLATIONS: usize = 64;
 const MAX_SCHEMA_BYTES: usize = 1024 * 1024;
 /// The cache size in bytes of the searches of each regular expression of a schema.
 const REGEX_CACHE_BYTES: usize = 128 * 1024;
+
 /// The input schema of a tool, compiled at the first check: most listed tools are never called.
 #[derive(Debug)]
 pub(crate) struct InputSchema {

@@ -49,9 +49,7 @@ impl Delegation {
             shared: self.shared.clone(),
         }
     }
-}
 
-impl Delegation {
     /// Runs code that answers a request and may make others: requests that its task makes are made
     /// within that request.
     pub(crate) fn answer<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {

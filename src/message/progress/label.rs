@@ -8,6 +8,7 @@ use std::{
 
 /// The maximum length of a server's progress message, in characters. Longer ones are truncated.
 const MAX_DETAIL: usize = 200;
+
 /// The names of parts in messages.
 #[derive(Debug)]
 pub(crate) enum Labels {
