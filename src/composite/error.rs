@@ -2,9 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use super::{form_error::FormError, suggestion::DidYouMean};
+use super::form_error::FormError;
 pub use crate::expr::PathSegment as Segment;
-use crate::{expr::ExpressionError, names::is_plain};
+use crate::{expr::ExpressionError, names::is_plain, suggest::DidYouMean};
 
 /// All errors in a set of composite definitions.
 ///

@@ -3,11 +3,11 @@
 use super::{
     compile::{Compiled, CompiledTarget, Program, ResultForm, Route},
     definition::{CompositeTool, Strategy, Success},
-    suggestion::DidYouMean,
 };
 use crate::{
     engine::plan::{self, Action, CallSite, OnFailure, OnRefusal, Plan, StepSet},
     mermaid::{Call, Callee, Edge, Flowchart, Graph, Node, Shape},
+    suggest::DidYouMean,
 };
 
 /// The error for an unknown composite.

@@ -1,9 +1,10 @@
 //! Errors in the form of an elicitation.
 
+use std::fmt;
+
 use serde_json::Value;
 
-use super::suggestion::{DidYouMean, Instead};
-use crate::expr::kind;
+use crate::{expr::kind, suggest::DidYouMean};
 
 /// The string formats that clients can check.
 pub(super) const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
@@ -130,4 +131,23 @@ pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> F
         other => kind(Some(other)).to_owned(),
     };
     FormError::WrongKind { what: what.to_owned(), found, expected }
+}
+
+/// Prints a suggestion, or the keywords that are allowed.
+struct Instead<'a> {
+    near: Option<&'a str>,
+    expected: &'a [&'a str],
+}
+
+impl fmt::Display for Instead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.near.is_some() {
+            return DidYouMean(self.near).fmt(f);
+        }
+        for (place, word) in self.expected.iter().enumerate() {
+            let before = if place == 0 { ": expected one of" } else { "," };
+            write!(f, "{before} `{word}`")?;
+        }
+        Ok(())
+    }
 }

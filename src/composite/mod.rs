@@ -272,7 +272,6 @@ mod run;
 mod schema;
 mod service;
 mod step;
-mod suggestion;
 mod target_call;
 
 #[cfg(feature = "config")]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::PathSegment;
+use crate::suggest::DidYouMean;
 
 /// An error in the text of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +18,7 @@ pub enum ExpressionError {
         expected: String,
     },
     /// A reference to an unknown step.
-    #[error("there is no step `{step}`, which `{text}` refers to{}", Near(near.as_deref()))]
+    #[error("there is no step `{step}`, which `{text}` refers to{}", DidYouMean(near.as_deref()))]
     UnknownStep {
         /// The text.
         text: String,
@@ -126,9 +127,6 @@ pub enum EvaluationError {
     },
 }
 
-/// Prints a suggestion.
-struct Near<'a>(Option<&'a str>);
-
 /// Prints a suggestion that precedes another one.
 struct Either<'a>(Option<&'a str>);
 
@@ -156,15 +154,6 @@ impl fmt::Display for ExpressionErrors {
 }
 
 impl std::error::Error for ExpressionErrors {}
-
-impl fmt::Display for Near<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(near) => write!(f, ": did you mean `{near}`?"),
-            None => Ok(()),
-        }
-    }
-}
 
 impl fmt::Display for Either<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

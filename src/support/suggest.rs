@@ -1,7 +1,12 @@
 //! Finds the nearest match of a misspelled word.
 
+use std::fmt;
+
 /// The maximum number of characters of a word that may be a typo of another.
 const MAX_WORD: usize = 64;
+
+/// Prints a suggestion at the end of an error message, if there is one.
+pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
 
 /// Returns the candidate that `word` is most likely a typo of, if there is one.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
@@ -40,6 +45,15 @@ fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
 /// Returns the word in lowercase without separators, so that `maxParallel` equals `max-parallel`.
 pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
+}
+
+impl fmt::Display for DidYouMean<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(near) => write!(f, ": did you mean `{near}`?"),
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

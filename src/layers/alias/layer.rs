@@ -16,7 +16,7 @@ use crate::{
     intercept::{Intercept, Intercepted},
     message::{ItemKind, ItemMut, Refusal, Reply, Request, Subject},
     pattern_watch::{Missed, Page},
-    suggest::nearest,
+    suggest::{DidYouMean, nearest},
     warnings::Warnings,
 };
 
@@ -462,7 +462,7 @@ impl Aliases {
         for argument in alias.arguments.iter() {
             let original = &argument.original;
             if !declared.is_empty() && !declared.contains(&&**original) {
-                let hint = hint(nearest(original, &declared));
+                let hint = DidYouMean(nearest(original, &declared));
                 warn(format_args!("the tool has no argument `{original}`{hint}"));
             }
             if let Some(name) = &argument.name
@@ -484,7 +484,7 @@ impl Aliases {
         let Some(missed) = missed else { return };
         let names = missed.names();
         for (place, original) in &missed.sought.0 {
-            let hint = hint(nearest(original, &names));
+            let hint = DidYouMean(nearest(original, &names));
             let alias = self.of_kind(kind).alias(*place);
             self.warn(kind, alias, format_args!("there is no such {kind}{hint}"));
         }
@@ -524,8 +524,4 @@ fn merge(annotations: &mut ToolAnnotations, given: &ToolAnnotations) {
     over(&mut annotations.destructive_hint, given.destructive_hint.as_ref());
     over(&mut annotations.idempotent_hint, given.idempotent_hint.as_ref());
     over(&mut annotations.open_world_hint, given.open_world_hint.as_ref());
-}
-
-fn hint(near: Option<&str>) -> String {
-    near.map(|near| format!(": did you mean `{near}`?")).unwrap_or_default()
 }

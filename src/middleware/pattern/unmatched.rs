@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Patterns, REGEX, glob::SPECIAL};
 use crate::{
     pattern_watch::{Missed, WatchedNames},
-    suggest::nearest,
+    suggest::{DidYouMean, nearest},
     warnings::Warnings,
 };
 
@@ -36,8 +36,7 @@ impl Unmatched {
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
         for (pattern, matched) in self.patterns.iter().zip(&self.matched) {
             if !matched {
-                let hint = meant(pattern, names).map(|near| format!(": did you mean `{near}`?"));
-                let hint = hint.unwrap_or_default();
+                let hint = DidYouMean(meant(pattern, names));
                 warnings
                     .warn(format_args!("`{pattern}` in `{setting}`{of} matches no {kind}{hint}"));
             }
