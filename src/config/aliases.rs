@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{annotations::AnnotationsTable, read::Reader};
+use super::{annotations::AnnotationsTable, read::Reader, secret::Secret};
 use crate::{
     alias::{AliasErrors, AliasLayer, ArgumentAlias, PromptAlias, ResourceAlias, ToolAlias},
     composite::Segment,
@@ -56,7 +56,7 @@ struct ArgumentTable {
     /// The name that clients see.
     rename: Option<String>,
     /// The value sent to the server if the client does not set the argument.
-    default: Option<serde_json::Value>,
+    default: Option<Secret<serde_json::Value>>,
     /// The description that clients see.
     description: Option<String>,
 }
@@ -228,7 +228,7 @@ impl From<ArgumentTable> for ArgumentAlias {
             alias = alias.rename(name);
         }
         if let Some(default) = table.default {
-            alias = alias.default(default);
+            alias = alias.default(default.into_exposed());
         }
         if let Some(description) = table.description {
             alias = alias.description(description);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::variables::Text;
+use super::{secret::Secret, variables::Text};
 use crate::{adapter::secrets::Secrets, stack::BackendLayer, url};
 
 /// Default timeout of a call.
@@ -38,11 +38,11 @@ pub enum Transport {
 }
 
 /// A backend that runs as a child process.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StdioConfig {
     pub(super) command: Text,
-    pub(super) args: Vec<String>,
-    pub(super) env: BTreeMap<String, String>,
+    pub(super) args: Secret<Vec<String>>,
+    pub(super) env: Secret<BTreeMap<String, String>>,
     pub(super) cwd: Option<Text>,
 }
 
@@ -50,11 +50,8 @@ pub struct StdioConfig {
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpConfig {
     pub(super) url: Text,
-    pub(super) headers: BTreeMap<String, String>,
+    pub(super) headers: Secret<BTreeMap<String, String>>,
 }
-
-/// Prints as `…`.
-struct Hidden;
 
 // === impl BackendConfig ===
 
@@ -138,30 +135,19 @@ impl StdioConfig {
     /// Returns the arguments of the program.
     #[must_use]
     pub fn args(&self) -> &[String] {
-        &self.args
+        self.args.expose()
     }
 
     /// Returns the variables to set in addition to the inherited ones.
     #[must_use]
     pub const fn env(&self) -> &BTreeMap<String, String> {
-        &self.env
+        self.env.expose()
     }
 
     /// Returns the working directory.
     #[must_use]
     pub fn cwd(&self) -> Option<&str> {
         self.cwd.as_ref().map(|cwd| cwd.value.as_str())
-    }
-}
-
-impl fmt::Debug for StdioConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StdioConfig")
-            .field("command", &self.command)
-            .field("args", &self.args.iter().map(|_| Hidden).collect::<Vec<_>>())
-            .field("env", &keys(&self.env))
-            .field("cwd", &self.cwd)
-            .finish()
     }
 }
 
@@ -184,7 +170,7 @@ impl HttpConfig {
     /// Returns the headers sent with every request.
     #[must_use]
     pub const fn headers(&self) -> &BTreeMap<String, String> {
-        &self.headers
+        self.headers.expose()
     }
 }
 
@@ -192,19 +178,7 @@ impl fmt::Debug for HttpConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpConfig")
             .field("url", &format_args!("{:?}", url::displayed(&self.url.written)))
-            .field("headers", &keys(&self.headers))
+            .field("headers", &self.headers)
             .finish()
     }
-}
-
-// === impl Hidden ===
-
-impl fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
-
-fn keys(entries: &BTreeMap<String, String>) -> BTreeMap<&str, Hidden> {
-    entries.keys().map(|key| (key.as_str(), Hidden)).collect()
 }

@@ -15,6 +15,7 @@ use super::{
     header, hints,
     read::Reader,
     router::RouterConfig,
+    secret::Secret,
     source::sanitized,
     validate::{self, ValidateTable},
     variables::{Environment, Text},
@@ -55,15 +56,15 @@ pub(super) struct BackendTable {
     /// The program to start. `${VAR}` expands to an environment variable.
     command: Option<String>,
     /// The arguments of the program. `${VAR}` expands to an environment variable.
-    args: Option<Vec<String>>,
+    args: Option<Secret<Vec<String>>>,
     /// Environment variables of the program, in addition to the inherited ones.
-    env: Option<BTreeMap<String, String>>,
+    env: Option<Secret<BTreeMap<String, String>>>,
     /// The working directory of the program.
     cwd: Option<String>,
     /// The URL of a server. `${VAR}` expands to an environment variable.
-    url: Option<String>,
+    url: Option<Secret<String>>,
     /// Headers to send with every request to `url`.
-    headers: Option<BTreeMap<String, String>>,
+    headers: Option<Secret<BTreeMap<String, String>>>,
     /// Its tools that clients may see and call. Defaults to all.
     expose_tools: Option<Vec<String>>,
     /// Its tools that clients may neither see nor call.
@@ -302,19 +303,19 @@ impl Builder<'_, '_, '_> {
                 None
             }
         };
-        let args = table.args.unwrap_or_default().into_iter().enumerate();
+        let args = table.args.unwrap_or_default().into_exposed().into_iter().enumerate();
         let args = args
             .filter_map(|(place, arg)| self.plain(&["args".into(), place.into()], arg))
             .map(|arg| arg.value)
-            .collect();
-        let env = self.env(table.env.unwrap_or_default());
+            .collect::<Vec<_>>();
+        let env = self.env(table.env.unwrap_or_default().into_exposed());
         let cwd = table.cwd.and_then(|cwd| self.filled("cwd", cwd));
-        Some(StdioConfig { command: command?, args, env, cwd })
+        Some(StdioConfig { command: command?, args: Secret::new(args), env: Secret::new(env), cwd })
     }
 
     fn http(&mut self, table: BackendTable) -> Option<HttpConfig> {
         let url = match table.url {
-            Some(url) => self.url(url),
+            Some(url) => self.url(url.into_exposed()),
             None => {
                 self.report(["url"], "missing key `url`");
                 None
@@ -324,8 +325,8 @@ impl Builder<'_, '_, '_> {
             .as_ref()
             .and_then(|url| Url::parse(&url.value))
             .is_some_and(|parts| parts.user.is_some());
-        let headers = self.headers(table.headers.unwrap_or_default(), has_user);
-        Some(HttpConfig { url: url?, headers })
+        let headers = self.headers(table.headers.unwrap_or_default().into_exposed(), has_user);
+        Some(HttpConfig { url: url?, headers: Secret::new(headers) })
     }
 
     fn url(&mut self, url: String) -> Option<Text> {

@@ -43,6 +43,13 @@ pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'sta
     members.into_iter()
 }
 
+/// Returns a schema, or the schemas that it refers to or is a choice of.
+pub(super) fn resolved(schema: &'static Value) -> Vec<&'static Value> {
+    let mut found = Vec::new();
+    alternatives(schema, &mut found);
+    found
+}
+
 /// Adds a schema, or the schemas that it refers to or is a choice of, and those of array elements:
 /// a table is often written where an array of tables belongs.
 fn alternatives(schema: &'static Value, found: &mut Vec<&'static Value>) {

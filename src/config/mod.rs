@@ -474,6 +474,7 @@ mod reloaded;
 mod router;
 #[cfg(test)]
 mod schema;
+mod secret;
 mod secret_spans;
 mod source;
 mod state;

@@ -1,12 +1,13 @@
 //! The section `[redis]`.
 
-use std::{fmt, sync::Arc, time};
+use std::{sync::Arc, time};
 
 use serde::Deserialize;
 
 use super::{
     duration::Duration,
     read::Reader,
+    secret::Secret,
     variables::{Environment, Text},
 };
 #[cfg(feature = "redis")]
@@ -29,7 +30,7 @@ const SECTION: &str = "redis";
 pub(super) struct RedisTable {
     /// URL of the server, such as `redis://cache:6379`. `${VAR}` expands to an environment
     /// variable.
-    url: Option<String>,
+    url: Option<Secret<String>>,
     /// Prefix of all keys. Defaults to `mcp-composite`.
     prefix: Option<String>,
     /// Timeout of a command. Defaults to 1 second.
@@ -45,9 +46,9 @@ pub(super) struct RedisConfig {
 }
 
 /// The settings that identify a server.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedisSettings {
-    url: String,
+    url: Secret<String>,
     prefix: Option<String>,
     timeout: Option<Duration>,
 }
@@ -71,7 +72,7 @@ pub(super) fn build(
             reader.report(&at("url"), "missing key `url`".to_owned());
             String::new()
         }
-        Some(url) => match Text::expand(url, environment) {
+        Some(url) => match Text::expand(url.into_exposed(), environment) {
             Ok(Text { value, .. }) => value,
             Err(message) => {
                 reader.report(&at("url"), message);
@@ -88,7 +89,8 @@ pub(super) fn build(
         let message = "`timeout` is zero: expected more, or leave the key out";
         reader.report(&at("timeout"), message.to_owned());
     }
-    let settings = RedisSettings { url, prefix: table.prefix, timeout: table.timeout };
+    let settings =
+        RedisSettings { url: Secret::new(url), prefix: table.prefix, timeout: table.timeout };
     #[cfg(feature = "redis")]
     let store = settings.connect(reader);
     RedisConfig {
@@ -190,10 +192,10 @@ impl RedisConfig {
 impl RedisSettings {
     #[cfg(feature = "redis")]
     fn connect(&self, reader: &mut Reader<'_, '_>) -> Option<RedisStore> {
-        if self.url.is_empty() {
+        if self.url.expose().is_empty() {
             return None;
         }
-        match RedisStore::new(&self.url) {
+        match RedisStore::new(self.url.expose()) {
             Ok(mut store) => {
                 if let Some(prefix) = &self.prefix {
                     store = store.prefix(prefix.as_str());
@@ -209,14 +211,5 @@ impl RedisSettings {
                 None
             }
         }
-    }
-}
-
-impl fmt::Debug for RedisSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisSettings")
-            .field("prefix", &self.prefix)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
     }
 }

@@ -1,87 +1,45 @@
 //! Spans of a file that are never displayed.
 //!
-//! The line of a mistake is displayed, but the values of `env` and `headers` are secret, and so are
-//! the defaults of arguments, the keys of states and the URL of `[redis]`. If the file parses,
-//! their spans are known. Otherwise everything that may be secret is hidden. An unknown key may be
-//! a misplaced secret, unless it is a plain word. In the sections that hold no secrets, the value
-//! of a key that the [schema](super::json_schema) does not define there is hidden, since it may be
-//! a line of another section, and so is every `default`.
+//! The line of a mistake is displayed, but not the values of secret keys, which the
+//! [schema](super::json_schema) marks as `writeOnly`. If the file parses, a value is displayed if
+//! the schema defines its key at this place, and a value of this kind. Otherwise everything that
+//! may be secret is hidden. A section without secret keys is open: while the structure of the file
+//! is unknown, only the lines of open sections are displayed.
 
-use std::{collections::HashSet, ops::Range, sync::LazyLock};
+use std::{borrow::Cow, collections::HashSet, ops::Range, ptr, sync::LazyLock};
 
 use serde_json::Value;
-use toml::de::{DeTable, DeValue};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use super::{
-    json_schema::{SCHEMA, free_members, schemas_of_key},
+    json_schema::{SCHEMA, free_members, resolved, schemas_of_key},
     node::Node,
     source::apart,
     word::{is_word, is_word_character},
 };
 use crate::composite::Segment;
 
-/// The sections that hold no secrets.
-const OPEN_SECTIONS: [&str; 13] = [
-    "advertise",
-    "bound",
-    "budget",
-    "caller",
-    "composite_tools",
-    "filter",
-    "include",
-    "limits",
-    "progress",
-    "redactions",
-    "results",
-    "router",
-    "validate",
-];
+/// The keyword of the schema that marks secret keys.
+const SECRET: &str = "writeOnly";
 
-/// The keys of a backend that hold no secrets if they have a single value.
-const OPEN_KEYS: [&str; 8] =
-    ["name", "transport", "timeout", "connect_timeout", "elicitation", "prefix", "command", "cwd"];
+/// The key of a backend's program. Arguments in the same text may be secret.
+const COMMAND: &str = "command";
 
-/// The keys of a backend that hold no secrets, with one or several values.
-const OPEN_LISTS: [&str; 10] = [
-    "expose_tools",
-    "hide_tools",
-    "expose_prompts",
-    "hide_prompts",
-    "expose_resources",
-    "hide_resources",
-    "expose_resource_templates",
-    "hide_resource_templates",
-    "read_only_only",
-    "hide_destructive",
-];
+/// The keys of the schema, by whether they may hold secrets.
+static KEYS: LazyLock<Keys> = LazyLock::new(Keys::new);
 
-/// The tables that may hold secrets, and their nested tables.
-const VALIDATE: &str = "validate";
-const ALIASES: &str = "aliases";
-const STATE: &str = "state";
-const KEYS: &str = "keys";
-const REDIS: &str = "redis";
-const ANNOTATIONS: &str = "annotations";
-const ARGUMENTS: &str = "arguments";
-
-/// The keys of these tables that hold no secrets if they have a single value. Keys after such a
-/// table may have been meant for the backend, so any other key may hold a secret.
-const VALIDATE_KEYS: [&str; 3] = ["max_argument_bytes", "max_depth", "schema"];
-const ALIAS_KEYS: [&str; 9] =
-    ["tool", "from", "prompt", "resource", "name", "to", "uri", "title", "description"];
-const ANNOTATION_KEYS: [&str; 5] =
-    ["title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
-const ARGUMENT_KEYS: [&str; 3] = ["hide", "rename", "description"];
-
-const STATE_KEYS: [&str; 5] =
-    ["store", "ttl", "max_state_bytes", "max_total_bytes", "max_caller_bytes"];
-const REDIS_KEYS: [&str; 2] = ["prefix", "timeout"];
-
-/// The key of an argument's default.
-const DEFAULT: &str = "default";
-
-/// The keys that hold secrets in any section, since the header of their table may be lost.
-const SECRET_KEYS: [&str; 6] = ["args", "env", "headers", "key", KEYS, "url"];
+/// The keys of the schema, by whether they may hold secrets.
+struct Keys {
+    /// The keys that hold secrets in any section, since the header of their table may be lost.
+    secret: HashSet<&'static str>,
+    /// The sections without secret keys.
+    open_sections: HashSet<&'static str>,
+    /// The keys of the open sections, at any depth.
+    known: HashSet<&'static str>,
+}
 
 /// Spans of a file that are not displayed.
 type Masks = Vec<Range<usize>>;
@@ -101,11 +59,11 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
 /// Masks keys that may be secret: the `unknown` last key, and keys of a backend that are not plain
 /// words.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
-    let is_secret = |key: &str| SECRET_KEYS.contains(&key);
-    let is_open = match path.first() {
-        Some(Segment::Key(section)) => OPEN_SECTIONS.contains(&section.as_str()),
-        _ => false,
-    } && !path.iter().any(|part| matches!(part, Segment::Key(key) if is_secret(key)));
+    let is_open =
+        match path.first() {
+            Some(Segment::Key(section)) => KEYS.is_open(section),
+            _ => false,
+        } && !path.iter().any(|part| matches!(part, Segment::Key(key) if KEYS.is_secret(key)));
     let masked = path.iter().enumerate().map(|(place, segment)| match segment {
         Segment::Key(key) if !is_word(key) && (!is_open || unknown && place + 1 == path.len()) => {
             Segment::Key("…".to_owned())
@@ -115,124 +73,144 @@ pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     masked.collect()
 }
 
-// === Parsed files ===
-
-fn sections(root: &DeTable<'_>, masks: &mut Vec<Range<usize>>) {
-    for (key, node) in root {
-        match key.get_ref().as_ref() {
-            "backends" => tables(node, masks, &mut |key, node, masks| match key {
-                ALIASES => aliases(node, masks),
-                VALIDATE => others(&VALIDATE_KEYS, node, masks),
-                key if OPEN_LISTS.contains(&key) => (),
-                // Arguments in the same text as the command may be secret.
-                "command" if has_several_words(node) => values(node, masks),
-                // This includes a command in an array with its arguments.
-                key => other(&OPEN_KEYS, key, node, masks),
-            }),
-            ALIASES => aliases(node, masks),
-            STATE => tables(node, masks, &mut |key, node, masks| match key {
-                // Includes the `id`: a missing quote can make a key part of it.
-                KEYS => values(node, masks),
-                key => other(&STATE_KEYS, key, node, masks),
-            }),
-            REDIS => others(&REDIS_KEYS, node, masks),
-            section if OPEN_SECTIONS.contains(&section) => {
-                unknown_values(node, &schemas_of_key(&[&SCHEMA], section), masks);
-            }
-            _ => values(node, masks),
-        }
-    }
-}
-
-/// Hides the values of keys that are in none of the `schemas`, and of keys that hold secrets in
-/// another section, at any depth.
-fn unknown_values(node: &Node<'_>, schemas: &[&'static Value], masks: &mut Masks) {
-    match node.get_ref() {
-        DeValue::Table(table) => {
-            for (key, node) in table {
-                let name = key.get_ref().as_ref();
-                let schemas = schemas_of_key(schemas, name);
-                if schemas.is_empty() || is_secret(name) {
-                    if !is_word(name) {
-                        masks.push(key.span());
-                    }
-                    values(node, masks);
-                } else {
-                    unknown_values(node, &schemas, masks);
-                }
-            }
-        }
-        DeValue::Array(array) => {
-            array.iter().for_each(|node| unknown_values(node, schemas, masks));
-        }
-        _ => (),
-    }
-}
-
-/// Returns `true` if a key holds a secret in any section.
-fn is_secret(key: &str) -> bool {
-    SECRET_KEYS.contains(&key) || key == DEFAULT
-}
-
 /// Returns `true` if the value at `path` may be secret because of a key in the path.
 pub(super) fn is_masked(path: &[Segment]) -> bool {
-    path.iter().any(|part| matches!(part, Segment::Key(key) if is_secret(key)))
+    path.iter().any(|part| matches!(part, Segment::Key(key) if KEYS.is_secret(key)))
+}
+
+// === impl Keys ===
+
+impl Keys {
+    fn new() -> Self {
+        let mut keys =
+            Self { secret: HashSet::new(), open_sections: HashSet::new(), known: HashSet::new() };
+        for section in properties(&SCHEMA) {
+            let (mut nested, mut secret) = (vec![section], Vec::new());
+            let mut seen = HashSet::new();
+            let mut waiting = schemas_of_key(&[&SCHEMA], section);
+            while let Some(schema) = waiting.pop() {
+                // A table may contain itself.
+                if !seen.insert(ptr::from_ref(schema)) {
+                    continue;
+                }
+                for key in properties(schema) {
+                    let schemas = schemas_of_key(&[schema], key);
+                    if schemas.iter().any(|schema| is_secret(schema)) {
+                        secret.push(key);
+                    }
+                    nested.push(key);
+                    waiting.extend(schemas);
+                }
+                waiting.extend(free_members(schema).flat_map(resolved));
+            }
+            if secret.is_empty() {
+                keys.open_sections.insert(section);
+                keys.known.extend(nested);
+            }
+            keys.secret.extend(secret);
+        }
+        keys.known.retain(|key| !keys.secret.contains(key));
+        keys
+    }
+
+    fn is_secret(&self, key: &str) -> bool {
+        self.secret.contains(key)
+    }
+
+    fn is_open(&self, section: &str) -> bool {
+        self.open_sections.contains(section)
+    }
+
+    fn is_known(&self, key: &str) -> bool {
+        self.known.contains(key)
+    }
+}
+
+/// Returns the names of the properties of a schema.
+fn properties(schema: &'static Value) -> impl Iterator<Item = &'static str> {
+    schema["properties"].as_object().into_iter().flat_map(|members| members.keys()).map(|k| &**k)
+}
+
+/// Returns `true` if the schema of a value marks it as secret.
+fn is_secret(schema: &Value) -> bool {
+    schema[SECRET] == true
+}
+
+// === Parsed files ===
+
+fn sections(root: &DeTable<'_>, masks: &mut Masks) {
+    for entry in root {
+        let is_open = KEYS.is_open(entry.0.get_ref());
+        member(entry, &[&SCHEMA], is_open, masks);
+    }
+}
+
+/// Hides what may be secret in a member of a table with these `schemas`.
+fn member(
+    (key, node): (&Spanned<Cow<'_, str>>, &Node<'_>),
+    schemas: &[&'static Value],
+    is_open: bool,
+    masks: &mut Masks,
+) {
+    let name = key.get_ref().as_ref();
+    let schemas = schemas_of_key(schemas, name);
+    let is_hidden =
+        schemas.is_empty() || KEYS.is_secret(name) || name == COMMAND && has_several_words(node);
+    if !is_word(name) && (is_hidden || !is_open) {
+        masks.push(key.span());
+    }
+    if is_hidden {
+        values(node, masks);
+    } else {
+        value(node, &schemas, is_open, masks);
+    }
+}
+
+/// Hides what may be secret in a value with these `schemas`.
+///
+/// A value of a kind that none of them allows is hidden, since it may belong to another key; except
+/// for scalars of open sections.
+fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut Masks) {
+    let allows = |kind| schemas.iter().any(|schema| allows(schema, kind));
+    match node.get_ref() {
+        DeValue::Table(table) if allows(Kind::Table) => {
+            table.iter().for_each(|entry| member(entry, schemas, is_open, masks));
+        }
+        DeValue::Array(array) if allows(Kind::Array) => {
+            array.iter().for_each(|node| value(node, schemas, is_open, masks));
+        }
+        DeValue::Table(_) | DeValue::Array(_) => values(node, masks),
+        _ if is_open || allows(Kind::Scalar) => (),
+        _ => masks.push(node.span()),
+    }
+}
+
+/// The kinds of values that a mistake can confuse.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Table,
+    Array,
+    Scalar,
+}
+
+/// Returns `true` if a schema allows values of this kind.
+fn allows(schema: &Value, kind: Kind) -> bool {
+    let of = |name: &str| match name {
+        "object" => Kind::Table,
+        "array" => Kind::Array,
+        _ => Kind::Scalar,
+    };
+    match &schema["type"] {
+        Value::String(name) => of(name) == kind,
+        Value::Array(names) => names.iter().filter_map(Value::as_str).any(|name| of(name) == kind),
+        _ if schema.get("properties").is_some() => kind == Kind::Table,
+        _ if schema.get("enum").is_some() || schema.get("const").is_some() => kind == Kind::Scalar,
+        _ => true,
+    }
 }
 
 fn has_several_words(node: &Node<'_>) -> bool {
     node.get_ref().as_str().is_some_and(|text| text.trim().contains(char::is_whitespace))
-}
-
-fn aliases(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
-    tables(node, masks, &mut |key, node, masks| match key {
-        ANNOTATIONS => others(&ANNOTATION_KEYS, node, masks),
-        ARGUMENTS => match node.get_ref() {
-            DeValue::Table(arguments) => {
-                for (name, node) in arguments {
-                    if !is_word(name.get_ref()) {
-                        masks.push(name.span());
-                    }
-                    others(&ARGUMENT_KEYS, node, masks);
-                }
-            }
-            _ => values(node, masks),
-        },
-        key => other(&ALIAS_KEYS, key, node, masks),
-    });
-}
-
-/// Hides the values of keys not in `open`, in a table or an array of tables.
-fn others(open: &[&str], node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
-    tables(node, masks, &mut |key, node, masks| other(open, key, node, masks));
-}
-
-/// Hides the value of a key not in `open`.
-fn other(open: &[&str], key: &str, node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
-    // An array or a table is not expected for a key with a single value.
-    if !open.contains(&key) || matches!(node.get_ref(), DeValue::Array(_) | DeValue::Table(_)) {
-        values(node, masks);
-    }
-}
-
-/// Calls `hide` for each key of a table or an array of tables.
-fn tables(
-    node: &Node<'_>,
-    masks: &mut Vec<Range<usize>>,
-    hide: &mut impl FnMut(&str, &Node<'_>, &mut Masks),
-) {
-    match node.get_ref() {
-        DeValue::Table(table) => {
-            for (key, node) in table {
-                hide(key.get_ref(), node, masks);
-            }
-        }
-        DeValue::Array(array) => {
-            for node in array.iter() {
-                tables(node, masks, hide);
-            }
-        }
-        _ => hide("", node, masks),
-    }
 }
 
 /// Hides all values nested in a value.
@@ -258,24 +236,6 @@ pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
 
 // === Unparsed files ===
 
-/// The keys of the sections that hold no secrets, at any depth.
-static KNOWN: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    let mut known = HashSet::from(OPEN_SECTIONS);
-    let sections = OPEN_SECTIONS.iter().flat_map(|section| schemas_of_key(&[&SCHEMA], section));
-    let mut waiting: Vec<&'static Value> = sections.collect();
-    while let Some(schema) = waiting.pop() {
-        for key in schema["properties"].as_object().into_iter().flat_map(|members| members.keys()) {
-            // A table may contain itself.
-            if known.insert(key) {
-                waiting.extend(schemas_of_key(&[schema], key));
-            }
-        }
-        waiting.extend(free_members(schema).filter(|schema| schema.is_object()));
-    }
-    known.retain(|key| !is_secret(key));
-    known
-});
-
 /// Hides everything after each key, except in sections that hold no secrets.
 fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     let mut open = false;
@@ -284,7 +244,7 @@ fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
         let shown = match header(line) {
             Some((section, end)) => {
                 let mut keys = words(&line[..end]);
-                open = OPEN_SECTIONS.contains(&section) && keys.all(|key| KNOWN.contains(key));
+                open = KEYS.is_open(section) && keys.all(|key| KEYS.is_known(key));
                 end
             }
             None if open && !is_suspicious(line) => line.len(),
@@ -338,7 +298,7 @@ fn key(line: &str) -> usize {
 /// Returns `true` if a line of an open section, and the lines after it, may belong to another
 /// section.
 fn is_suspicious(line: &str) -> bool {
-    let names_secret = words(line).any(|word| is_secret(&word.to_ascii_lowercase()));
+    let names_secret = words(line).any(|word| KEYS.is_secret(&word.to_ascii_lowercase()));
     names_secret
         || line.trim_start().starts_with('[')
         || line.contains("[[")
@@ -354,7 +314,7 @@ fn keys_are_known(line: &str) -> bool {
     parts.pop();
     parts.iter().all(|part| {
         let key = part.rsplit([',', '{', '[']).next().unwrap_or_default();
-        !key.trim().is_empty() && key.split('.').all(|key| KNOWN.contains(key.trim()))
+        !key.trim().is_empty() && key.split('.').all(|key| KEYS.is_known(key.trim()))
     })
 }
 

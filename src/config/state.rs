@@ -1,6 +1,6 @@
 //! The section `[state]`.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use serde::Deserialize;
 
@@ -9,6 +9,7 @@ use super::{
     duration::Duration,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
+    secret::Secret,
     source::sanitized,
     variables::{Environment, Text},
 };
@@ -28,7 +29,7 @@ pub(super) struct StateTable {
     /// The store of runs. Defaults to signed states that clients keep.
     store: Option<StoreName>,
     /// Signing keys, of which the first one signs. Defaults to a random key of this process.
-    keys: Option<Vec<KeyTable>>,
+    keys: Option<Secret<Vec<KeyTable>>>,
     /// How long runs may wait. Defaults to 1 hour.
     ttl: Option<Duration>,
     /// Maximum size of one state in bytes. Defaults to 65536 if signed and 4194304 otherwise.
@@ -66,7 +67,7 @@ struct KeyTable {
     /// The id of the key, which is part of each signed state.
     id: Option<String>,
     /// The secret, of at least 32 bytes. `${VAR}` expands to an environment variable.
-    key: Option<String>,
+    key: Option<Secret<String>>,
 }
 
 /// The store of runs that wait for a user's input.
@@ -81,11 +82,11 @@ pub(super) struct StateConfig {
 }
 
 /// The settings that identify a store.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     store: StoreName,
     redis: Option<RedisSettings>,
-    keys: Vec<(String, String)>,
+    keys: Vec<(String, Secret<String>)>,
     ttl: Option<Duration>,
     max_state_bytes: Option<usize>,
     max_total_bytes: Option<usize>,
@@ -130,7 +131,7 @@ pub(super) fn build(
     let settings = Settings {
         store,
         redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
-        keys: keys(table.keys, environment, reader),
+        keys: keys(table.keys.map(Secret::into_exposed), environment, reader),
         ttl: table.ttl,
         max_state_bytes: reader.at_least_one(&path, "max_state_bytes", table.max_state_bytes),
         max_total_bytes: reader.at_least_one(&path, "max_total_bytes", table.max_total_bytes),
@@ -143,7 +144,7 @@ fn keys(
     tables: Option<Vec<KeyTable>>,
     environment: Environment<'_>,
     reader: &mut Reader<'_, '_>,
-) -> Vec<(String, String)> {
+) -> Vec<(String, Secret<String>)> {
     let array = [SECTION.into(), Segment::from("keys")];
     if tables.as_ref().is_some_and(Vec::is_empty) && !reader.has_fault_in(&array) {
         let message = "no keys: expected at least one, or leave `keys` out";
@@ -165,7 +166,7 @@ fn keys(
             }
             Some(_) => (),
         }
-        let key = match key.map(|key| Text::expand(key, environment)) {
+        let key = match key.map(|key| Text::expand(key.into_exposed(), environment)) {
             None => Err("missing key `key`".to_owned()),
             Some(Ok(Text { value, .. })) if value.len() < MIN_KEY => Err(format!(
                 "the key has {} bytes: expected at least {MIN_KEY}, as `openssl rand -base64 32` makes them",
@@ -174,7 +175,7 @@ fn keys(
             Some(text) => text.map(|text| text.value),
         };
         match (id, key) {
-            (Some(id), Ok(key)) => keys.push((id, key)),
+            (Some(id), Ok(key)) => keys.push((id, Secret::new(key))),
             (_, Ok(_)) => (),
             (_, Err(message)) => report("key", message),
         }
@@ -211,7 +212,7 @@ impl Settings {
         let ttl = self.ttl.map(|Duration(ttl)| ttl);
         match self.store {
             StoreName::Signed => {
-                let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.as_str()));
+                let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.expose().as_str()));
                 // No keys, or invalid ones, which were reported.
                 let mut store =
                     SignedState::ring(keys).unwrap_or_else(|_| SignedState::ephemeral());
@@ -241,16 +242,6 @@ impl Settings {
             }
             StoreName::Redis => redis.state(ttl, self.max_state_bytes, self.max_caller_bytes),
         }
-    }
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ids: Vec<_> = self.keys.iter().map(|(id, _)| id).collect();
-        f.debug_struct("Settings")
-            .field("store", &self.store)
-            .field("keys", &ids)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,79 @@
+//! Values of a file that are never displayed.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Deserialize;
+
+/// A value that must not be displayed.
+///
+/// The type of a table's field is the only place that declares a key secret: the JSON Schema marks
+/// the key as `writeOnly`, and [`secret_spans`](super::secret_spans) hides its values in the lines
+/// of mistakes.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Secret<T>(T);
+
+/// Prints as `…`.
+struct Hidden;
+
+// === impl Secret ===
+
+impl<T> Secret<T> {
+    pub(super) const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// Returns the value, which must not be displayed.
+    pub(super) const fn expose(&self) -> &T {
+        &self.0
+    }
+
+    /// Returns the value, which must not be displayed.
+    pub(super) fn into_exposed(self) -> T {
+        self.0
+    }
+}
+
+impl fmt::Debug for Secret<String> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Hidden.fmt(f)
+    }
+}
+
+impl fmt::Debug for Secret<Vec<String>> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|_| Hidden)).finish()
+    }
+}
+
+/// Displays the keys.
+impl fmt::Debug for Secret<BTreeMap<String, String>> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.keys().map(|key| (key, Hidden))).finish()
+    }
+}
+
+#[cfg(test)]
+impl<T: schemars::JsonSchema> schemars::JsonSchema for Secret<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let mut schema = T::json_schema(generator);
+        schema.insert("writeOnly".to_owned(), true.into());
+        schema
+    }
+}
+
+// === impl Hidden ===
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
