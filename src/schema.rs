@@ -24,12 +24,12 @@ use self::{
 use crate::{
     expr::number::is_whole_float,
     json_size::BoundedCounter,
-    message::{MAX_LEVELS, Refusal, Violation, is_deeper, size},
+    message::{MAX_JSON_DEPTH, Refusal, Violation, is_deeper, size},
 };
 
 /// The maximum number of steps of one check: of all validations and the coercion between them. A
 /// step takes some ten nanoseconds.
-const MAX_STEPS: usize = 1_500_000;
+const MAX_VALIDATION_STEPS: usize = 1_500_000;
 /// The maximum number of steps if all violations are collected: a validator stores each violation.
 const MAX_STEPS_TOLD: usize = 64_000;
 /// The maximum number of argument bytes that may be copied to collect all violations: a validator
@@ -90,7 +90,7 @@ fn compile(schema: &JsonObject) -> Result<Compiled, Unusable> {
         return Err(Unusable { path: String::new(), reason, too_long: true });
     }
     let schema = &Value::Object(schema.clone());
-    if is_deeper(schema, MAX_LEVELS) {
+    if is_deeper(schema, MAX_JSON_DEPTH) {
         let reason = "it is nested too deep".to_owned();
         return Err(Unusable { path: String::new(), reason, too_long: true });
     }
@@ -138,20 +138,20 @@ impl InputSchema {
         tell: impl FnOnce(Unusable),
     ) -> Result<(), Refusal> {
         // A validator recurses as deep as the arguments.
-        if is_deeper(arguments, MAX_LEVELS) {
-            return Err(Refusal::too_deep(MAX_LEVELS));
+        if is_deeper(arguments, MAX_JSON_DEPTH) {
+            return Err(Refusal::too_deep(MAX_JSON_DEPTH));
         }
         match self.compiled(tell) {
-            Ok(compiled) => compiled.check(tool, arguments, &mut { MAX_STEPS }),
+            Ok(compiled) => compiled.check(tool, arguments, &mut { MAX_VALIDATION_STEPS }),
             Err(_) => Ok(()),
         }
     }
 
     /// Returns `true` if a value is valid. An unusable schema accepts everything.
     pub(crate) fn allows(&self, value: &Value) -> bool {
-        !is_deeper(value, MAX_LEVELS)
+        !is_deeper(value, MAX_JSON_DEPTH)
             && self.compiled(drop).map_or(true, |compiled| {
-                compiled.verdict(value, &mut { MAX_STEPS }) == Verdict::Valid
+                compiled.verdict(value, &mut { MAX_VALIDATION_STEPS }) == Verdict::Valid
             })
     }
 
@@ -167,19 +167,19 @@ impl InputSchema {
         arguments: &mut Value,
         tell: impl FnOnce(Unusable),
     ) -> Result<(), Refusal> {
-        if is_deeper(arguments, MAX_LEVELS) {
-            return Err(Refusal::too_deep(MAX_LEVELS));
+        if is_deeper(arguments, MAX_JSON_DEPTH) {
+            return Err(Refusal::too_deep(MAX_JSON_DEPTH));
         }
         let compiled = match self.compiled(tell) {
             Ok(compiled) => compiled,
             Err(Unchecked { untouched: true }) => return Ok(()),
             Err(Unchecked { untouched: false }) => {
-                coerce(&self.schema, arguments, &mut { MAX_STEPS });
+                coerce(&self.schema, arguments, &mut { MAX_VALIDATION_STEPS });
                 return Ok(());
             }
         };
         // One step budget for all operations on the arguments.
-        let mut left = MAX_STEPS;
+        let mut left = MAX_VALIDATION_STEPS;
         match compiled.verdict(arguments, &mut left) {
             // Valid arguments are not coerced, except for floats: to JSON Schema `5.0` is an
             // integer, but many tools reject it.
@@ -194,8 +194,8 @@ impl InputSchema {
                 if !coerce(&self.schema, arguments, &mut left) {
                     return Err(invalid(tool, compiled.violations(arguments, steps)));
                 }
-                if is_deeper(arguments, MAX_LEVELS) {
-                    return Err(Refusal::too_deep(MAX_LEVELS));
+                if is_deeper(arguments, MAX_JSON_DEPTH) {
+                    return Err(Refusal::too_deep(MAX_JSON_DEPTH));
                 }
                 compiled.check(tool, arguments, &mut left)
             }
@@ -280,7 +280,7 @@ const fn whole(message: String) -> Violation {
 fn too_long() -> Violation {
     whole(format!(
         "the value is too large to check against the schema, which would take more than \
-         {MAX_STEPS} steps"
+         {MAX_VALIDATION_STEPS} steps"
     ))
 }
 

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use super::{
     compile::{Compiled, ResultForm, Route},
     definition::{Labels, OnLimit, Order, Success, Trace},
-    limit_end::{LimitEnd, MAX_NAMED},
+    limit_end::{LimitEnd, MAX_NAMED_STEPS},
     report::{add_content, attribute, failure_text, report_of, report_of_step, tool, trace},
-    target_call::MAX_LEVELS,
+    target_call::MAX_RESULT_DEPTH,
 };
 use crate::{
     engine::{
@@ -65,7 +65,7 @@ enum Report {
 }
 
 /// Maximum nesting depth of the structured report of a failed run, so that the composites around it
-/// can pass it on within [`MAX_LEVELS`].
+/// can pass it on within [`MAX_RESULT_DEPTH`].
 const MAX_REPORT_LEVELS: usize = 80;
 
 /// The output schema that a composite advertises, as far as its results depend on it.
@@ -250,8 +250,8 @@ fn output_of_steps(
     // Outputs are checked and counted again: parsed texts can be nested deeper than any result, and
     // nested composites could otherwise build outputs without limit.
     let made = |output: Value| {
-        if is_deeper(&output, MAX_LEVELS) {
-            return Err(format!("the output is nested deeper than {MAX_LEVELS} levels"));
+        if is_deeper(&output, MAX_RESULT_DEPTH) {
+            return Err(format!("the output is nested deeper than {MAX_RESULT_DEPTH} levels"));
         }
         match scope.keep_given(&output) {
             Ok(()) => Ok(CallToolResult::structured(output)),
@@ -430,8 +430,8 @@ fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
         .filter(|(_, outcome)| outcome.has_failed())
         .map(|(step, outcome)| failure_text("step", step, outcome))
         .collect();
-    if let Some(more @ 1..) = failures.len().checked_sub(MAX_NAMED) {
-        failures.truncate(MAX_NAMED);
+    if let Some(more @ 1..) = failures.len().checked_sub(MAX_NAMED_STEPS) {
+        failures.truncate(MAX_NAMED_STEPS);
         failures.push(format!("and {more} more"));
     }
     (!failures.is_empty()).then(|| failures.join("; "))

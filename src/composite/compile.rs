@@ -24,7 +24,7 @@ use self::{
     parts::Parts,
 };
 use super::{
-    definition::{CompositeTool, MAX_DEPTH, OnLimit, RUN_TIMEOUT, Success, Trace},
+    definition::{CompositeTool, MAX_COMPOSITE_DEPTH, OnLimit, RUN_TIMEOUT, Success, Trace},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
     input,
@@ -253,7 +253,7 @@ fn visit(
             return 0;
         }
         // Deep enough to report that it is too deep. The rest is visited from other composites.
-        Visit::Pending if path.len() > 4 * MAX_DEPTH => return 0,
+        Visit::Pending if path.len() > 4 * MAX_COMPOSITE_DEPTH => return 0,
         Visit::Pending => visits[composite] = Visit::Open,
     }
     path.push(composite);
@@ -263,12 +263,12 @@ fn visit(
     }
     path.pop();
     // Reported once, for the first composite that is one level too deep.
-    if depth == MAX_DEPTH + 1 {
+    if depth == MAX_COMPOSITE_DEPTH + 1 {
         let chain: Vec<_> =
             iter::successors(Some(composite), |&at| deepest_callee(at, composites, visits))
                 .take(depth)
                 .collect();
-        let kind = Kind::TooDeep { composites: names(&chain), depth, max: MAX_DEPTH };
+        let kind = Kind::TooDeep { composites: names(&chain), depth, max: MAX_COMPOSITE_DEPTH };
         mistakes.at(composite, &composites[composite].name).push::<&str>([], kind);
     }
     visits[composite] = Visit::Done { depth };

@@ -11,7 +11,7 @@ use super::{Output, Step, ToolCall};
 /// Maximum number of targets of a fan-out.
 pub(crate) const MAX_TARGETS: usize = 64;
 /// Maximum nesting depth of composites, including the outermost.
-pub(crate) const MAX_DEPTH: usize = 8;
+pub(crate) const MAX_COMPOSITE_DEPTH: usize = 8;
 /// Default timeout of a run.
 pub(crate) const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Default timeout of a target.

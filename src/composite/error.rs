@@ -400,7 +400,7 @@ impl fmt::Display for DisplayPath<'_> {
                     if is_bare(key) {
                         f.write_str(key)?;
                     } else {
-                        write!(f, "{:?}", key.chars().take(MAX_KEY).collect::<String>())?;
+                        write!(f, "{:?}", key.chars().take(MAX_DISPLAYED_KEY).collect::<String>())?;
                     }
                 }
             }
@@ -410,11 +410,11 @@ impl fmt::Display for DisplayPath<'_> {
 }
 
 /// Maximum printed length of a key.
-const MAX_KEY: usize = 64;
+const MAX_DISPLAYED_KEY: usize = 64;
 
 /// Returns `true` if TOML needs no quotes around the key.
 fn is_bare(key: &str) -> bool {
-    (1..=MAX_KEY).contains(&key.len())
+    (1..=MAX_DISPLAYED_KEY).contains(&key.len())
         && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Maximum size of the schema as JSON, in bytes.
-const MAX_BYTES: usize = 64 * 1024;
+const MAX_FORM_BYTES: usize = 64 * 1024;
 
 /// A form that clients can display.
 #[derive(Debug)]
@@ -68,8 +68,8 @@ impl Form {
             return Err(whole(wrong_kind("`schema`", schema, "an object")));
         };
         let bytes = serde_json::to_string(schema).map_or(0, |json| json.len());
-        if bytes > MAX_BYTES {
-            return Err(whole(FormError::TooLarge { bytes, max: MAX_BYTES }));
+        if bytes > MAX_FORM_BYTES {
+            return Err(whole(FormError::TooLarge { bytes, max: MAX_FORM_BYTES }));
         }
         let mut schema = schema.clone();
         schema.entry("type").or_insert_with(|| "object".into());

@@ -8,7 +8,7 @@ use super::compile::Compiled;
 use crate::engine::{meter::Reached, outcome::Status, state::RunState};
 
 /// The maximum number of steps that a text names.
-pub(super) const MAX_NAMED: usize = 10;
+pub(super) const MAX_NAMED_STEPS: usize = 10;
 
 /// The end of a run by a limit.
 pub(super) struct LimitEnd {
@@ -52,9 +52,9 @@ impl LimitEnd {
                 continue;
             }
             let named: Vec<_> =
-                names.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
+                names.iter().take(MAX_NAMED_STEPS).map(|name| format!("`{name}`")).collect();
             let _ = write!(text, "; {what}: {}", named.join(", "));
-            if let Some(more @ 1..) = names.len().checked_sub(MAX_NAMED) {
+            if let Some(more @ 1..) = names.len().checked_sub(MAX_NAMED_STEPS) {
                 let _ = write!(text, " and {more} more");
             }
         }

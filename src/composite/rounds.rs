@@ -43,7 +43,7 @@ const PRESERVED_SHARE: usize = 4;
 const MAX_PRESERVED: usize = 4 * 1024;
 
 /// Maximum number of pending questions that a message names.
-const MAX_NAMED: usize = 3;
+const MAX_NAMED_QUESTIONS: usize = 3;
 
 /// Settings for all composites of a layer.
 pub(super) struct Settings {
@@ -378,9 +378,9 @@ fn check_asked(asked: usize) -> Result<(), String> {
 
 /// Describes the open questions by the first of their keys, which may come from a tool.
 fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
-    let more = keys.len().saturating_sub(MAX_NAMED);
+    let more = keys.len().saturating_sub(MAX_NAMED_QUESTIONS);
     let told: Vec<_> =
-        keys.take(MAX_NAMED).map(|key| format!("`{}`", key.escape_debug())).collect();
+        keys.take(MAX_NAMED_QUESTIONS).map(|key| format!("`{}`", key.escape_debug())).collect();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     format!("waiting for an answer to {}{more}", told.join(", "))
 }

@@ -36,9 +36,9 @@ use crate::{
 
 /// Maximum nesting depth of tool results and outputs of runs. Composites add levels around them,
 /// and JSON parsers accept 128 in all.
-pub(super) const MAX_LEVELS: usize = 110;
+pub(super) const MAX_RESULT_DEPTH: usize = 110;
 /// Maximum size of the key of a tool's question, in bytes.
-const MAX_KEY: usize = 256;
+const MAX_QUESTION_KEY: usize = 256;
 
 pin_project! {
     /// A call of a tool: waits until the service is ready, calls it, and converts its reply.
@@ -149,7 +149,7 @@ where
 ///
 /// Returns an error if the answer is nested too deep.
 pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
-    let is_deep = |value: &Value| is_deeper(value, MAX_LEVELS);
+    let is_deep = |value: &Value| is_deeper(value, MAX_RESULT_DEPTH);
     let is_too_deep = match answer {
         Ok(ToolReply::Result(result)) => {
             let meta = result.meta.iter().flat_map(|meta| meta.0.values());
@@ -160,9 +160,9 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
         Err(error) => error.data.as_ref().is_some_and(is_deep),
     };
     match is_too_deep {
-        true => {
-            Err(protocol(&format!("the tool's answer is nested deeper than {MAX_LEVELS} levels")))
-        }
+        true => Err(protocol(&format!(
+            "the tool's answer is nested deeper than {MAX_RESULT_DEPTH} levels"
+        ))),
         false => Ok(()),
     }
 }
@@ -196,7 +196,7 @@ fn asked(
     if requests.is_empty() && asks.request_state.is_none() {
         return Err(protocol("the tool's answer is not the result of a tool"));
     }
-    if requests.len() > MAX_QUESTIONS || requests.keys().any(|key| key.len() > MAX_KEY) {
+    if requests.len() > MAX_QUESTIONS || requests.keys().any(|key| key.len() > MAX_QUESTION_KEY) {
         return Err(protocol("the tool asks for too much at once"));
     }
     if let Some(lacks) = requests.values().find_map(|request| abilities.lacks(request)) {

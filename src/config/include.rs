@@ -35,7 +35,7 @@ const SECTION: &str = "composite_tools";
 /// Maximum number of included files.
 const MAX_FILES: usize = 1_000;
 /// Maximum total size of all files in bytes.
-const MAX_BYTES: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The files that a configuration was read from.
 ///
@@ -143,7 +143,7 @@ impl Texts {
             self.mistakes.push((place, message));
             return;
         }
-        match read_text(&path, MAX_BYTES.saturating_sub(self.text.len() as u64)) {
+        match read_text(&path, MAX_FILE_BYTES.saturating_sub(self.text.len() as u64)) {
             Ok(text) => {
                 self.text.push('\n');
                 let start = self.text.len();
@@ -196,7 +196,7 @@ impl Texts {
 ///
 /// Returns an error if it cannot be read, or exceeds the maximum total size.
 pub(super) fn read_first(path: &Path) -> io::Result<String> {
-    read_text(path, MAX_BYTES)
+    read_text(path, MAX_FILE_BYTES)
 }
 
 /// Reads a file of at most `room` bytes.
@@ -209,7 +209,7 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
         let no_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is no text");
         return String::from_utf8(text).map_err(no_text);
     }
-    let why = format!("all files together have more than {} MiB", MAX_BYTES >> 20);
+    let why = format!("all files together have more than {} MiB", MAX_FILE_BYTES >> 20);
     Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 

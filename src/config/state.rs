@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     composite::{CompositeLayer, Segment},
-    state::{MAX_ID, MIN_KEY, SignedState, StateStore, StoredState},
+    state::{MAX_KEY_ID, MIN_KEY, SignedState, StateStore, StoredState},
 };
 
 /// The key of the section.
@@ -158,8 +158,8 @@ fn keys(
         };
         match &id {
             None => report("id", "missing key `id`".to_owned()),
-            Some(id) if id.trim().is_empty() || id.len() > MAX_ID => {
-                report("id", format!("illegal id: expected 1 to {MAX_ID} bytes"));
+            Some(id) if id.trim().is_empty() || id.len() > MAX_KEY_ID => {
+                report("id", format!("illegal id: expected 1 to {MAX_KEY_ID} bytes"));
             }
             Some(id) if ids.insert(id.clone(), place).is_some() => {
                 report("id", format!("duplicate id {:?}", sanitized(id)));

@@ -6,7 +6,7 @@ use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, sourc
 use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, suggest::nearest};
 
 /// Maximum number of backends in a message.
-const MAX_NAMED: usize = 8;
+const MAX_NAMED_BACKENDS: usize = 8;
 
 /// The possible targets of a file's composites.
 pub(super) struct Targets<'f> {
@@ -147,8 +147,9 @@ impl<'f> Targets<'f> {
     pub(super) fn unknown(&self, written: &str) -> String {
         let hint = self.near(written).map(|near| format!("did you mean `{near}`? "));
         let spelled: Vec<_> = self.backends.iter().map(|b| format!("{}/…", b.name)).collect();
-        let mut spelled: Vec<_> = spelled.iter().take(MAX_NAMED).map(String::as_str).collect();
-        if self.backends.len() > MAX_NAMED {
+        let mut spelled: Vec<_> =
+            spelled.iter().take(MAX_NAMED_BACKENDS).map(String::as_str).collect();
+        if self.backends.len() > MAX_NAMED_BACKENDS {
             spelled.push("…");
         }
         format!(
@@ -168,7 +169,7 @@ impl<'f> Targets<'f> {
         }
         let backends: Vec<_> = self.backends.iter().map(|backend| backend.name.as_str()).collect();
         for separator in ["/", ".", self.router.separator()] {
-            for (at, _) in written.match_indices(separator).take(MAX_NAMED) {
+            for (at, _) in written.match_indices(separator).take(MAX_NAMED_BACKENDS) {
                 let tool = &written[at + separator.len()..];
                 if let Some(backend) = nearest(&written[..at], &backends)
                     && !tool.is_empty()

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The default maximum number of tool calls of one composite call.
-const MAX_CALLS: usize = 10_000;
+const MAX_RUN_CALLS: usize = 10_000;
 /// The default maximum size of their answers together.
-const MAX_RESULT_BYTES: usize = 4 << 20;
+const MAX_RUN_RESULT_BYTES: usize = 4 << 20;
 /// The default maximum number of rounds of questions.
 const MAX_ROUNDS: usize = 10;
 /// The time without progress after which a run sends a heartbeat.
@@ -74,7 +74,11 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_calls: MAX_CALLS, max_result_bytes: MAX_RESULT_BYTES, max_rounds: MAX_ROUNDS }
+        Self {
+            max_calls: MAX_RUN_CALLS,
+            max_result_bytes: MAX_RUN_RESULT_BYTES,
+            max_rounds: MAX_ROUNDS,
+        }
     }
 }
 

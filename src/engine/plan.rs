@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The maximum number of steps in a plan.
-pub(crate) const MAX_STEPS: usize = 100;
+pub(crate) const MAX_PLAN_STEPS: usize = 100;
 
 /// A plan of a run: its steps and their order.
 ///
@@ -230,7 +230,7 @@ impl Plan {
         stop: Stop,
         answer: RunOutput,
     ) -> Result<Self, Cycle> {
-        debug_assert!(steps.len() <= MAX_STEPS);
+        debug_assert!(steps.len() <= MAX_PLAN_STEPS);
         let what = match answer {
             RunOutput::Outcomes => "branch",
             RunOutput::Last | RunOutput::Output(_) => "step",

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use crate::message::size;
 
 /// The maximum size of all preserved outputs of a run.
-const MAX_BYTES: usize = 64 * 1024;
+const MAX_PRESERVED_BYTES: usize = 64 * 1024;
 /// The maximum size of the kept prefix of an output that is too large.
-const MAX_PREFIX: usize = 1024;
+const MAX_PRESERVED_PREFIX: usize = 1024;
 
 /// The outputs of completed steps that no step reads any more, by step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    let mut end = max.min(MAX_PREFIX).min(text.len());
+    let mut end = max.min(MAX_PRESERVED_PREFIX).min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -113,7 +113,7 @@ impl Preserved {
         if self.outputs.contains_key(&step) {
             return;
         }
-        let preservation = Preservation::Output(output).within(MAX_BYTES - self.bytes);
+        let preservation = Preservation::Output(output).within(MAX_PRESERVED_BYTES - self.bytes);
         self.bytes += preservation.bytes();
         self.outputs.insert(step, preservation);
     }
@@ -137,7 +137,7 @@ impl Preserved {
 
     /// Returns `true` if these can be the outputs of a plan with this number of steps.
     pub(super) fn fits(&self, steps: usize) -> bool {
-        self.bytes <= MAX_BYTES && self.outputs.keys().all(|&step| step < steps)
+        self.bytes <= MAX_PRESERVED_BYTES && self.outputs.keys().all(|&step| step < steps)
     }
 }
 
@@ -215,8 +215,10 @@ mod tests {
     #[test]
     fn a_large_loop_keeps_how_its_elements_ended() {
         let expect = |sizes, expected: &[&str]| {
-            let Some(output) = shortened(loop_output(100, sizes), MAX_BYTES) else { panic!() };
-            assert!(size::of_value(&output) <= MAX_BYTES);
+            let Some(output) = shortened(loop_output(100, sizes), MAX_PRESERVED_BYTES) else {
+                panic!()
+            };
+            assert!(size::of_value(&output) <= MAX_PRESERVED_BYTES);
             assert_eq!(output["count"], 100);
             assert_eq!(output["iterations"].as_array().unwrap().len(), 100);
             for element in 0..2 {
@@ -235,7 +237,7 @@ mod tests {
         expect([10, 10, 2_000], &["index", "status"]);
         // A loop's output without elements is truncated like any other output.
         let other = json!({ "iterations": "x".repeat(70_000) });
-        assert!(shortened(other, MAX_BYTES).unwrap().is_string());
+        assert!(shortened(other, MAX_PRESERVED_BYTES).unwrap().is_string());
     }
 
     #[test]

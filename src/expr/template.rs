@@ -30,13 +30,13 @@ mod tests;
 mod tokens;
 mod value;
 
-pub(crate) use self::value::MAX_TEMPLATE_BYTES;
+pub(crate) use self::value::MAX_RENDERED_BYTES;
 
 /// Maximum length of a template in bytes.
-const MAX_BYTES: usize = 64 << 10;
+const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
 /// Maximum length of a template or expression in error messages, in characters.
-const MAX_TOLD: usize = 80;
+const MAX_DISPLAYED_TEMPLATE: usize = 80;
 
 /// A text that contains expressions, or a single expression.
 #[derive(Clone, Debug)]
@@ -119,8 +119,8 @@ impl Template {
         text: &str,
         parse: impl FnOnce() -> Result<Content, Mistake>,
     ) -> Result<Self, ExpressionError> {
-        let content = if text.len() > MAX_BYTES {
-            let reason = format!("more than {MAX_BYTES} bytes");
+        let content = if text.len() > MAX_TEMPLATE_BYTES {
+            let reason = format!("more than {MAX_TEMPLATE_BYTES} bytes");
             Err(Mistake::Fault(Fault { reason, at: 0 }))
         } else {
             parse()
@@ -151,7 +151,7 @@ impl Template {
         value.map_err(|(text, failure)| match failure {
             Failure::Missing(reference) => EvaluationError::Missing { reference },
             Failure::TooLarge => {
-                EvaluationError::TooLarge { template: shorten(text), max: MAX_TEMPLATE_BYTES }
+                EvaluationError::TooLarge { template: shorten(text), max: MAX_RENDERED_BYTES }
             }
             Failure::Other(reason) => {
                 EvaluationError::Template { template: shorten(text), reason: reason.into_owned() }
@@ -214,7 +214,7 @@ fn compile_all(nodes: Vec<Node<Written>>) -> Result<Vec<Node<Code>>, Mistake> {
 
 /// Truncates a text for an error message.
 fn shorten(text: &str) -> String {
-    let end = text.char_indices().nth(MAX_TOLD).map(|(end, _)| end);
+    let end = text.char_indices().nth(MAX_DISPLAYED_TEMPLATE).map(|(end, _)| end);
     end.map_or_else(|| text.to_owned(), |end| format!("{}…", &text[..end]))
 }
 

@@ -89,7 +89,7 @@ use crate::{
 };
 
 /// Maximum number of characters of a tool's name in warnings.
-const MAX_NAME: usize = 128;
+const MAX_DISPLAYED_NAME: usize = 128;
 
 /// The handling of a call whose arguments do not match the schema of its tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -337,5 +337,5 @@ impl InterceptInformed for ValidateRule {
 
 /// Truncates the name of a tool: clients can send names of any length, and warnings are kept.
 fn shorten(tool: &str) -> String {
-    tool.chars().take(MAX_NAME).collect()
+    tool.chars().take(MAX_DISPLAYED_NAME).collect()
 }

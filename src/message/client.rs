@@ -37,7 +37,7 @@ pub(crate) const MAX_QUESTIONS: usize = 32;
 pub(crate) const MAX_ASKED: usize = 1_000;
 /// The maximum size, as JSON, of the questions that one request of a client holds at a time: those
 /// that the client has not answered, and those that wait for their turn.
-pub(crate) const MAX_WAITING_BYTES: usize = 8 << 20;
+pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
 
 /// The names of the client capabilities that servers can use.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
@@ -176,7 +176,7 @@ impl LiveClient {
         can.then(|| {
             let (peer, request) = (peer.clone(), request.clone());
             let (asked, turns) = (AtomicUsize::new(0), Semaphore::new(MAX_QUESTIONS));
-            let waiting = ByteBudget::new(MAX_WAITING_BYTES);
+            let waiting = ByteBudget::new(MAX_PENDING_BYTES);
             Self(Arc::new(ClientState { peer, request, capabilities, asked, turns, waiting }))
         })
     }
@@ -231,7 +231,7 @@ impl LiveClient {
             return Err(too_many());
         }
         let bytes = waiting.reserve(json_bytes(question)).ok_or_else(|| {
-            format!("the open questions of one request have more than {MAX_WAITING_BYTES} bytes")
+            format!("the open questions of one request have more than {MAX_PENDING_BYTES} bytes")
         })?;
         // The semaphore is never closed.
         Ok(Turn { client: &self.0, _permit: turns.acquire().await.ok(), _bytes: bytes })

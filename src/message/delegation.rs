@@ -8,11 +8,11 @@ use std::sync::{
 use super::Account;
 
 /// The maximum nesting depth of requests.
-pub(super) const MAX_DEPTH: usize = 8;
+pub(super) const MAX_CALL_DEPTH: usize = 8;
 /// The maximum number of calls that tools make for one request, in total.
 ///
 /// If each tool calls several, the depth limit alone would not bound the work.
-pub(super) const MAX_CALLS: usize = 10_000;
+pub(super) const MAX_NESTED_CALLS: usize = 10_000;
 
 /// The requests around a request.
 #[derive(Clone, Debug, Default)]
@@ -91,8 +91,8 @@ impl Delegation {
 
     /// Counts a call, or fails if a limit is reached.
     pub(super) fn count(&self) -> Result<(), (usize, &'static str)> {
-        if self.depth > MAX_DEPTH {
-            return Err((MAX_DEPTH, "calls within each other"));
+        if self.depth > MAX_CALL_DEPTH {
+            return Err((MAX_CALL_DEPTH, "calls within each other"));
         }
         let before = match (&self.shared, &self.account) {
             (Some(shared), _) => shared.calls.fetch_add(1, Ordering::Relaxed),
@@ -100,6 +100,10 @@ impl Delegation {
             (None, Some(account)) if self.depth > 0 => account.count_delegated(),
             _ => 0,
         };
-        if before < MAX_CALLS { Ok(()) } else { Err((MAX_CALLS, "calls that tools have made")) }
+        if before < MAX_NESTED_CALLS {
+            Ok(())
+        } else {
+            Err((MAX_NESTED_CALLS, "calls that tools have made"))
+        }
     }
 }

@@ -23,7 +23,7 @@ use crate::json_size::json_bytes;
 /// The maximum number of log messages of one request that wait for a slow client.
 const MAX_WAITING: usize = 64;
 /// The maximum size of these messages together, as JSON.
-const MAX_WAITING_BYTES: usize = 1 << 20;
+const MAX_LOG_BYTES: usize = 1 << 20;
 /// The maximum number of log messages of one request in a second.
 const MAX_PER_SECOND: u32 = 100;
 /// The name of the logger that reports dropped messages.
@@ -156,7 +156,7 @@ impl Waiting {
             _ => (now, 0),
         };
         let is_full = self.messages.len() >= MAX_WAITING || count >= MAX_PER_SECOND;
-        if is_full || bytes > MAX_WAITING_BYTES - self.bytes {
+        if is_full || bytes > MAX_LOG_BYTES - self.bytes {
             self.dropped += 1;
             return;
         }
@@ -221,10 +221,10 @@ mod tests {
         }
         assert_eq!(take(&logs), (MAX_WAITING, dropped(3)));
         for _ in 0..3 {
-            send(&logs, LoggingLevel::Info, MAX_WAITING_BYTES / 2 - 100);
+            send(&logs, LoggingLevel::Info, MAX_LOG_BYTES / 2 - 100);
         }
         assert_eq!(take(&logs), (2, dropped(1)));
-        send(&logs, LoggingLevel::Info, MAX_WAITING_BYTES);
+        send(&logs, LoggingLevel::Info, MAX_LOG_BYTES);
         assert_eq!(take(&logs), (0, dropped(1)));
 
         let left = MAX_PER_SECOND as usize - MAX_WAITING - 2;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Refusal, Request, Subject, size::SMALL};
 
 /// The maximum depth that serde_json parses; no deeper value came over a wire.
-pub(crate) const MAX_LEVELS: usize = 128;
+pub(crate) const MAX_JSON_DEPTH: usize = 128;
 /// The number of bytes of a name, a URI or a cursor that are not counted.
 const FREE_NAME: usize = 1024;
 /// The number of bytes of `_meta`, and of other data about the client itself, that are not counted.
@@ -60,9 +60,9 @@ impl Bounds {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// Sets the maximum depth of a request, capped at [`MAX_LEVELS`].
+    /// Sets the maximum depth of a request, capped at [`MAX_JSON_DEPTH`].
     pub(crate) const fn max_depth(self, levels: usize) -> Self {
-        Self { levels: Some(if levels < MAX_LEVELS { levels } else { MAX_LEVELS }), ..self }
+        Self { levels: Some(if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }), ..self }
     }
 
     /// Measures a request.
@@ -80,7 +80,7 @@ impl Bounds {
 
     fn measure(&self, request: &Request) -> Result<(), Refusal> {
         let bytes = self.bytes.unwrap_or(usize::MAX);
-        let levels = self.levels.unwrap_or(MAX_LEVELS);
+        let levels = self.levels.unwrap_or(MAX_JSON_DEPTH);
         match (Budget { bytes, levels }).request(request) {
             Ok(()) => Ok(()),
             Err(Excess::Bytes) => Err(Refusal::OverLimit {

@@ -76,7 +76,7 @@ pub(crate) use self::{
     context::{BranchParts, ContextKey},
     ledger::Tally,
     logs::LogLevel,
-    measure::{Bounds, MAX_LEVELS, is_deeper},
+    measure::{Bounds, MAX_JSON_DEPTH, is_deeper},
     progress::{Labels, Parts, Pump},
     propagate::Tracing,
     request::{is_of_protocol, known_method},

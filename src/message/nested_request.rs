@@ -120,7 +120,7 @@ mod tests {
     use super::{CLIENT_CAPABILITIES, Context, Delegation, Refusal, Request};
     use crate::message::{
         Account, Charged,
-        delegation::{MAX_CALLS, MAX_DEPTH},
+        delegation::{MAX_CALL_DEPTH, MAX_NESTED_CALLS},
     };
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_call_is_refused_that_is_made_too_deep() {
         let mut request = Request::call_tool("ask");
-        for depth in 0..=MAX_DEPTH {
+        for depth in 0..=MAX_CALL_DEPTH {
             assert_eq!(request.context().depth(), depth);
             assert_eq!(request.enter(), Ok(()));
             request = Request::call_tool("ask").within(request.context());
@@ -193,7 +193,7 @@ mod tests {
             request.context().depth()
         });
         assert_eq!(entered.await, 3);
-        let entered = answered(MAX_DEPTH).answer(async { Request::call_tool("ask").enter() });
+        let entered = answered(MAX_CALL_DEPTH).answer(async { Request::call_tool("ask").enter() });
         assert!(is_too_deep(entered.await));
     }
 
@@ -207,7 +207,7 @@ mod tests {
         branches[1].set_account(nested);
         for branch in &mut branches {
             branch.delegation();
-            for _ in 0..MAX_CALLS / 2 {
+            for _ in 0..MAX_NESTED_CALLS / 2 {
                 assert_eq!(Request::call_tool("ask").within(branch).enter(), Ok(()));
             }
         }
@@ -244,7 +244,7 @@ mod tests {
         let delegation = outer.delegation();
         let calls = delegation.answer(async {
             // Half of them are explicitly within the outer request, the others are not.
-            for _ in 0..MAX_CALLS / 2 {
+            for _ in 0..MAX_NESTED_CALLS / 2 {
                 assert_eq!(Request::call_tool("ask").within(&outer).enter(), Ok(()));
                 assert_eq!(Request::call_tool("ask").enter(), Ok(()));
             }

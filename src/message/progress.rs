@@ -34,7 +34,7 @@ use super::Logs;
 /// can still increase.
 const MOST: f64 = 0.99;
 /// The maximum number of running parts that a message names.
-const MAX_NAMED: usize = 3;
+const MAX_NAMED_PARTS: usize = 3;
 
 /// The progress reporter of one request.
 ///
@@ -172,7 +172,7 @@ impl Parts {
 
     /// Reports that these parts are still running.
     pub(crate) fn still(&self, running: &[usize]) {
-        let (named, more) = running.split_at(running.len().min(MAX_NAMED));
+        let (named, more) = running.split_at(running.len().min(MAX_NAMED_PARTS));
         let named: Vec<_> = named.iter().map(|&part| self.label(part).to_string()).collect();
         let more = match more.len() {
             0 => String::new(),

@@ -60,7 +60,7 @@ use tracing::Instrument;
 use crate::{
     changes::Epoch,
     message::{Context, ContextKey, Reply, Request},
-    pagination::{MAX_BYTES, MAX_ITEMS, MAX_PAGES, NoEnd, Pages},
+    pagination::{MAX_ITEMS, MAX_LIST_BYTES, MAX_PAGES, NoEnd, Pages},
     warnings::sanitize::Reason,
 };
 
@@ -132,7 +132,7 @@ pub enum ListError {
     #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_ITEMS} tools")]
     Endless,
     /// All pages together were too large.
-    #[error("the list of tools is larger than {MAX_BYTES} bytes")]
+    #[error("the list of tools is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
     /// A page returned the cursor of an earlier one.
     #[error("the list of tools comes back to where it was")]

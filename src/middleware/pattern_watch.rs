@@ -10,11 +10,11 @@ use std::{
 };
 
 /// Maximum number of names kept for suggestions.
-const MAX_NAMES: usize = 10_000;
+const MAX_WATCHED_NAMES: usize = 10_000;
 /// Maximum number of cursors kept whose page has not been requested yet.
 const MAX_CURSORS: usize = 1_000;
 /// Maximum length of a name or cursor that is kept; configured names are never longer.
-const MAX_TEXT: usize = 1_024;
+const MAX_WATCHED_TEXT: usize = 1_024;
 
 /// Patterns to find in a list of names.
 pub(crate) trait WatchedNames {
@@ -108,12 +108,12 @@ impl<S: WatchedNames> PatternWatch<S> {
             self.end(search);
             return None;
         }
-        let room = MAX_NAMES - search.names.len();
-        let names = names.into_iter().filter(|name| name.len() <= MAX_TEXT);
+        let room = MAX_WATCHED_NAMES - search.names.len();
+        let names = names.into_iter().filter(|name| name.len() <= MAX_WATCHED_TEXT);
         search.names.extend(names.take(room));
         match next {
             // The rest of the list cannot be followed.
-            Some(next) if next.len() > MAX_TEXT => None,
+            Some(next) if next.len() > MAX_WATCHED_TEXT => None,
             Some(next) => {
                 // Abandoned lists must not prevent tracking of others.
                 if search.cursors.len() == MAX_CURSORS {

@@ -14,14 +14,14 @@ use serde_json::Value;
 use super::{MAX_VIOLATIONS, coerce::coerce, compile, member, refs, violations_of};
 use crate::{
     expr::{PartialValue, PathSegment},
-    message::{MAX_LEVELS, Violation, is_deeper},
+    message::{MAX_JSON_DEPTH, Violation, is_deeper},
     suggest,
 };
 
 /// The maximum number of inspected parts of arguments.
-const MAX_PARTS: usize = 10_000;
+const MAX_INSPECTED_PARTS: usize = 10_000;
 /// The maximum number of steps to check the known parts, which have to be coerced first.
-const MAX_STEPS: usize = 16_000;
+const MAX_FIT_STEPS: usize = 16_000;
 /// The maximum number of properties of a schema considered for a suggestion.
 const MAX_CANDIDATES: usize = 1_000;
 /// Keywords whose effect on a part depends on the whole value.
@@ -64,7 +64,7 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
         path: Vec::new(),
         known: HashSet::new(),
         told: Vec::new(),
-        left: MAX_PARTS,
+        left: MAX_INSPECTED_PARTS,
     };
     survey.visit(schema, arguments);
     survey.validate(arguments);
@@ -88,7 +88,7 @@ struct Survey<'s> {
 
 impl<'s> Survey<'s> {
     fn visit(&mut self, schema: &'s JsonObject, arguments: &PartialValue) {
-        if self.left == 0 || self.path.len() > MAX_LEVELS {
+        if self.left == 0 || self.path.len() > MAX_JSON_DEPTH {
             return;
         }
         self.left -= 1;
@@ -119,7 +119,7 @@ impl<'s> Survey<'s> {
 
     /// Known values are validated later; this finds typos, which a validator does not report.
     fn look_at_known(&mut self, schema: &'s JsonObject, value: &Value) {
-        if self.left == 0 || self.path.len() > MAX_LEVELS {
+        if self.left == 0 || self.path.len() > MAX_JSON_DEPTH {
             return;
         }
         self.left -= 1;
@@ -175,7 +175,7 @@ impl<'s> Survey<'s> {
     fn without_references(&self, schema: &'s JsonObject) -> &'s JsonObject {
         let is_silent = |schema: &JsonObject| schema.keys().all(|key| SILENT.contains(&&**key));
         let mut schema = schema;
-        for _ in 0..MAX_LEVELS {
+        for _ in 0..MAX_JSON_DEPTH {
             match refs::target(self.root, schema) {
                 Some(target) if is_silent(schema) => schema = target,
                 _ => break,
@@ -239,17 +239,19 @@ impl<'s> Survey<'s> {
 
     /// Reports the errors of a validator in the known parts.
     fn validate(&mut self, arguments: &PartialValue) {
-        let Some(mut value) = outline(arguments, MAX_LEVELS) else { return };
-        if self.known.is_empty() || is_deeper(&value, MAX_LEVELS) {
+        let Some(mut value) = outline(arguments, MAX_JSON_DEPTH) else { return };
+        if self.known.is_empty() || is_deeper(&value, MAX_JSON_DEPTH) {
             return;
         }
-        let mut left = super::MAX_STEPS;
+        let mut left = super::MAX_VALIDATION_STEPS;
         coerce(self.root, &mut value, &mut left);
         let Ok(compiled) = compile(self.root) else { return };
-        if is_deeper(&value, MAX_LEVELS) || compiled.steps.count(&value, MAX_STEPS).is_none() {
+        if is_deeper(&value, MAX_JSON_DEPTH)
+            || compiled.steps.count(&value, MAX_FIT_STEPS).is_none()
+        {
             return;
         }
-        for error in compiled.validator.iter_errors(&value).take(MAX_PARTS) {
+        for error in compiled.validator.iter_errors(&value).take(MAX_INSPECTED_PARTS) {
             let place = error.instance_path().as_str();
             let above = place.match_indices('/').map(|(end, _)| &place[..end]);
             if above.chain([place]).any(|place| self.known.contains(place)) {

@@ -26,7 +26,7 @@ use super::unusable::Unusable;
 /// The base URI of a schema without one.
 const BASE: &str = "json-schema:///";
 /// The maximum number of subschemas.
-const MAX_PARTS: usize = 5_000;
+const MAX_SUBSCHEMAS: usize = 5_000;
 /// The maximum number of subschemas with an identity (`$id`).
 const MAX_IDENTITIES: usize = 256;
 /// The maximum number of nested identities.
@@ -53,7 +53,7 @@ const MAX_PATTERN_SIZE: usize = 400_000;
 /// The maximum size of all of them when compiled, in bytes.
 pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;
 /// The maximum depth of steps, including those into a value: a validator uses the stack for each.
-const MAX_LEVELS: usize = 512;
+const MAX_VALIDATION_DEPTH: usize = 512;
 /// The maximum number of comparisons between parts of values to find duplicates in the lists of a
 /// schema.
 const MAX_COMPARISONS: usize = 1_000_000;
@@ -174,7 +174,7 @@ impl Steps {
     /// Returns the number of steps to check a value, or `None` if it exceeds `most`.
     pub(super) fn count(&self, value: &Value, most: usize) -> Option<usize> {
         let mut left = most;
-        self.walk(0, Instance::Value(value), MAX_LEVELS, &mut left)?;
+        self.walk(0, Instance::Value(value), MAX_VALIDATION_DEPTH, &mut left)?;
         Some(most - left)
     }
 
@@ -324,8 +324,8 @@ impl<'s> Reader<'s> {
             Entry::Occupied(place) => return Ok(*place.get()),
             Entry::Vacant(place) => place.insert(next),
         };
-        if next == MAX_PARTS {
-            return Err(unusable(&format!("it has more than {MAX_PARTS} parts")));
+        if next == MAX_SUBSCHEMAS {
+            return Err(unusable(&format!("it has more than {MAX_SUBSCHEMAS} parts")));
         }
         self.steps.parts.push(Part::default());
         if let Value::Object(schema) = schema {

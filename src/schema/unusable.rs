@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 /// The maximum number of characters of a schema that a message repeats.
-pub(super) const MAX_TOLD: usize = 200;
+pub(super) const MAX_DISPLAYED_SCHEMA: usize = 200;
 
 /// The reason why a schema is unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl fmt::Display for Unusable {
 
 /// Truncates a message, which can repeat a text or a list of the schema.
 pub(super) fn shortened(message: &impl fmt::Display) -> String {
-    let mut shortened = Shortened { text: String::new(), left: MAX_TOLD };
+    let mut shortened = Shortened { text: String::new(), left: MAX_DISPLAYED_SCHEMA };
     // The rest is not even formatted.
     if write!(shortened, "{message}").is_err() {
         shortened.text.push('…');

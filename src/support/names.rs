@@ -1,7 +1,7 @@
 //! Rules for the names of tools.
 
 /// The maximum length of a tool's name.
-const MAX_NAME: usize = 128;
+const MAX_TOOL_NAME: usize = 128;
 /// The maximum length of a separator.
 pub(crate) const MAX_SEPARATOR: usize = 8;
 /// The maximum length of the name and the prefix of a backend: half of that of a tool's name.
@@ -31,7 +31,7 @@ pub(crate) fn is_tool_name(name: &str, separator: &str) -> bool {
 ///
 /// [SEP-986]: https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-names
 pub(crate) fn is_legal(name: &str, separator: &str) -> bool {
-    (1..=MAX_NAME).contains(&name.len()) && is_spelled(name, separator)
+    (1..=MAX_TOOL_NAME).contains(&name.len()) && is_spelled(name, separator)
 }
 
 /// Returns `true` if a name consists only of allowed characters.

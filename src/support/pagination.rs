@@ -11,7 +11,7 @@ pub(crate) const MAX_PAGES: usize = 1_000;
 /// The maximum number of items of a list.
 pub(crate) const MAX_ITEMS: usize = 100_000;
 /// The maximum size of all pages together, as JSON.
-pub(crate) const MAX_BYTES: usize = 64 << 20;
+pub(crate) const MAX_LIST_BYTES: usize = 64 << 20;
 
 /// The pages of a list seen so far.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Pages {
 pub(crate) enum NoEnd {
     #[error("did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
     Endless,
-    #[error("is larger than {MAX_BYTES} bytes")]
+    #[error("is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
     #[error("comes back to where it was")]
     Circular,
@@ -37,12 +37,17 @@ pub(crate) enum NoEnd {
 
 impl Pages {
     pub(crate) fn new() -> Self {
-        Self { pages: 0, items: 0, cursors: HashSet::new(), room: BoundedCounter::new(MAX_BYTES) }
+        Self {
+            pages: 0,
+            items: 0,
+            cursors: HashSet::new(),
+            room: BoundedCounter::new(MAX_LIST_BYTES),
+        }
     }
 
     /// Returns the size of all pages so far, as JSON.
     pub(crate) const fn bytes(&self) -> usize {
-        MAX_BYTES - self.room.left()
+        MAX_LIST_BYTES - self.room.left()
     }
 
     /// Counts a page, and returns the cursor of the next one, if there is one.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The maximum number of characters of a word that may be a typo of another.
-const MAX_WORD: usize = 64;
+const MAX_MISSPELLED_WORD: usize = 64;
 
 /// Prints a suggestion at the end of an error message, if there is one.
 pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
@@ -11,7 +11,7 @@ pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
 /// Returns the candidate that `word` is most likely a typo of, if there is one.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     // The time grows with the product of both lengths, and a word this long is not a typo of a key.
-    if word.chars().count() > MAX_WORD {
+    if word.chars().count() > MAX_MISSPELLED_WORD {
         return None;
     }
     let plain = plain(word);
@@ -33,7 +33,7 @@ fn slips(candidate: &str) -> usize {
 /// Returns the distance of a candidate, or `None` if it is too long to be near.
 fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
     // Up to four bytes per character, and as many again for the characters that `plain` removes.
-    if candidate.len() > 8 * MAX_WORD {
+    if candidate.len() > 8 * MAX_MISSPELLED_WORD {
         return None;
     }
     let candidate_plain = plain(candidate);
@@ -80,7 +80,7 @@ mod tests {
     /// A server can list a name of any length.
     #[test]
     fn long_candidates_take_no_time() {
-        let word = "a".repeat(MAX_WORD);
+        let word = "a".repeat(MAX_MISSPELLED_WORD);
         let long = "a".repeat(16 << 20);
         let start = cpu_time::ThreadTime::now();
         assert_eq!(nearest(&word, &[&long, &word]), Some(&*word));

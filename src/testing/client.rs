@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum number of pages of tools.
-const MAX_PAGES: usize = 1_000;
+const MAX_TOOL_PAGES: usize = 1_000;
 
 /// Creates a call of `tool` with an object as arguments, or null for none.
 ///
@@ -124,7 +124,7 @@ where
     async move {
         let mut tools = Vec::new();
         let mut request = Request::list_tools();
-        for _ in 0..MAX_PAGES {
+        for _ in 0..MAX_TOOL_PAGES {
             let reply = match service.clone().oneshot(request).await.map_err(Into::into) {
                 Ok(reply) => reply,
                 Err(error) => panic!("the tools, listed at {place}: the service's error: {error}"),
@@ -138,7 +138,7 @@ where
                 None => return tools,
             }
         }
-        panic!("the tools, listed at {place}, have more than {MAX_PAGES} pages");
+        panic!("the tools, listed at {place}, have more than {MAX_TOOL_PAGES} pages");
     }
 }
 

@@ -17,7 +17,7 @@ use super::client::{answer, described, request};
 use crate::message::{CLIENT_CAPABILITIES, Reply, Request, ToolAnswer};
 
 /// Maximum number of rounds of questions in one call.
-const MAX_ROUNDS: usize = 100;
+const MAX_CALL_ROUNDS: usize = 100;
 
 /// A client with a user who answers questions of composites and tools.
 ///
@@ -135,7 +135,7 @@ impl Person {
         *request.context_mut().meta_mut() = can_be_asked();
         let tool = tool.to_owned();
         async move {
-            for _ in 0..MAX_ROUNDS {
+            for _ in 0..MAX_CALL_ROUNDS {
                 let asks = match answer(service.clone(), request.clone()).await {
                     Ok(ToolAnswer::Result(result)) => return result,
                     Ok(ToolAnswer::InputRequired(asks)) => asks,

@@ -24,7 +24,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::line::MAX_BYTES;
+use super::line::MAX_LINE_BYTES;
 #[cfg(feature = "remote")]
 use crate::message::client::MAX_QUESTIONS;
 
@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for Members {
 
 impl Decode for RoleServer {
     fn max_request() -> usize {
-        MAX_BYTES
+        MAX_LINE_BYTES
     }
 
     fn decode(line: &[u8], _peer: &str) -> Option<RxJsonRpcMessage<Self>> {

@@ -6,7 +6,7 @@ use tokio_util::bytes::BytesMut;
 use crate::adapter::value_count::{MAX_VALUES, ValueCount};
 
 /// The maximum size of a message in bytes. It is the default of rmcp for its own transports.
-pub(super) const MAX_BYTES: usize = 16 << 20;
+pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 /// The number of bytes at both ends of an oversized message that are kept to find its `id`.
 const ENDS_KEPT: usize = 512;
 /// The maximum memory that is kept for the next line, in bytes.
@@ -80,8 +80,8 @@ impl Line {
     fn exceeded(&self, more: usize) -> Option<Excess> {
         let length = self.bytes.len() + more;
         let max_request = self.max_request;
-        if length >= MAX_BYTES {
-            Some(Excess::Bytes(MAX_BYTES))
+        if length >= MAX_LINE_BYTES {
+            Some(Excess::Bytes(MAX_LINE_BYTES))
         } else if self.values.is_too_large() {
             Some(Excess::Values)
         } else if self.bytes.len() < max_request && length >= max_request && !self.is_response() {
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn line(text: &str) -> Line {
-        let mut line = Line::new(MAX_BYTES);
+        let mut line = Line::new(MAX_LINE_BYTES);
         for piece in text.as_bytes().chunks(8_192) {
             line.extend(piece);
         }
@@ -186,12 +186,12 @@ mod tests {
     }
 
     fn long() -> String {
-        "x".repeat(MAX_BYTES)
+        "x".repeat(MAX_LINE_BYTES)
     }
 
     #[test]
     fn line_within_limits_is_kept() {
-        let text = "x".repeat(MAX_BYTES - 1);
+        let text = "x".repeat(MAX_LINE_BYTES - 1);
         let kept = line(&text);
         assert_eq!((kept.excess(), &*kept.bytes), (None, text.as_bytes()));
         let values = format!("[{}0]", "0,".repeat(MAX_VALUES - 1));
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn line_beyond_a_limit_takes_bounded_memory() {
         let mut long_line = line(&long());
-        assert_eq!(long_line.excess(), Some(Excess::Bytes(MAX_BYTES)));
+        assert_eq!(long_line.excess(), Some(Excess::Bytes(MAX_LINE_BYTES)));
         assert!(long_line.bytes.capacity() + long_line.tail.capacity() < 32 * ENDS_KEPT);
         long_line.clear();
         assert_eq!((long_line.excess(), long_line.bytes.len()), (None, 0));

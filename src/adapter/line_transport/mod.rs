@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty}
 use tokio_util::codec::Decoder;
 
 #[cfg(feature = "http")]
-use self::line::MAX_BYTES;
+use self::line::MAX_LINE_BYTES;
 use self::{
     decode::Decode,
     line::{Excess, Line, Subject},
@@ -238,7 +238,7 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     if !values.is_too_large() {
         return None;
     }
-    let mut line = Line::new(MAX_BYTES);
+    let mut line = Line::new(MAX_LINE_BYTES);
     line.extend(text.as_bytes());
     let excess = line.excess()?;
     let Subject::Response(id) = line.subject() else {

@@ -16,7 +16,7 @@ use super::{exit_reason::ExitReason, tokens::Tokens};
 
 /// The maximum length of the URI of an updated resource in bytes. rmcp looks up each one in its
 /// cache.
-const MAX_UPDATED_URI: usize = 8 << 10;
+const MAX_QUEUED_URI: usize = 8 << 10;
 
 /// A transport that reports at once when no more messages will arrive, and that keeps messages and
 /// progress in order.
@@ -107,7 +107,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
                 Some(JsonRpcMessage::Notification(JsonRpcNotification {
                     notification: ServerNotification::ResourceUpdatedNotification(ref updated),
                     ..
-                })) if updated.params.uri.len() > MAX_UPDATED_URI => continue,
+                })) if updated.params.uri.len() > MAX_QUEUED_URI => continue,
                 Some(_) => (),
             }
             return received;

@@ -11,9 +11,9 @@ use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
 /// The maximum number of remembered URIs per backend.
 const MAX_URIS: usize = 10_000;
 /// The maximum size of the remembered URIs per backend in bytes.
-const MAX_BYTES: usize = 4 * 1024 * 1024;
+const MAX_URI_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum length of a remembered URI in bytes.
-const MAX_URI: usize = 2_048;
+const MAX_OWNED_URI: usize = 2_048;
 
 /// The resources that backends returned in the results of their tools and prompts: a backend need
 /// not list the resources that it links to.
@@ -61,7 +61,7 @@ impl ResourceOwners {
 
     fn add<'u>(&self, place: usize, uris: impl Iterator<Item = &'u str>) {
         // Most results contain no resource; then nothing is locked.
-        let mut uris = uris.filter(|uri| uri.len() <= MAX_URI).peekable();
+        let mut uris = uris.filter(|uri| uri.len() <= MAX_OWNED_URI).peekable();
         if uris.peek().is_some() {
             let mut known = lock(&self.0[place]);
             uris.for_each(|uri| known.add(uri));
@@ -78,7 +78,7 @@ impl Uris {
             return;
         }
         let Generation { uris, bytes } = &self.recent;
-        if uris.len() == MAX_URIS / 2 || bytes + uri.len() > MAX_BYTES / 2 {
+        if uris.len() == MAX_URIS / 2 || bytes + uri.len() > MAX_URI_BYTES / 2 {
             self.earlier = mem::take(&mut self.recent);
         }
         self.recent.bytes += uri.len();
@@ -155,16 +155,16 @@ mod tests {
     #[test]
     fn uris_of_a_backend_are_bounded_in_number_and_bytes() {
         let uris = ResourceOwners::new(1);
-        let long = |n| format!("x:{n}:{}", "y".repeat(MAX_URI - 20));
+        let long = |n| format!("x:{n}:{}", "y".repeat(MAX_OWNED_URI - 20));
         for urls in [numbered(0..3 * MAX_URIS), links((0..3 * MAX_URIS).map(long))] {
             uris.note(0, &urls);
             let Uris { recent, earlier } = &*lock(&uris.0[0]);
             assert!(recent.uris.len() + earlier.uris.len() <= MAX_URIS);
             let bytes = |kept: &Generation| kept.uris.iter().map(|uri| uri.len()).sum::<usize>();
             assert_eq!((recent.bytes, earlier.bytes), (bytes(recent), bytes(earlier)));
-            assert!(recent.bytes + earlier.bytes <= MAX_BYTES);
+            assert!(recent.bytes + earlier.bytes <= MAX_URI_BYTES);
         }
-        let too_long = format!("x:{}", "y".repeat(MAX_URI));
+        let too_long = format!("x:{}", "y".repeat(MAX_OWNED_URI));
         uris.note(0, &links([too_long.clone()]));
         assert_eq!(uris.owner(&too_long), None);
     }

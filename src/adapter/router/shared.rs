@@ -41,7 +41,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// up.
 const WAITED_ENOUGH: Duration = Duration::from_secs(1);
 /// The maximum number of distinct problems that are logged.
-const MAX_TOLD: usize = 1_000;
+const MAX_LOGGED_PROBLEMS: usize = 1_000;
 
 /// State that all clones of a router share.
 pub(super) struct Shared {
@@ -273,7 +273,7 @@ impl Shared {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         for problem in merged.problems() {
-            if told.len() == MAX_TOLD {
+            if told.len() == MAX_LOGGED_PROBLEMS {
                 break;
             }
             let problem = problem.to_string();

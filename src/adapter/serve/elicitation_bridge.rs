@@ -13,7 +13,7 @@ use crate::message::{
 };
 
 /// The maximum number of rounds of questions per request.
-const MAX_ROUNDS: usize = 10;
+const MAX_REQUEST_ROUNDS: usize = 10;
 
 impl<S> Shared<S>
 where
@@ -29,7 +29,7 @@ where
         client: LiveClient,
     ) -> BoxFuture<'a, Result<ServerResult, ErrorData>> {
         async move {
-            for _ in 0..MAX_ROUNDS {
+            for _ in 0..MAX_REQUEST_ROUNDS {
                 let asked = match self.answer(method, request.clone()).await? {
                     ServerResult::InputRequiredResult(asked) => asked,
                     result => return Ok(result),
@@ -51,7 +51,7 @@ where
             }
             match self.answer(method, request).await? {
                 ServerResult::InputRequiredResult(_) => Err(ErrorData::internal_error(
-                    format!("`{method}` asked again after {MAX_ROUNDS} answers"),
+                    format!("`{method}` asked again after {MAX_REQUEST_ROUNDS} answers"),
                     None,
                 )),
                 result => Ok(result),

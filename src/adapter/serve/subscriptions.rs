@@ -28,9 +28,9 @@ pub(super) const MAX_URI: usize = 2_048;
 const MOST_OF_CALLER: usize = 20_000;
 /// The maximum size of one caller's distinct URIs in bytes, as JSON: a third of the limit of a
 /// backend.
-const MAX_BYTES_OF_CALLER: usize = 1 << 20;
+const MAX_CALLER_BYTES: usize = 1 << 20;
 /// The maximum size of the subscriptions of all clients in bytes.
-const MAX_BYTES: usize = 256 << 20;
+const MAX_SUBSCRIPTION_BYTES: usize = 256 << 20;
 /// The bytes that a subscription counts in addition to its URI.
 const OVERHEAD: usize = 128;
 
@@ -357,7 +357,7 @@ impl<T> Default for Uris<T> {
 impl Shares {
     fn take(&mut self, caller: Option<&Arc<str>>, uri: &str) -> Result<Arc<str>, ErrorData> {
         let bytes = self.bytes + uri.len() + OVERHEAD;
-        if bytes > MAX_BYTES {
+        if bytes > MAX_SUBSCRIPTION_BYTES {
             return Err(ErrorData::invalid_params(
                 "the clients of this server have too many subscriptions to resources; try again \
                  later",
@@ -403,7 +403,7 @@ impl OfCaller {
             Some((uri, _)) => Arc::clone(uri),
             None => {
                 let bytes = self.bytes + json_bytes(&uri);
-                if bytes > MAX_BYTES_OF_CALLER {
+                if bytes > MAX_CALLER_BYTES {
                     return Err(too_large_of_caller());
                 }
                 self.bytes = bytes;
@@ -464,7 +464,7 @@ fn too_large_of_caller() -> ErrorData {
     ErrorData::invalid_params(
         format!(
             "the URIs of the resources that a caller subscribes to can have no more than \
-             {MAX_BYTES_OF_CALLER} bytes together"
+             {MAX_CALLER_BYTES} bytes together"
         ),
         None,
     )

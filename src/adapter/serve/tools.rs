@@ -22,7 +22,7 @@ use crate::json_size::{BoundedCounter, json_bytes};
 /// The maximum number of remembered tools. Calls of others are not checked.
 const MOST_TOOLS: usize = 10_000;
 /// The maximum length of a remembered tool name in bytes.
-const MAX_NAME: usize = 1 << 10;
+const MAX_REMEMBERED_NAME: usize = 1 << 10;
 /// The maximum size of all tools with annotations in bytes, as JSON.
 const MAX_ANNOTATED: usize = 16 << 20;
 /// The time for which a view of the tools is not listed again for calls of missing tools.
@@ -166,7 +166,7 @@ impl ListedTools {
         }
         // All tools are nearly always known already; a read lock suffices for that.
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let short = || tools.iter().filter(|tool| tool.name.len() <= MAX_NAME);
+        let short = || tools.iter().filter(|tool| tool.name.len() <= MAX_REMEMBERED_NAME);
         if known.epoch == now && short().all(|tool| known.has(tool)) {
             return;
         }
@@ -194,7 +194,7 @@ impl ListedTools {
     pub(super) fn find(&self, name: &str, now: u64) -> Known {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match known.tools.get(name) {
-            _ if name.len() > MAX_NAME => Known::Now,
+            _ if name.len() > MAX_REMEMBERED_NAME => Known::Now,
             Some(_) if known.epoch == now => Known::Now,
             Some(None) => Known::Plain,
             _ => Known::No,

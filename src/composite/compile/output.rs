@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Maximum nesting depth of properties.
-const MAX_DEPTH: usize = 10;
+const MAX_OUTPUT_DEPTH: usize = 10;
 
 pub(super) fn compile(
     output: &Output,
@@ -95,8 +95,8 @@ impl Properties<'_> {
                 at.push::<&str>([], Kind::DuplicateProperty { name: name.clone() });
             }
             self.path.push(name.clone());
-            if self.path.len() > MAX_DEPTH {
-                at.push::<&str>([], Kind::PropertiesTooDeep { max: MAX_DEPTH });
+            if self.path.len() > MAX_OUTPUT_DEPTH {
+                at.push::<&str>([], Kind::PropertiesTooDeep { max: MAX_OUTPUT_DEPTH });
             } else if let Some(property) = self.property(property, &mut at) {
                 compiled.push((name.clone(), property));
             }

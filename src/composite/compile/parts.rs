@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Maximum length of an id.
-const MAX_ID: usize = 64;
+const MAX_STEP_ID: usize = 64;
 
 /// The properties of a target besides its call.
 #[derive(Debug)]
@@ -75,6 +75,6 @@ impl CompiledTarget {
 
 /// Returns `true` if a text can be the id of a target or a step.
 pub(super) fn is_id(id: &str) -> bool {
-    (1..=MAX_ID).contains(&id.len())
+    (1..=MAX_STEP_ID).contains(&id.len())
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }

@@ -20,8 +20,8 @@ use crate::{
         step::{OnError, Otherwise, Retry, STEP_TIMEOUT, Step, StepKind, Then, ToolCall},
     },
     engine::plan::{
-        self, Action, Arguments, CallSite, Cycle, ForEach, MAX_STEPS, OnFailure, OnRefusal, Plan,
-        SpawnHint, StepSet, Stop, Switch,
+        self, Action, Arguments, CallSite, Cycle, ForEach, MAX_PLAN_STEPS, OnFailure, OnRefusal,
+        Plan, SpawnHint, StepSet, Stop, Switch,
     },
     expr::{Collection, Condition, Expression, PathSegment, Previous, RESERVED, ScopeNames},
     suggest::nearest,
@@ -131,11 +131,11 @@ fn take_steps(definition: &mut CompositeTool, at: &mut DefinitionPath<'_>) -> Ve
     let count = steps.len();
     match count {
         0 => at.push(["steps"], Kind::NoSteps),
-        1..=MAX_STEPS => (),
-        _ => at.push(["steps"], Kind::TooManySteps { count, max: MAX_STEPS }),
+        1..=MAX_PLAN_STEPS => (),
+        _ => at.push(["steps"], Kind::TooManySteps { count, max: MAX_PLAN_STEPS }),
     }
     // Excess steps are not checked.
-    steps.truncate(MAX_STEPS);
+    steps.truncate(MAX_PLAN_STEPS);
     check_ids(&steps, at);
     steps
 }

@@ -15,7 +15,7 @@ use super::{
 use crate::engine::{plan::StepSet, question::Response};
 
 /// An upper bound of the rounds if each question is answered sometimes.
-const MAX_ROUNDS: usize = 300;
+const MAX_TESTED_ROUNDS: usize = 300;
 
 /// A step of a random plan.
 #[derive(Clone, Debug)]
@@ -259,7 +259,7 @@ impl<'p> Conversation<'p> {
 
     /// Answers until the run ends.
     async fn end(mut self) -> Rounds<'p> {
-        for _ in 0..MAX_ROUNDS {
+        for _ in 0..MAX_TESTED_ROUNDS {
             if self.rounds.state.asked.is_empty() {
                 return self.rounds;
             }
@@ -356,7 +356,7 @@ proptest! {
             let mut count = 0;
             while !talk.keys().is_empty() {
                 count += 1;
-                prop_assert!(count < MAX_ROUNDS, "it asks without an end");
+                prop_assert!(count < MAX_TESTED_ROUNDS, "it asks without an end");
                 talk.asks_all_it_can(concurrency)?;
                 let (before, open) = (talk.rounds.state.finished.clone(), talk.open());
                 let (keys, calls) = (talk.keys(), talk.rounds.world.started().len());

@@ -7,7 +7,7 @@ use super::{
     filters::{FILTERS, FUNCTIONS, TESTS, symbol_of},
     names::{Path, Scope, WORDS, unknown},
     syntax::{Argument, Expr, Written, is_order},
-    tokens::{Code, Fault, Kind, MAX_DEPTH, Token},
+    tokens::{Code, Fault, Kind, MAX_NESTING, Token},
     value::cannot_compare,
 };
 
@@ -444,7 +444,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         parse: impl FnOnce(&mut Self) -> Result<T, Mistake>,
     ) -> Result<T, Mistake> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
+        if self.depth > MAX_NESTING {
             return Err(self.too_deep());
         }
         let parsed = parse(self);
@@ -456,11 +456,11 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     fn raise(&mut self, height: usize) -> Result<(), Mistake> {
         self.size += 1;
         self.height = self.height.max(height) + 1;
-        if self.height > MAX_DEPTH { Err(self.too_deep()) } else { Ok(()) }
+        if self.height > MAX_NESTING { Err(self.too_deep()) } else { Ok(()) }
     }
 
     fn too_deep(&self) -> Mistake {
-        fault(self.at(), format!("this is nested too deeply: at most {MAX_DEPTH} levels"))
+        fault(self.at(), format!("this is nested too deeply: at most {MAX_NESTING} levels"))
     }
 
     fn name(&mut self, expected: &'static str) -> Result<&'t str, Mistake> {

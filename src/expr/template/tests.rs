@@ -515,14 +515,14 @@ fn a_panic_is_a_failure_that_tells_nothing_of_it() {
 
 #[test]
 fn what_takes_too_much_is_an_error() {
-    let long = "x".repeat(MAX_TEMPLATE_BYTES / 2 + 1);
+    let long = "x".repeat(MAX_RENDERED_BYTES / 2 + 1);
     let data = json!({ "input": {
         "long": long,
-        "very": "x".repeat(MAX_TEMPLATE_BYTES + 1),
+        "very": "x".repeat(MAX_RENDERED_BYTES + 1),
         "many": vec![0; 10_000],
         "pairs": vec![json!([[], []]); 100_000],
         "wide": (0..=100_000).map(|n| (n.to_string(), json!(0))).collect::<serde_json::Map<_, _>>(),
-        "nested": ["x".repeat(MAX_TEMPLATE_BYTES + 1)],
+        "nested": ["x".repeat(MAX_RENDERED_BYTES + 1)],
         "list": vec!["some text that is not short"; 100],
     } });
     let large = [
@@ -759,7 +759,9 @@ fn deep_nesting_is_refused_or_works() {
     };
     assert!(Template::parse(&nested(20), &NAMES).is_ok());
     assert!(Template::parse(&nested(2000), &NAMES).is_err());
-    assert!(Template::parse(&format!("{{{{ 1 }}}}{}", " ".repeat(MAX_BYTES)), &NAMES).is_err());
+    assert!(
+        Template::parse(&format!("{{{{ 1 }}}}{}", " ".repeat(MAX_TEMPLATE_BYTES)), &NAMES).is_err()
+    );
 }
 
 #[test]
@@ -1188,7 +1190,7 @@ proptest! {
 fn hostile_templates_take_a_few_times_the_limit() {
     let small: Vec<_> = (0..100_000).map(|n| json!({ "a": n })).collect();
     let data = json!({ "input": {
-        "x": "ŉ".repeat(MAX_TEMPLATE_BYTES / 2),
+        "x": "ŉ".repeat(MAX_RENDERED_BYTES / 2),
         "objects": small,
         "numbers": (0..100_000).collect::<Vec<_>>(),
         "json": format!("[{}1]", "{\"a\":1},".repeat(130_000)),

@@ -6,7 +6,7 @@
 use std::fmt;
 
 /// Maximum nesting depth of brackets.
-pub(super) const MAX_DEPTH: usize = 50;
+pub(super) const MAX_NESTING: usize = 50;
 
 /// A part of a template.
 #[derive(Debug, PartialEq)]
@@ -208,7 +208,7 @@ impl<'t> Lexer<'t> {
             match kind {
                 Kind::Symbol(bracket @ ("(" | "[" | "{")) => {
                     open.push((bracket, start));
-                    if open.len() > MAX_DEPTH {
+                    if open.len() > MAX_NESTING {
                         return Err(Fault::new(start, "this is nested too deeply"));
                     }
                 }

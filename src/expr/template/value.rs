@@ -23,16 +23,16 @@ use super::super::{
 };
 
 /// Maximum size of the text of a template, in bytes.
-pub(crate) const MAX_TEMPLATE_BYTES: usize = 1 << 20;
+pub(crate) const MAX_RENDERED_BYTES: usize = 1 << 20;
 
 /// Maximum memory of all values that an evaluation creates, in bytes.
-pub(super) const MAX_MADE_BYTES: usize = 16 * MAX_TEMPLATE_BYTES;
+pub(super) const MAX_MADE_BYTES: usize = 16 * MAX_RENDERED_BYTES;
 
 /// Maximum number of elements of a list that a filter takes or returns.
 pub(super) const MAX_ELEMENTS: usize = 100_000;
 
 /// Maximum number of steps of an evaluation; each access to a value is one.
-pub(super) const MAX_STEPS: usize = 2_000_000;
+pub(super) const MAX_EVALUATION_STEPS: usize = 2_000_000;
 
 /// Maximum length of a string that minijinja stores without allocating.
 const SHORT: usize = 22;
@@ -124,7 +124,7 @@ impl Run {
         Arc::new(Self {
             data,
             bytes: AtomicUsize::new(MAX_MADE_BYTES),
-            steps: AtomicUsize::new(MAX_STEPS),
+            steps: AtomicUsize::new(MAX_EVALUATION_STEPS),
             failure: OnceLock::new(),
         })
     }
@@ -170,13 +170,15 @@ impl Run {
                 self.steps.store(left, Ordering::Relaxed);
                 Ok(())
             }
-            None => Err(Failure::other(format!("more than {MAX_STEPS} steps are taken"))),
+            None => {
+                Err(Failure::other(format!("more than {MAX_EVALUATION_STEPS} steps are taken")))
+            }
         }
     }
 
     /// Creates a text and counts its memory.
     pub(super) fn text(&self, text: &str) -> Result<Value, Failure> {
-        if text.len() > MAX_TEMPLATE_BYTES {
+        if text.len() > MAX_RENDERED_BYTES {
             return Err(Failure::TooLarge);
         }
         if text.len() > SHORT {
@@ -508,7 +510,7 @@ pub(super) fn too_many_elements() -> Failure {
 
 impl Text {
     pub(super) fn push(&mut self, text: &str) -> Result<(), Failure> {
-        if self.text.len() + text.len() > MAX_TEMPLATE_BYTES {
+        if self.text.len() + text.len() > MAX_RENDERED_BYTES {
             return Err(Failure::TooLarge);
         }
         self.text.push_str(text);

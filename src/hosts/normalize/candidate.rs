@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Maximum length of a tool name in bytes: twice what MCP recommends.
-const MAX_NAME: usize = 256;
+const MAX_CANDIDATE_NAME: usize = 256;
 
 /// A possible call that has not been checked yet.
 #[derive(Debug)]
@@ -139,14 +139,14 @@ impl Arguments<'_> {
 }
 
 fn is_name(name: &str) -> bool {
-    !name.trim().is_empty() && name.len() <= MAX_NAME && !name.contains(char::is_control)
+    !name.trim().is_empty() && name.len() <= MAX_CANDIDATE_NAME && !name.contains(char::is_control)
 }
 
 fn no_name(name: Option<&str>) -> Problem {
     let message = match name {
         None => "it has no name".to_owned(),
-        Some(name) if name.len() > MAX_NAME => {
-            format!("its name has more than {MAX_NAME} bytes")
+        Some(name) if name.len() > MAX_CANDIDATE_NAME => {
+            format!("its name has more than {MAX_CANDIDATE_NAME} bytes")
         }
         Some(_) => "its name has characters that no name has".to_owned(),
     };

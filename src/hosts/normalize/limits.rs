@@ -1,12 +1,12 @@
 //! Limits on the calls of a model.
 
 use super::call::{MalformedKind, Problem};
-use crate::message::MAX_LEVELS;
+use crate::message::MAX_JSON_DEPTH;
 
 /// Default maximum size of arguments, or of a text with calls, in bytes.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_ARGUMENT_BYTES: usize = 1 << 20;
 /// Default maximum number of calls.
-const MAX_CALLS: usize = 128;
+const MAX_PARSED_CALLS: usize = 128;
 
 /// Limits on the calls that are read from a model's output.
 ///
@@ -35,7 +35,11 @@ impl Limits {
     /// Creates the default limits: 1 MiB, 128 levels and 128 calls.
     #[must_use]
     pub const fn new() -> Self {
-        Self { max_bytes: MAX_BYTES, max_depth: MAX_LEVELS, max_calls: MAX_CALLS }
+        Self {
+            max_bytes: MAX_ARGUMENT_BYTES,
+            max_depth: MAX_JSON_DEPTH,
+            max_calls: MAX_PARSED_CALLS,
+        }
     }
 
     /// Sets the maximum size in bytes of the arguments of a call, and of a text with calls.
@@ -49,7 +53,7 @@ impl Limits {
     /// Defaults to 128, which is also the maximum. For JSON in a text, the maximum is one less.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
-        Self { max_depth: if levels < MAX_LEVELS { levels } else { MAX_LEVELS }, ..self }
+        Self { max_depth: if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }, ..self }
     }
 
     /// Sets the maximum number of calls of one answer. Defaults to 128. Excess calls are malformed;

@@ -10,7 +10,7 @@ use rmcp::model::Tool;
 use sha2::{Digest, Sha256};
 
 /// Maximum length of a name for all providers.
-const MAX_NAME: usize = 64;
+const MAX_PROVIDER_NAME: usize = 64;
 /// Number of hash bytes that make names unique.
 const HASH: usize = 4;
 
@@ -50,7 +50,7 @@ impl ToolNames {
         for tool in tools.iter().filter(|tool| !is_allowed(tool)) {
             *claims.entry(plain(tool)).or_default() += 1;
         }
-        let is_free = |name: &str| name.len() <= MAX_NAME && !tools.contains(name);
+        let is_free = |name: &str| name.len() <= MAX_PROVIDER_NAME && !tools.contains(name);
         let mut names = NameMaps::default();
         for tool in &tools {
             let plain = plain(tool);
@@ -93,7 +93,7 @@ impl ToolNames {
 }
 
 fn is_allowed(name: &str) -> bool {
-    name.len() <= MAX_NAME && !name.is_empty() && plain(name) == name
+    name.len() <= MAX_PROVIDER_NAME && !name.is_empty() && plain(name) == name
 }
 
 /// Replaces invalid characters of a name, without limiting its length.
@@ -117,5 +117,5 @@ fn hashed(plain: &str, tool: &str, attempt: usize) -> String {
         write!(suffix, "{byte:02x}").unwrap_or_default();
     }
     // The name is ASCII, so it can be cut anywhere.
-    format!("{}{suffix}", &plain[..plain.len().min(MAX_NAME - suffix.len())])
+    format!("{}{suffix}", &plain[..plain.len().min(MAX_PROVIDER_NAME - suffix.len())])
 }

@@ -16,7 +16,7 @@ use crate::catalog::Tools;
 const MAX_QUERY: usize = 1_024;
 const MAX_QUERY_WORDS: usize = 32;
 /// Maximum size of a name, a title or a description, in bytes and in words.
-const MAX_TEXT: usize = 8_192;
+const MAX_INDEXED_TEXT: usize = 8_192;
 const MAX_TEXT_WORDS: usize = 512;
 /// Maximum number of words of all tools together. Tools beyond it are found by their full names
 /// only.
@@ -96,7 +96,7 @@ impl Index {
         let Ok(number) = u32::try_from(self.tools.len()) else { return };
         self.tools.push(place);
 
-        let name = beginning(&tool.name, MAX_TEXT);
+        let name = beginning(&tool.name, MAX_INDEXED_TEXT);
         self.names.entry(plain(name)).or_default().push(number);
         let name: HashSet<String> = words(name).take(MAX_TEXT_WORDS).collect();
         let in_name = IN_NAME + 2.0 / name.len().max(1) as f32;
@@ -104,10 +104,10 @@ impl Index {
         let annotated =
             tool.annotations.as_ref().and_then(|annotations| annotations.title.as_ref());
         for title in tool.title.iter().chain(annotated) {
-            self.add_words(number, IN_TITLE, words(beginning(title, MAX_TEXT)));
+            self.add_words(number, IN_TITLE, words(beginning(title, MAX_INDEXED_TEXT)));
         }
         if let Some(description) = &tool.description {
-            self.add_words(number, IN_DESCRIPTION, words(beginning(description, MAX_TEXT)));
+            self.add_words(number, IN_DESCRIPTION, words(beginning(description, MAX_INDEXED_TEXT)));
         }
     }
 

@@ -24,7 +24,7 @@ const DEFAULT_LIMIT: u64 = 10;
 /// Maximum number of unknown arguments reported.
 const MAX_UNKNOWN: usize = 64;
 /// Maximum length of an unknown argument that is reported by name, in bytes.
-const MAX_TOLD: usize = 64;
+const MAX_DISPLAYED_ARGUMENT: usize = 64;
 
 /// The arguments of [`SEARCH`].
 #[derive(Debug)]
@@ -269,7 +269,7 @@ fn unknown_keys(arguments: Option<&JsonObject>, known: [&str; 2]) -> Vec<Violati
         .map(|key| {
             let hint = nearest(key, &known).map(|near| format!(": did you mean `{near}`?"));
             let hint = hint.unwrap_or_else(|| format!(": {expected}"));
-            let named = key.len() <= MAX_TOLD;
+            let named = key.len() <= MAX_DISPLAYED_ARGUMENT;
             let name = if named { format!(" `{key}`") } else { String::new() };
             violation("", format!("unknown argument{name}{hint}"))
         })

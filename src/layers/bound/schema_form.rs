@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Maximum number of forms of one schema. Further places have no requirements.
 const MAX_FORMS: usize = 4_096;
 /// Maximum number of schemas that apply to one place.
-const MAX_SCHEMAS: usize = 32;
+const MAX_APPLYING_SCHEMAS: usize = 32;
 
 /// The combined requirements of all schemas that may apply to one place in a value.
 ///
@@ -161,7 +161,7 @@ impl<'s> Forms<'s> {
         while let Some(schema) = waiting.pop() {
             let is_new = !speaking.iter().any(|other| std::ptr::eq(*other, schema));
             let Some(keywords) = schema.as_object().filter(|_| is_new) else { continue };
-            if speaking.len() == MAX_SCHEMAS {
+            if speaking.len() == MAX_APPLYING_SCHEMAS {
                 break;
             }
             speaking.push(schema);

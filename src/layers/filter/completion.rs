@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Maximum number of steps to compare the values of a completion with the rules.
-const MAX_STEPS: usize = 500_000;
+const MAX_COMPARISON_STEPS: usize = 500_000;
 /// Placeholder in a URI for any text without `/`: letters that no URI reading changes.
 const SEGMENT: &str = "zzsegmentzz";
 /// Placeholder in a URI for any text.
@@ -64,7 +64,7 @@ impl Completion {
         permits: impl Fn(&str) -> bool,
     ) {
         info.total = None;
-        let mut budget = Budget::new(MAX_STEPS);
+        let mut budget = Budget::new(MAX_COMPARISON_STEPS);
         info.values.retain(|value| {
             // Some servers percent-encode values, and some do not.
             let [encoded, plain] = [true, false].map(|encodes| self.pattern(value, encodes));

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Keeping, Redaction, pointer::MARK};
 use crate::{
     intercept::Intercept,
-    message::{MAX_LEVELS, Reply, Request, client::missing_capability, is_deeper},
+    message::{MAX_JSON_DEPTH, Reply, Request, client::missing_capability, is_deeper},
 };
 
 /// The rule of a [`RedactLayer`](super::RedactLayer).
@@ -116,7 +116,7 @@ impl Together<'_> {
 
     fn value(&self, value: &mut Value) {
         // The pointers are not evaluated deeper, and no transport delivers deeper values.
-        if is_deeper(value, MAX_LEVELS) {
+        if is_deeper(value, MAX_JSON_DEPTH) {
             *value = MARK.into();
             return;
         }

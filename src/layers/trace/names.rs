@@ -10,9 +10,9 @@ use rmcp::model::ServerResult;
 use crate::message::{ItemKind, Reply};
 
 /// Maximum number of known names of a kind.
-const MAX_NAMES: usize = 1000;
+const MAX_TRACED_NAMES: usize = 1000;
 /// Maximum length of a name in bytes, which is the protocol's recommendation for tool names.
-const MAX_NAME: usize = 128;
+const MAX_TRACED_NAME: usize = 128;
 
 /// The known names of tools and prompts.
 ///
@@ -42,7 +42,7 @@ impl KnownNames {
         let Some(known) = self.known(kind) else { return };
         if is_fit(name) && !contains(known, name) {
             let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-            if known.len() < MAX_NAMES {
+            if known.len() < MAX_TRACED_NAMES {
                 known.insert(name.into());
             }
         }
@@ -73,7 +73,7 @@ impl KnownNames {
 
 /// Returns `true` if the name is short and has no control characters, so it is safe to record.
 pub(super) fn is_fit(name: &str) -> bool {
-    (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control)
+    (1..=MAX_TRACED_NAME).contains(&name.len()) && !name.contains(char::is_control)
 }
 
 fn contains(known: &Known, name: &str) -> bool {
@@ -84,7 +84,7 @@ fn contains(known: &Known, name: &str) -> bool {
 mod tests {
     use rmcp::model::{JsonObject, ListToolsResult, Tool};
 
-    use super::{ItemKind, KnownNames, MAX_NAMES};
+    use super::{ItemKind, KnownNames, MAX_TRACED_NAMES};
 
     #[test]
     fn names_are_known_that_were_listed() {
@@ -98,12 +98,12 @@ mod tests {
     #[test]
     fn there_is_an_end_to_the_names_that_are_known() {
         let names = KnownNames::default();
-        for name in 0..2 * MAX_NAMES {
+        for name in 0..2 * MAX_TRACED_NAMES {
             names.learn(ItemKind::Tool, &name.to_string());
         }
         let known =
-            (0..2 * MAX_NAMES).filter(|name| names.knows(ItemKind::Tool, &name.to_string()));
-        assert_eq!(known.count(), MAX_NAMES);
+            (0..2 * MAX_TRACED_NAMES).filter(|name| names.knows(ItemKind::Tool, &name.to_string()));
+        assert_eq!(known.count(), MAX_TRACED_NAMES);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Maximum length of an id or version from a client.
-const MAX_ID: usize = 128;
+const MAX_CLIENT_ID: usize = 128;
 
 /// Creates the span, with all fields that it may ever have.
 ///
@@ -32,7 +32,7 @@ pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
         mcp.resource.uri = resource(request),
         network.transport = is_http(context).then_some("tcp"),
         network.protocol.name = is_http(context).then_some("http"),
-        jsonrpc.request.id = short_text(context.id_within(MAX_ID)).as_deref(),
+        jsonrpc.request.id = short_text(context.id_within(MAX_CLIENT_ID)).as_deref(),
         gen_ai.operation.name = request.tool_call().map(|_| "execute_tool"),
         gen_ai.tool.name = named(request, ItemKind::Tool),
         gen_ai.prompt.name = named(request, ItemKind::Prompt),
@@ -112,7 +112,7 @@ fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
 
 /// Returns a text from a client, unless it is too long or unfit.
 fn short_text<T: AsRef<str>>(text: Option<T>) -> Option<T> {
-    text.filter(|text| text.as_ref().len() <= MAX_ID && is_fit(text.as_ref()))
+    text.filter(|text| text.as_ref().len() <= MAX_CLIENT_ID && is_fit(text.as_ref()))
 }
 
 #[cfg(feature = "http")]

@@ -58,7 +58,7 @@ async fn catalogs_of_callers_are_bounded_in_bytes() {
         tokio::time::advance(Duration::from_millis(1)).await;
         let mut context = Context::default();
         context.extensions_mut().insert(caller);
-        let tools = Tools { bytes: MAX_BYTES, ..Tools::default() };
+        let tools = Tools { bytes: MAX_LIST_BYTES, ..Tools::default() };
         catalogs.lookup(&context).catalog.0.store(0, Ok((tools, ()))).unwrap();
     };
     let varied = catalogs.varied.as_ref().unwrap();
@@ -81,7 +81,7 @@ async fn catalogs_of_callers_are_bounded_in_bytes() {
     list(5).await;
     assert_eq!(kept(), ["5"]);
     drop(in_use);
-    assert_eq!(varied.holding.bytes(), MAX_BYTES);
+    assert_eq!(varied.holding.bytes(), MAX_LIST_BYTES);
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ async fn a_list_that_never_ends_is_left() {
     let (listed, asked) = list_forever(|page| (one(), page.to_string())).await;
     assert_eq!((listed.unwrap_err(), asked), (ListError::Endless, MAX_PAGES));
 
-    let half = || vec![Tool::new("a", "x".repeat(MAX_BYTES / 2), JsonObject::new())];
+    let half = || vec![Tool::new("a", "x".repeat(MAX_LIST_BYTES / 2), JsonObject::new())];
     let (listed, asked) = list_forever(|page| (half(), page.to_string())).await;
     assert_eq!((listed.unwrap_err(), asked), (ListError::TooLarge, 2));
 }

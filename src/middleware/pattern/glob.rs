@@ -5,7 +5,7 @@ use std::{fmt::Write as _, iter::Peekable, str::Chars};
 /// The characters with a special meaning.
 pub(super) const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 /// Maximum nesting depth of `{…}`.
-const MAX_DEPTH: usize = 8;
+const MAX_BRACE_DEPTH: usize = 8;
 
 /// Returns `true` if a pattern contains special characters.
 pub(super) fn is_glob(pattern: &str) -> bool {
@@ -26,8 +26,8 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
             }
             '?' => expression.push('.'),
             '[' => class(&mut rest, &mut expression)?,
-            '{' if depth == MAX_DEPTH => {
-                return Err(format!("`{{` stands in more than {MAX_DEPTH} others"));
+            '{' if depth == MAX_BRACE_DEPTH => {
+                return Err(format!("`{{` stands in more than {MAX_BRACE_DEPTH} others"));
             }
             '{' => {
                 depth += 1;

@@ -113,16 +113,16 @@ fn of_a_list_without_end_only_so_many_names_are_kept() {
     let pattern_watch = pattern_watch(["x"]);
     let page = pattern_watch.page(None).expect("the first page counts");
     for number in 0..3 {
-        let names = (0..MAX_NAMES).map(|name| format!("{number} {name}"));
+        let names = (0..MAX_WATCHED_NAMES).map(|name| format!("{number} {name}"));
         assert!(pattern_watch.see(&page, Some("next"), names).is_none());
     }
-    assert_eq!(pattern_watch.search().names.len(), MAX_NAMES);
+    assert_eq!(pattern_watch.search().names.len(), MAX_WATCHED_NAMES);
 }
 
 #[test]
 fn texts_without_end_are_not_kept() {
     let pattern_watch = pattern_watch(["x"]);
-    let long = "n".repeat(MAX_TEXT + 1);
+    let long = "n".repeat(MAX_WATCHED_TEXT + 1);
     let list: [Turn<'_>; 2] =
         [(None, Some("2"), &[&*long, "a"]), (Some("2"), Some(&*long), &["b"])];
     assert_eq!(turns(&pattern_watch, &list), [None, None]);

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The maximum depth of visits.
-const MAX_DEPTH: usize = 256;
+const MAX_SHAPE_DEPTH: usize = 256;
 /// The number of bytes of a text that are compared or copied in the time of a visit.
 const BYTES_PER_VISIT: usize = 64;
 /// The number of bytes of a text that are parsed in that time.
@@ -62,7 +62,7 @@ impl<'s> Shapes<'s> {
 
     /// Takes a visit, if one is left.
     pub(super) const fn may_go_on(&mut self, depth: usize) -> bool {
-        self.take(1) && depth < MAX_DEPTH
+        self.take(1) && depth < MAX_SHAPE_DEPTH
     }
 
     /// Takes the visits for looking up the schemas of all parts of a value in this number of rules.
@@ -267,7 +267,7 @@ impl<'s> Shapes<'s> {
             _ => rule,
         };
         let known = rules.iter().any(|known| ptr::eq(*known, rule));
-        if known || rules.len() == MAX_DEPTH || !self.take(1 + rules.len() / 16) {
+        if known || rules.len() == MAX_SHAPE_DEPTH || !self.take(1 + rules.len() / 16) {
             return;
         }
         if self.is_elsewhere(rule) {

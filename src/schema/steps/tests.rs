@@ -127,12 +127,12 @@ fn what_makes_reading_long_cannot_be_used() {
             "references have",
         ),
         (json!({ "examples": identities(MAX_IDENTITIES + 1) }), "identities"),
-        (json!({ "prefixItems": parts(MAX_PARTS) }), "parts"),
+        (json!({ "prefixItems": parts(MAX_SUBSCHEMAS) }), "parts"),
     ] {
         let told = Steps::read(&schema).map(drop).unwrap_err().to_string();
         assert!(told.contains(reason), "{told}");
     }
-    let schema = json!({ "prefixItems": parts(MAX_PARTS - 1), "examples": identities(9) });
+    let schema = json!({ "prefixItems": parts(MAX_SUBSCHEMAS - 1), "examples": identities(9) });
     assert!(Steps::read(&schema).is_ok());
 }
 

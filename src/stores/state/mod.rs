@@ -47,7 +47,7 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 
 #[cfg(feature = "config")]
-pub(crate) use self::signed::{MAX_ID, MIN_KEY};
+pub(crate) use self::signed::{MAX_KEY_ID, MIN_KEY};
 pub use self::{
     error::{KeyError, PutError, TakeError},
     signed::SignedState,

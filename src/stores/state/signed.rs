@@ -10,7 +10,7 @@ use super::{KeyError, PutError, StateStore, TakeError};
 /// The minimum size of a key in bytes.
 pub(crate) const MIN_KEY: usize = RequestStateCodec::MIN_KEY_LENGTH;
 /// The maximum size of the id of a key in bytes.
-pub(crate) const MAX_ID: usize = 255;
+pub(crate) const MAX_KEY_ID: usize = 255;
 /// The default time after which a state expires.
 pub(crate) const TTL: Duration = Duration::from_secs(60 * 60);
 /// The default maximum length of the text of a state.
@@ -97,8 +97,8 @@ impl SignedState {
             keys.into_iter().map(|(id, key)| (id.into(), key.into())).collect();
         let mut ids = HashSet::new();
         for (id, key) in &keys {
-            if id.is_empty() || id.len() > MAX_ID {
-                return Err(KeyError::IllegalId { bytes: id.len(), max: MAX_ID });
+            if id.is_empty() || id.len() > MAX_KEY_ID {
+                return Err(KeyError::IllegalId { bytes: id.len(), max: MAX_KEY_ID });
             }
             if key.len() < MIN_KEY {
                 return Err(KeyError::TooShort { id: id.clone(), bytes: key.len(), min: MIN_KEY });

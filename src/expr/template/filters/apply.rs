@@ -11,7 +11,7 @@ use super::{
     super::{
         order::{self, Group},
         value::{
-            Failure, MAX_ELEMENTS, MAX_TEMPLATE_BYTES, Part, Run, Text, checked, iterate, kind,
+            Failure, MAX_ELEMENTS, MAX_RENDERED_BYTES, Part, Run, Text, checked, iterate, kind,
             to_json, too_many_elements,
         },
     },
@@ -109,7 +109,7 @@ fn before(name: &str, run: &Run, value: &Value, others: &[Value]) -> Result<(), 
             };
             let count = text.matches(from).count();
             let len = text.len() - count * from.len() + count.saturating_mul(to.len());
-            if len > MAX_TEMPLATE_BYTES {
+            if len > MAX_RENDERED_BYTES {
                 return Err(Failure::TooLarge);
             }
         }
@@ -122,7 +122,7 @@ fn before(name: &str, run: &Run, value: &Value, others: &[Value]) -> Result<(), 
                 None => named.get::<Option<usize>>("width").map_err(failed)?.unwrap_or(4),
             };
             let lines = text.split('\n').count();
-            if lines.saturating_mul(width).saturating_add(text.len()) > MAX_TEMPLATE_BYTES {
+            if lines.saturating_mul(width).saturating_add(text.len()) > MAX_RENDERED_BYTES {
                 return Err(Failure::TooLarge);
             }
         }
@@ -170,7 +170,7 @@ fn after(run: &Run, takes: &Takes, value: Value) -> Result<Value, Error> {
         _ if *takes == Takes::Nothing => Ok(value),
         ValueKind::String => {
             let len = value.as_str().map_or(0, str::len);
-            if len > MAX_TEMPLATE_BYTES {
+            if len > MAX_RENDERED_BYTES {
                 return Err(Failure::TooLarge.into());
             }
             run.spend(len)?;

@@ -22,8 +22,8 @@ fn list_of(expression: &str, count: usize) -> String {
 /// Data whose values just fit the limits.
 fn data() -> Value {
     json!({ "input": {
-        "full": repeated("x", MAX_TEMPLATE_BYTES),
-        "fours": repeated("abcd", MAX_TEMPLATE_BYTES / 4),
+        "full": repeated("x", MAX_RENDERED_BYTES),
+        "fours": repeated("abcd", MAX_RENDERED_BYTES / 4),
         "commas": repeated(",", MAX_ELEMENTS - 1),
         "letters": repeated("x", MAX_ELEMENTS - 2),
         "lines": repeated("\n", 1 << 16),
@@ -54,14 +54,14 @@ fn what_stands_for_data_prints_as_much_of_it_as_fits() {
     let run = Run::new(Arc::new(Everything(data())));
     let printed = |value: Value| run.made(value).unwrap().to_string();
     assert_eq!(printed(json!({ "a": [1, null] })), r#"{"a":[1,null]}"#);
-    let long = printed(json!([1, repeated("x", MAX_TEMPLATE_BYTES)]));
-    assert!(long.starts_with("[1,") && long.len() <= MAX_TEMPLATE_BYTES);
+    let long = printed(json!([1, repeated("x", MAX_RENDERED_BYTES)]));
+    assert!(long.starts_with("[1,") && long.len() <= MAX_RENDERED_BYTES);
 }
 
 #[test]
 fn a_text_may_be_as_long_as_the_limit() {
-    let full = repeated("x", MAX_TEMPLATE_BYTES);
-    let length = || Ok(json!(MAX_TEMPLATE_BYTES));
+    let full = repeated("x", MAX_RENDERED_BYTES);
+    let length = || Ok(json!(MAX_RENDERED_BYTES));
     let cases = [
         ("{{ input.full }}{{ '' }}", Ok(full)),
         ("x{{ input.full }}", Err(TOO_MUCH_TEXT)),
@@ -213,8 +213,8 @@ fn what_is_written_may_be_as_long_and_as_deep_as_the_limit() {
     };
     let beside = |count: usize| "{% if true %}{{ 1 }}{% endif %}".repeat(count);
     for (text, expected) in [
-        (long(MAX_BYTES), None),
-        (long(MAX_BYTES + 1), Some("more than 65536 bytes")),
+        (long(MAX_TEMPLATE_BYTES), None),
+        (long(MAX_TEMPLATE_BYTES + 1), Some("more than 65536 bytes")),
         (brackets(49), None),
         (brackets(50), Some("this is nested too deeply: at most 50 levels")),
         (chain(49), None),

@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
-    references::{MAX_DEPTH, References, is_embedded},
+    references::{MAX_SCHEMA_DEPTH, References, is_embedded},
     scopes::Scopes,
 };
 use crate::{
@@ -88,7 +88,7 @@ const SCRUBBED: [&str; 6] = ["$ref", "allOf", "description", "properties", "titl
 const TELLING: [&str; 4] = ["default", "description", "examples", "title"];
 /// Maximum size of the schemas read and copied in total, in approximate bytes. References can make
 /// a short schema expand to a large one.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_SCHEMA_BYTES: usize = 1 << 20;
 /// Size of a value besides its text, in bytes.
 const BYTES_OF_VALUE: usize = 8;
 
@@ -151,7 +151,7 @@ impl<'a> Definitions<'a> {
             shared: HashMap::new(),
             named: 0,
             next: Vec::new(),
-            left: MAX_BYTES,
+            left: MAX_SCHEMA_BYTES,
             is_lossy: false,
             has_given_up: false,
         }
@@ -186,7 +186,7 @@ impl<'a> Definitions<'a> {
 
     #[cfg(test)]
     pub(super) const fn spent(&self) -> usize {
-        MAX_BYTES - self.left
+        MAX_SCHEMA_BYTES - self.left
     }
 
     /// Returns `true` if a text contains a secret.
@@ -195,7 +195,7 @@ impl<'a> Definitions<'a> {
     }
 
     fn copy_at(&mut self, schema: &'a Value, depth: usize) -> Value {
-        if depth > MAX_DEPTH || !self.spend(BYTES_OF_VALUE) {
+        if depth > MAX_SCHEMA_DEPTH || !self.spend(BYTES_OF_VALUE) {
             self.has_given_up = true;
             return Value::Bool(true);
         }

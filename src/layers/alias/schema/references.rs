@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::schema::keywords;
 
 /// Maximum depth of a schema.
-pub(super) const MAX_DEPTH: usize = 128;
+pub(super) const MAX_SCHEMA_DEPTH: usize = 128;
 
 /// The references within a schema.
 pub(super) struct References<'a> {
@@ -71,7 +71,7 @@ pub(super) fn is_embedded(schema: &Value) -> bool {
 }
 
 fn collect<'a>(value: &'a Value, depth: usize, anchors: &mut HashMap<&'a str, &'a Value>) {
-    if depth > MAX_DEPTH || (depth > 0 && is_embedded(value)) {
+    if depth > MAX_SCHEMA_DEPTH || (depth > 0 && is_embedded(value)) {
         return;
     }
     match value {

@@ -12,14 +12,14 @@ use super::{definitions::Definitions, fits::fits};
 use crate::alias::arguments::{Argument, Arguments, Fate};
 
 /// Maximum depth of schemas that apply in place.
-const MAX_DEPTH: usize = 32;
+const MAX_IN_PLACE_DEPTH: usize = 32;
 /// Maximum number of schemas that apply in place.
-const MAX_SCHEMAS: usize = 1_000;
+const MAX_IN_PLACE_SCHEMAS: usize = 1_000;
 /// Maximum number of name patterns, their maximum length, and their maximum compiled size in bytes.
 /// Patterns above these limits are removed.
-const MAX_PATTERNS: usize = 32;
-const MAX_PATTERN_LENGTH: usize = 256;
-const MAX_PATTERN_BYTES: usize = 1 << 17;
+const MAX_REWRITTEN_PATTERNS: usize = 32;
+const MAX_REWRITTEN_PATTERN: usize = 256;
+const MAX_REWRITTEN_PATTERN_BYTES: usize = 1 << 17;
 /// Annotations and other keywords that may stand beside an inlined reference.
 const TELLING: [&str; 8] =
     ["$comment", "$id", "$schema", "default", "description", "examples", "title", "type"];
@@ -76,8 +76,8 @@ impl<'a> Rewriter<'a> {
             definitions: Definitions::new(root, arguments, is_lenient),
             has_defaults: arguments.iter().any(|argument| argument.default.is_some()),
             following: vec![root],
-            left: MAX_SCHEMAS,
-            patterns_left: MAX_PATTERNS,
+            left: MAX_IN_PLACE_SCHEMAS,
+            patterns_left: MAX_REWRITTEN_PATTERNS,
             declared: BTreeSet::new(),
             shadowed: BTreeSet::new(),
             unset: BTreeSet::new(),
@@ -138,7 +138,7 @@ impl<'a> Rewriter<'a> {
             Value::Object(members) if !members.contains_key("$id") => members,
             _ => return Part::open(),
         };
-        if depth > MAX_DEPTH || self.left == 0 || self.has_given_up() {
+        if depth > MAX_IN_PLACE_DEPTH || self.left == 0 || self.has_given_up() {
             return Part::open();
         }
         let mut object = self.object(members, depth, applies);
@@ -386,12 +386,12 @@ impl<'a> Rewriter<'a> {
     /// no secret.
     fn speaks_of_others(&mut self, pattern: &str) -> bool {
         let mut others = self.arguments.iter().filter(|a| a.is_renamed() || a.name.is_none());
-        if pattern.len() > MAX_PATTERN_LENGTH || self.definitions.tells(pattern) {
+        if pattern.len() > MAX_REWRITTEN_PATTERN || self.definitions.tells(pattern) {
             return false;
         }
         let Some(left) = self.patterns_left.checked_sub(1) else { return false };
         self.patterns_left = left;
-        let regex = RegexBuilder::new(pattern).size_limit(MAX_PATTERN_BYTES).build();
+        let regex = RegexBuilder::new(pattern).size_limit(MAX_REWRITTEN_PATTERN_BYTES).build();
         regex.is_ok_and(|regex| {
             !others.any(|argument| {
                 let names = [Some(&argument.original), argument.name.as_ref()];
