@@ -65,7 +65,7 @@
 //! |---|---|
 //! | what clients see | [`advertise`], [`alias`], [`filter`] |
 //! | what they may send and use | [`limit`], [`validate`], [`budget`] |
-//! | what they get | [`bound`], [`results`], [`redact`] |
+//! | what they get | [`truncate`], [`results`], [`redact`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
 //! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`state`], [`redis`] |
 //! | changes at run time | [`changes`], [`reload`] |
@@ -153,7 +153,7 @@ pub use self::hosts::rig_compose;
 pub use self::telemetry::metrics;
 pub use self::{
     hosts::functions,
-    layers::{advertise, alias, bound, budget, filter, limit, redact, trace, validate},
+    layers::{advertise, alias, budget, filter, limit, redact, trace, truncate, validate},
     middleware::{catalog, changes, intercept, pattern, reload},
     stores::{results, state},
     telemetry::{mermaid, observe},

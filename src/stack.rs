@@ -63,7 +63,6 @@ use tower_service::Service;
 use crate::{
     advertise::{Advertise, AdvertiseLayer},
     alias::{Alias, AliasLayer},
-    bound::{Bound, BoundLayer},
     budget::{BudgetLayer, Budgeted},
     catalog::{CatalogSettings, ListError},
     changes::Changes,
@@ -75,11 +74,12 @@ use crate::{
     pattern::Patterns,
     redact::{Redact, RedactLayer},
     trace::{Trace, TraceLayer},
+    truncate::{Truncate, TruncateLayer},
     validate::{Validate, ValidateLayer},
 };
 
 /// The order above a router, or a single server. It is defined only here.
-type Layers<S> = Trace<Limit<Advertise<Bound<Composite<BackendLayers<Redact<Budgeted<S>>>>>>>>;
+type Layers<S> = Trace<Limit<Advertise<Truncate<Composite<BackendLayers<Redact<Budgeted<S>>>>>>>>;
 
 /// The order below a router.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
@@ -92,7 +92,7 @@ pub struct StackLayer {
     trace: TraceLayer,
     limit: LimitLayer,
     advertise: AdvertiseLayer,
-    bound: BoundLayer,
+    truncate: TruncateLayer,
     composite: CompositeLayer,
     redact: RedactLayer,
     budget: BudgetLayer,
@@ -178,8 +178,8 @@ impl StackLayer {
 
     /// Sets the maximum size of results.
     #[must_use]
-    pub fn bound(mut self, bound: BoundLayer) -> Self {
-        self.bound = bound;
+    pub fn truncate(mut self, truncate: TruncateLayer) -> Self {
+        self.truncate = truncate;
         self
     }
 
@@ -252,9 +252,9 @@ impl StackLayer {
         self.backend.uris_of(uri)
     }
 
-    /// Adds the capabilities of the layers to those of a server; see [`BoundLayer::declare`].
+    /// Adds the capabilities of the layers to those of a server; see [`TruncateLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
-        self.bound.declare(capabilities);
+        self.truncate.declare(capabilities);
     }
 
     /// Returns the conflicts between the layers and the current tool lists, from the top layer to
@@ -273,8 +273,9 @@ impl<S> Layer<S> for StackLayer {
     fn layer(&self, inner: S) -> Self::Service {
         let (mut advertise, mut composite) = (self.advertise.clone(), self.composite.clone());
         composite.observers.add(&self.observers);
-        let mut bound = self.bound.clone();
-        for catalogs in [&mut advertise.catalogs, &mut bound.0.catalogs, &mut composite.catalogs] {
+        let mut truncate = self.truncate.clone();
+        for catalogs in [&mut advertise.catalogs, &mut truncate.0.catalogs, &mut composite.catalogs]
+        {
             self.backend.common.apply(catalogs);
         }
         let advertise = advertise.composites(composite.names());
@@ -284,7 +285,7 @@ impl<S> Layer<S> for StackLayer {
         let mentioned = self.redact.patterns().chain(self.budget.patterns());
         let backend = self.backend.clone().mentioned(mentioned);
         let inner = composite.layer(backend.layer(inner).0);
-        Stack(trace.layer(self.limit.layer(advertise.layer(bound.layer(inner)))))
+        Stack(trace.layer(self.limit.layer(advertise.layer(truncate.layer(inner)))))
     }
 }
 
@@ -398,7 +399,7 @@ impl fmt::Debug for StackLayer {
             .field("trace", &self.trace)
             .field("limit", &self.limit)
             .field("advertise", &self.advertise)
-            .field("bound", &self.bound)
+            .field("truncate", &self.truncate)
             .field("composite", &self.composite)
             .field("alias", &self.backend.alias)
             .field("filter", &self.backend.filter)

@@ -33,7 +33,6 @@ mod measure;
 use mcp_composite::{
     advertise::{AdvertiseLayer, Mode},
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
-    bound::BoundLayer,
     budget::BudgetLayer,
     composite::{CompositeLayer, CompositeTool},
     filter::FilterLayer,
@@ -44,6 +43,7 @@ use mcp_composite::{
     reload::Reload,
     stack::{BackendLayer, StackLayer},
     trace::TraceLayer,
+    truncate::TruncateLayer,
     validate::{SchemaMode, ValidateLayer},
 };
 use rmcp::model::CallToolRequestParams;
@@ -72,7 +72,7 @@ fn empty() -> Group {
         .against("leaf")
         .case("advertise", &AdvertiseLayer::new().layer(leaf.clone()), &request)
         .against("leaf")
-        .case("bound", &BoundLayer::new().layer(leaf.clone()), &request)
+        .case("truncate", &TruncateLayer::new().layer(leaf.clone()), &request)
         .against("leaf")
         .case("redact", &RedactLayer::new().layer(leaf.clone()), &request)
         .against("leaf")

@@ -7,7 +7,6 @@ use super::{
     advertise::{self, AdvertiseTable},
     aliases::{self, AliasTable},
     backends::{self, BackendTable},
-    bound::{self, BoundTable, ResultsTable},
     budget::{self, BudgetTable},
     caller::{self, CallerTable},
     composite_tools::{self, CompositeToolTable},
@@ -23,6 +22,7 @@ use super::{
     source::Source,
     state::{self, StateTable},
     stores::Stores,
+    truncate::{self, ResultsTable, TruncateTable},
     validate::{self, ValidateTable},
     variables::Environment,
 };
@@ -82,7 +82,7 @@ pub(super) struct FileTable {
     /// Budgets that calls share.
     budget: BudgetTable,
     /// Truncates results to a maximum size.
-    bound: BoundTable,
+    truncate: TruncateTable,
     /// Storage for the full versions of truncated results. Disabled if not set.
     results: Option<ResultsTable>,
     /// Renames and overrides of tools, prompts and resources.
@@ -215,7 +215,7 @@ impl Config {
         let stores = Stores {
             state: state::build(file.state, &redis, &caller, environment, reader),
             budget: budget::build(file.budget, &redis, &caller, reader),
-            bound: bound::build(&file.bound, file.results, &redis, &caller, reader),
+            truncate: truncate::build(&file.truncate, file.results, &redis, &caller, reader),
             caller,
         };
         let composite_layer = progress::apply(&file.progress, layer?.limits(limits));

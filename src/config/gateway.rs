@@ -394,17 +394,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_left_of_budgets_and_whole_results_survive_a_reload() {
         let budget = "[[budget.limits]]\nname = 'calls'\nlimit = 9\n";
-        let bound = "[bound]\nmax_result_bytes = 100\n[results]\n";
-        let gateway = Gateway::connect(&file(&format!("{budget}{bound}"))).unwrap();
+        let truncate = "[truncate]\nmax_result_bytes = 100\n[results]\n";
+        let gateway = Gateway::connect(&file(&format!("{budget}{truncate}"))).unwrap();
         let before = gateway.0.running().stores;
         for (file_after, budgets_stay, results_stay) in [
-            (format!("{budget}refill = {{ every = '1m' }}\n{bound}"), true, true),
-            (format!("{budget}{bound}ttl = '1h'"), true, false),
+            (format!("{budget}refill = {{ every = '1m' }}\n{truncate}"), true, true),
+            (format!("{budget}{truncate}ttl = '1h'"), true, false),
         ] {
             gateway.reload(&file(&file_after)).await.unwrap();
             let after = gateway.0.running().stores;
             let [before, after] =
-                [&before, &after].map(|stores| (&stores.budget.store, stores.bound.store()));
+                [&before, &after].map(|stores| (&stores.budget.store, stores.truncate.store()));
             assert_eq!(Arc::ptr_eq(before.0, after.0), budgets_stay, "{file_after}");
             let (Some(before), Some(after)) = (before.1, after.1) else { panic!("{file_after}") };
             assert_eq!(Arc::ptr_eq(before, after), results_stay, "{file_after}");

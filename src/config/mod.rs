@@ -167,7 +167,7 @@
 //! cost = 500                                   # required; what is reserved
 //! actual = "/_meta/usage/total_tokens"         # where a result tells what it was
 //!
-//! [bound]
+//! [truncate]
 //! max_result_bytes = 65536                     # what is larger is shortened
 //!
 //! [results]                                    # keeps whole what is shortened
@@ -183,7 +183,7 @@
 //! keep_texts = false                           # that are no JSON
 //! ```
 //!
-//! The sections are documented in [`budget`](crate::budget), [`bound`](crate::bound) and
+//! The sections are documented in [`budget`](crate::budget), [`truncate`](crate::truncate) and
 //! [`redact`](crate::redact). Budgets and redactions use the names of the router, like `[filter]`:
 //! with the prefix of the backend and after its own aliases. They apply below `[[aliases]]`, so
 //! they hold under every name that these define. A pattern that matches no tool is reported in the
@@ -444,7 +444,6 @@ mod aliases;
 mod annotations;
 mod backend;
 mod backends;
-mod bound;
 mod budget;
 mod caller;
 mod composite_tools;
@@ -481,6 +480,7 @@ mod state;
 mod steps;
 mod stores;
 mod targets;
+mod truncate;
 mod validate;
 mod value;
 mod variables;

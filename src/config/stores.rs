@@ -1,6 +1,8 @@
 //! The stores of a file, and the identification of callers.
 
-use super::{bound::BoundConfig, budget::BudgetConfig, caller::CallerConfig, state::StateConfig};
+use super::{
+    budget::BudgetConfig, caller::CallerConfig, state::StateConfig, truncate::TruncateConfig,
+};
 use crate::{composite::CompositeLayer, stack::StackLayer};
 
 /// The layers with state that outlives a call, and their stores, which can survive a reload.
@@ -9,7 +11,7 @@ pub(super) struct Stores {
     pub(super) caller: CallerConfig,
     pub(super) state: StateConfig,
     pub(super) budget: BudgetConfig,
-    pub(super) bound: BoundConfig,
+    pub(super) truncate: TruncateConfig,
 }
 
 // === impl Stores ===
@@ -20,7 +22,7 @@ impl Stores {
     pub(super) fn take_over(&mut self, before: &Self) {
         self.state.take_over(&before.state);
         self.budget.take_over(&before.budget);
-        self.bound.take_over(&before.bound);
+        self.truncate.take_over(&before.truncate);
     }
 
     /// Sets the state store and the callers of a composite layer.
@@ -34,11 +36,11 @@ impl Stores {
 
     /// Adds the layers to a stack.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
-        let (mut budget, mut bound) = (self.budget.layer(), self.bound.layer());
+        let (mut budget, mut truncate) = (self.budget.layer(), self.truncate.layer());
         if let Some(caller) = self.caller.key() {
             budget = budget.caller(caller.clone());
-            bound = bound.caller(caller);
+            truncate = truncate.caller(caller);
         }
-        stack.composite(self.composite(composite)).budget(budget).bound(bound)
+        stack.composite(self.composite(composite)).budget(budget).truncate(truncate)
     }
 }

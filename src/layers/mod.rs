@@ -4,7 +4,7 @@ pub mod advertise;
 
 pub mod alias;
 
-pub mod bound;
+pub mod truncate;
 
 pub mod budget;
 

@@ -41,7 +41,7 @@ fn a_layer_keeps_little_while_a_call_is_answered() {
     let layers = [
         ("limit", words(&LimitLayer::new()), 5),
         ("advertise", words(&AdvertiseLayer::new()), 4),
-        ("bound", words(&BoundLayer::new()), 2),
+        ("truncate", words(&TruncateLayer::new()), 2),
         ("composite", words(&CompositeLayer::default()), 2),
         ("alias", words(&AliasLayer::new()), 4),
         ("filter", words(&FilterLayer::new()), 4),

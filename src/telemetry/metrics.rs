@@ -64,8 +64,8 @@ const RESUMPTIONS: &str = "mcp_composite.run.resumptions";
 const BRANCHES: &str = "mcp_composite.branches";
 const RETRIES: &str = "mcp_composite.retries";
 const OVER_BUDGET: &str = "mcp_composite.budget.refusals";
-const SHORTENED: &str = "mcp_composite.bound.results";
-const LEFT_OUT: &str = "mcp_composite.bound.bytes";
+const SHORTENED: &str = "mcp_composite.truncate.results";
+const LEFT_OUT: &str = "mcp_composite.truncate.bytes";
 const CONNECTIONS: &str = "mcp_composite.backend.connections";
 
 const COMPOSITE: &str = "gen_ai.workflow.name";

@@ -52,7 +52,7 @@ tools = ["test_simple_text", "test_error_handling", "test_missing_capability"]
 remove = ["/never/there"]
 keep_texts = true
 
-[bound]
+[truncate]
 max_result_bytes = 10485760
 
 [results]

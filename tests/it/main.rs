@@ -8,7 +8,6 @@ mod alias;
 mod authorization;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod backends;
-mod bound;
 mod budget;
 mod changes;
 #[cfg(feature = "config")]
@@ -96,6 +95,7 @@ mod steps;
 mod support;
 mod testing;
 mod traces;
+mod truncate;
 mod validate;
 #[cfg(all(unix, feature = "config", feature = "http", feature = "stdio"))]
 mod watching;

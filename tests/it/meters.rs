@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use mcp_composite::{
-    bound::BoundLayer,
     budget::{Budget, BudgetLayer, Cost, MemoryBudgets, Unit},
     composite::{CompositeLayer, CompositeTool, Step, Success},
     intercept::{Next, from_fn},
@@ -15,6 +14,7 @@ use mcp_composite::{
     rig_compose::tools,
     stack::{Stack, StackLayer},
     testing::{self, Answer, Server},
+    truncate::TruncateLayer,
 };
 use rmcp::model::{CallToolResult, ClientRequest, ContentBlock, MetaObject};
 use serde_json::{Value, json};
@@ -151,9 +151,9 @@ async fn steps_see_all_and_clients_get_a_part_and_the_whole_if_they_ask() {
             Step::new("count", "count").arguments(json!({ "text": "$prev.text" })),
         ],
     );
-    let bound = BoundLayer::new().max_result_bytes(1000).keep(Arc::new(StoredResults::new()));
+    let truncate = TruncateLayer::new().max_result_bytes(1000).keep(Arc::new(StoredResults::new()));
     let stack = StackLayer::new()
-        .bound(bound)
+        .truncate(truncate)
         .composite(CompositeLayer::new([pipeline]).expect("a composite"))
         .layer(server);
 

@@ -6,7 +6,6 @@ use std::{
 };
 
 use mcp_composite::{
-    bound::BoundLayer,
     budget::{Budget, BudgetLayer, Unit},
     composite::{CompositeLayer, CompositeTool, OnError, Retry, Step},
     message::ToolAnswer,
@@ -14,6 +13,7 @@ use mcp_composite::{
     stack::StackLayer,
     testing::{self, Answer, Server},
     trace::TraceLayer,
+    truncate::TruncateLayer,
 };
 use metrics_util::{
     MetricKind,
@@ -95,7 +95,7 @@ async fn everything() {
     let budget = Budget::new("broken calls", Unit::Calls, 1).tools(broken);
     let stack = StackLayer::new()
         .trace(TraceLayer::new().metrics(true))
-        .bound(BoundLayer::new().max_result_bytes(1000))
+        .truncate(TruncateLayer::new().max_result_bytes(1000))
         .budget(BudgetLayer::new().budget(budget))
         .composite(CompositeLayer::new([look, asks, waits]).unwrap())
         .layer(server);
@@ -192,8 +192,8 @@ async fn what_happens_is_counted_by_what_becomes_of_it() {
     assert_eq!(count(&measured, "mcp_composite.retries", &retried), 1);
     let budget = [("mcp_composite.budget", "broken calls")];
     assert_eq!(count(&measured, "mcp_composite.budget.refusals", &budget), 1);
-    assert_eq!(count(&measured, "mcp_composite.bound.results", &[]), 1);
-    assert!(count(&measured, "mcp_composite.bound.bytes", &[]) > 3000);
+    assert_eq!(count(&measured, "mcp_composite.truncate.results", &[]), 1);
+    assert!(count(&measured, "mcp_composite.truncate.bytes", &[]) > 3000);
 
     let call = ("mcp.method.name", "tools/call");
     let server = |labels: &[_]| count(&measured, "mcp.server.operation.duration", labels);

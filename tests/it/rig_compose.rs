@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use futures::future::BoxFuture;
 use mcp_composite::{
-    bound::{BoundLayer, SHORTENED},
     composite::{CompositeLayer, CompositeTool, OnLimit},
     functions::{ToolSet, tool_fn},
     message::{Context, Refusal, Reply, Request},
     rig_compose::{NOTES, function, functions, tools, tools_as, within},
     testing,
+    truncate::{SHORTENED, TruncateLayer},
 };
 use rig_compose::{
     DelegateTool, KernelError, LocalTool, Tool as RigTool, ToolRegistry, ToolSchema,
@@ -247,8 +247,8 @@ async fn a_task_that_nobody_can_follow_is_cancelled_for_whom_it_was_begun() {
 #[tokio::test]
 async fn what_is_said_of_a_result_stands_beside_its_structured_content() {
     let log = json!({ "log": "All is well. ".repeat(1_000), "warnings": 0 });
-    let bound = BoundLayer::new().max_result_bytes(500);
-    let shortened = tools(bound.layer(Server::new().gives("tool", log))).await.expect("tools");
+    let truncate = TruncateLayer::new().max_result_bytes(500);
+    let shortened = tools(truncate.layer(Server::new().gives("tool", log))).await.expect("tools");
     let result = invoke(&shortened, "tool", json!({})).await.expect("a result");
     assert_eq!(result["warnings"], 0);
     let [note] = &**result[NOTES].as_array().expect("notes") else { panic!("{result}") };

@@ -10,7 +10,6 @@ use mcp_composite::{
     },
     advertise::{AdvertiseLayer, Mode},
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
-    bound::BoundLayer,
     budget::{Budget, BudgetLayer, Cost, Unit},
     changes::Changes,
     composite::{CompositeLayer, CompositeTool},
@@ -21,6 +20,7 @@ use mcp_composite::{
     pattern::Selection,
     redact::{RedactLayer, Redaction},
     stack::{BackendLayer, StackLayer},
+    truncate::TruncateLayer,
     validate::{SchemaMode, ValidateLayer},
 };
 use rmcp::model::{
@@ -428,7 +428,7 @@ fn layers() -> [(&'static str, AnyLayer, Request); 12] {
     let now = Tool::new("now", "The time", JsonObject::new());
     let now = ToolSet::new([tool_fn(now, async |_: JsonObject, _| "noon")]).unwrap();
     [
-        ("bound", any(BoundLayer::new().max_result_bytes(20)), spare()),
+        ("truncate", any(TruncateLayer::new().max_result_bytes(20)), spare()),
         ("redact", any(RedactLayer::new().redaction(redaction)), spare()),
         ("budget", any(BudgetLayer::new().budget(calls)), spare()),
         ("functions", any(FunctionsLayer::new(now)), spare()),
@@ -547,7 +547,12 @@ async fn each_layer_knows_the_tools_that_its_caller_sees() {
             "search_tools",
             &finds,
         ),
-        ("bound", stack().bound(BoundLayer::new().max_result_bytes(300)), "shared", &is_not_cut),
+        (
+            "truncate",
+            stack().truncate(TruncateLayer::new().max_result_bytes(300)),
+            "shared",
+            &is_not_cut,
+        ),
     ];
     for (layer, stack, tool, is_admins) in cases {
         let service = stack.layer(tower::service_fn(for_two_roles));

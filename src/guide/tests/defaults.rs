@@ -41,7 +41,7 @@ fn besides(section: &str, key: &str) -> (String, &'static str) {
         }
         ("[budget]", _) => ("[budget]\n".to_owned(), "[[budget.limits]]\nname = 'n'\nlimit = 1\n"),
         ("[[budget.limits]]", _) => ("[[budget.limits]]\nname = 'n'\nlimit = 1\n".to_owned(), ""),
-        ("[results]", _) => ("[bound]\nmax_result_bytes = 1000\n[results]\n".to_owned(), ""),
+        ("[results]", _) => ("[truncate]\nmax_result_bytes = 1000\n[results]\n".to_owned(), ""),
         ("[redis]", _) => ("[redis]\nurl = 'redis://r'\n".to_owned(), "[state]\nstore = 'redis'\n"),
         ("[[redactions]]", _) => {
             ("[[redactions]]\ntools = ['a']\nremove = ['/a']\n".to_owned(), "")

@@ -53,8 +53,8 @@ const OTHERS: [(&str, &[&str]); 7] = [
     (
         "how long a text is that the crate writes or reads",
         &[
-            "layers/bound/shorten.rs STRUCTURED",
-            "layers/bound/shorten.rs META",
+            "layers/truncate/shorten.rs STRUCTURED",
+            "layers/truncate/shorten.rs META",
             "hosts/normalize/text/mod.rs INDENT",
             "redis/expiring_store.rs OWNER",
         ],
@@ -93,7 +93,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "layers/budget/memory.rs LOOKS",
             "layers/budget/memory.rs LOOKS_FOR_ROOM",
             "layers/budget/memory.rs SHARDS",
-            "layers/bound/value.rs LONG",
+            "layers/truncate/value.rs LONG",
             "middleware/changes/updates.rs FIRST_PURGE",
             "engine/branches.rs CALLS_AFTER_WAIT",
             "engine/branches.rs CALLS_IN_TASKS",

@@ -17,10 +17,10 @@ use tower::{BoxError, ServiceExt};
 
 use super::REQUEST;
 use crate::{
-    bound::SHORTENED,
     catalog::{self, ListError},
     composite::{BRANCH, LIMIT},
     message::{Cause, Context, Refusal, Request, ToolAnswer, ToolService, tasks::cancel_task},
+    truncate::SHORTENED,
     warnings::sanitize::Reason,
 };
 

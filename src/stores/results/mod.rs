@@ -1,6 +1,6 @@
 //! Stores of complete results that clients received truncated.
 //!
-//! A [`BoundLayer`](crate::bound::BoundLayer) truncates results that are too large. If it has a
+//! A [`TruncateLayer`](crate::truncate::TruncateLayer) truncates results that are too large. If it has a
 //! [`ResultStore`], it stores the complete result there, as JSON, and the answer links to it, so
 //! that a client can read the rest. [`StoredResults`] keeps them in the memory of this process.
 //!

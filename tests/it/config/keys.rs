@@ -89,8 +89,8 @@ const KEYS: [(&str, &str, &str, &str); 195] = [
     ("costs", "tools", "[\"erase\"]", "stack search query: search"),
     ("costs", "cost", "6", "stack search 1: the budget `base`"),
     ("costs", "actual", "\"/_meta/cost\"", "stack search 1: the budget `base`"),
-    ("", "bound", "max_result_bytes = 7", "max_result_bytes: Some(7)"),
-    ("bound", "max_result_bytes", "8", "max_result_bytes: Some(8)"),
+    ("", "truncate", "max_result_bytes = 7", "max_result_bytes: Some(7)"),
+    ("truncate", "max_result_bytes", "8", "max_result_bytes: Some(8)"),
     ("", "results", "ttl = \"7s\"", "ttl: Some(7s)"),
     ("results", "store", "\"redis\"", "RedisResults"),
     ("results", "ttl", "\"7s\"", "ttl: Some(7s)"),
@@ -310,7 +310,7 @@ const TABLES: [&str; 33] = [
     "budget.limits",
     "refill",
     "costs",
-    "bound",
+    "truncate",
     "results",
     "redactions",
 ];
@@ -382,7 +382,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("[budget]\nstore = \"redis\"\n[redis]\n{text}\n")
         }
         ("", Some(("results", text))) => {
-            format!("[results]\n{text}\n[bound]\nmax_result_bytes = 1000\n")
+            format!("[results]\n{text}\n[truncate]\nmax_result_bytes = 1000\n")
         }
         ("", Some((section, text))) => format!("[{section}]\n{text}\n"),
         ("state", Some(("max_total_bytes", _))) => {
@@ -400,7 +400,8 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("[[state.keys]]\n{}", lines(replaced(base, &[], entry)))
         }
         (
-            "router" | "validate" | "filter" | "limits" | "progress" | "state" | "caller" | "bound",
+            "router" | "validate" | "filter" | "limits" | "progress" | "state" | "caller"
+            | "truncate",
             _,
         ) => {
             format!("[{table}]\n{}", lines(entry))
@@ -416,7 +417,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("[budget]\nstore = \"redis\"\n[redis]\n{entries}")
         }
         ("results", _) => {
-            let others = "[redis]\nurl = \"redis://base\"\n[bound]\nmax_result_bytes = 1000\n\
+            let others = "[redis]\nurl = \"redis://base\"\n[truncate]\nmax_result_bytes = 1000\n\
                           [caller]\nheader = \"x-user\"\n";
             format!("{others}[results]\n{}", lines(entry))
         }

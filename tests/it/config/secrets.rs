@@ -194,7 +194,7 @@ const HEADERS: [&str; 16] = [
     "[router]",
     "[filter]",
     "[limits]",
-    "[bound]",
+    "[truncate]",
     "[advertise]",
     "[validate]",
     "[progress]",

@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use mcp_composite::{
-    bound::SHORTENED,
     config::Config,
     message::{Reply, Request},
     stack::Stack,
+    truncate::SHORTENED,
 };
 use rmcp::model::{CallToolResult, ErrorData, ServerResult};
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub(super) const NAMES: [&str; 16] = [
 const MAX_RESULT: usize = 2_000;
 
 /// The size of the notices of a truncated result: a text and an entry of `_meta`, as the docs of
-/// `bound` promise, and the JSON around them.
+/// `truncate` promise, and the JSON around them.
 const MAX_NOTES: usize = 512 + 8 * 1_024 + 512;
 
 const FILE: &str = include_str!("stack.toml");

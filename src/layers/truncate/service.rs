@@ -18,7 +18,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    BoundLayer, SHORTENED, Settings,
+    SHORTENED, Settings, TruncateLayer,
     shorten::shorten,
     stored_results::{declare_in, keep, link, read, read_handle},
 };
@@ -29,11 +29,11 @@ use crate::{
     schema::InputSchema,
 };
 
-/// Middleware that [`BoundLayer`](super::BoundLayer) puts in front of a service.
+/// Middleware that [`TruncateLayer`](super::TruncateLayer) puts in front of a service.
 ///
 /// Ready when `S` is, and calls the `S` that was ready. A request for a stored result is answered
 /// without `S`, and releases its readiness.
-pub struct Bound<S> {
+pub struct Truncate<S> {
     settings: Arc<Settings>,
     inner: S,
     catalogs: Catalogs<Outputs>,
@@ -44,7 +44,7 @@ pub struct Bound<S> {
 pub(super) struct Outputs(HashMap<String, Arc<InputSchema>>);
 
 pin_project! {
-    /// Response future of [`Bound`].
+    /// Response future of [`Truncate`].
     pub struct ResponseFuture<F, E> {
         #[pin]
         state: State<F, E>,
@@ -63,19 +63,19 @@ pin_project! {
     }
 }
 
-// === impl BoundLayer ===
+// === impl TruncateLayer ===
 
-impl<S> Layer<S> for BoundLayer {
-    type Service = Bound<S>;
+impl<S> Layer<S> for TruncateLayer {
+    type Service = Truncate<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Bound::new(Arc::new(self.0.clone()), inner)
+        Truncate::new(Arc::new(self.0.clone()), inner)
     }
 }
 
-// === impl Bound ===
+// === impl Truncate ===
 
-impl<S> Bound<S> {
+impl<S> Truncate<S> {
     pub(super) fn new(settings: Arc<Settings>, inner: S) -> Self {
         let catalogs = Catalogs::new(settings.catalogs.clone());
         Self { settings, inner, catalogs }
@@ -87,7 +87,7 @@ impl<S> Bound<S> {
     }
 }
 
-impl<S> Service<Request> for Bound<S>
+impl<S> Service<Request> for Truncate<S>
 where
     S: ToolService,
 {
@@ -108,7 +108,7 @@ where
     }
 }
 
-impl<S> Bound<S>
+impl<S> Truncate<S>
 where
     S: ToolService,
 {
@@ -196,7 +196,7 @@ where
     }
 }
 
-impl<S: Clone> Clone for Bound<S> {
+impl<S: Clone> Clone for Truncate<S> {
     fn clone(&self) -> Self {
         Self {
             settings: self.settings.clone(),
@@ -206,9 +206,9 @@ impl<S: Clone> Clone for Bound<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Bound<S> {
+impl<S: fmt::Debug> fmt::Debug for Truncate<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bound")
+        f.debug_struct("Truncate")
             .field("settings", &self.settings)
             .field("inner", &self.inner)
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
 //! Truncates tool results to a maximum size.
 //!
-//! Every byte of a tool result costs model tokens. A [`BoundLayer`] shortens the results of
+//! Every byte of a tool result costs model tokens. A [`TruncateLayer`] shortens the results of
 //! `tools/call` that are larger than [`max_result_bytes`], measured as JSON, and reports the
 //! omissions. It belongs above a [`CompositeLayer`](crate::composite::CompositeLayer): pipelines
 //! work with the full results of their steps, and only results that leave the stack are shortened.
@@ -47,7 +47,7 @@
 //! shortened without a link, and a warning is logged.
 //!
 //! If `initialize` and `server/discover` pass through the layer, it adds the resources capability
-//! to their results. If another service answers them, use [`declare`](BoundLayer::declare).
+//! to their results. If another service answers them, use [`declare`](TruncateLayer::declare).
 //!
 //! # What it takes
 //!
@@ -65,7 +65,7 @@
 //! ```
 //! use std::{convert::Infallible, sync::Arc};
 //!
-//! use mcp_composite::{bound::BoundLayer, message::{Reply, Request}, results::StoredResults};
+//! use mcp_composite::{truncate::TruncateLayer, message::{Reply, Request}, results::StoredResults};
 //! use rmcp::model::CallToolResult;
 //! use serde_json::json;
 //! use tower::{ServiceBuilder, ServiceExt};
@@ -77,8 +77,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let bound = BoundLayer::new().max_result_bytes(4_096).keep(Arc::new(StoredResults::new()));
-//! let service = ServiceBuilder::new().layer(bound).service_fn(server);
+//! let truncate = TruncateLayer::new().max_result_bytes(4_096).keep(Arc::new(StoredResults::new()));
+//! let service = ServiceBuilder::new().layer(truncate).service_fn(server);
 //!
 //! let reply = service.oneshot(Request::call_tool("status")).await?;
 //! let result = reply.tool_result().unwrap();
@@ -93,8 +93,8 @@
 //! # }
 //! ```
 //!
-//! [`max_result_bytes`]: BoundLayer::max_result_bytes
-//! [`keep`]: BoundLayer::keep
+//! [`max_result_bytes`]: TruncateLayer::max_result_bytes
+//! [`keep`]: TruncateLayer::keep
 
 mod block;
 mod cost;
@@ -111,7 +111,7 @@ use std::{fmt, sync::Arc};
 
 use rmcp::model::ServerCapabilities;
 
-pub use self::{service::Bound, stored_results::RESULTS};
+pub use self::{service::Truncate, stored_results::RESULTS};
 use crate::{
     catalog::CatalogSettings,
     changes::Epoch,
@@ -134,7 +134,7 @@ pub mod future {
 ///
 /// See the [module docs](self) for the rules and an example.
 #[derive(Clone, Debug, Default)]
-pub struct BoundLayer(pub(crate) Settings);
+pub struct TruncateLayer(pub(crate) Settings);
 
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
@@ -144,9 +144,9 @@ pub(crate) struct Settings {
     pub(crate) catalogs: CatalogSettings,
 }
 
-// === impl BoundLayer ===
+// === impl TruncateLayer ===
 
-impl BoundLayer {
+impl TruncateLayer {
     /// Creates a layer without a limit, which changes nothing.
     #[must_use]
     pub fn new() -> Self {

@@ -11,13 +11,13 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use mcp_composite::{
     adapter::ServeService,
-    bound::{BoundLayer, RESULTS, SHORTENED},
     changes::Epoch,
     composite::{CompositeLayer, CompositeTool, Step},
     message::{Context, Reply, Request},
     results::{PutError, ResultStore, StoredResults, TakeError},
     stack::StackLayer,
     testing,
+    truncate::{RESULTS, SHORTENED, TruncateLayer},
 };
 use rmcp::{ErrorData, RoleServer, ServerHandler, model::*, service::RequestContext};
 use serde_json::{Value, json};
@@ -29,8 +29,8 @@ use crate::{
     support::{Era, connect},
 };
 
-fn bound(bytes: usize) -> BoundLayer {
-    BoundLayer::new().max_result_bytes(bytes)
+fn truncate(bytes: usize) -> TruncateLayer {
+    TruncateLayer::new().max_result_bytes(bytes)
 }
 
 fn kept() -> Arc<StoredResults> {
@@ -136,7 +136,7 @@ fn a_layer_without_a_limit_allocates_nothing() {
     };
     let mut bare = Leaf;
     let alone = allocations(&mut |request| bare.call(request).now_or_never().is_some());
-    let mut layered = BoundLayer::new().layer(Leaf);
+    let mut layered = TruncateLayer::new().layer(Leaf);
     let behind = allocations(&mut |request| layered.call(request).now_or_never().is_some());
     assert_eq!(behind, alone);
 }
@@ -145,18 +145,18 @@ fn a_layer_without_a_limit_allocates_nothing() {
 async fn a_result_that_fits_is_the_same_and_no_tools_are_listed() {
     let server = Server::new().tool_as(promising(), logs());
     let whole = testing::call(&server, "logs", Value::Null).await;
-    let service = bound(json_bytes(&whole)).layer(server.clone());
+    let service = truncate(json_bytes(&whole)).layer(server.clone());
     assert_eq!(testing::call(&service, "logs", Value::Null).await, whole);
     assert_eq!(server.lists(), 0);
 
-    let service = bound(json_bytes(&whole) - 1).layer(server);
+    let service = truncate(json_bytes(&whole) - 1).layer(server);
     assert_ne!(testing::call(&service, "logs", Value::Null).await, whole);
 }
 
 #[tokio::test]
 async fn what_was_cut_fits_the_schema_that_the_tool_promises() {
     let server = Server::new().tool_as(promising(), logs());
-    let service = bound(2_000).layer(server.clone());
+    let service = truncate(2_000).layer(server.clone());
     for _ in 0..2 {
         let result = testing::call(&service, "logs", Value::Null).await;
         let content = result.structured_content.expect("it can be kept");
@@ -169,7 +169,7 @@ async fn what_was_cut_fits_the_schema_that_the_tool_promises() {
 #[tokio::test]
 async fn a_text_is_shortened_without_listing_tools() {
     let server = Server::new().says("say", "x".repeat(9_000));
-    let result = testing::call(&bound(1_000).layer(server.clone()), "say", Value::Null).await;
+    let result = testing::call(&truncate(1_000).layer(server.clone()), "say", Value::Null).await;
     assert!(result.content[0].as_text().unwrap().text.ends_with("x…"));
     assert_eq!(server.lists(), 0);
 }
@@ -188,7 +188,7 @@ async fn what_cannot_be_divided_is_left_out_and_named() {
     ];
     for (block, told) in blocks {
         let server = Server::new().tool("show", CallToolResult::success(vec![block]));
-        let result = testing::call(&bound(500).layer(server), "show", Value::Null).await;
+        let result = testing::call(&truncate(500).layer(server), "show", Value::Null).await;
         let text = &result.content[0].as_text().unwrap().text;
         assert_eq!(*text, format!("[left out: {told}]"));
     }
@@ -198,7 +198,7 @@ async fn what_cannot_be_divided_is_left_out_and_named() {
 async fn without_a_list_there_is_no_schema() {
     let server = Server::new().tool_as(promising(), logs());
     server.break_list("down");
-    let result = testing::call(&bound(1_000).layer(server), "logs", Value::Null).await;
+    let result = testing::call(&truncate(1_000).layer(server), "logs", Value::Null).await;
     assert!(result.structured_content.is_some());
     assert!(result.meta.unwrap().contains_key(SHORTENED));
 }
@@ -207,7 +207,7 @@ async fn without_a_list_there_is_no_schema() {
 async fn a_schema_that_changed_is_minded_after_the_epoch() {
     let epoch = Epoch::default();
     let server = Server::new().tool_as(promising(), logs());
-    let service = bound(1_000).epoch(epoch.clone()).layer(server.clone());
+    let service = truncate(1_000).epoch(epoch.clone()).layer(server.clone());
     let first = testing::call(&service, "logs", Value::Null).await;
     assert!(first.structured_content.is_some());
     let never = json!({ "properties": { "log": { "items": { "minLength": 5_000 } } } });
@@ -226,7 +226,7 @@ async fn a_schema_that_changed_is_minded_after_the_epoch() {
 #[tokio::test]
 async fn what_is_added_tells_what_is_missing() {
     let server = Server::new().says("say", "x".repeat(90_000));
-    let result = testing::call(&bound(2_000).layer(server), "say", Value::Null).await;
+    let result = testing::call(&truncate(2_000).layer(server), "say", Value::Null).await;
     assert_eq!(result.content.len(), 2);
     let note = &result.content[1].as_text().unwrap().text;
     assert!(note.starts_with("this result was shortened: `/content/0` has "), "{note}");
@@ -240,7 +240,7 @@ async fn spaces_that_say_nothing_are_left_out_first_and_not_told() {
     let mut answer = CallToolResult::success(vec![ContentBlock::text(format!("{content:#}"))]);
     answer.structured_content = Some(content.clone());
     let server = Server::new().tool("rows", answer);
-    let result = testing::call(&bound(2_000).layer(server), "rows", Value::Null).await;
+    let result = testing::call(&truncate(2_000).layer(server), "rows", Value::Null).await;
     assert_eq!(result.content, [ContentBlock::text(content.to_string())]);
     assert_eq!((result.structured_content, result.meta), (Some(content), None));
 }
@@ -256,7 +256,7 @@ fn what_is_left_out_is_not_copied() {
             let reply = reply.lock().unwrap().take();
             ready(Ok::<_, Infallible>(reply.unwrap_or_else(|| Reply::method_not_found("none"))))
         });
-        let mut service = bound(4_000).layer(server);
+        let mut service = truncate(4_000).layer(server);
         let mut call = || service.call(Request::call_tool("rows")).now_or_never();
         let mut answered = None;
         let allocated = allocation_counter::measure(|| answered = call());
@@ -280,7 +280,7 @@ async fn steps_of_a_pipeline_work_with_all_that_there_is() {
     );
     let service = StackLayer::new()
         .composite(CompositeLayer::new([pipeline]).unwrap())
-        .bound(bound(3_000))
+        .truncate(truncate(3_000))
         .layer(server.clone());
     let result = testing::call(&service, "both", json!({})).await;
     let sent = server.arguments("count").unwrap();
@@ -299,7 +299,7 @@ async fn branches_of_a_fan_out_share_what_there_is_and_fit_its_schema() {
     let all = CompositeTool::fan_out("all", "All", ["small", "large", "long"]);
     let service = StackLayer::new()
         .composite(CompositeLayer::new([all]).unwrap())
-        .bound(bound(8_000))
+        .truncate(truncate(8_000))
         .layer(server);
     let result = testing::call(&service, "all", json!({})).await;
     let branches = &result.structured_content.as_ref().unwrap()["branches"];
@@ -329,7 +329,7 @@ async fn errors_and_questions_pass() {
     let server = Server::new()
         .tool("error", Answer::error(-32000, "x".repeat(5_000)))
         .tool("asks", Answer::asks("name", "y".repeat(5_000)));
-    let service = bound(100).layer(server.clone());
+    let service = truncate(100).layer(server.clone());
     let error = testing::refused(&service, "error", Value::Null).await;
     assert_eq!(error.message.len(), 5_000);
     let reply = service.oneshot(Request::call_tool("asks")).await.unwrap();
@@ -339,7 +339,7 @@ async fn errors_and_questions_pass() {
 #[tokio::test]
 async fn a_malformed_call_is_answered_with_an_error() {
     let request = Request::new(CustomRequest::new("tools/call", None), Context::default());
-    let reply = bound(100).layer(Server::new()).oneshot(request).await.unwrap();
+    let reply = truncate(100).layer(Server::new()).oneshot(request).await.unwrap();
     assert_eq!(reply.error().unwrap().message, "malformed `tools/call`");
 }
 
@@ -349,7 +349,7 @@ async fn a_malformed_call_is_answered_with_an_error() {
 async fn the_whole_result_can_be_read_by_its_caller() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let whole = testing::call(&server, "say", Value::Null).await;
-    let service = bound(1_000).keep(kept()).caller(caller).layer(server);
+    let service = truncate(1_000).keep(kept()).caller(caller).layer(server);
     let call = by(Request::call_tool("say"), "alice");
     let reply = service.clone().oneshot(call).await.unwrap();
     let result = reply.tool_result().unwrap();
@@ -365,7 +365,7 @@ async fn the_whole_result_can_be_read_by_its_caller() {
 async fn caller_with_many_results_evicts_its_own() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let store = Arc::new(StoredResults::new().max_total_bytes(100_000));
-    let service = bound(1_000).keep(store).caller(caller).layer(server);
+    let service = truncate(1_000).keep(store).caller(caller).layer(server);
     let uri = async |caller: Option<&'static str>| {
         tokio::time::advance(Duration::from_millis(1)).await;
         let call = Request::call_tool("say");
@@ -396,7 +396,7 @@ async fn caller_with_many_results_evicts_its_own() {
 async fn whatever_is_wrong_with_a_uri_the_answer_is_the_same() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let store = Arc::new(StoredResults::new().ttl(Duration::from_secs(60)));
-    let service = bound(1_000).keep(store).caller(caller).layer(server.clone());
+    let service = truncate(1_000).keep(store).caller(caller).layer(server.clone());
     let reply = service.clone().oneshot(by(Request::call_tool("say"), "alice")).await.unwrap();
     let uri = link(reply.tool_result().unwrap()).unwrap();
     let refused = async |request: Request| {
@@ -412,7 +412,7 @@ async fn whatever_is_wrong_with_a_uri_the_answer_is_the_same() {
     assert_eq!(refused(by(read(RESULTS), "alice")).await, foreign);
     tokio::time::advance(Duration::from_secs(61)).await;
     assert_eq!(refused(by(read(uri), "alice")).await, foreign);
-    let away = bound(1_000).keep(Arc::new(NoStore::Away)).layer(server.clone());
+    let away = truncate(1_000).keep(Arc::new(NoStore::Away)).layer(server.clone());
     let reply = away.oneshot(read(uri)).await.unwrap();
     assert_eq!(reply.error().unwrap().message, foreign.1);
     assert!(server.requests().iter().all(|request| request.tool_call().is_some()), "none passes");
@@ -421,7 +421,7 @@ async fn whatever_is_wrong_with_a_uri_the_answer_is_the_same() {
 #[tokio::test]
 async fn other_resources_are_those_of_the_server() {
     let server = Server::new();
-    let service = bound(1_000).keep(kept()).layer(server.clone());
+    let service = truncate(1_000).keep(kept()).layer(server.clone());
     let _ = service.oneshot(read("file:///a")).await.unwrap();
     assert_eq!(server.requests().len(), 1);
 }
@@ -432,7 +432,7 @@ async fn a_result_that_cannot_be_kept_is_shortened_without_a_link() {
     let small = Arc::new(StoredResults::new().max_result_bytes(100));
     let stores: [Arc<dyn ResultStore>; 2] = [small, Arc::new(NoStore::Away)];
     for store in stores {
-        let service = bound(1_000).keep(store).layer(server.clone());
+        let service = truncate(1_000).keep(store).layer(server.clone());
         let result = testing::call(&service, "say", Value::Null).await;
         assert_eq!(link(&result), None);
         assert_eq!(result.content.len(), 2);
@@ -443,7 +443,7 @@ async fn a_result_that_cannot_be_kept_is_shortened_without_a_link() {
 async fn whoever_waits_for_a_store_keeps_no_slot_of_the_server() {
     let server = Server::new().says("say", "x".repeat(9_000));
     let service = ServiceBuilder::new()
-        .layer(bound(1_000).keep(Arc::new(NoStore::Hangs)))
+        .layer(truncate(1_000).keep(Arc::new(NoStore::Hangs)))
         .layer(tower::limit::GlobalConcurrencyLimitLayer::with_semaphore(Arc::new(Semaphore::new(
             1,
         ))))
@@ -460,7 +460,7 @@ async fn whoever_waits_for_a_store_keeps_no_slot_of_the_server() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_is_dropped_behind_the_layer() {
     let server = Server::new().hangs("slow");
-    let service = bound(1_000).layer(server.clone());
+    let service = truncate(1_000).layer(server.clone());
     tokio::select! {
         _ = testing::call(&service, "slow", Value::Null) => unreachable!(),
         () = server.until(|server| server.running() == 1) => (),
@@ -492,7 +492,7 @@ impl ServerHandler for Talkative {
 #[tokio::test]
 async fn a_client_of_a_server_without_resources_reads_what_is_kept() {
     for era in [Era::Legacy, Era::Modern] {
-        let server = ServeService::wrap(Talkative, bound(1_000).keep(kept()));
+        let server = ServeService::wrap(Talkative, truncate(1_000).keep(kept()));
         let connection = connect(server, era).await;
         let info = connection.client.peer_info().expect("an introduction");
         assert!(info.capabilities.resources.is_some(), "{era:?}");
@@ -511,8 +511,8 @@ async fn a_client_of_a_server_without_resources_reads_what_is_kept() {
 #[test]
 fn a_description_that_does_not_pass_can_be_told_of_resources() {
     let mut capabilities = ServerCapabilities::default();
-    bound(1_000).declare(&mut capabilities);
+    truncate(1_000).declare(&mut capabilities);
     assert!(capabilities.resources.is_none());
-    bound(1_000).keep(kept()).declare(&mut capabilities);
+    truncate(1_000).keep(kept()).declare(&mut capabilities);
     assert!(capabilities.resources.is_some());
 }

@@ -1,8 +1,8 @@
 //! The time to truncate a result, compared with writing it as JSON once.
 //!
 //! ```sh
-//! cargo bench --bench bound            # everything, a minute
-//! cargo bench --bench bound -- 20_MB   # what has this in its name
+//! cargo bench --bench truncate            # everything, a minute
+//! cargo bench --bench truncate -- 20_MB   # what has this in its name
 //! ```
 //!
 //! Truncating should take less than twice as long as writing, whatever the size, if little is kept;
@@ -18,8 +18,8 @@ use std::{
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use mcp_composite::{
-    bound::BoundLayer,
     message::{Reply, Request},
+    truncate::TruncateLayer,
 };
 use rmcp::model::{CallToolResult, ContentBlock, ListToolsResult};
 use serde_json::{Map, Value, json};
@@ -68,8 +68,8 @@ fn shorten(criterion: &mut Criterion) {
                     })
                 },
                 |server| {
-                    let mut bound = BoundLayer::new().max_result_bytes(limit).layer(server);
-                    runtime.block_on(bound.call(Request::call_tool("rows")))
+                    let mut truncate = TruncateLayer::new().max_result_bytes(limit).layer(server);
+                    runtime.block_on(truncate.call(Request::call_tool("rows")))
                 },
                 BatchSize::PerIteration,
             );

@@ -1,4 +1,4 @@
-//! The sections `[bound]` and `[results]`.
+//! The sections `[truncate]` and `[results]`.
 
 use std::{sync::Arc, time};
 
@@ -11,9 +11,9 @@ use super::{
     redis::{RedisConfig, RedisSettings},
 };
 use crate::{
-    bound::BoundLayer,
     composite::Segment,
     results::{ResultStore, StoredResults},
+    truncate::TruncateLayer,
 };
 
 /// The key of the section on stored results.
@@ -23,7 +23,7 @@ const RESULTS: &str = "results";
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct BoundTable {
+pub(super) struct TruncateTable {
     /// Maximum size of a result in bytes. Larger results are truncated.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_result_bytes: Option<usize>,
@@ -64,8 +64,8 @@ enum StoreName {
 
 /// The size limit of results, and the store of full results.
 #[derive(Clone, Debug)]
-pub(super) struct BoundConfig {
-    layer: BoundLayer,
+pub(super) struct TruncateConfig {
+    layer: TruncateLayer,
     /// The store, if there is one, and the settings that identify it.
     results: Option<(Settings, Arc<dyn ResultStore>)>,
 }
@@ -83,17 +83,17 @@ struct Settings {
 ///
 /// The returned value is only meaningful if nothing was reported.
 pub(super) fn build(
-    bound: &BoundTable,
+    truncate: &TruncateTable,
     results: Option<ResultsTable>,
     redis: &RedisConfig,
     caller: &CallerConfig,
     reader: &mut Reader<'_, '_>,
-) -> BoundConfig {
-    let path = [Segment::from("bound")];
-    let max = reader.at_least_one(&path, "max_result_bytes", bound.max_result_bytes);
+) -> TruncateConfig {
+    let path = [Segment::from("truncate")];
+    let max = reader.at_least_one(&path, "max_result_bytes", truncate.max_result_bytes);
     let results = results.map(|table| {
         if max.is_none() && !reader.has_fault_in(&path) {
-            let message = "nothing is kept: expected a `max_result_bytes` in `[bound]`, beyond \
+            let message = "nothing is kept: expected a `max_result_bytes` in `[truncate]`, beyond \
                  which results are shortened";
             reader.report(&[RESULTS.into()], message.to_owned());
         }
@@ -102,15 +102,15 @@ pub(super) fn build(
         (settings, store)
     });
     let layer = match max {
-        Some(bytes) => BoundLayer::new().max_result_bytes(bytes),
-        None => BoundLayer::new(),
+        Some(bytes) => TruncateLayer::new().max_result_bytes(bytes),
+        None => TruncateLayer::new(),
     };
-    BoundConfig { layer, results }
+    TruncateConfig { layer, results }
 }
 
-// === impl BoundConfig ===
+// === impl TruncateConfig ===
 
-impl BoundConfig {
+impl TruncateConfig {
     /// Keeps the previous store, unless its settings have changed.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn take_over(&mut self, before: &Self) {
@@ -128,7 +128,7 @@ impl BoundConfig {
     }
 
     /// Returns the layer with the store of full results.
-    pub(super) fn layer(&self) -> BoundLayer {
+    pub(super) fn layer(&self) -> TruncateLayer {
         match &self.results {
             Some((_, store)) => self.layer.clone().keep(store.clone()),
             None => self.layer.clone(),
