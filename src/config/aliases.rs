@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{annotations::AnnotationsTable, read::Reader, secret::Secret};
+use super::{annotations::AnnotationsTable, read::Reader, secret::Secret, set_some::SetSome};
 use crate::{
     alias::{AliasErrors, AliasLayer, ArgumentAlias, PromptAlias, ResourceAlias, ToolAlias},
     composite::Segment,
@@ -130,6 +130,40 @@ impl AliasTable {
         path: &[Segment],
         reader: &mut Reader<'_, '_>,
     ) -> Option<(&'static str, Definition)> {
+        let kind = self.kind(path, reader)?;
+        let name = self.name.or(self.to);
+        let definition = match (self.tool.or(self.from), self.prompt, self.resource) {
+            (Some(original), ..) => {
+                let mut alias = ToolAlias::new(original)
+                    .set_some(name, ToolAlias::name)
+                    .set_some(self.title, ToolAlias::title)
+                    .set_some(self.description, ToolAlias::description)
+                    .set_some(self.annotations.map(Into::into), ToolAlias::annotations);
+                for (name, table) in self.arguments.unwrap_or_default() {
+                    alias = alias.argument(name, table.into());
+                }
+                Definition::Tool(alias)
+            }
+            (None, Some(original), _) => Definition::Prompt(
+                PromptAlias::new(original)
+                    .set_some(name, PromptAlias::name)
+                    .set_some(self.title, PromptAlias::title)
+                    .set_some(self.description, PromptAlias::description),
+            ),
+            (None, None, original) => Definition::Resource(
+                ResourceAlias::new(original.unwrap_or_default())
+                    .set_some(self.uri, ResourceAlias::uri)
+                    .set_some(name, ResourceAlias::name)
+                    .set_some(self.title, ResourceAlias::title)
+                    .set_some(self.description, ResourceAlias::description),
+            ),
+        };
+        Some((kind, definition))
+    }
+
+    /// Returns the key that determines the kind of the alias, and reports keys that do not belong
+    /// to it.
+    fn kind(&self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<&'static str> {
         let at = |key: &str| [path, &[key.into()]].concat();
         let is_mistaken = KINDS.into_iter().any(|key| reader.has_fault_in(&at(key)));
         let mut report = |key: &str, message: String| reader.report(&at(key), message);
@@ -163,77 +197,17 @@ impl AliasTable {
             let what = if is_tool { "tool" } else { kind };
             report(key, format!("`{key}` has no meaning for a {what}"));
         }
-        let name = self.name.or(self.to);
-        let definition = match (self.tool.or(self.from), self.prompt, self.resource) {
-            (Some(original), ..) => {
-                let mut alias = ToolAlias::new(original);
-                if let Some(name) = name {
-                    alias = alias.name(name);
-                }
-                if let Some(title) = self.title {
-                    alias = alias.title(title);
-                }
-                if let Some(description) = self.description {
-                    alias = alias.description(description);
-                }
-                if let Some(annotations) = self.annotations {
-                    alias = alias.annotations(annotations.into());
-                }
-                for (name, table) in self.arguments.unwrap_or_default() {
-                    alias = alias.argument(name, table.into());
-                }
-                Definition::Tool(alias)
-            }
-            (None, Some(original), _) => {
-                let mut alias = PromptAlias::new(original);
-                if let Some(name) = name {
-                    alias = alias.name(name);
-                }
-                if let Some(title) = self.title {
-                    alias = alias.title(title);
-                }
-                if let Some(description) = self.description {
-                    alias = alias.description(description);
-                }
-                Definition::Prompt(alias)
-            }
-            (None, None, original) => {
-                let mut alias = ResourceAlias::new(original.unwrap_or_default());
-                if let Some(uri) = self.uri {
-                    alias = alias.uri(uri);
-                }
-                if let Some(name) = name {
-                    alias = alias.name(name);
-                }
-                if let Some(title) = self.title {
-                    alias = alias.title(title);
-                }
-                if let Some(description) = self.description {
-                    alias = alias.description(description);
-                }
-                Definition::Resource(alias)
-            }
-        };
-        Some((kind, definition))
+        Some(kind)
     }
 }
 
 impl From<ArgumentTable> for ArgumentAlias {
     fn from(table: ArgumentTable) -> Self {
-        let mut alias = Self::new();
-        if table.hide.unwrap_or_default() {
-            alias = alias.hide();
-        }
-        if let Some(name) = table.rename {
-            alias = alias.rename(name);
-        }
-        if let Some(default) = table.default {
-            alias = alias.default(default.into_exposed());
-        }
-        if let Some(description) = table.description {
-            alias = alias.description(description);
-        }
-        alias
+        let alias = Self::new()
+            .set_some(table.rename, Self::rename)
+            .set_some(table.default.map(Secret::into_exposed), Self::default)
+            .set_some(table.description, Self::description);
+        if table.hide.unwrap_or_default() { alias.hide() } else { alias }
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
     filter::selection,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
+    set_some::SetSome,
     source::sanitized,
 };
 use crate::{
@@ -203,9 +204,20 @@ pub(super) fn build(
         redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
         admit: table.when_away == Some(AwayName::Admit),
     };
+    let layer = layer(table.limits, table.costs, caller, reader);
+    BudgetConfig { layer, store: settings.build(store, redis), settings }
+}
+
+/// Builds the layer without its store.
+fn layer(
+    limits: Vec<LimitTable>,
+    costs: Vec<CostTable>,
+    caller: &CallerConfig,
+    reader: &mut Reader<'_, '_>,
+) -> BudgetLayer {
     let mut layer = BudgetLayer::new();
     let mut names = HashSet::new();
-    for (place, limit) in table.limits.into_iter().enumerate() {
+    for (place, limit) in limits.into_iter().enumerate() {
         let path = [SECTION.into(), "limits".into(), place.into()];
         if let Some(name) = &limit.name
             && !names.insert(name.clone())
@@ -222,23 +234,26 @@ pub(super) fn build(
             layer = layer.budget(budget);
         }
     }
-    for (place, cost) in table.costs.into_iter().enumerate() {
+    for (place, cost) in costs.into_iter().enumerate() {
         let path = [SECTION.into(), "costs".into(), place.into()];
         if let Some(cost) = cost.build(&path, reader) {
             layer = layer.cost(cost);
         }
     }
-    let store: Arc<dyn BudgetStore> = match store {
-        StoreName::Redis => redis.budgets(settings.admit, settings.lease),
-        StoreName::Memory => {
-            let budgets = MemoryBudgets::new();
-            match settings.max_callers {
-                Some(callers) => Arc::new(budgets.max_callers(callers)),
-                None => Arc::new(budgets),
-            }
+    layer
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn build(&self, store: StoreName, redis: &RedisConfig) -> Arc<dyn BudgetStore> {
+        match store {
+            StoreName::Redis => redis.budgets(self.admit, self.lease),
+            StoreName::Memory => Arc::new(
+                MemoryBudgets::new().set_some(self.max_callers, MemoryBudgets::max_callers),
+            ),
         }
-    };
-    BudgetConfig { layer, settings, store }
+    }
 }
 
 // === impl BudgetConfig ===

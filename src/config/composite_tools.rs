@@ -10,6 +10,7 @@ use super::{
     fault::MAX_MISTAKES,
     output::OutputTable,
     read::Reader,
+    set_some::SetSome,
     steps::StepTable,
     targets::{Meaning, Targets},
 };
@@ -324,52 +325,21 @@ impl CompositeToolTable {
         tool.steps = steps;
         tool.output = self.output.map(Output::from);
         tool.strict = self.strict;
-        if let Some(title) = self.title {
-            tool = tool.title(title);
-        }
-        if let Some(schema) = self.input_schema.or(self.parameters) {
-            tool = tool.input_schema(schema);
-        }
-        if let Some(schema) = self.output_schema {
-            tool = tool.output_schema(schema);
-        }
-        if let Some(annotations) = self.annotations {
-            tool = tool.annotations(annotations.into());
-        }
-        if let Some(Duration(timeout)) = self.timeout {
-            tool = tool.timeout(timeout);
-        }
-        if let Some(calls) = self.max_calls {
-            tool = tool.max_calls(calls);
-        }
-        if let Some(bytes) = self.max_result_bytes {
-            tool = tool.max_result_bytes(bytes);
-        }
-        if let Some(cost) = self.max_cost {
-            tool = tool.max_cost(cost);
-        }
-        if let Some(on_limit) = self.on_limit {
-            tool = tool.on_limit(on_limit.into());
-        }
-        if let Some(success) = self.success {
-            tool = tool.success(success.into());
-        }
-        if let Some(order) = self.order {
-            tool = tool.order(order.into());
-        }
-        if let Some(report) = self.report {
-            tool = tool.report(report);
-        }
-        if let Some(labels) = self.labels {
-            tool = tool.labels(labels.into());
-        }
-        if let Some(trace) = self.trace {
-            tool = tool.trace(trace.into());
-        }
-        if let Some(max_parallel) = self.max_parallel {
-            tool = tool.max_parallel(max_parallel);
-        }
-        tool
+        tool.set_some(self.title, CompositeTool::title)
+            .set_some(self.input_schema.or(self.parameters), CompositeTool::input_schema)
+            .set_some(self.output_schema, CompositeTool::output_schema)
+            .set_some(self.annotations.map(Into::into), CompositeTool::annotations)
+            .set_some(self.timeout.map(|Duration(timeout)| timeout), CompositeTool::timeout)
+            .set_some(self.max_calls, CompositeTool::max_calls)
+            .set_some(self.max_result_bytes, CompositeTool::max_result_bytes)
+            .set_some(self.max_cost, CompositeTool::max_cost)
+            .set_some(self.on_limit.map(Into::into), CompositeTool::on_limit)
+            .set_some(self.success.map(Into::into), CompositeTool::success)
+            .set_some(self.order.map(Into::into), CompositeTool::order)
+            .set_some(self.report, CompositeTool::report)
+            .set_some(self.labels.map(Into::into), CompositeTool::labels)
+            .set_some(self.trace.map(Into::into), CompositeTool::trace)
+            .set_some(self.max_parallel, CompositeTool::max_parallel)
     }
 }
 
@@ -377,20 +347,11 @@ impl CompositeToolTable {
 
 impl TargetTable {
     fn into_target(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Target {
-        let mut target = Target::new(reader.required(self.tool, "tool", path));
-        if let Some(id) = self.id {
-            target = target.id(id);
-        }
-        if let Some(arguments) = self.arguments {
-            target = target.arguments(arguments);
-        }
-        if let Some(Duration(timeout)) = self.timeout {
-            target = target.timeout(timeout);
-        }
-        if let Some(optional) = self.optional {
-            target = target.optional(optional);
-        }
-        target
+        Target::new(reader.required(self.tool, "tool", path))
+            .set_some(self.id, Target::id)
+            .set_some(self.arguments, Target::arguments)
+            .set_some(self.timeout.map(|Duration(timeout)| timeout), Target::timeout)
+            .set_some(self.optional, Target::optional)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::read::Reader;
+use super::{read::Reader, set_some::SetSome};
 use crate::composite::Limits;
 
 /// Limits of one call of a composite, including nested calls.
@@ -23,17 +23,12 @@ pub(super) struct LimitsTable {
 
 /// Builds the section and reports mistakes in it.
 pub(super) fn build(table: &LimitsTable, reader: &mut Reader<'_, '_>) -> Limits {
-    let mut limits = Limits::default();
-    if let Some(calls) = reader.at_least_one(&["limits".into()], "max_calls", table.max_calls) {
-        limits = limits.max_calls(calls);
-    }
-    let bytes = table.max_result_bytes;
-    if let Some(bytes) = reader.at_least_one(&["limits".into()], "max_result_bytes", bytes) {
-        limits = limits.max_result_bytes(bytes);
-    }
-    let rounds = table.max_rounds;
-    if let Some(rounds) = reader.at_least_one(&["limits".into()], "max_rounds", rounds) {
-        limits = limits.max_rounds(rounds);
-    }
-    limits
+    let mut at_least_one = |key, value| reader.at_least_one(&["limits".into()], key, value);
+    Limits::default()
+        .set_some(at_least_one("max_calls", table.max_calls), Limits::max_calls)
+        .set_some(
+            at_least_one("max_result_bytes", table.max_result_bytes),
+            Limits::max_result_bytes,
+        )
+        .set_some(at_least_one("max_rounds", table.max_rounds), Limits::max_rounds)
 }

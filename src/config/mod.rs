@@ -475,6 +475,7 @@ mod router;
 mod schema;
 mod secret;
 mod secret_spans;
+mod set_some;
 mod source;
 mod state;
 mod steps;

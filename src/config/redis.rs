@@ -4,6 +4,8 @@ use std::{sync::Arc, time};
 
 use serde::Deserialize;
 
+#[cfg(feature = "redis")]
+use super::set_some::SetSome;
 use super::{
     duration::Duration,
     read::Reader,
@@ -11,7 +13,7 @@ use super::{
     variables::{Environment, Text},
 };
 #[cfg(feature = "redis")]
-use crate::redis::{RedisStore, WhenAway};
+use crate::redis::{RedisResults, RedisState, RedisStore, WhenAway};
 use crate::{
     budget::{BudgetStore, MemoryBudgets},
     composite::Segment,
@@ -124,16 +126,11 @@ impl RedisConfig {
     ) -> Arc<dyn StateStore> {
         #[cfg(feature = "redis")]
         if let Some(redis) = &self.store {
-            let mut store = redis.state();
-            if let Some(ttl) = ttl {
-                store = store.ttl(ttl);
-            }
-            if let Some(bytes) = max_state_bytes {
-                store = store.max_state_bytes(bytes);
-            }
-            if let Some(bytes) = max_caller_bytes {
-                store = store.max_caller_bytes(bytes);
-            }
+            let store = redis
+                .state()
+                .set_some(ttl, RedisState::ttl)
+                .set_some(max_state_bytes, RedisState::max_state_bytes)
+                .set_some(max_caller_bytes, RedisState::max_caller_bytes);
             return Arc::new(store);
         }
         let _ = (ttl, max_state_bytes, max_caller_bytes);
@@ -170,16 +167,11 @@ impl RedisConfig {
     ) -> Arc<dyn ResultStore> {
         #[cfg(feature = "redis")]
         if let Some(redis) = &self.store {
-            let mut store = redis.results();
-            if let Some(ttl) = ttl {
-                store = store.ttl(ttl);
-            }
-            if let Some(bytes) = max_result_bytes {
-                store = store.max_result_bytes(bytes);
-            }
-            if let Some(bytes) = max_caller_bytes {
-                store = store.max_caller_bytes(bytes);
-            }
+            let store = redis
+                .results()
+                .set_some(ttl, RedisResults::ttl)
+                .set_some(max_result_bytes, RedisResults::max_result_bytes)
+                .set_some(max_caller_bytes, RedisResults::max_caller_bytes);
             return Arc::new(store);
         }
         let _ = (ttl, max_result_bytes, max_caller_bytes);
@@ -196,14 +188,10 @@ impl RedisSettings {
             return None;
         }
         match RedisStore::new(self.url.expose()) {
-            Ok(mut store) => {
-                if let Some(prefix) = &self.prefix {
-                    store = store.prefix(prefix.as_str());
-                }
-                if let Some(Duration(timeout)) = self.timeout {
-                    store = store.timeout(timeout);
-                }
-                Some(store)
+            Ok(store) => {
+                let timeout = self.timeout.map(|Duration(timeout)| timeout);
+                let store = store.set_some(self.prefix.as_deref(), RedisStore::prefix);
+                Some(store.set_some(timeout, RedisStore::timeout))
             }
             Err(error) => {
                 // The error does not contain the URL.

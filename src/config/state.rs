@@ -10,6 +10,7 @@ use super::{
     read::Reader,
     redis::{RedisConfig, RedisSettings},
     secret::Secret,
+    set_some::SetSome,
     source::sanitized,
     variables::{Environment, Text},
 };
@@ -214,30 +215,18 @@ impl Settings {
             StoreName::Signed => {
                 let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.expose().as_str()));
                 // No keys, or invalid ones, which were reported.
-                let mut store =
-                    SignedState::ring(keys).unwrap_or_else(|_| SignedState::ephemeral());
-                if let Some(ttl) = ttl {
-                    store = store.ttl(ttl);
-                }
-                if let Some(bytes) = self.max_state_bytes {
-                    store = store.max_state_bytes(bytes);
-                }
+                let store = SignedState::ring(keys).unwrap_or_else(|_| SignedState::ephemeral());
+                let store = store
+                    .set_some(ttl, SignedState::ttl)
+                    .set_some(self.max_state_bytes, SignedState::max_state_bytes);
                 Arc::new(store)
             }
             StoreName::Memory => {
-                let mut store = StoredState::new();
-                if let Some(ttl) = ttl {
-                    store = store.ttl(ttl);
-                }
-                if let Some(bytes) = self.max_state_bytes {
-                    store = store.max_state_bytes(bytes);
-                }
-                if let Some(bytes) = self.max_total_bytes {
-                    store = store.max_total_bytes(bytes);
-                }
-                if let Some(bytes) = self.max_caller_bytes {
-                    store = store.max_caller_bytes(bytes);
-                }
+                let store = StoredState::new()
+                    .set_some(ttl, StoredState::ttl)
+                    .set_some(self.max_state_bytes, StoredState::max_state_bytes)
+                    .set_some(self.max_total_bytes, StoredState::max_total_bytes)
+                    .set_some(self.max_caller_bytes, StoredState::max_caller_bytes);
                 Arc::new(store)
             }
             StoreName::Redis => redis.state(ttl, self.max_state_bytes, self.max_caller_bytes),

@@ -9,6 +9,7 @@ use super::{
     duration::Duration,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
+    set_some::SetSome,
 };
 use crate::{
     composite::Segment,
@@ -179,19 +180,11 @@ impl Settings {
         if self.redis.is_some() {
             return redis.results(self.ttl, self.max_result_bytes, self.max_caller_bytes);
         }
-        let mut store = StoredResults::new();
-        if let Some(ttl) = self.ttl {
-            store = store.ttl(ttl);
-        }
-        if let Some(bytes) = self.max_result_bytes {
-            store = store.max_result_bytes(bytes);
-        }
-        if let Some(bytes) = self.max_total_bytes {
-            store = store.max_total_bytes(bytes);
-        }
-        if let Some(bytes) = self.max_caller_bytes {
-            store = store.max_caller_bytes(bytes);
-        }
+        let store = StoredResults::new()
+            .set_some(self.ttl, StoredResults::ttl)
+            .set_some(self.max_result_bytes, StoredResults::max_result_bytes)
+            .set_some(self.max_total_bytes, StoredResults::max_total_bytes)
+            .set_some(self.max_caller_bytes, StoredResults::max_caller_bytes);
         Arc::new(store)
     }
 }
