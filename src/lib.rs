@@ -92,6 +92,7 @@
 //! Other requests that pass a layer need either no runtime or one with its time enabled.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "tests have long tables of cases"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(all(

@@ -18,6 +18,7 @@ use tower::{Layer, Service, ServiceExt};
 use crate::log::Redacted;
 
 /// Connects all backends, prints the tools, and fails if there are problems.
+#[expect(clippy::too_many_lines, reason = "the sections of one report, in order")]
 pub(crate) async fn check(
     config: &Config,
     gateway: &Gateway,

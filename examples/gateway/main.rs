@@ -320,6 +320,7 @@ impl Mode {
 }
 
 impl Arguments {
+    #[expect(clippy::too_many_lines, reason = "one arm per flag")]
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
         let mut arguments = arguments.peekable();
         let (mut file, mut mode, mut watch) = (None, Mode::Stdio, false);

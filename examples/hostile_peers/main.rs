@@ -151,6 +151,7 @@ fn runtime(threads: usize) -> Result<Runtime, Error> {
 }
 
 /// Returns `true` if all checks passed.
+#[expect(clippy::too_many_lines, reason = "the phases of one run, in order")]
 async fn soak(arguments: Arguments, good: &Handle, hostile: &Handle) -> Result<bool, Error> {
     let Arguments { time, seed, only } = arguments;
     let invariants = Arc::<Invariants>::default();

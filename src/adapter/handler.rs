@@ -213,6 +213,7 @@ impl<H: ServerHandler> Shared<H> {
 /// rmcp's `Service::handle_request` is not used because it is meant for the edge. For example, it
 /// would reject a tool's request for input before a layer could relay it to an older client.
 #[expect(deprecated, reason = "handlers for older clients implement the deprecated methods")]
+#[expect(clippy::too_many_lines, reason = "one arm per kind of message")]
 async fn dispatch<H: ServerHandler>(
     handler: &H,
     message: ClientRequest,

@@ -19,6 +19,7 @@ pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
     Fingerprint::of(&tool(composite))
 }
 
+#[expect(clippy::too_many_lines, reason = "one entry per key of a definition")]
 fn tool(composite: &CompositeTool) -> Value {
     let CompositeTool {
         name,

@@ -252,22 +252,7 @@ impl Plan {
             answer: RunOutput::Outcomes,
         };
         for (at, step) in steps.iter().enumerate() {
-            plan.links[at].needs = step.depends_on;
-            if step.passes_input() {
-                plan.input_readers.insert(at);
-            }
-            if matches!(step.action, Action::Elicit(_)) {
-                plan.questions.insert(at);
-            }
-            if matches!(step.action, Action::Call(_))
-                && step.retry.is_none()
-                && (step.may_fail() || concurrency <= 1)
-            {
-                plan.single_calls.insert(at);
-            }
-            for used in step.uses() {
-                plan.link(Some(at), used.root);
-            }
+            plan.index(at, step);
         }
         if let RunOutput::Output(output) = &answer {
             for used in output.uses() {
@@ -285,6 +270,26 @@ impl Plan {
         match plan.cycle() {
             None => Ok(plan),
             Some(cycle) => Err(cycle),
+        }
+    }
+
+    /// Adds a step to the sets of steps, and the links to what it uses.
+    fn index(&mut self, at: usize, step: &Step) {
+        self.links[at].needs = step.depends_on;
+        if step.passes_input() {
+            self.input_readers.insert(at);
+        }
+        match step.action {
+            Action::Elicit(_) => self.questions.insert(at),
+            Action::Call(_)
+                if step.retry.is_none() && (step.may_fail() || self.concurrency <= 1) =>
+            {
+                self.single_calls.insert(at);
+            }
+            _ => (),
+        }
+        for used in step.uses() {
+            self.link(Some(at), used.root);
         }
     }
 

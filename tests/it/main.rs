@@ -1,6 +1,7 @@
 //! Integration tests of the crate's public API.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::too_many_lines, reason = "tests have long tables of cases")]
 
 mod advertise;
 mod alias;

@@ -17,13 +17,26 @@ const CUT: &str = " […]";
 /// Adds the descriptions of the backends to a base description.
 pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig {
     let described: Vec<_> = shared.backends.iter().map(|backend| backend.describe()).collect();
+    add_capabilities(&mut base.capabilities, shared, &described);
+    let instructions = base.instructions.take().unwrap_or_default();
+    let instructions = with_instructions(instructions, shared, &described);
+    base.instructions = Some(instructions).filter(|instructions| !instructions.is_empty());
+    base
+}
+
+/// Declares the capabilities of the backends; `None` is the description of a backend that was never
+/// connected.
+fn add_capabilities(
+    capabilities: &mut ServerCapabilities,
+    shared: &Shared,
+    described: &[Option<ServerConfig>],
+) {
     // A client never uses what was not declared, and many read the description only once, before
     // any backend is connected. An empty answer does no harm.
     let unknown = described.iter().any(Option::is_none);
     let known = || described.iter().flatten().map(|described| &described.capabilities);
     let resources = || known().filter_map(|capabilities| capabilities.resources.as_ref());
 
-    let capabilities = &mut base.capabilities;
     let mut tools = ToolsCapability::default();
     tools.list_changed = Some(true);
     capabilities.tools = Some(tools);
@@ -56,8 +69,14 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
     {
         capabilities.logging.clone_from(&described.capabilities.logging);
     }
+}
 
-    let mut instructions = base.instructions.take().unwrap_or_default();
+/// Adds the instructions of the backends, each below the name of its backend.
+fn with_instructions(
+    mut instructions: String,
+    shared: &Shared,
+    described: &[Option<ServerConfig>],
+) -> String {
     for (place, described) in described.iter().enumerate() {
         let said = described.as_ref().and_then(|described| described.instructions.as_deref());
         let said = said.unwrap_or_default().trim();
@@ -78,8 +97,7 @@ pub(super) fn describe(shared: &Shared, mut base: ServerConfig) -> ServerConfig 
             }
         }
     }
-    base.instructions = Some(instructions).filter(|instructions| !instructions.is_empty());
-    base
+    instructions
 }
 
 /// Returns `true` if a backend declares that it sends log messages.

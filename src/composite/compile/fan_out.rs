@@ -29,18 +29,7 @@ pub(super) fn compile(
     let chooses_one = matches!(strategy, Strategy::Race | Strategy::Fallback);
     let one_by_one = matches!(strategy, Strategy::Sequential | Strategy::Fallback);
     let with = format!("strategy = \"{}\"", strategy.name());
-    at.meaningless("success", chooses_one && definition.success.is_some(), &with);
-    at.meaningless("order", chooses_one && definition.order.is_some(), &with);
-    at.meaningless("report", chooses_one && definition.report.is_some(), &with);
-    at.meaningless("labels", chooses_one && definition.labels.is_some(), &with);
-    at.meaningless("max_parallel", one_by_one && definition.max_parallel.is_some(), &with);
-    at.meaningless("output", definition.output.is_some(), &with);
-    at.meaningless(
-        "output_schema",
-        definition.report == Some(false) && definition.output_schema.is_some(),
-        "report = false",
-    );
-    at.not_zero("max_parallel", definition.max_parallel == Some(0));
+    check_keys(definition, chooses_one, one_by_one, &with, at);
     let names = ScopeNames { lenient: definition.strict == Some(false), ..ScopeNames::default() };
 
     let mut targets = definition.targets.take().unwrap_or_default();
@@ -86,6 +75,28 @@ pub(super) fn compile(
     // No target waits for another.
     let plan = Plan::new(name, steps, concurrency, stop, plan::RunOutput::Outcomes);
     Parts { plan: plan.unwrap_or_default(), answer, targets: compiled, remarks: Vec::new() }
+}
+
+/// Reports the keys that have no effect with this strategy.
+fn check_keys(
+    definition: &CompositeTool,
+    chooses_one: bool,
+    one_by_one: bool,
+    with: &str,
+    at: &mut DefinitionPath<'_>,
+) {
+    at.meaningless("success", chooses_one && definition.success.is_some(), with);
+    at.meaningless("order", chooses_one && definition.order.is_some(), with);
+    at.meaningless("report", chooses_one && definition.report.is_some(), with);
+    at.meaningless("labels", chooses_one && definition.labels.is_some(), with);
+    at.meaningless("max_parallel", one_by_one && definition.max_parallel.is_some(), with);
+    at.meaningless("output", definition.output.is_some(), with);
+    at.meaningless(
+        "output_schema",
+        definition.report == Some(false) && definition.output_schema.is_some(),
+        "report = false",
+    );
+    at.not_zero("max_parallel", definition.max_parallel == Some(0));
 }
 
 fn step(

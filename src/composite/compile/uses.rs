@@ -88,32 +88,23 @@ impl Known<'_> {
                 ));
             }
         }
-        if !step.may_be_skipped() {
-            return;
+        if step.may_be_skipped() && !has_default(step, field, used.path) {
+            let missing = || match field {
+                Field::Output => {
+                    let path: String = used.path.iter().map(ToString::to_string).collect();
+                    Some(path.strip_prefix('.').unwrap_or(&path).to_owned())
+                }
+                Field::Text => Some(field.name().to_owned()),
+                _ => None,
+            };
+            let kind = Kind::NoDefault {
+                step: step.id.to_string(),
+                by: by.id(),
+                reference: used.text.to_owned(),
+                lacks: step.default_results.as_ref().and_then(|_| missing()),
+            };
+            at.push(used.place.clone(), kind);
         }
-        let lacks = match &step.default_results {
-            Some(defaults) if field == Field::Output => {
-                if follow(defaults, used.path).is_some() {
-                    return;
-                }
-                let path: String = used.path.iter().map(ToString::to_string).collect();
-                Some(path.strip_prefix('.').unwrap_or(&path).to_owned())
-            }
-            Some(defaults) if field == Field::Text => {
-                if text_of(defaults).is_some() {
-                    return;
-                }
-                Some(field.name().to_owned())
-            }
-            _ => None,
-        };
-        let kind = Kind::NoDefault {
-            step: step.id.to_string(),
-            by: by.id(),
-            reference: used.text.to_owned(),
-            lacks,
-        };
-        at.push(used.place.clone(), kind);
     }
 }
 
@@ -130,6 +121,15 @@ fn unanswerable(used: &Use<'_>, field: Field, step: &Step, ask: &Elicitation) ->
     let is_in_form = used.path.len() == 1 && schema::declares(form, &name);
     let near = if is_in_form { Some(format!("content.{name}")) } else { near };
     Some(Kind::UnknownAnswer { step: id, name, near })
+}
+
+/// Returns `true` if the default results of a step have the referenced value.
+fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
+    step.default_results.as_ref().is_some_and(|defaults| match field {
+        Field::Output => follow(defaults, path).is_some(),
+        Field::Text => text_of(defaults).is_some(),
+        _ => false,
+    })
 }
 
 /// Returns the reason why an answer may lack the referenced value, if it may.

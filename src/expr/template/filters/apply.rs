@@ -32,18 +32,7 @@ pub(super) fn apply(
         return Err(Failure::other("a filter is applied to nothing").into());
     };
     filter.check(value)?;
-    let sized = [value.kind(), others.first().map_or(ValueKind::Undefined, Value::kind)];
-    if filter.name != "length" && filter.name != "count" && filter.takes != Takes::Nothing {
-        for (argument, kind) in arguments.iter().zip(sized) {
-            if matches!(kind, ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
-                let len = argument.len().unwrap_or_default();
-                if len > MAX_ELEMENTS && !matches!(filter.name, "first" | "last" | "tojson") {
-                    return Err(too_many_elements().into());
-                }
-                run.step(len.min(MAX_ELEMENTS))?;
-            }
-        }
-    }
+    count_elements(filter, &run, arguments)?;
     let text = value.as_str().unwrap_or_default();
     let applied = match (filter.name, function) {
         ("fromjson", _) => return from_json(&run, text).map_err(Error::from),
@@ -96,6 +85,23 @@ fn is_ours(error: &Error) -> bool {
         source = error.source();
     }
     false
+}
+
+/// Counts the elements of the value and of the first argument as steps.
+fn count_elements(filter: &Filter, run: &Run, arguments: &[Value]) -> Result<(), Failure> {
+    if filter.name == "length" || filter.name == "count" || filter.takes == Takes::Nothing {
+        return Ok(());
+    }
+    for argument in arguments.iter().take(2) {
+        if matches!(argument.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
+            let len = argument.len().unwrap_or_default();
+            if len > MAX_ELEMENTS && !matches!(filter.name, "first" | "last" | "tojson") {
+                return Err(too_many_elements());
+            }
+            run.step(len.min(MAX_ELEMENTS))?;
+        }
+    }
+    Ok(())
 }
 
 /// Rejects a filter before it would exceed a limit.
