@@ -79,7 +79,10 @@ use crate::{
 };
 
 /// The order above a router, or a single server. It is defined only here.
-type Layers<S> = Trace<Limit<Advertise<Truncate<Composite<BackendLayers<Redact<Budgeted<S>>>>>>>>;
+type Layers<S> = Trace<Limit<AdvertiseAndBelow<S>>>;
+
+/// The layers from [`Advertise`] on.
+type AdvertiseAndBelow<S> = Advertise<Truncate<Composite<BackendLayers<Redact<Budgeted<S>>>>>>;
 
 /// The order below a router.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
@@ -434,7 +437,7 @@ where
     /// Returns an error if they cannot be listed. They are listed again when they
     /// are needed.
     pub async fn warm(&self) -> Result<(), ListError> {
-        let advertise = self.0.get_ref().get_ref();
+        let advertise = self.advertise();
         let composite = advertise.get_ref().get_ref();
         let filter = composite.get_ref().get_ref();
         filter.get_ref().warm().await?;
@@ -442,12 +445,7 @@ where
         composite.warm().await?;
         advertise.warm().await
     }
-}
 
-impl<S> Stack<S>
-where
-    S: ToolService,
-{
     /// Returns the calls that a composite would make with these arguments; see
     /// [`Composite::preview`](crate::composite::Composite::preview).
     ///
@@ -459,7 +457,11 @@ where
         composite: &str,
         arguments: JsonObject,
     ) -> Result<Preview, ErrorData> {
-        self.0.get_ref().get_ref().get_ref().get_ref().preview(composite, arguments).await
+        self.advertise().get_ref().get_ref().preview(composite, arguments).await
+    }
+
+    const fn advertise(&self) -> &AdvertiseAndBelow<S> {
+        self.0.get_ref().get_ref()
     }
 }
 

@@ -4,8 +4,6 @@ pub mod advertise;
 
 pub mod alias;
 
-pub mod truncate;
-
 pub mod budget;
 
 pub mod filter;
@@ -15,5 +13,7 @@ pub mod limit;
 pub mod redact;
 
 pub mod trace;
+
+pub mod truncate;
 
 pub mod validate;
