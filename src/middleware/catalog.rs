@@ -115,7 +115,9 @@ pub enum Needs<'r> {
     Nothing,
     /// This tool; a stale definition suffices.
     Tool(&'r str),
-    /// The current definition of this tool: tools are listed again first if they have changed.
+    /// The current definition of this tool, for access control: if the [epoch](Epoch) of the tools
+    /// has changed, the request waits until they are listed again. Without an epoch, the same as
+    /// [`Tool`](Self::Tool).
     CurrentTool(&'r str),
     /// All current tools.
     AllTools,
@@ -542,6 +544,13 @@ impl<D> Catalogs<D> {
             Arc::new(Varied { by, catalogs: Mutex::default(), holding: Holding::default() })
         });
         Self { common: Catalog::new(epoch, Holding::default()), varied }
+    }
+
+    pub(crate) fn settings(&self) -> CatalogSettings {
+        CatalogSettings {
+            epoch: self.common.0.epoch.clone(),
+            vary_by: self.varied.as_ref().map(|varied| varied.by.clone()),
+        }
     }
 
     /// Begins a look-up for a request.

@@ -61,7 +61,7 @@ const LONG: Duration = Duration::from_millis(1);
 ///     fn derive(&self, _: &Tools) {}
 ///
 ///     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
-///         request.tool_call().map_or(Needs::Nothing, |call| Needs::Tool(&call.name))
+///         request.tool_call().map_or(Needs::Nothing, |call| Needs::CurrentTool(&call.name))
 ///     }
 ///
 ///     fn on_request(&self, request: &mut Request, known: Option<&Arc<Known<()>>>) -> ControlFlow<Reply> {
@@ -75,6 +75,10 @@ const LONG: Duration = Duration::from_millis(1);
 ///             Some(annotations) if annotations.read_only_hint == Some(true) => ControlFlow::Continue(()),
 ///             _ => ControlFlow::Break(Reply::unknown_tool(call.name.clone())),
 ///         }
+///     }
+///
+///     fn awaits_reply(&self, (): &()) -> bool {
+///         false
 ///     }
 /// }
 ///
@@ -115,12 +119,16 @@ pub trait InterceptInformed: Clone {
     }
 
     /// Returns the knowledge that is needed to decide about this request.
+    ///
+    /// Called before [`on_request`](Self::on_request). It should not depend on state that may change
+    /// in between.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
 
     /// Inspects or rewrites a request; `Break` answers it without the inner service.
     ///
     /// `known` is `None` if the rule needed nothing, or if the tools could not be listed. In the
-    /// latter case a security rule must reject the request.
+    /// latter case a security rule must reject the request, and also if the called tool is not among
+    /// the known ones: a tool that is not listed may still be callable.
     fn on_request(
         &self,
         request: &mut Request,
@@ -130,7 +138,8 @@ pub trait InterceptInformed: Clone {
     /// Returns `true` if the rule needs the reply, given the memo of the request. Defaults to
     /// `true`.
     ///
-    /// If it does not, no state is kept while the request is processed.
+    /// If it does not, no state is kept while the request is processed: return `false` unless you
+    /// implement [`on_reply`](Self::on_reply).
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -150,9 +159,9 @@ pub trait InterceptInformed: Clone {
 /// Applies the informed rule `I` in front of the service `S`.
 ///
 /// It is ready when `S` is, and calls the ready `S`, unless tools must be listed first or the
-/// rule answers. Then it releases that readiness: a service that admits one request at a time
-/// would otherwise deadlock. A [malformed](Request::is_malformed) request is answered with an
-/// error.
+/// rule answers. Before it lists tools, it releases the readiness of `S`: the listing is a call of
+/// `S` too, and an `S` that admits one request at a time would deadlock. A
+/// [malformed](Request::is_malformed) request is answered with an error.
 ///
 /// If the rule takes longer than a millisecond, the response future yields once before it
 /// calls `S`, so that the work of several layers does not add up. No runtime is needed for
@@ -206,7 +215,21 @@ impl<I: InterceptInformed, S> Informed<I, S> {
     /// Invalidates the known tools whenever `epoch` is bumped.
     #[must_use]
     pub fn epoch(self, epoch: Epoch) -> Self {
-        Self::with_catalogs(self.rule, self.inner, CatalogSettings { epoch, vary_by: None })
+        let settings = CatalogSettings { epoch, ..self.catalogs.settings() };
+        Self::with_catalogs(self.rule, self.inner, settings)
+    }
+
+    /// Lists tools separately by a key of the request's context, for servers that show different
+    /// tools to different callers. Requests for which it returns `None` share one list.
+    ///
+    /// Defaults to one list for all requests, which is requested without a context.
+    #[must_use]
+    pub fn vary_by<F>(self, key: F) -> Self
+    where
+        F: Fn(&RequestContext) -> Option<String> + Send + Sync + 'static,
+    {
+        let settings = CatalogSettings { vary_by: Some(Arc::new(key)), ..self.catalogs.settings() };
+        Self::with_catalogs(self.rule, self.inner, settings)
     }
 
     /// Returns a reference to the inner service.

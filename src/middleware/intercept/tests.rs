@@ -17,7 +17,8 @@ use tower::{Service, ServiceExt, service_fn};
 use super::*;
 use crate::{
     catalog::{Known, Needs, Tools},
-    message::{Reply, Request},
+    changes::Epoch,
+    message::{Context, Reply, Request},
 };
 
 /// Awaits the replies to calls of `awaited`, and counts their outcomes.
@@ -171,5 +172,35 @@ fn long_rule_lets_other_tasks_run_before_the_call() {
         assert_eq!(called.load(Ordering::Relaxed), expected - 1);
         assert!(call.poll().is_ready());
         assert_eq!(called.load(Ordering::Relaxed), expected);
+    }
+}
+
+#[tokio::test]
+async fn informed_rule_keeps_a_list_per_key_and_lists_again_after_an_epoch() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = lists.clone();
+    let epoch = Epoch::default();
+    let key = |context: &Context| context.extensions().get::<&str>().map(|&key| key.to_owned());
+    let inner = service_fn(move |request: Request| {
+        counted.fetch_add(usize::from(request.lists_tools()), Ordering::Relaxed);
+        server(request)
+    });
+    // Each setter keeps what the other one has set.
+    for service in [
+        Informed::new(Counting::default(), inner.clone()).epoch(epoch.clone()).vary_by(key),
+        Informed::new(Counting::default(), inner).vary_by(key).epoch(epoch.clone()),
+    ] {
+        let before = lists.load(Ordering::Relaxed);
+        for (caller, expected) in [("a", 1), ("b", 2), ("a", 2), ("b", 2)] {
+            let mut request = Request::call_tool("informed");
+            request.context_mut().extensions_mut().insert(caller);
+            service.clone().oneshot(request).await.unwrap();
+            assert_eq!(lists.load(Ordering::Relaxed) - before, expected, "{caller}");
+        }
+        epoch.bump();
+        let mut request = Request::call_tool("informed");
+        request.context_mut().extensions_mut().insert("a");
+        service.oneshot(request).await.unwrap();
+        assert_eq!(lists.load(Ordering::Relaxed) - before, 3);
     }
 }
