@@ -162,7 +162,7 @@ impl Reply {
         }
     }
 
-    /// Returns the result of a tool, if the reply is one.
+    /// Returns the result of a tool, if the reply is one. `None` for questions, tasks and errors.
     #[must_use]
     pub fn tool_result(&self) -> Option<&CallToolResult> {
         match self.result()? {

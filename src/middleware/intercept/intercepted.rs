@@ -42,9 +42,13 @@ pub trait Intercept: Clone {
 
 /// Applies the rule `I` in front of the service `S`.
 ///
-/// It is ready when `S` is. If the rule answers a request, `S` stays ready until it is called
-/// or dropped. So do not keep an unused clone above a service with a concurrency limit. A
-/// [malformed](Request::is_malformed) request is answered with an error.
+/// It is ready when `S` is. [`on_request`](Intercept::on_request) runs in `call`, and
+/// [`on_reply`](Intercept::on_reply) when the future of `S` has returned a reply; not if it returned
+/// an error, and not if the future is dropped.
+///
+/// If the rule answers a request, `S` stays ready, and keeps a permit of a concurrency limit below,
+/// until it is called again or dropped: drop clones that are no longer used. A
+/// [malformed](Request::is_malformed) request is answered with an error before the rule sees it.
 #[derive(Clone, Debug)]
 pub struct Intercepted<I, S> {
     rule: I,
