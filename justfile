@@ -106,8 +106,8 @@ bench-stack *filter:
     cargo bench --bench stack -- {{filter}}
 
 # Time the states of runs that wait for a person.
-bench-state *filter:
-    cargo bench --bench state -- {{filter}}
+bench-store *filter:
+    cargo bench --bench store -- {{filter}}
 
 # Time remote servers, and measure the gateway at rest.
 bench-remote *filter:

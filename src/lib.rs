@@ -65,9 +65,9 @@
 //! |---|---|
 //! | what clients see | [`advertise`], [`alias`], [`filter`] |
 //! | what they may send and use | [`limit`], [`validate`], [`budget`] |
-//! | what they get | [`truncate`], [`results`], [`redact`] |
+//! | what they get | [`truncate`], [`redact`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
-//! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`state`], [`redis`] |
+//! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`store`], [`redis`] |
 //! | changes at run time | [`changes`], [`reload`] |
 //! | hosts that call a model | [`normalize`] |
 //! | tests | [`testing`] |
@@ -138,7 +138,7 @@ mod middleware;
 
 mod schema;
 
-mod stores;
+pub mod store;
 
 pub mod expr;
 
@@ -156,7 +156,6 @@ pub use self::{
     hosts::functions,
     layers::{advertise, alias, budget, filter, limit, redact, trace, truncate, validate},
     middleware::{catalog, changes, intercept, pattern, reload},
-    stores::{results, state},
     telemetry::{mermaid, observe},
 };
 
@@ -166,7 +165,6 @@ use self::support::url;
 use self::telemetry::metrics;
 use self::{
     middleware::pattern_watch,
-    stores::expiring_store,
     support::{fingerprint, json_size, names, pagination, random, suggest, uri, warnings},
     telemetry::spans,
 };

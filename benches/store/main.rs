@@ -1,8 +1,8 @@
 //! The time to hand the state of a run to a client and to restore it.
 //!
 //! ```sh
-//! cargo bench --bench state             # everything, half a minute
-//! cargo bench --bench state -- signed   # what has this in its name
+//! cargo bench --bench store             # everything, half a minute
+//! cargo bench --bench store -- signed   # what has this in its name
 //! ```
 //!
 //! States are of 1 KiB for each step whose output is kept. The time per byte should not grow.
@@ -11,16 +11,16 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::FutureExt;
-use mcp_composite::state::{SignedState, StateStore, StoredState};
+use mcp_composite::store::{MemoryStore, SignedStore, Store};
 use serde_json::{Value, json};
 
 criterion_group!(benches, put_and_take);
 criterion_main!(benches);
 
 fn put_and_take(criterion: &mut Criterion) {
-    let signed = SignedState::ephemeral().max_state_bytes(usize::MAX);
-    let stores: [(&str, &dyn StateStore); 2] =
-        [("signed", &signed), ("memory", &StoredState::new())];
+    let signed = SignedStore::ephemeral().max_item_bytes(usize::MAX);
+    let stores: [(&str, &dyn Store); 2] =
+        [("signed", &signed), ("memory", &MemoryStore::for_runs())];
     for (name, store) in stores {
         let mut group = criterion.benchmark_group(name);
         for steps in [1, 10, 100, 1_000] {
@@ -30,8 +30,8 @@ fn put_and_take(criterion: &mut Criterion) {
                 bencher.iter_batched(
                     || state.clone(),
                     |state| {
-                        let text = now(store.put(state, black_box(&[7; 32])));
-                        now(store.take(&text, black_box(&[7; 32])))
+                        let text = now(store.put(state, black_box(&[7; 32]), None));
+                        now(store.take(&text, black_box(&[7; 32]), None))
                     },
                     BatchSize::SmallInput,
                 );

@@ -15,7 +15,7 @@ use crate::{
     mermaid::Flowchart,
     message::{Context, ContextKey},
     observe::{Observer, Observers},
-    state::{SignedState, StateStore},
+    store::{SignedStore, Store},
     suggest::nearest,
     warnings::Warnings,
 };
@@ -37,7 +37,7 @@ pub struct CompositeLayer {
     pub(super) limits: Limits,
     pub(super) heartbeat: Duration,
     pub(crate) catalogs: CatalogSettings,
-    pub(super) state: Arc<dyn StateStore>,
+    pub(super) state: Arc<dyn Store>,
     pub(super) caller: Option<ContextKey>,
     pub(crate) observers: Observers,
 }
@@ -183,11 +183,11 @@ impl CompositeLayer {
     }
 
     /// Sets the store of suspended runs. Defaults to sending them to their clients,
-    /// [signed](SignedState::ephemeral) with a key of this process.
+    /// [signed](SignedStore::ephemeral) with a key of this process.
     ///
     /// An `Arc` of a store is a store too, so that layers can share one.
     #[must_use]
-    pub fn state(mut self, store: impl StateStore + 'static) -> Self {
+    pub fn state(mut self, store: impl Store + 'static) -> Self {
         self.state = Arc::new(store);
         self
     }
@@ -236,7 +236,7 @@ impl Default for CompositeLayer {
             limits: Limits::default(),
             heartbeat: HEARTBEAT,
             catalogs: CatalogSettings::default(),
-            state: Arc::new(SignedState::ephemeral()),
+            state: Arc::new(SignedStore::ephemeral()),
             caller: None,
             observers: Observers::default(),
         }

@@ -176,7 +176,7 @@
 //! all open questions at once. A client of 2026-07-28 gets an `InputRequired` result, in which the
 //! key of a step's question is the id of the step, and that of a target's question is `branch:key`.
 //! It calls again with the answers and the `requestState`, which contains the run: see
-//! [`state`](crate::state). An older client receives requests while its call continues, at most 32
+//! [`store`](crate::store). An older client receives requests while its call continues, at most 32
 //! at a time. No client receives more than 1000 questions in one call. Unanswered questions are
 //! repeated, up to [`Limits::max_rounds`] times. The time to answer does not count toward the run,
 //! except if a target asks in the middle of its call, as older ones do.

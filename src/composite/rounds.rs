@@ -23,14 +23,13 @@ use crate::{
         scope::{Scope, Used},
         state::RunState,
     },
-    expiring_store::caller_key,
     fingerprint::{Fingerprint, Fingerprinter},
     message::{
         Context, ContextKey, Reply, Request, ToolService,
         client::{LiveClient, MAX_ASKED, too_many},
     },
     observe::Observers,
-    state::{PutError, StateStore, TakeError},
+    store::{PutError, Store, TakeError, caller_key},
     warnings::sanitize::Reason,
 };
 
@@ -50,7 +49,7 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
     pub(super) heartbeat: Duration,
     /// The store of suspended runs.
-    pub(super) store: Arc<dyn StateStore>,
+    pub(super) store: Arc<dyn Store>,
     pub(super) caller: Option<ContextKey>,
     /// The observers of runs.
     pub(super) observers: Observers,
@@ -300,11 +299,8 @@ impl Called<'_> {
             return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
         }
         let (store, binding) = (&self.settings.store, self.binding());
-        let stored = match self.caller_key() {
-            None => store.put(bytes, binding.as_bytes()).await,
-            Some(caller) => store.put_for(bytes, binding.as_bytes(), &caller).await,
-        };
-        match stored {
+        let caller = self.caller_key();
+        match store.put(bytes, binding.as_bytes(), caller.as_deref()).await {
             Ok(text) => {
                 let asked = requests(kept.run.questions(&self.compiled.plan));
                 let asked = (!asked.is_empty()).then_some(asked);
@@ -332,11 +328,8 @@ impl Called<'_> {
             Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
         };
         let (store, binding) = (&self.settings.store, self.binding());
-        let taken = match self.caller_key() {
-            None => store.take(text, binding.as_bytes()).await,
-            Some(caller) => store.take_for(text, binding.as_bytes(), &caller).await,
-        };
-        let bytes = match taken {
+        let caller = self.caller_key();
+        let bytes = match store.take(text, binding.as_bytes(), caller.as_deref()).await {
             Ok(bytes) => bytes,
             Err(TakeError::Unavailable(error)) => {
                 tracing::warn!(composite, %error, "a run cannot be gone on with");

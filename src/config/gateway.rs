@@ -341,7 +341,7 @@ mod tests {
     async fn what_waits_in_memory_survives_a_reload() {
         let gateway = Gateway::connect(&file("[state]\nstore = 'memory'")).unwrap();
         let store = gateway.0.running().stores.state.store();
-        let put = store.put(b"state".to_vec(), b"").now_or_never();
+        let put = store.put(b"state".to_vec(), b"", None).now_or_never();
         let kept = || format!("{:?}", gateway.0.running().layer).contains("items: 1");
         assert!(matches!(put, Some(Ok(_))) && kept());
 

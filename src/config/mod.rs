@@ -133,7 +133,7 @@
 //! header = "x-forwarded-user"                  # who calls; no other goes on with a run
 //! ```
 //!
-//! [`state`](crate::state) describes the stores and key rotation. With `store = "memory"` there are
+//! [`store`](crate::store) describes the stores and key rotation. With `store = "memory"` there are
 //! no `keys`, but `max_total_bytes`, the maximum total size of all states (67108864 by default).
 //! With `store = "redis"` there are neither: states are kept by the server of
 //! [`[redis]`](#what-replicas-share). With both, and with a `[caller]`, the states of one caller
@@ -479,6 +479,7 @@ mod set_some;
 mod source;
 mod state;
 mod steps;
+mod store_limits;
 mod stores;
 mod targets;
 mod truncate;

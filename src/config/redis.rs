@@ -10,15 +10,15 @@ use super::{
     duration::Duration,
     read::Reader,
     secret::Secret,
+    store_limits::{StoreLimits, StoreOf},
     variables::{Environment, Text},
 };
 #[cfg(feature = "redis")]
-use crate::redis::{RedisResults, RedisState, RedisStore, WhenAway};
+use crate::redis::{RedisServer, RedisStore, WhenAway};
 use crate::{
     budget::{BudgetStore, MemoryBudgets},
     composite::Segment,
-    results::{ResultStore, StoredResults},
-    state::{StateStore, StoredState},
+    store::Store,
 };
 
 /// The key of the section.
@@ -44,7 +44,7 @@ pub(super) struct RedisTable {
 pub(super) struct RedisConfig {
     settings: RedisSettings,
     #[cfg(feature = "redis")]
-    store: Option<RedisStore>,
+    server: Option<RedisServer>,
 }
 
 /// The settings that identify a server.
@@ -94,11 +94,11 @@ pub(super) fn build(
     let settings =
         RedisSettings { url: Secret::new(url), prefix: table.prefix, timeout: table.timeout };
     #[cfg(feature = "redis")]
-    let store = settings.connect(reader);
+    let server = settings.connect(reader);
     RedisConfig {
         settings,
         #[cfg(feature = "redis")]
-        store,
+        server,
     }
 }
 
@@ -117,24 +117,23 @@ impl RedisConfig {
         }
     }
 
-    /// Returns the store of runs. Falls back to memory if there is no server, which was reported.
-    pub(super) fn state(
-        &self,
-        ttl: Option<time::Duration>,
-        max_state_bytes: Option<usize>,
-        max_caller_bytes: Option<usize>,
-    ) -> Arc<dyn StateStore> {
+    /// Returns the store of runs, or of results. Falls back to memory if there is no server, which was
+    /// reported.
+    pub(super) fn store(&self, of: StoreOf, limits: &StoreLimits) -> Arc<dyn Store> {
         #[cfg(feature = "redis")]
-        if let Some(redis) = &self.store {
-            let store = redis
-                .state()
-                .set_some(ttl, RedisState::ttl)
-                .set_some(max_state_bytes, RedisState::max_state_bytes)
-                .set_some(max_caller_bytes, RedisState::max_caller_bytes);
-            return Arc::new(store);
+        if let Some(server) = &self.server {
+            let store = match of {
+                StoreOf::Runs => server.runs(),
+                StoreOf::Results => server.results(),
+            };
+            return Arc::new(
+                store
+                    .set_some(limits.ttl, RedisStore::ttl)
+                    .set_some(limits.max_item_bytes, RedisStore::max_item_bytes)
+                    .set_some(limits.max_caller_bytes, RedisStore::max_caller_bytes),
+            );
         }
-        let _ = (ttl, max_state_bytes, max_caller_bytes);
-        Arc::new(StoredState::new())
+        limits.in_memory(of)
     }
 
     /// Returns the store of budgets. Falls back to memory if there is no server, which was
@@ -145,9 +144,9 @@ impl RedisConfig {
         lease: Option<time::Duration>,
     ) -> Arc<dyn BudgetStore> {
         #[cfg(feature = "redis")]
-        if let Some(redis) = &self.store {
+        if let Some(server) = &self.server {
             let away = if admit { WhenAway::Admit } else { WhenAway::Refuse };
-            let store = redis.budgets().when_away(away);
+            let store = server.budgets().when_away(away);
             return match lease {
                 Some(lease) => Arc::new(store.lease(lease)),
                 None => Arc::new(store),
@@ -156,42 +155,21 @@ impl RedisConfig {
         let _ = (admit, lease);
         Arc::new(MemoryBudgets::default())
     }
-
-    /// Returns the store of results. Falls back to memory if there is no server, which was
-    /// reported.
-    pub(super) fn results(
-        &self,
-        ttl: Option<time::Duration>,
-        max_result_bytes: Option<usize>,
-        max_caller_bytes: Option<usize>,
-    ) -> Arc<dyn ResultStore> {
-        #[cfg(feature = "redis")]
-        if let Some(redis) = &self.store {
-            let store = redis
-                .results()
-                .set_some(ttl, RedisResults::ttl)
-                .set_some(max_result_bytes, RedisResults::max_result_bytes)
-                .set_some(max_caller_bytes, RedisResults::max_caller_bytes);
-            return Arc::new(store);
-        }
-        let _ = (ttl, max_result_bytes, max_caller_bytes);
-        Arc::new(StoredResults::default())
-    }
 }
 
 // === impl RedisSettings ===
 
 impl RedisSettings {
     #[cfg(feature = "redis")]
-    fn connect(&self, reader: &mut Reader<'_, '_>) -> Option<RedisStore> {
+    fn connect(&self, reader: &mut Reader<'_, '_>) -> Option<RedisServer> {
         if self.url.expose().is_empty() {
             return None;
         }
-        match RedisStore::new(self.url.expose()) {
-            Ok(store) => {
+        match RedisServer::new(self.url.expose()) {
+            Ok(server) => {
                 let timeout = self.timeout.map(|Duration(timeout)| timeout);
-                let store = store.set_some(self.prefix.as_deref(), RedisStore::prefix);
-                Some(store.set_some(timeout, RedisStore::timeout))
+                let server = server.set_some(self.prefix.as_deref(), RedisServer::prefix);
+                Some(server.set_some(timeout, RedisServer::timeout))
             }
             Err(error) => {
                 // The error does not contain the URL.

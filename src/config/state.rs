@@ -12,11 +12,12 @@ use super::{
     secret::Secret,
     set_some::SetSome,
     source::sanitized,
+    store_limits::{StoreLimits, StoreOf},
     variables::{Environment, Text},
 };
 use crate::{
     composite::{CompositeLayer, Segment},
-    state::{MAX_KEY_ID, MIN_KEY, SignedState, StateStore, StoredState},
+    store::{MAX_KEY_ID, MIN_KEY, SignedStore, Store},
 };
 
 /// The key of the section.
@@ -79,7 +80,7 @@ pub(super) struct StateConfig {
         expect(dead_code, reason = "only a gateway puts one file in the place of another")
     )]
     settings: Settings,
-    store: Arc<dyn StateStore>,
+    store: Arc<dyn Store>,
 }
 
 /// The settings that identify a store.
@@ -88,10 +89,7 @@ struct Settings {
     store: StoreName,
     redis: Option<RedisSettings>,
     keys: Vec<(String, Secret<String>)>,
-    ttl: Option<Duration>,
-    max_state_bytes: Option<usize>,
-    max_total_bytes: Option<usize>,
-    max_caller_bytes: Option<usize>,
+    limits: StoreLimits,
 }
 
 /// Builds the section and reports mistakes in it.
@@ -104,7 +102,6 @@ pub(super) fn build(
     environment: Environment<'_>,
     reader: &mut Reader<'_, '_>,
 ) -> StateConfig {
-    let path = [Segment::from(SECTION)];
     let at = |key: &str| vec![SECTION.into(), Segment::from(key)];
     let store = table.store.unwrap_or_default();
     let refuse = |key, is_given, of, reader: &mut Reader<'_, '_>| {
@@ -115,28 +112,19 @@ pub(super) fn build(
     };
     refuse("keys", table.keys.is_some(), StoreName::Signed, reader);
     refuse("max_total_bytes", table.max_total_bytes.is_some(), StoreName::Memory, reader);
-    if table.max_caller_bytes.is_some() {
-        if store == StoreName::Signed {
-            let message = "`max_caller_bytes` belongs to `store = \"memory\"` or `\"redis\"`";
-            reader.report(&at("max_caller_bytes"), message.to_owned());
-        }
-        caller.required(&at("max_caller_bytes"), "no `max_caller_bytes`", reader);
-    }
-    if table.ttl.is_some_and(|Duration(ttl)| ttl.is_zero()) {
-        let message = "`ttl` is zero: expected more, or leave the key out";
-        reader.report(&at("ttl"), message.to_owned());
+    if table.max_caller_bytes.is_some() && store == StoreName::Signed {
+        let message = "`max_caller_bytes` belongs to `store = \"memory\"` or `\"redis\"`";
+        reader.report(&at("max_caller_bytes"), message.to_owned());
     }
     if store == StoreName::Redis {
         redis.required(&at("store"), reader);
     }
+    let sizes = [table.max_state_bytes, table.max_total_bytes, table.max_caller_bytes];
     let settings = Settings {
         store,
         redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
         keys: keys(table.keys.map(Secret::into_exposed), environment, reader),
-        ttl: table.ttl,
-        max_state_bytes: reader.at_least_one(&path, "max_state_bytes", table.max_state_bytes),
-        max_total_bytes: reader.at_least_one(&path, "max_total_bytes", table.max_total_bytes),
-        max_caller_bytes: reader.at_least_one(&path, "max_caller_bytes", table.max_caller_bytes),
+        limits: StoreLimits::build(StoreOf::Runs, table.ttl, sizes, caller, reader),
     };
     StateConfig { store: settings.build(redis), settings }
 }
@@ -196,7 +184,7 @@ impl StateConfig {
     }
 
     #[cfg(test)]
-    pub(super) fn store(&self) -> Arc<dyn StateStore> {
+    pub(super) fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
 
@@ -209,27 +197,20 @@ impl StateConfig {
 // === impl Settings ===
 
 impl Settings {
-    fn build(&self, redis: &RedisConfig) -> Arc<dyn StateStore> {
-        let ttl = self.ttl.map(|Duration(ttl)| ttl);
+    fn build(&self, redis: &RedisConfig) -> Arc<dyn Store> {
         match self.store {
             StoreName::Signed => {
                 let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.expose().as_str()));
                 // No keys, or invalid ones, which were reported.
-                let store = SignedState::ring(keys).unwrap_or_else(|_| SignedState::ephemeral());
-                let store = store
-                    .set_some(ttl, SignedState::ttl)
-                    .set_some(self.max_state_bytes, SignedState::max_state_bytes);
-                Arc::new(store)
+                let store = SignedStore::ring(keys).unwrap_or_else(|_| SignedStore::ephemeral());
+                Arc::new(
+                    store
+                        .set_some(self.limits.ttl, SignedStore::ttl)
+                        .set_some(self.limits.max_item_bytes, SignedStore::max_item_bytes),
+                )
             }
-            StoreName::Memory => {
-                let store = StoredState::new()
-                    .set_some(ttl, StoredState::ttl)
-                    .set_some(self.max_state_bytes, StoredState::max_state_bytes)
-                    .set_some(self.max_total_bytes, StoredState::max_total_bytes)
-                    .set_some(self.max_caller_bytes, StoredState::max_caller_bytes);
-                Arc::new(store)
-            }
-            StoreName::Redis => redis.state(ttl, self.max_state_bytes, self.max_caller_bytes),
+            StoreName::Memory => self.limits.in_memory(StoreOf::Runs),
+            StoreName::Redis => redis.store(StoreOf::Runs, &self.limits),
         }
     }
 }
@@ -265,8 +246,8 @@ mod tests {
 
     /// Returns `true` if `to` accepts states of `from`.
     fn goes_on(from: &StateConfig, to: &StateConfig) -> bool {
-        let text = from.store().put(b"state".to_vec(), b"").now_or_never().unwrap().unwrap();
-        to.store().take(&text, b"").now_or_never().unwrap().is_ok()
+        let text = from.store().put(b"state".to_vec(), b"", None).now_or_never().unwrap().unwrap();
+        to.store().take(&text, b"", None).now_or_never().unwrap().is_ok()
     }
 
     #[test]

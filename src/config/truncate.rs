@@ -1,6 +1,6 @@
 //! The sections `[truncate]` and `[results]`.
 
-use std::{sync::Arc, time};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -9,13 +9,9 @@ use super::{
     duration::Duration,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
-    set_some::SetSome,
+    store_limits::{StoreLimits, StoreOf},
 };
-use crate::{
-    composite::Segment,
-    results::{ResultStore, StoredResults},
-    truncate::TruncateLayer,
-};
+use crate::{composite::Segment, store::Store, truncate::TruncateLayer};
 
 /// The key of the section on stored results.
 const RESULTS: &str = "results";
@@ -68,16 +64,13 @@ enum StoreName {
 pub(super) struct TruncateConfig {
     layer: TruncateLayer,
     /// The store, if there is one, and the settings that identify it.
-    results: Option<(Settings, Arc<dyn ResultStore>)>,
+    results: Option<(Settings, Arc<dyn Store>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     redis: Option<RedisSettings>,
-    ttl: Option<time::Duration>,
-    max_result_bytes: Option<usize>,
-    max_total_bytes: Option<usize>,
-    max_caller_bytes: Option<usize>,
+    limits: StoreLimits,
 }
 
 /// Builds the sections and reports mistakes in them.
@@ -124,7 +117,7 @@ impl TruncateConfig {
     }
 
     #[cfg(all(test, feature = "http"))]
-    pub(super) fn store(&self) -> Option<&Arc<dyn ResultStore>> {
+    pub(super) fn store(&self) -> Option<&Arc<dyn Store>> {
         self.results.as_ref().map(|(_, store)| store)
     }
 
@@ -146,7 +139,6 @@ impl ResultsTable {
         caller: &CallerConfig,
         reader: &mut Reader<'_, '_>,
     ) -> Settings {
-        let path = [Segment::from(RESULTS)];
         let at = |key: &str| [RESULTS.into(), Segment::from(key)];
         let store = self.store.unwrap_or_default();
         if store == StoreName::Redis {
@@ -156,19 +148,10 @@ impl ResultsTable {
                 reader.report(&at("max_total_bytes"), message.to_owned());
             }
         }
-        if self.max_caller_bytes.is_some() {
-            caller.required(&at("max_caller_bytes"), "no `max_caller_bytes`", reader);
-        }
-        if self.ttl.is_some_and(|Duration(ttl)| ttl.is_zero()) {
-            let message = "`ttl` is zero: expected more, or leave the key out";
-            reader.report(&at("ttl"), message.to_owned());
-        }
+        let sizes = [self.max_result_bytes, self.max_total_bytes, self.max_caller_bytes];
         Settings {
             redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
-            ttl: self.ttl.map(|Duration(ttl)| ttl),
-            max_result_bytes: reader.at_least_one(&path, "max_result_bytes", self.max_result_bytes),
-            max_total_bytes: reader.at_least_one(&path, "max_total_bytes", self.max_total_bytes),
-            max_caller_bytes: reader.at_least_one(&path, "max_caller_bytes", self.max_caller_bytes),
+            limits: StoreLimits::build(StoreOf::Results, self.ttl, sizes, caller, reader),
         }
     }
 }
@@ -176,15 +159,10 @@ impl ResultsTable {
 // === impl Settings ===
 
 impl Settings {
-    fn build(&self, redis: &RedisConfig) -> Arc<dyn ResultStore> {
-        if self.redis.is_some() {
-            return redis.results(self.ttl, self.max_result_bytes, self.max_caller_bytes);
+    fn build(&self, redis: &RedisConfig) -> Arc<dyn Store> {
+        match self.redis {
+            Some(_) => redis.store(StoreOf::Results, &self.limits),
+            None => self.limits.in_memory(StoreOf::Results),
         }
-        let store = StoredResults::new()
-            .set_some(self.ttl, StoredResults::ttl)
-            .set_some(self.max_result_bytes, StoredResults::max_result_bytes)
-            .set_some(self.max_total_bytes, StoredResults::max_total_bytes)
-            .set_some(self.max_caller_bytes, StoredResults::max_caller_bytes);
-        Arc::new(store)
     }
 }

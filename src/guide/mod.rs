@@ -11,7 +11,7 @@
 //! | connect existing servers | [backends] |
 //! | ask the user for approval or input | [person] |
 //! | limit the usage of calls and the size of results | [choosing a limit](crate::budget#choosing-a-limit) |
-//! | run several gateways behind a load balancer | [several replicas](crate::state#several-replicas) |
+//! | run several gateways behind a load balancer | [several replicas](crate::store#several-replicas) |
 //! | observe runs with spans and metrics | [`trace`](crate::trace) |
 //! | draw a composite or a run as a flowchart | [`mermaid`](crate::mermaid) |
 //! | test a file | [testing] |

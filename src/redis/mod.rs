@@ -1,16 +1,16 @@
 //! Stores that replicas share, in Redis or Valkey.
 //!
-//! A [`RedisStore`] represents a server, and creates its stores:
+//! A [`RedisServer`] is a server with its settings, and creates its stores:
 //!
 //! | method | implements | shared data |
 //! |---|---|---|
-//! | [`budgets`](RedisStore::budgets) | [`BudgetStore`](crate::budget::BudgetStore) | budgets of calls |
-//! | [`state`](RedisStore::state) | [`StateStore`](crate::state::StateStore) | runs that wait for user input |
-//! | [`results`](RedisStore::results) | [`ResultStore`](crate::results::ResultStore) | full versions of truncated results |
+//! | [`budgets`](RedisServer::budgets) | [`BudgetStore`](crate::budget::BudgetStore) | budgets of calls |
+//! | [`runs`](RedisServer::runs) | [`Store`](crate::store::Store) | runs that wait for user input |
+//! | [`results`](RedisServer::results) | [`Store`](crate::store::Store) | full versions of truncated results |
 //!
 //! Each store has one connection, established when it is first used, and again after it was lost.
 //! So an unavailable server is not a configuration error: each call that needs it fails, at once if
-//! the connection is refused and after the [timeout](RedisStore::timeout) if the server is silent,
+//! the connection is refused and after the [timeout](RedisServer::timeout) if the server is silent,
 //! and the next call tries again.
 //!
 //! # The server
@@ -18,7 +18,7 @@
 //! Redis 6 or later, or Valkey: a single server, or a proxy in front of a cluster; the keys of a
 //! script have the same hash tag. The user needs the commands of strings, hashes and sorted sets,
 //! `EVALSHA`, `SCRIPT LOAD` and `TIME`, on the keys that begin with the
-//! [prefix](RedisStore::prefix).
+//! [prefix](RedisServer::prefix).
 //!
 //! Set `maxmemory` and `maxmemory-policy noeviction`: a full server then rejects new values, while
 //! other policies evict budgets and waiting runs. Names of callers and handles are stored as
@@ -30,21 +30,21 @@
 //! ```
 //! use mcp_composite::{
 //!     budget::{Budget, BudgetLayer, Unit},
-//!     redis::{RedisStore, WhenAway},
-//!     state::{PutError, StateStore},
+//!     redis::{RedisServer, WhenAway},
+//!     store::{PutError, Store},
 //! };
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = RedisStore::new("redis://:password@127.0.0.1:1/0")?.prefix("shop");
+//! let server = RedisServer::new("redis://:password@127.0.0.1:1/0")?.prefix("shop");
 //! let budgets = BudgetLayer::new()
-//!     .store(store.budgets().when_away(WhenAway::Admit))
+//!     .store(server.budgets().when_away(WhenAway::Admit))
 //!     .budget(Budget::new("calls", Unit::Calls, 1_000));
 //!
-//! // Nobody is there, which is told when something is needed.
-//! let refused = store.state().put(b"half done".to_vec(), b"search of alice").await;
+//! // The server is unavailable, which is reported by the first call that needs it.
+//! let refused = server.runs().put(b"half done".to_vec(), b"search of alice", None).await;
 //! assert!(matches!(refused, Err(PutError::Unavailable(_))));
-//! assert!(!format!("{store:?} {refused:?}").contains("password"));
+//! assert!(!format!("{server:?} {refused:?}").contains("password"));
 //! # let _ = budgets;
 //! # Ok(())
 //! # }
@@ -54,10 +54,8 @@ mod budgets;
 mod caller_share;
 mod connection;
 mod error;
-mod expiring_store;
 mod keys;
-mod results;
-mod state;
+mod store;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -66,23 +64,15 @@ use ::redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
 pub use self::{
     budgets::{RedisBudgets, WhenAway},
     error::RedisError,
-    results::RedisResults,
-    state::RedisState,
+    store::RedisStore,
 };
-use self::{caller_share::WhenFull, connection::Connection, expiring_store::RedisExpiringStore};
+use self::{caller_share::WhenFull, connection::Connection};
+use crate::store::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, STATE_TTL};
 
 /// Default prefix of keys.
 const PREFIX: &str = "mcp-composite";
 /// Default timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Default duration that a run waits for user input.
-const STATE_TTL: Duration = Duration::from_secs(60 * 60);
-/// Default duration that a result is kept.
-const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
-/// Default maximum size of a state in bytes.
-const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
-/// Default maximum size of a result in bytes.
-const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// Default maximum size of the states of one caller.
 const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 
@@ -90,16 +80,16 @@ const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 ///
 /// See the [module docs](self) for an example.
 #[derive(Clone)]
-pub struct RedisStore {
+pub struct RedisServer {
     client: Client,
     prefix: Arc<str>,
     timeout: Duration,
 }
 
-// === impl RedisStore ===
+// === impl RedisServer ===
 
-impl RedisStore {
-    /// Creates a store for the server at a URL, such as `redis://user:password@host:6379/0`, or
+impl RedisServer {
+    /// Creates the settings of the server at a URL, such as `redis://user:password@host:6379/0`, or
     /// `unix:///run/redis.sock`. Does not connect yet.
     ///
     /// A URL with the scheme `rediss` uses TLS, if the `redis` crate is built with its feature
@@ -117,7 +107,7 @@ impl RedisStore {
         Ok(Self::from_client(client.map_err(|error| mistake(url, &error))?))
     }
 
-    /// Creates a store for the server of a client, for settings that a URL cannot express. Does not
+    /// Creates the settings of the server of a client, for settings that a URL cannot express. Does not
     /// connect yet.
     #[must_use]
     pub fn from_client(client: Client) -> Self {
@@ -148,29 +138,29 @@ impl RedisStore {
 
     /// Creates a store for waiting runs.
     #[must_use]
-    pub fn state(&self) -> RedisState {
-        let kept = self.kept("state", STATE_TTL, MAX_STATE_BYTES, WhenFull::Refuse);
-        RedisState(RedisExpiringStore { max_caller_bytes: Some(MAX_CALLER_BYTES), ..kept })
+    pub fn runs(&self) -> RedisStore {
+        self.store("state", STATE_TTL, MAX_STATE_BYTES, WhenFull::Refuse)
+            .max_caller_bytes(MAX_CALLER_BYTES)
     }
 
     /// Creates a store for full results.
     #[must_use]
-    pub fn results(&self) -> RedisResults {
-        RedisResults(self.kept("result", RESULT_TTL, MAX_RESULT_BYTES, WhenFull::DropOldest))
+    pub fn results(&self) -> RedisStore {
+        self.store("result", RESULT_TTL, MAX_RESULT_BYTES, WhenFull::DropOldest)
     }
 
-    fn kept(
+    fn store(
         &self,
         kind: &str,
         ttl: Duration,
-        max_bytes: usize,
+        max_item_bytes: usize,
         when_full: WhenFull,
-    ) -> RedisExpiringStore {
-        RedisExpiringStore {
+    ) -> RedisStore {
+        RedisStore {
             connection: self.connection(),
             prefix: format!("{}:{kind}", self.prefix).into(),
             ttl,
-            max_bytes,
+            max_item_bytes,
             max_caller_bytes: None,
             when_full,
         }
@@ -182,10 +172,10 @@ impl RedisStore {
     }
 }
 
-impl fmt::Debug for RedisStore {
+impl fmt::Debug for RedisServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The client may contain a password.
-        f.debug_struct("RedisStore")
+        f.debug_struct("RedisServer")
             .field("prefix", &self.prefix)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()

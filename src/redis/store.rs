@@ -1,4 +1,4 @@
-//! An expiring store with random handles in Redis.
+//! A store with random handles in Redis.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use ::redis::{Script, Value};
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 
 use super::{
     caller_share::{Share, WhenFull},
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     random,
-    state::{PutError, TakeError},
+    store::{PutError, Store, TakeError},
 };
 
 /// Number of random bytes in a handle.
@@ -31,14 +31,24 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.lua")));
 
-/// Values of owners, stored under random handles.
+/// States of runs, or complete results, in Redis, shared by all replicas.
+///
+/// Clients get random handles, so they cannot read a value. Any replica can resume a run, exactly
+/// once: its state is deleted when it is taken, so no question is answered twice, even on different
+/// replicas. The server keeps it for one more minute for the replica that took it, in case the reply
+/// is lost and requested again. A result can be retrieved any number of times. Users with access to
+/// the server can read all values.
+///
+/// The total size is limited by the server's `maxmemory`; a full server rejects further values. Each
+/// value is stored under `PREFIX:state:SHA-256 OF THE HANDLE` or `PREFIX:result:…`, prefixed by the
+/// SHA-256 of its owner, or by the id of the take.
 #[derive(Clone, Debug)]
-pub(super) struct RedisExpiringStore {
+pub struct RedisStore {
     pub(super) connection: Connection,
     /// Prefix of the keys.
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
-    pub(super) max_bytes: usize,
+    pub(super) max_item_bytes: usize,
     /// The maximum size of the values of one caller; `None` if there is none.
     pub(super) max_caller_bytes: Option<usize>,
     pub(super) when_full: WhenFull,
@@ -46,22 +56,54 @@ pub(super) struct RedisExpiringStore {
 
 /// How often a value can be retrieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Times {
+enum Times {
     Once,
     Many,
 }
 
-// === impl RedisExpiringStore ===
+// === impl RedisStore ===
 
-impl RedisExpiringStore {
+impl RedisStore {
+    /// Sets the time after which a value expires. Defaults to an hour for runs, and to 10 minutes for
+    /// results.
+    #[must_use]
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets the maximum size of a value. Defaults to 4 MiB for runs, and to 16 MiB for results.
+    #[must_use]
+    pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
+        self.max_item_bytes = bytes;
+        self
+    }
+
+    /// Sets the maximum size of the values of one caller, each counted with half a KiB of overhead.
+    /// Defaults to 16 MiB for runs, and to no maximum for results.
+    ///
+    /// A state counts until it expires or for a minute after it was taken, as long as the server
+    /// keeps it; a state that exceeds the maximum is rejected. A result that exceeds it replaces the
+    /// caller's oldest ones. Callers of runs are known if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function; all requests for which it
+    /// returns `None` count as one caller. Without such a function, there is no limit per caller.
+    ///
+    /// The values of a caller are counted in a sorted set under
+    /// `PREFIX:state:caller:SHA-256 OF THE CALLER`, or `PREFIX:result:caller:…`.
+    #[must_use]
+    pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
+        self.max_caller_bytes = Some(bytes);
+        self
+    }
+
     /// Keeps a value for an owner, and counts it against the share of a caller if there is one.
-    pub(super) async fn put(
+    async fn keep(
         &self,
         value: Vec<u8>,
         owner: &[u8],
         caller: Option<&[u8]>,
     ) -> Result<String, PutError> {
-        let (bytes, max) = (value.len(), self.max_bytes);
+        let (bytes, max) = (value.len(), self.max_item_bytes);
         if bytes > max {
             return Err(PutError::TooLarge { bytes, max });
         }
@@ -125,7 +167,7 @@ impl RedisExpiringStore {
         Some((Share::new(&self.connection, &self.prefix, caller), max))
     }
 
-    pub(super) async fn give(
+    async fn give(
         &self,
         handle: &str,
         owner: &[u8],
@@ -145,7 +187,7 @@ impl RedisExpiringStore {
         };
         let id = id(handle);
         let mut give = GIVE.key(self.key(&id));
-        let most = OWNER.saturating_add(self.max_bytes);
+        let most = OWNER.saturating_add(self.max_item_bytes);
         give.arg(&digest([owner])[..]).arg(taking).arg(most).arg(REMEMBERED.as_millis() as u64);
         let asked = self.connection.ask(|mut server| {
             let give = &give;
@@ -171,6 +213,39 @@ impl RedisExpiringStore {
     /// The key of the value with this id.
     fn key(&self, id: &str) -> String {
         format!("{}:{id}", self.prefix)
+    }
+}
+
+impl Store for RedisStore {
+    fn put<'a>(
+        &'a self,
+        value: Vec<u8>,
+        owner: &'a [u8],
+        caller: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<String, PutError>> {
+        Box::pin(self.keep(value, owner, caller))
+    }
+
+    fn take<'a>(
+        &'a self,
+        handle: &'a str,
+        owner: &'a [u8],
+        caller: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        Box::pin(self.give(handle, owner, caller, Times::Once))
+    }
+
+    fn get<'a>(
+        &'a self,
+        handle: &'a str,
+        owner: &'a [u8],
+        caller: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        Box::pin(self.give(handle, owner, caller, Times::Many))
+    }
+
+    fn max_bytes(&self) -> Option<usize> {
+        Some(self.max_item_bytes)
     }
 }
 

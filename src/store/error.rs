@@ -1,19 +1,17 @@
-//! Errors of state and result stores.
+//! Errors of stores.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::expiring_store::{Missing, Refused};
-
-/// The reason why a state, or a [result](crate::results), is not stored.
+/// The reason why a value is not stored. The messages speak of states: those of results are only logged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// The state is larger than the maximum size.
+    /// The value is larger than the maximum size.
     #[error("the state of the run has {bytes} bytes: expected at most {max} (`max_state_bytes`)")]
     TooLarge {
-        /// The size of the state.
+        /// The size of the value.
         bytes: usize,
         /// The maximum size.
         max: usize,
@@ -25,20 +23,20 @@ pub enum PutError {
          (`max_total_bytes`)"
     )]
     Full {
-        /// The size of all states with this one. For logs, not for clients.
+        /// The size of all values with this one. For logs, not for clients.
         bytes: usize,
-        /// The maximum size of all states.
+        /// The maximum size of all values.
         max: usize,
     },
-    /// The states of the caller would exceed the caller's share of the store.
+    /// The values of the caller would exceed the caller's share of the store.
     #[error(
         "the caller's share of the state store is used up: this state takes {bytes} bytes, and \
          all states of one caller at most {max} (`max_caller_bytes`)"
     )]
     CallerFull {
-        /// The size of this state in the store.
+        /// The size of this value in the store.
         bytes: usize,
-        /// The maximum size of the states of one caller.
+        /// The maximum size of the values of one caller.
         max: usize,
     },
     /// The store is unavailable. The reason is for logs, not for clients.
@@ -46,12 +44,11 @@ pub enum PutError {
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a text gives no state, or no [result](crate::results). The details are for logs,
-/// not for clients.
+/// The reason why a handle gives no value. The details are for logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// The text is invalid. Clients get the same message for all reasons.
+    /// The handle is invalid. Clients get the same message for all reasons.
     #[error("no state of a run: {0}")]
     Invalid(Cow<'static, str>),
     /// The store is unavailable.
@@ -90,25 +87,4 @@ pub enum KeyError {
         /// The maximum length.
         max: usize,
     },
-}
-
-// === impl conversions ===
-
-impl From<Refused> for PutError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::TooLarge { bytes, max } => Self::TooLarge { bytes, max },
-            Refused::Full { bytes, max } => Self::Full { bytes, max },
-            Refused::CallerFull { bytes, max } => Self::CallerFull { bytes, max },
-            Refused::NoHandle(error) => {
-                Self::Unavailable(format!("no random numbers: {error}").into())
-            }
-        }
-    }
-}
-
-impl From<Missing> for TakeError {
-    fn from(missing: Missing) -> Self {
-        Self::Invalid(missing.description().into())
-    }
 }

@@ -1,6 +1,7 @@
 //! An in-memory store with random handles and expiry.
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeSet, HashMap},
     fmt,
@@ -8,8 +9,10 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::{PutError, Store, TakeError, signed::STATE_TTL};
 use crate::random;
 
 /// The number of random bytes of a handle.
@@ -17,27 +20,45 @@ const HANDLE: usize = 32;
 /// The size in bytes that each item counts in addition to its own, so that many small items use up
 /// the limit.
 const OVERHEAD: usize = 512;
+/// The default time after which a result expires.
+pub(crate) const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
+/// The default maximum size of a state.
+pub(crate) const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
+/// The default maximum size of a result.
+pub(crate) const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// The default maximum size of all values.
+const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
+/// The number of callers whose states can fill their shares at once, by default.
+const CALLER_SHARES: usize = 4;
 /// A duration longer than any process.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A store of owned items, each of which expires.
+/// An in-memory store with random handles.
+///
+/// Handles are random, so clients cannot read a value. A value is removed when it is taken, when it
+/// expires, or when the process ends, and is not available to other processes: use this for one
+/// process, or behind a load balancer with session affinity.
+///
+/// [For runs](Self::for_runs), a value stays until it is taken or expires; when the store is full,
+/// new ones are rejected. [For results](Self::for_results), a new value evicts the oldest ones of its
+/// own caller while they exceed the caller's [share](Self::max_caller_bytes), then those of the
+/// caller whose values take the most bytes, the new one included. So a caller that stores a lot
+/// evicts its own values, not those of callers that store less.
+///
+/// See the [module docs](super) for an example.
 #[derive(Debug)]
-pub(crate) struct ExpiringStore {
-    /// The time after which an item expires.
-    pub(crate) ttl: Duration,
-    /// The maximum size of an item.
-    pub(crate) max_item_bytes: usize,
-    /// The maximum size of all items, each counted with half a KiB in addition to its own size.
-    pub(crate) max_total_bytes: usize,
-    /// The maximum size of the items of one caller, counted like all items.
-    pub(crate) max_caller_bytes: Share,
+pub struct MemoryStore {
+    ttl: Duration,
+    max_item_bytes: usize,
+    max_total_bytes: usize,
+    max_caller_bytes: Share,
     when_full: WhenFull,
     kept: Mutex<Entries>,
 }
 
 /// The behavior when the store is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhenFull {
+enum WhenFull {
     /// Rejects the new item: stored items are promised to be kept.
     Refuse,
     /// Evicts the oldest item of the caller with the most bytes.
@@ -46,36 +67,11 @@ pub(crate) enum WhenFull {
 
 /// The maximum size of the items of one caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
+enum Share {
     /// This many bytes.
     Bytes(usize),
     /// The maximum size of all items, divided by this number.
     Part(usize),
-}
-
-/// The reason why an item is not stored.
-#[derive(Debug)]
-pub(crate) enum Refused {
-    /// The item is larger than the maximum size of an item.
-    TooLarge { bytes: usize, max: usize },
-    /// The items would exceed the maximum size of all items.
-    Full { bytes: usize, max: usize },
-    /// The items of the caller would exceed the caller's share. `bytes` is the item's own size,
-    /// since callers that share a key must not learn what others store.
-    CallerFull { bytes: usize, max: usize },
-    /// No random numbers are available.
-    NoHandle(getrandom::Error),
-}
-
-/// The reason why an item is not found; for logs, not for clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// The text is not a valid handle.
-    NoHandle,
-    /// The item was taken, has expired, or never existed.
-    Unknown,
-    /// The item belongs to another owner.
-    Foreign,
 }
 
 #[derive(Default)]
@@ -113,44 +109,80 @@ struct Item {
     expiry: Instant,
 }
 
-/// Encodes a caller as an owner of items. An unknown caller differs from one with an empty name.
-pub(crate) fn caller_key(caller: Option<&str>) -> Vec<u8> {
-    match caller {
-        Some(caller) => [b"caller ", caller.as_bytes()].concat(),
-        None => b"anybody".to_vec(),
+// === impl MemoryStore ===
+
+impl MemoryStore {
+    /// Creates a store for the states of runs. It keeps them for an hour, of up to 4 MiB each, 64 MiB
+    /// together and 16 MiB per caller.
+    #[must_use]
+    pub fn for_runs() -> Self {
+        let share = Share::Part(CALLER_SHARES);
+        Self::new(STATE_TTL, MAX_STATE_BYTES, share, WhenFull::Refuse)
     }
-}
 
-// === impl ExpiringStore ===
+    /// Creates a store for results. It keeps them for 10 minutes, of up to 16 MiB each and 64 MiB
+    /// together.
+    #[must_use]
+    pub fn for_results() -> Self {
+        Self::new(RESULT_TTL, MAX_RESULT_BYTES, Share::Part(1), WhenFull::DropOldest)
+    }
 
-impl ExpiringStore {
-    pub(crate) fn new(
+    fn new(
         ttl: Duration,
         max_item_bytes: usize,
-        max_total_bytes: usize,
         max_caller_bytes: Share,
         when_full: WhenFull,
     ) -> Self {
-        let kept = Mutex::default();
+        let (max_total_bytes, kept) = (MAX_TOTAL_BYTES, Mutex::default());
         Self { ttl, max_item_bytes, max_total_bytes, max_caller_bytes, when_full, kept }
     }
 
-    /// Stores an item for an owner, counts it against the share of a caller, and returns its
-    /// handle.
+    /// Sets the time after which a value expires. Defaults to an hour for runs, and to 10 minutes for
+    /// results.
+    #[must_use]
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets the maximum size of a value. Defaults to 4 MiB for runs, and to 16 MiB for results.
+    #[must_use]
+    pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
+        self.max_item_bytes = bytes;
+        self
+    }
+
+    /// Sets the maximum size of all values. Each counts half a KiB in addition to its own size.
+    /// Defaults to 64 MiB.
+    #[must_use]
+    pub const fn max_total_bytes(mut self, bytes: usize) -> Self {
+        self.max_total_bytes = bytes;
+        self
+    }
+
+    /// Sets the maximum size of the values of one caller, counted like all values. Defaults to a
+    /// quarter of [`max_total_bytes`](Self::max_total_bytes) for runs, and to all of it for results.
     ///
-    /// # Errors
-    ///
-    /// Returns the reason why the item is not stored.
-    pub(crate) fn put(
+    /// Callers of runs are known if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function; all requests for which it
+    /// returns `None` count as one caller. Without such a function there is no share.
+    #[must_use]
+    pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
+        self.max_caller_bytes = Share::Bytes(bytes);
+        self
+    }
+
+    fn insert(
         &self,
         bytes: Vec<u8>,
         owner: &[u8],
         caller: Option<&[u8]>,
-    ) -> Result<String, Refused> {
+    ) -> Result<String, PutError> {
         if bytes.len() > self.max_item_bytes {
-            return Err(Refused::TooLarge { bytes: bytes.len(), max: self.max_item_bytes });
+            return Err(PutError::TooLarge { bytes: bytes.len(), max: self.max_item_bytes });
         }
-        let handle = random::text::<HANDLE>().map_err(Refused::NoHandle)?;
+        let handle = random::text::<HANDLE>()
+            .map_err(|error| PutError::Unavailable(format!("no random numbers: {error}").into()))?;
         let now = Instant::now();
         let expiry = now.checked_add(self.ttl).unwrap_or_else(|| now + A_LIFETIME);
         let caller = caller.map(Caller::from);
@@ -168,23 +200,18 @@ impl ExpiringStore {
         }
         let total = kept.bytes + size;
         if total > max {
-            return Err(Refused::Full { bytes: total, max });
+            return Err(PutError::Full { bytes: total, max });
         }
         if let Some(caller) = &item.caller
             && kept.bytes_of(caller) + size > max_of_caller
         {
-            return Err(Refused::CallerFull { bytes: size, max: max_of_caller });
+            return Err(PutError::CallerFull { bytes: size, max: max_of_caller });
         }
         kept.insert(handle.as_str().into(), item);
         Ok(handle)
     }
 
-    /// Removes and returns an item of this owner.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason why there is no item.
-    pub(crate) fn take(&self, handle: &str, owner: &[u8]) -> Result<Vec<u8>, Missing> {
+    fn remove(&self, handle: &str, owner: &[u8]) -> Result<Vec<u8>, TakeError> {
         let taken = {
             let mut kept = self.kept_for(handle)?;
             kept.find(handle, owner)?;
@@ -193,20 +220,15 @@ impl ExpiringStore {
         Ok(taken.map(|item| item.bytes.to_vec()).unwrap_or_default())
     }
 
-    /// Returns a copy of an item of this owner.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason why there is no item.
-    pub(crate) fn get(&self, handle: &str, owner: &[u8]) -> Result<Vec<u8>, Missing> {
+    fn copy(&self, handle: &str, owner: &[u8]) -> Result<Vec<u8>, TakeError> {
         let bytes = self.kept_for(handle)?.find(handle, owner)?.bytes.clone();
         Ok(bytes.to_vec())
     }
 
-    fn kept_for(&self, handle: &str) -> Result<MutexGuard<'_, Entries>, Missing> {
+    fn kept_for(&self, handle: &str) -> Result<MutexGuard<'_, Entries>, TakeError> {
         // A text of another length is not looked up.
         if handle.len() != 2 * HANDLE {
-            return Err(Missing::NoHandle);
+            return Err(invalid("it is no handle"));
         }
         let mut kept = self.kept();
         kept.drop_expired(Instant::now());
@@ -219,27 +241,53 @@ impl ExpiringStore {
     }
 }
 
-// === impl Missing ===
-
-impl Missing {
-    /// Returns the reason for logs.
-    pub(crate) const fn description(self) -> &'static str {
-        match self {
-            Self::NoHandle => "it is no handle",
-            Self::Unknown => "it is unknown: it was taken, has expired, or never was",
-            Self::Foreign => "it is of another call or of another caller",
-        }
+impl Store for MemoryStore {
+    fn put<'a>(
+        &'a self,
+        value: Vec<u8>,
+        owner: &'a [u8],
+        caller: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<String, PutError>> {
+        Box::pin(async move { self.insert(value, owner, caller) })
     }
+
+    fn take<'a>(
+        &'a self,
+        handle: &'a str,
+        owner: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        Box::pin(async move { self.remove(handle, owner) })
+    }
+
+    fn get<'a>(
+        &'a self,
+        handle: &'a str,
+        owner: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        Box::pin(async move { self.copy(handle, owner) })
+    }
+
+    fn max_bytes(&self) -> Option<usize> {
+        Some(self.max_item_bytes.min(self.max_total_bytes))
+    }
+}
+
+const fn invalid(reason: &'static str) -> TakeError {
+    TakeError::Invalid(Cow::Borrowed(reason))
 }
 
 // === impl Entries ===
 
 impl Entries {
     /// Returns an item of this owner; an item of another owner is not touched.
-    fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, Missing> {
+    fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, TakeError> {
         match self.items.get(handle) {
-            None => Err(Missing::Unknown),
-            Some(item) if *item.owner != *owner => Err(Missing::Foreign),
+            None => Err(invalid("it is unknown: it was taken, has expired, or never was")),
+            Some(item) if *item.owner != *owner => {
+                Err(invalid("it is of another call or of another caller"))
+            }
             Some(item) => Ok(item),
         }
     }
@@ -367,8 +415,8 @@ mod tests {
     use super::*;
 
     /// Checks that the accounts of callers match the items.
-    fn assert_accounts_match(shelf: &ExpiringStore) {
-        let kept = shelf.kept();
+    fn assert_accounts_match(store: &MemoryStore) {
+        let kept = store.kept();
         let mut bytes: HashMap<Caller, usize> = HashMap::new();
         for item in kept.items.values() {
             *bytes.entry(item.caller.clone().unwrap()).or_default() += item.size();
@@ -400,7 +448,8 @@ mod tests {
                 .unwrap();
             let when_full = if drops_oldest { WhenFull::DropOldest } else { WhenFull::Refuse };
             let ttl = Duration::from_secs(10);
-            let shelf = ExpiringStore::new(ttl, 1_500, 10_000, Share::Bytes(4_000), when_full);
+            let store = MemoryStore::new(ttl, 1_500, Share::Bytes(4_000), when_full);
+            let store = store.max_total_bytes(10_000);
             runtime.block_on(async {
                 let mut handles = Vec::new();
                 for (action, caller, number) in actions {
@@ -409,33 +458,26 @@ mod tests {
                         1 if !handles.is_empty() => {
                             let (handle, caller): (String, _) =
                                 handles.swap_remove(number % handles.len());
-                            let _ = shelf.take(&handle, &[caller]);
+                            let _ = store.remove(&handle, &[caller]);
                         }
                         _ => {
                             if let Ok(handle) =
-                                shelf.put(vec![0; number], &[caller], Some(&[caller]))
+                                store.insert(vec![0; number], &[caller], Some(&[caller]))
                             {
                                 handles.push((handle, caller));
                             }
                         }
                     }
-                    assert_accounts_match(&shelf);
-                    let kept = shelf.kept();
+                    assert_accounts_match(&store);
+                    let kept = store.kept();
                     assert!(kept.bytes <= 10_000);
                     assert!(kept.callers.values().all(|account| account.bytes <= 4_000));
                 }
                 advance(ttl).await;
-                shelf.kept().drop_expired(Instant::now());
-                assert_accounts_match(&shelf);
-                assert!(shelf.kept().callers.is_empty());
+                store.kept().drop_expired(Instant::now());
+                assert_accounts_match(&store);
+                assert!(store.kept().callers.is_empty());
             });
-        }
-    }
-
-    #[test]
-    fn unknown_callers_differ_from_every_name() {
-        for name in ["", "anybody", "caller "] {
-            assert_ne!(caller_key(None), caller_key(Some(name)));
         }
     }
 }

@@ -5,16 +5,16 @@ use std::{collections::HashSet, fmt, sync::OnceLock, time::Duration};
 use futures::future::BoxFuture;
 use rmcp::model::{RequestStateCodec, RequestStateError, SealOptions};
 
-use super::{KeyError, PutError, StateStore, TakeError};
+use super::{KeyError, PutError, Store, TakeError};
 
 /// The minimum size of a key in bytes.
 pub(crate) const MIN_KEY: usize = RequestStateCodec::MIN_KEY_LENGTH;
 /// The maximum size of the id of a key in bytes.
 pub(crate) const MAX_KEY_ID: usize = 255;
 /// The default time after which a state expires.
-pub(crate) const TTL: Duration = Duration::from_secs(60 * 60);
+pub(crate) const STATE_TTL: Duration = Duration::from_secs(60 * 60);
 /// The default maximum length of the text of a state.
-const MAX_STATE_BYTES: usize = 64 * 1024;
+const MAX_SIGNED_BYTES: usize = 64 * 1024;
 
 /// The id of a key without one of its own.
 const DEFAULT_ID: &str = "default";
@@ -29,7 +29,7 @@ const EPHEMERAL_ID: &str = "ephemeral";
 ///
 /// It is signed and not encrypted: *a client can read it*, including the answers of the tools
 /// called so far. It can also be used more than once until it expires, so a client can go back to a
-/// question and answer it differently. To prevent that, use a [`StoredState`](super::StoredState).
+/// question and answer it differently. To prevent that, use a [`MemoryStore`](super::MemoryStore).
 ///
 /// # Keys
 ///
@@ -45,31 +45,31 @@ const EPHEMERAL_ID: &str = "ephemeral";
 /// # Examples
 ///
 /// ```
-/// use mcp_composite::state::{SignedState, StateStore};
+/// use mcp_composite::store::{SignedStore, Store};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (old, new) = ("the old key, of at least 32 bytes", "the new key, of at least 32 bytes");
-/// let before = SignedState::ring([("2026-10", old), ("2026-11", new)])?;
-/// let after = SignedState::ring([("2026-11", new), ("2026-10", old)])?;
+/// let before = SignedStore::ring([("2026-10", old), ("2026-11", new)])?;
+/// let after = SignedStore::ring([("2026-11", new), ("2026-10", old)])?;
 ///
 /// for (here, there) in [(&before, &after), (&after, &before)] {
-///     let text = here.put(b"half done".to_vec(), b"").await?;
-///     assert_eq!(there.take(&text, b"").await?, b"half done");
+///     let text = here.put(b"half done".to_vec(), b"", None).await?;
+///     assert_eq!(there.take(&text, b"", None).await?, b"half done");
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct SignedState {
+pub struct SignedStore {
     codec: RequestStateCodec,
     ttl: Duration,
-    max_state_bytes: usize,
+    max_item_bytes: usize,
 }
 
-// === impl SignedState ===
+// === impl SignedStore ===
 
-impl SignedState {
+impl SignedStore {
     /// Creates a store that signs with one key, which has the id `default`.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl SignedState {
         let Some((first, _)) = keys.first() else { return Err(KeyError::None) };
         let codec = RequestStateCodec::new_with_keyring(first.clone(), keys)
             .expect("the keys were checked");
-        Ok(Self { codec, ttl: TTL, max_state_bytes: MAX_STATE_BYTES })
+        Ok(Self { codec, ttl: STATE_TTL, max_item_bytes: MAX_SIGNED_BYTES })
     }
 
     /// Creates a store that signs with a random key of this process, the same each time.
@@ -145,13 +145,13 @@ impl SignedState {
     /// A run whose state is certain to be larger at a question is rejected before a step that may
     /// change something. A longer text is rejected without being parsed.
     #[must_use]
-    pub const fn max_state_bytes(mut self, bytes: usize) -> Self {
-        self.max_state_bytes = bytes;
+    pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
+        self.max_item_bytes = bytes;
         self
     }
 
     fn seal(&self, state: &[u8], binding: &[u8]) -> Result<String, PutError> {
-        let max = self.max_state_bytes;
+        let max = self.max_item_bytes;
         let fits = |bytes| match bytes <= max {
             true => Ok(()),
             false => Err(PutError::TooLarge { bytes, max }),
@@ -165,7 +165,7 @@ impl SignedState {
     }
 
     fn open(&self, text: &str, binding: &[u8]) -> Result<Vec<u8>, TakeError> {
-        if text.len() > self.max_state_bytes {
+        if text.len() > self.max_item_bytes {
             return Err(TakeError::Invalid("it is too long".into()));
         }
         self.codec.open_with(text, binding).map_err(|error| {
@@ -183,36 +183,47 @@ impl SignedState {
     }
 }
 
-impl StateStore for SignedState {
+impl Store for SignedStore {
     fn put<'a>(
         &'a self,
-        state: Vec<u8>,
-        binding: &'a [u8],
+        value: Vec<u8>,
+        owner: &'a [u8],
+        _: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<String, PutError>> {
-        Box::pin(async move { self.seal(&state, binding) })
+        Box::pin(async move { self.seal(&value, owner) })
     }
 
     fn take<'a>(
         &'a self,
-        text: &'a str,
-        binding: &'a [u8],
+        handle: &'a str,
+        owner: &'a [u8],
+        caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
-        Box::pin(async move { self.open(text, binding) })
+        self.get(handle, owner, caller)
+    }
+
+    fn get<'a>(
+        &'a self,
+        handle: &'a str,
+        owner: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        Box::pin(async move { self.open(handle, owner) })
     }
 
     fn max_bytes(&self) -> Option<usize> {
         // Four characters of base64 encode three bytes.
-        let max = self.max_state_bytes;
+        let max = self.max_item_bytes;
         Some(max / 4 * 3 + max % 4)
     }
 }
 
-impl fmt::Debug for SignedState {
+impl fmt::Debug for SignedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The codec does not show its keys either, and has no other fields of interest.
-        f.debug_struct("SignedState")
+        f.debug_struct("SignedStore")
             .field("ttl", &self.ttl)
-            .field("max_state_bytes", &self.max_state_bytes)
+            .field("max_item_bytes", &self.max_item_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -9,30 +9,36 @@ use futures::FutureExt;
 use proptest::prelude::*;
 use tokio::time::{Instant, advance};
 
-use super::{KeyError, PutError, SignedState, StateStore, StoredState, TakeError};
+mod results;
+
+use super::{KeyError, MemoryStore, PutError, SignedStore, Store, TakeError, caller_key};
 
 const KEY: &str = "a key of at least thirty-two bytes";
 const OTHER_KEY: &str = "another key of at least 32 bytes.";
 
-fn signed() -> SignedState {
-    SignedState::new(KEY).unwrap()
+fn signed() -> SignedStore {
+    SignedStore::new(KEY).unwrap()
 }
 
 /// Returns each kind of store, with its defaults.
-fn stores() -> [Box<dyn StateStore>; 3] {
-    [Box::new(signed()), Box::new(StoredState::new()), Box::new(Arc::new(SignedState::ephemeral()))]
+fn stores() -> [Box<dyn Store>; 3] {
+    [
+        Box::new(signed()),
+        Box::new(MemoryStore::for_runs()),
+        Box::new(Arc::new(SignedStore::ephemeral())),
+    ]
 }
 
-fn put(store: &dyn StateStore, state: &[u8], binding: &[u8]) -> Result<String, PutError> {
-    store.put(state.to_vec(), binding).now_or_never().expect("nothing to wait for")
+fn put(store: &dyn Store, state: &[u8], binding: &[u8]) -> Result<String, PutError> {
+    store.put(state.to_vec(), binding, None).now_or_never().expect("nothing to wait for")
 }
 
-fn put_for(store: &dyn StateStore, state: &[u8], caller: &[u8]) -> Result<String, PutError> {
-    store.put_for(state.to_vec(), b"", caller).now_or_never().expect("nothing to wait for")
+fn put_for(store: &dyn Store, state: &[u8], caller: &[u8]) -> Result<String, PutError> {
+    store.put(state.to_vec(), b"", Some(caller)).now_or_never().expect("nothing to wait for")
 }
 
-fn take(store: &dyn StateStore, text: &str, binding: &[u8]) -> Result<Vec<u8>, TakeError> {
-    store.take(text, binding).now_or_never().expect("nothing to wait for")
+fn take(store: &dyn Store, text: &str, binding: &[u8]) -> Result<Vec<u8>, TakeError> {
+    store.take(text, binding, None).now_or_never().expect("nothing to wait for")
 }
 
 fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
@@ -55,11 +61,11 @@ fn what_was_put_is_taken() {
 
 #[test]
 fn state_above_max_bytes_is_always_rejected() {
-    let small = |bytes: usize| -> [(Box<dyn StateStore>, usize); 3] {
+    let small = |bytes: usize| -> [(Box<dyn Store>, usize); 3] {
         [
-            (Box::new(signed().max_state_bytes(bytes)), bytes * 3 / 4),
-            (Box::new(StoredState::new().max_state_bytes(bytes)), bytes),
-            (Box::new(Arc::new(StoredState::new().max_total_bytes(bytes))), bytes),
+            (Box::new(signed().max_item_bytes(bytes)), bytes * 3 / 4),
+            (Box::new(MemoryStore::for_runs().max_item_bytes(bytes)), bytes),
+            (Box::new(Arc::new(MemoryStore::for_runs().max_total_bytes(bytes))), bytes),
         ]
     };
     for bytes in [1_001, 4_002, 64 * 1024] {
@@ -116,8 +122,8 @@ fn a_text_of_another_store_is_not_taken() {
     let texts = stores().map(|store| put(&*store, b"state", b"").unwrap());
     for text in texts {
         for store in [
-            Box::new(SignedState::new(OTHER_KEY).unwrap()) as Box<dyn StateStore>,
-            Box::new(StoredState::new()),
+            Box::new(SignedStore::new(OTHER_KEY).unwrap()) as Box<dyn Store>,
+            Box::new(MemoryStore::for_runs()),
         ] {
             assert!(is_invalid(&take(&*store, &text, b"")), "{text}: {store:?}");
         }
@@ -167,15 +173,15 @@ fn a_hundred_threads_use_it_at_once() {
 
 #[test]
 fn nothing_secret_is_printed() {
-    let stored = StoredState::new();
+    let stored = MemoryStore::for_runs();
     let handle = put(&stored, b"s3cret", b"s3cret").unwrap();
-    let printed = format!("{:?} {stored:?}", SignedState::new(KEY).unwrap());
+    let printed = format!("{:?} {stored:?}", SignedStore::new(KEY).unwrap());
     for secret in [KEY, "s3cret", "115, 51, 99", "97, 32, 107", &*handle] {
         assert!(!printed.contains(secret), "{printed}");
     }
 }
 
-// === SignedState ===
+// === SignedStore ===
 
 #[test]
 fn a_signed_state_is_taken_as_often_as_its_client_wants() {
@@ -199,10 +205,10 @@ fn a_signed_state_that_has_expired_is_not_taken() {
 
 #[test]
 fn the_first_key_signs_and_all_are_good_for_taking() {
-    let old = SignedState::ring([("old", KEY)]).unwrap();
-    let both = SignedState::ring([("old", KEY), ("new", OTHER_KEY)]).unwrap();
-    let promoted = SignedState::ring([("new", OTHER_KEY), ("old", KEY)]).unwrap();
-    let new = SignedState::ring([("new", OTHER_KEY)]).unwrap();
+    let old = SignedStore::ring([("old", KEY)]).unwrap();
+    let both = SignedStore::ring([("old", KEY), ("new", OTHER_KEY)]).unwrap();
+    let promoted = SignedStore::ring([("new", OTHER_KEY), ("old", KEY)]).unwrap();
+    let new = SignedStore::ring([("new", OTHER_KEY)]).unwrap();
     for (from, to, is_taken) in [
         (&old, &both, true),
         (&both, &old, true),
@@ -220,7 +226,7 @@ fn the_first_key_signs_and_all_are_good_for_taking() {
 
 #[test]
 fn a_key_alone_is_the_one_that_is_called_default() {
-    let ring = SignedState::ring([("new", OTHER_KEY), ("default", KEY)]).unwrap();
+    let ring = SignedStore::ring([("new", OTHER_KEY), ("default", KEY)]).unwrap();
     let text = put(&signed(), b"state", b"").unwrap();
     assert_eq!(take(&ring, &text, b"").unwrap(), b"state");
 }
@@ -239,20 +245,20 @@ fn keys_that_are_none_are_refused() {
         (&[("", KEY)], KeyError::IllegalId { bytes: 0, max: 255 }),
         (&[(&long, KEY)], KeyError::IllegalId { bytes: 256, max: 255 }),
     ] {
-        assert_eq!(SignedState::ring(keys.iter().copied()).unwrap_err(), error);
+        assert_eq!(SignedStore::ring(keys.iter().copied()).unwrap_err(), error);
     }
-    assert!(SignedState::new(&KEY[..32]).is_ok());
+    assert!(SignedStore::new(&KEY[..32]).is_ok());
 }
 
 #[test]
 fn what_only_this_process_can_take_is_the_same_each_time() {
-    let text = put(&SignedState::ephemeral(), b"state", b"").unwrap();
-    assert_eq!(take(&SignedState::ephemeral(), &text, b"").unwrap(), b"state");
+    let text = put(&SignedStore::ephemeral(), b"state", b"").unwrap();
+    assert_eq!(take(&SignedStore::ephemeral(), &text, b"").unwrap(), b"state");
 }
 
 #[test]
 fn a_text_that_is_too_long_is_not_made() {
-    let store = signed().max_state_bytes(1_000);
+    let store = signed().max_item_bytes(1_000);
     let fits = put(&store, &[b'x'; 600], b"").unwrap();
     assert!(fits.len() <= 1_000 && take(&store, &fits, b"").is_ok());
     for bytes in [720, 1_001, 100_000] {
@@ -262,11 +268,11 @@ fn a_text_that_is_too_long_is_not_made() {
     }
 }
 
-// === StoredState ===
+// === MemoryStore ===
 
 #[test]
 fn a_stored_state_is_taken_once() {
-    let store = StoredState::new();
+    let store = MemoryStore::for_runs();
     let text = put(&store, b"state", b"").unwrap();
     assert!(take(&store, &text, b"").is_ok());
     assert!(is_invalid(&take(&store, &text, b"")));
@@ -274,7 +280,7 @@ fn a_stored_state_is_taken_once() {
 
 #[test]
 fn of_all_who_take_a_stored_state_at_once_one_gets_it() {
-    let store = StoredState::new();
+    let store = MemoryStore::for_runs();
     for _ in 0..50 {
         let text = put(&store, b"state", b"").unwrap();
         let barrier = Barrier::new(8);
@@ -295,7 +301,7 @@ fn of_all_who_take_a_stored_state_at_once_one_gets_it() {
 
 #[test]
 fn no_two_handles_are_alike_nor_say_anything() {
-    let store = StoredState::new();
+    let store = MemoryStore::for_runs();
     let mut handles: Vec<_> = (0..1_000).map(|_| put(&store, b"s", b"").unwrap()).collect();
     handles.sort();
     handles.dedup();
@@ -305,7 +311,7 @@ fn no_two_handles_are_alike_nor_say_anything() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stored_state_that_has_expired_is_not_taken() {
-    let store = StoredState::new().ttl(Duration::from_secs(10));
+    let store = MemoryStore::for_runs().ttl(Duration::from_secs(10));
     let [early, late] = [b"1", b"2"].map(|state| put(&store, state, b"").unwrap());
     advance(Duration::from_secs(9)).await;
     assert!(take(&store, &early, b"").is_ok());
@@ -316,7 +322,7 @@ async fn a_stored_state_that_has_expired_is_not_taken() {
 #[tokio::test(start_paused = true)]
 async fn a_full_store_takes_no_more_until_one_is_taken_or_expires() {
     // Space for two.
-    let store = StoredState::new().ttl(Duration::from_secs(10)).max_total_bytes(3_500);
+    let store = MemoryStore::for_runs().ttl(Duration::from_secs(10)).max_total_bytes(3_500);
     let put = || put(&store, &[b'x'; 1_000], b"");
     let full = PutError::Full { bytes: 3 * (1_000 + 512), max: 3_500 };
 
@@ -339,7 +345,7 @@ async fn a_full_store_takes_no_more_until_one_is_taken_or_expires() {
 
 #[test]
 fn full_store_does_not_say_how_much_it_holds() {
-    let store = StoredState::new().max_total_bytes(3_500);
+    let store = MemoryStore::for_runs().max_total_bytes(3_500);
     put(&store, &[0; 1_000], b"").unwrap();
     let full = put(&store, &[0; 2_000], b"").unwrap_err();
     assert!(matches!(full, PutError::Full { bytes: 4_024, max: 3_500 }), "{full:?}");
@@ -348,9 +354,9 @@ fn full_store_does_not_say_how_much_it_holds() {
 
 #[test]
 fn caller_with_a_full_share_leaves_room_for_others() {
-    let store: Arc<dyn StateStore> = Arc::new(
+    let store: Arc<dyn Store> = Arc::new(
         // Space for two states of each caller.
-        StoredState::new().max_total_bytes(100_000).max_caller_bytes(3_200),
+        MemoryStore::for_runs().max_total_bytes(100_000).max_caller_bytes(3_200),
     );
     let state = [b'x'; 1_000];
     // Through the `Arc`, which must forward the caller.
@@ -375,7 +381,7 @@ fn caller_with_a_full_share_leaves_room_for_others() {
 
 #[tokio::test(start_paused = true)]
 async fn taken_and_expired_states_give_the_share_back() {
-    let store = StoredState::new().ttl(Duration::from_secs(10)).max_caller_bytes(3_200);
+    let store = MemoryStore::for_runs().ttl(Duration::from_secs(10)).max_caller_bytes(3_200);
     let put = || put_for(&store, &[b'x'; 1_000], b"alice");
     let first = put().unwrap();
     advance(Duration::from_secs(5)).await;
@@ -394,7 +400,7 @@ async fn taken_and_expired_states_give_the_share_back() {
 
 #[test]
 fn share_of_a_caller_defaults_to_a_quarter() {
-    let store = StoredState::new().max_total_bytes(8 * (512 + 1));
+    let store = MemoryStore::for_runs().max_total_bytes(8 * (512 + 1));
     let put = |caller| put_for(&store, b"", caller);
     for caller in [b"a", b"b", b"c", b"d"] {
         put(caller).unwrap();
@@ -410,17 +416,24 @@ fn share_of_a_caller_defaults_to_a_quarter() {
 
 #[test]
 fn small_states_and_large_bindings_count_too() {
-    let store = StoredState::new().max_total_bytes(10 * 512);
+    let store = MemoryStore::for_runs().max_total_bytes(10 * 512);
     let many = (0..100).take_while(|_| put(&store, b"", b"").is_ok()).count();
     assert_eq!(many, 10);
 
-    let store = StoredState::new().max_total_bytes(1_000);
+    let store = MemoryStore::for_runs().max_total_bytes(1_000);
     assert!(matches!(put(&store, b"", &[0; 1_000]), Err(PutError::Full { bytes: 1_512, .. })));
 }
 
 #[test]
 fn a_state_that_is_too_large_is_not_stored() {
-    let store = StoredState::new().max_state_bytes(10);
+    let store = MemoryStore::for_runs().max_item_bytes(10);
     assert!(put(&store, &[0; 10], b"").is_ok());
     assert_eq!(put(&store, &[0; 11], b""), Err(PutError::TooLarge { bytes: 11, max: 10 }));
+}
+
+#[test]
+fn unknown_caller_differs_from_every_name() {
+    for name in ["", "anybody", "caller "] {
+        assert_ne!(caller_key(None), caller_key(Some(name)));
+    }
 }

@@ -12,7 +12,7 @@
 //! If its call is dropped before that, or the run that it is nested in ends, the run ends with
 //! it.
 //!
-//! If the [state](crate::state) of a run was sent to a client, there is no end event if the
+//! If the [state](crate::store) of a run was sent to a client, there is no end event if the
 //! state is never returned or is rejected, since the run could still be resumed. The same
 //! applies to a nested run, if the enclosing run ends after it was resumed and before the nested
 //! one is.

@@ -29,7 +29,7 @@ fn folders() -> Vec<String> {
 }
 
 /// The private folders whose modules are exported at the root of the crate.
-const GROUPS: [&str; 6] = ["hosts", "layers", "telemetry", "middleware", "stores", "support"];
+const GROUPS: [&str; 5] = ["hosts", "layers", "telemetry", "middleware", "support"];
 
 /// Returns the folder of a name at the root of the crate.
 fn folder(name: &str) -> Option<&'static str> {

@@ -17,7 +17,7 @@ use mcp_composite::{
         Composite, CompositeLayer, CompositeTool, OnError, OnRefusal, Retry, Step, Strategy, Target,
     },
     message::Request,
-    state::{StateStore, StoredState},
+    store::{MemoryStore, Store},
     testing::{self, Answer, Server},
 };
 use rmcp::{
@@ -77,7 +77,7 @@ struct World {
     remote: RemoteService,
     near: Server,
     permits: Arc<Semaphore>,
-    store: Arc<StoredState>,
+    store: Arc<MemoryStore>,
     stack: Stack,
     human: Human,
     older: RunningService<RoleClient, Human>,
@@ -292,7 +292,7 @@ impl World {
             .build()
             .unwrap();
         let permits = Arc::new(Semaphore::new(PERMITS));
-        let store = Arc::new(StoredState::new().ttl(TTL));
+        let store = Arc::new(MemoryStore::for_runs().ttl(TTL));
         let limited = ConcurrencyLimit::with_semaphore(router, permits.clone());
         let stack = composites().state(store.clone()).layer(limited);
         stack.warm().await.unwrap();
@@ -413,8 +413,8 @@ impl World {
         .await;
         // Expired entries are removed when the store is used.
         sleep(TTL).await;
-        let text = self.store.put(Vec::new(), b"").await.unwrap();
-        self.store.take(&text, b"").await.unwrap();
+        let text = self.store.put(Vec::new(), b"", None).await.unwrap();
+        self.store.take(&text, b"", None).await.unwrap();
         assert!(says(&self.store, "items: 0, bytes: 0"), "{:?}", self.store);
     }
 }

@@ -11,7 +11,7 @@ use mcp_composite::{
         OutputType, Plan, Retry, Step, Strategy, Success, Target,
     },
     mermaid::{Recorder, Run},
-    state::SignedState,
+    store::SignedStore,
     testing::{self, Answer, Server},
 };
 use proptest::prelude::*;
@@ -286,7 +286,7 @@ async fn a_run_that_waits_for_a_person_goes_on_as_the_same_run() {
     let layer = CompositeLayer::new([CompositeTool::pipeline("look", "Looks", steps)]).unwrap();
     let layer = layer
         .observer(recorder.clone())
-        .state(SignedState::new("a key of at least thirty-two bytes").unwrap());
+        .state(SignedStore::new("a key of at least thirty-two bytes").unwrap());
     let stands = || {
         let [run] = recorder.runs().try_into().unwrap();
         let chart = layer.flowchart("look").unwrap().run(&run).to_string();

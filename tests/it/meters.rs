@@ -10,9 +10,9 @@ use mcp_composite::{
     normalize::{DispatchOptions, Provider, dispatch},
     pattern::Selection,
     redact::{RedactLayer, Redaction},
-    results::StoredResults,
     rig_compose::tools,
     stack::{Stack, StackLayer},
+    store::MemoryStore,
     testing::{self, Answer, Server},
     truncate::TruncateLayer,
 };
@@ -151,7 +151,8 @@ async fn steps_see_all_and_clients_get_a_part_and_the_whole_if_they_ask() {
             Step::new("count", "count").arguments(json!({ "text": "$prev.text" })),
         ],
     );
-    let truncate = TruncateLayer::new().max_result_bytes(1000).keep(Arc::new(StoredResults::new()));
+    let truncate =
+        TruncateLayer::new().max_result_bytes(1000).keep(Arc::new(MemoryStore::for_results()));
     let stack = StackLayer::new()
         .truncate(truncate)
         .composite(CompositeLayer::new([pipeline]).expect("a composite"))

@@ -14,7 +14,7 @@ use mcp_composite::{
     message::ToolAnswer,
     observe::{Event, Observer, RunId, What},
     stack::StackLayer,
-    state::SignedState,
+    store::SignedStore,
     testing::{self, Answer, Server},
 };
 use rmcp::{
@@ -220,7 +220,7 @@ async fn a_run_is_the_same_run_after_somebody_was_asked_elsewhere() {
     let composite = CompositeTool::pipeline("look", "Looks", steps);
     let replica = async |state: Option<String>| {
         let layer = CompositeLayer::new([composite.clone()]).unwrap().observer(notes.clone());
-        let store = SignedState::new("a key of at least thirty-two bytes").unwrap();
+        let store = SignedStore::new("a key of at least thirty-two bytes").unwrap();
         let mut request = testing::request("look", json!({}));
         *request.context_mut().meta_mut() = can_be_asked();
         let params = request.tool_call_mut().unwrap();
@@ -389,7 +389,7 @@ async fn a_loop_that_waited_elsewhere_starts_once() {
     let composites = asking_within(CompositeTool::pipeline("outer", "Looks", [each]));
     let ask = async |request| {
         let layer = CompositeLayer::new(composites.clone()).unwrap().observer(notes.clone());
-        let store = SignedState::new("a key of at least thirty-two bytes").unwrap();
+        let store = SignedStore::new("a key of at least thirty-two bytes").unwrap();
         layer.state(store).layer(server()).oneshot(request).await.unwrap().into_tool_answer()
     };
     let mut request = testing::request("outer", json!({}));

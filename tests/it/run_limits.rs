@@ -8,7 +8,7 @@ use mcp_composite::{
         OutputProperty, OutputType, Retry, Step, Strategy, Success, TRACE, Target, Trace,
     },
     message::ToolAnswer,
-    state::SignedState,
+    store::SignedStore,
     testing::{self, Answer, Server},
 };
 use rmcp::model::{CallToolResult, TextContent};
@@ -504,7 +504,7 @@ fn replica(
     server: &Server,
 ) -> impl AsyncFn(Option<String>) -> ToolAnswer {
     let layer = CompositeLayer::new(composites.iter().cloned()).unwrap();
-    let store = SignedState::new(KEY).unwrap();
+    let store = SignedStore::new(KEY).unwrap();
     let called = composites.last().unwrap().name().to_owned();
     let service = layer.state(store).layer(server.clone());
     async move |state: Option<String>| {

@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use mcp_composite::{
     composite::{Composite, CompositeLayer, CompositeTool, Limits, Step, Strategy},
     message::{Context, ToolAnswer},
-    state::{PutError, SignedState, StateStore, StoredState, TakeError},
+    store::{MemoryStore, PutError, SignedStore, Store, TakeError},
 };
 use rmcp::model::{CallToolResult, InputRequiredResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ fn composites() -> Vec<CompositeTool> {
 
 fn service(
     composites: impl IntoIterator<Item = CompositeTool>,
-    store: impl StateStore + 'static,
+    store: impl Store + 'static,
     server: &Server,
 ) -> Service {
     let caller =
@@ -131,12 +131,12 @@ fn service(
     layer.state(store).caller(caller).layer(server.clone())
 }
 
-fn signed() -> SignedState {
-    SignedState::new(KEY).unwrap()
+fn signed() -> SignedStore {
+    SignedStore::new(KEY).unwrap()
 }
 
-fn stores() -> [Arc<dyn StateStore>; 2] {
-    [Arc::new(signed()), Arc::new(StoredState::new())]
+fn stores() -> [Arc<dyn Store>; 2] {
+    [Arc::new(signed()), Arc::new(MemoryStore::for_runs())]
 }
 
 fn release() -> Call {
@@ -244,14 +244,14 @@ async fn a_state_is_refused_once_what_it_runs_is_defined_otherwise() {
 
 #[tokio::test(start_paused = true)]
 async fn a_state_of_another_key_or_process_is_refused() {
-    let other = SignedState::new("another key of at least 32 bytes.").unwrap();
-    let new = SignedState::ring([("new", KEY)]).unwrap();
-    let rows: [(Arc<dyn StateStore>, Arc<dyn StateStore>); 5] = [
+    let other = SignedStore::new("another key of at least 32 bytes.").unwrap();
+    let new = SignedStore::ring([("new", KEY)]).unwrap();
+    let rows: [(Arc<dyn Store>, Arc<dyn Store>); 5] = [
         (Arc::new(signed()), Arc::new(other)),
         (Arc::new(signed()), Arc::new(new)),
-        (Arc::new(signed()), Arc::new(StoredState::new())),
-        (Arc::new(StoredState::new()), Arc::new(StoredState::new())),
-        (Arc::new(StoredState::new()), Arc::new(signed())),
+        (Arc::new(signed()), Arc::new(MemoryStore::for_runs())),
+        (Arc::new(MemoryStore::for_runs()), Arc::new(MemoryStore::for_runs())),
+        (Arc::new(MemoryStore::for_runs()), Arc::new(signed())),
     ];
     for (here, there) in rows {
         let why = format!("{here:?} at {there:?}");
@@ -265,7 +265,7 @@ async fn a_state_of_another_key_or_process_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_stored_state_that_has_expired_is_refused() {
     let server = server();
-    let store = StoredState::new().ttl(Duration::from_secs(60));
+    let store = MemoryStore::for_runs().ttl(Duration::from_secs(60));
     let service = service(composites(), store, &server);
     let [early, late] = [release().state(&service).await, release().state(&service).await];
     advance(Duration::from_secs(59)).await;
@@ -303,7 +303,7 @@ async fn a_signed_state_can_be_answered_in_another_way() {
 #[tokio::test(start_paused = true)]
 async fn a_stored_state_is_answered_once() {
     let server = server();
-    let service = service(composites(), StoredState::new(), &server);
+    let service = service(composites(), MemoryStore::for_runs(), &server);
     let first = release().state(&service).await;
     // Without an answer it is asked again, with a new handle.
     let mut unanswered = release().again(&first);
@@ -377,16 +377,35 @@ enum Away {
     ToTake,
 }
 
-impl StateStore for Away {
-    fn put<'a>(&'a self, _: Vec<u8>, _: &'a [u8]) -> BoxFuture<'a, Result<String, PutError>> {
+impl Store for Away {
+    fn put<'a>(
+        &'a self,
+        _: Vec<u8>,
+        _: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<String, PutError>> {
         match self {
             Self::ToPut => ready(Err(PutError::Unavailable("no route to 10.0.0.7".into()))).boxed(),
             Self::ToTake => ready(Ok("a handle".to_owned())).boxed(),
         }
     }
 
-    fn take<'a>(&'a self, _: &'a str, _: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+    fn take<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
         ready(Err(TakeError::Unavailable("no route to 10.0.0.7".into()))).boxed()
+    }
+
+    fn get<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        panic!("states are taken")
     }
 }
 
@@ -463,11 +482,14 @@ async fn a_state_that_is_too_large_fails_the_call() {
             .depends_on(["approve"]),
     ];
     let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
-    let rows: [(Arc<dyn StateStore>, &str); 3] = [
-        (Arc::new(signed().max_state_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
-        (Arc::new(StoredState::new().max_state_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
+    let rows: [(Arc<dyn Store>, &str); 3] = [
+        (Arc::new(signed().max_item_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
         (
-            Arc::new(StoredState::new().max_total_bytes(5_000)),
+            Arc::new(MemoryStore::for_runs().max_item_bytes(5_000)),
+            "at most 5000 (`max_state_bytes`)",
+        ),
+        (
+            Arc::new(MemoryStore::for_runs().max_total_bytes(5_000)),
             "more than 5000 bytes (`max_total_bytes`)",
         ),
     ];
@@ -499,7 +521,7 @@ async fn refused_for_the_share(call: Call, service: &Service) {
 #[tokio::test(start_paused = true)]
 async fn caller_with_a_full_share_is_refused_and_others_suspend_runs() {
     let server = server();
-    let store = StoredState::new().ttl(Duration::from_secs(60)).max_caller_bytes(10_000);
+    let store = MemoryStore::for_runs().ttl(Duration::from_secs(60)).max_caller_bytes(10_000);
     let service = service(composites(), store, &server);
     let by = |caller| Call { caller, ..release() };
     let fill = async |caller| {
@@ -531,7 +553,7 @@ async fn caller_with_a_full_share_is_refused_and_others_suspend_runs() {
 async fn callers_that_are_not_told_apart_may_fill_the_store() {
     let server = server();
     let layer = CompositeLayer::new(composites()).unwrap();
-    let service = layer.state(StoredState::new().max_caller_bytes(1)).layer(server);
+    let service = layer.state(MemoryStore::for_runs().max_caller_bytes(1)).layer(server);
     for _ in 0..3 {
         release().state(&service).await;
     }
@@ -541,7 +563,7 @@ async fn callers_that_are_not_told_apart_may_fill_the_store() {
 async fn a_client_keeps_nothing_that_no_step_reads_any_more() {
     let server = Server::new().gives("details", json!({ "secret": "x".repeat(10_000) }));
     let server = server.echoes("deploy");
-    let store = signed().max_state_bytes(5_000);
+    let store = signed().max_item_bytes(5_000);
     let service = service(composites(), store, &server);
     let state = release().state(&service).await;
     release().again(state).result(&service).await;
@@ -567,7 +589,7 @@ async fn outputs_are_reported_in_full_if_a_state_is_too_large() {
         .gives("create", json!({ "notes": "n".repeat(10_000) }))
         .echoes("deploy");
     let release = approval_after(Step::new("create", "create"));
-    let service = service([release], signed().max_state_bytes(5_000), &server);
+    let service = service([release], signed().max_item_bytes(5_000), &server);
     let result = Call::new("release", json!({})).result(&service).await;
     assert_eq!(server.called(), ["details", "create"]);
     let steps = &result.structured_content.unwrap()["steps"];
@@ -584,7 +606,7 @@ async fn outputs_for_the_report_give_way_to_the_state() {
         .fails("deploy", "no quota");
     let release = approval_after(Step::new("create", "create"));
     for (bytes, details) in [(6_000, "d".repeat(900).into()), (5_000, Value::Null)] {
-        let service = service([release.clone()], signed().max_state_bytes(bytes), &server);
+        let service = service([release.clone()], signed().max_item_bytes(bytes), &server);
         let release = Call::new("release", json!({}));
         let state = release.clone().state(&service).await;
         let result = release.again(state).result(&service).await;

@@ -14,8 +14,8 @@ use mcp_composite::{
     changes::Epoch,
     composite::{CompositeLayer, CompositeTool, Step},
     message::{Context, Reply, Request},
-    results::{PutError, ResultStore, StoredResults, TakeError},
     stack::StackLayer,
+    store::{MemoryStore, PutError, Store, TakeError},
     testing,
     truncate::{RESULTS, SHORTENED, TruncateLayer},
 };
@@ -33,8 +33,8 @@ fn truncate(bytes: usize) -> TruncateLayer {
     TruncateLayer::new().max_result_bytes(bytes)
 }
 
-fn kept() -> Arc<StoredResults> {
-    Arc::new(StoredResults::new())
+fn kept() -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::for_results())
 }
 
 /// Returns the caller of a context.
@@ -97,15 +97,34 @@ enum NoStore {
     Away,
 }
 
-impl ResultStore for NoStore {
-    fn put<'a>(&'a self, _: Vec<u8>, _: &'a [u8]) -> BoxFuture<'a, Result<String, PutError>> {
+impl Store for NoStore {
+    fn put<'a>(
+        &'a self,
+        _: Vec<u8>,
+        _: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<String, PutError>> {
         match self {
             Self::Hangs => std::future::pending().boxed(),
             Self::Away => ready(Err(PutError::Unavailable("it rains".into()))).boxed(),
         }
     }
 
-    fn get<'a>(&'a self, _: &'a str, _: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+    fn take<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
+        panic!("results are not taken")
+    }
+
+    fn get<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a [u8],
+        _: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>> {
         ready(Err(TakeError::Unavailable("it rains".into()))).boxed()
     }
 }
@@ -364,7 +383,7 @@ async fn the_whole_result_can_be_read_by_its_caller() {
 #[tokio::test(start_paused = true)]
 async fn caller_with_many_results_evicts_its_own() {
     let server = Server::new().says("say", "x".repeat(9_000));
-    let store = Arc::new(StoredResults::new().max_total_bytes(100_000));
+    let store = Arc::new(MemoryStore::for_results().max_total_bytes(100_000));
     let service = truncate(1_000).keep(store).caller(caller).layer(server);
     let uri = async |caller: Option<&'static str>| {
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -395,7 +414,7 @@ async fn caller_with_many_results_evicts_its_own() {
 #[tokio::test(start_paused = true)]
 async fn whatever_is_wrong_with_a_uri_the_answer_is_the_same() {
     let server = Server::new().says("say", "x".repeat(9_000));
-    let store = Arc::new(StoredResults::new().ttl(Duration::from_secs(60)));
+    let store = Arc::new(MemoryStore::for_results().ttl(Duration::from_secs(60)));
     let service = truncate(1_000).keep(store).caller(caller).layer(server.clone());
     let reply = service.clone().oneshot(by(Request::call_tool("say"), "alice")).await.unwrap();
     let uri = link(reply.tool_result().unwrap()).unwrap();
@@ -429,8 +448,8 @@ async fn other_resources_are_those_of_the_server() {
 #[tokio::test]
 async fn a_result_that_cannot_be_kept_is_shortened_without_a_link() {
     let server = Server::new().says("say", "x".repeat(9_000));
-    let small = Arc::new(StoredResults::new().max_result_bytes(100));
-    let stores: [Arc<dyn ResultStore>; 2] = [small, Arc::new(NoStore::Away)];
+    let small = Arc::new(MemoryStore::for_results().max_item_bytes(100));
+    let stores: [Arc<dyn Store>; 2] = [small, Arc::new(NoStore::Away)];
     for store in stores {
         let service = truncate(1_000).keep(store).layer(server.clone());
         let result = testing::call(&service, "say", Value::Null).await;

@@ -8,7 +8,7 @@ use std::{
 use futures::future::join_all;
 use mcp_composite::{
     budget::{BudgetStore, Denied, Refill},
-    redis::{RedisBudgets, RedisStore},
+    redis::{RedisBudgets, RedisServer},
 };
 use tokio::time::{Instant, sleep};
 
@@ -152,7 +152,7 @@ async fn what_was_asked_by_somebody_who_gave_up_is_given_back() {
 async fn a_reservation_whose_answer_is_lost_is_made_once() {
     let server = Server::start();
     let gap = Gap::before(&server);
-    let store = RedisStore::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
+    let store = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
     let budget = calls(10);
     reserve(&store, &budget, 1).await.unwrap().settle(1);
     store.flush().await;
@@ -167,7 +167,7 @@ async fn a_reservation_whose_answer_is_lost_is_made_once() {
 async fn a_settlement_whose_answer_is_lost_is_charged_once() {
     let server = Server::start();
     let gap = Gap::before(&server);
-    let store = RedisStore::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
+    let store = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
     let budget = calls(10);
     reserve(&store, &budget, 1).await.unwrap().settle(1);
     store.flush().await;
@@ -184,7 +184,7 @@ async fn a_settlement_whose_answer_is_lost_is_charged_once() {
 async fn a_reservation_that_arrives_once_more_after_it_was_settled_holds_nothing() {
     let server = Server::start();
     let gap = Gap::before(&server);
-    let store = RedisStore::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
+    let store = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).budgets();
     let budget = calls(10);
     reserve(&store, &budget, 1).await.unwrap().settle(1);
     store.flush().await;

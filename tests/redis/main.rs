@@ -21,15 +21,15 @@ use std::time::Duration;
 
 use mcp_composite::{
     budget::{Budget, BudgetStore, Denied, Permit, Reserving, Unit},
-    redis::{RedisBudgets, RedisStore},
+    redis::{RedisBudgets, RedisServer},
 };
 
 use self::server::Server;
 
 /// Returns a store as one replica has it, sharing only the server. Its timeout is long, since the
 /// machine may be busy.
-fn replica(server: &Server) -> RedisStore {
-    RedisStore::new(&server.url()).unwrap().timeout(Duration::from_secs(60))
+fn replica(server: &Server) -> RedisServer {
+    RedisServer::new(&server.url()).unwrap().timeout(Duration::from_secs(60))
 }
 
 /// Returns the budgets of this many replicas.

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use mcp_composite::{
     budget::Denied,
-    redis::{RedisBudgets, RedisError, RedisStore, WhenAway},
-    results::ResultStore,
-    state::{PutError, StateStore, TakeError},
+    redis::{RedisBudgets, RedisError, RedisServer, WhenAway},
+    store::{PutError, Store, TakeError},
 };
 use tokio::time::Instant;
 
@@ -19,7 +18,7 @@ use crate::support::{soon, until};
 /// The timeout of an impatient store.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-fn impatient(server: &Server) -> RedisStore {
+fn impatient(server: &Server) -> RedisServer {
     replica(server).timeout(TIMEOUT)
 }
 
@@ -88,17 +87,17 @@ async fn calls_are_admitted_without_a_server_if_that_is_set() {
 #[tokio::test]
 async fn states_and_results_say_that_the_server_is_away() {
     let mut server = Server::start();
-    let (states, results) = (replica(&server).state(), replica(&server).results());
-    let handle = states.put(b"state".to_vec(), b"").await.unwrap();
+    let (states, results) = (replica(&server).runs(), replica(&server).results());
+    let handle = states.put(b"state".to_vec(), b"", None).await.unwrap();
     server.kill();
-    assert!(matches!(states.put(Vec::new(), b"").await, Err(PutError::Unavailable(_))));
-    assert!(matches!(states.take(&handle, b"").await, Err(TakeError::Unavailable(_))));
-    assert!(matches!(results.put(Vec::new(), b"").await, Err(PutError::Unavailable(_))));
-    assert!(matches!(results.get(&handle, b"").await, Err(TakeError::Unavailable(_))));
+    assert!(matches!(states.put(Vec::new(), b"", None).await, Err(PutError::Unavailable(_))));
+    assert!(matches!(states.take(&handle, b"", None).await, Err(TakeError::Unavailable(_))));
+    assert!(matches!(results.put(Vec::new(), b"", Some(b"")).await, Err(PutError::Unavailable(_))));
+    assert!(matches!(results.get(&handle, b"", Some(b"")).await, Err(TakeError::Unavailable(_))));
     server.restart();
-    assert!(matches!(states.take(&handle, b"").await, Err(TakeError::Invalid(_))));
-    let handle = results.put(b"result".to_vec(), b"").await.unwrap();
-    assert_eq!(results.get(&handle, b"").await.unwrap(), b"result");
+    assert!(matches!(states.take(&handle, b"", None).await, Err(TakeError::Invalid(_))));
+    let handle = results.put(b"result".to_vec(), b"", Some(b"")).await.unwrap();
+    assert_eq!(results.get(&handle, b"", Some(b"")).await.unwrap(), b"result");
 }
 
 // === Silent servers ===
@@ -125,7 +124,7 @@ async fn a_silent_server_refuses_calls_and_keeps_nothing_of_them() {
 async fn a_reservation_that_arrives_after_it_was_given_up_holds_nothing() {
     let server = Server::start();
     let gap = Gap::before(&server);
-    let store = RedisStore::new(&gap.url()).unwrap().timeout(TIMEOUT).budgets();
+    let store = RedisServer::new(&gap.url()).unwrap().timeout(TIMEOUT).budgets();
     drop(reserve(&store, &calls(5), 1).await.unwrap());
     soon(store.flush()).await;
 
@@ -156,13 +155,13 @@ async fn a_silent_server_admits_calls_if_that_is_set() {
 #[tokio::test]
 async fn a_state_is_not_lost_to_a_silent_server_that_was_not_asked_for_it() {
     let server = Server::start();
-    let (put, take) = (impatient(&server).state(), impatient(&server).state());
-    let handle = put.put(b"state".to_vec(), b"").await.unwrap();
+    let (put, take) = (impatient(&server).runs(), impatient(&server).runs());
+    let handle = put.put(b"state".to_vec(), b"", None).await.unwrap();
     server.pause();
     // There is no connection yet for the request.
-    assert!(matches!(take.take(&handle, b"").await, Err(TakeError::Unavailable(_))));
+    assert!(matches!(take.take(&handle, b"", None).await, Err(TakeError::Unavailable(_))));
     server.resume();
-    assert_eq!(take.take(&handle, b"").await.unwrap(), b"state");
+    assert_eq!(take.take(&handle, b"", None).await.unwrap(), b"state");
 }
 
 #[tokio::test]
@@ -224,11 +223,11 @@ async fn a_server_that_has_forgotten_its_scripts_is_told_again() {
 #[tokio::test]
 async fn a_server_that_is_full_keeps_no_more() {
     let server = Server::start_with(&["--maxmemory", "2mb", "--maxmemory-policy", "noeviction"]);
-    let states = replica(&server).state();
-    let full = states.put(vec![0; 3 << 20], b"").await;
+    let states = replica(&server).runs();
+    let full = states.put(vec![0; 3 << 20], b"", None).await;
     let full = match full {
         // An exceeded memory limit is detected at the next write.
-        Ok(_) => states.put(b"state".to_vec(), b"").await,
+        Ok(_) => states.put(b"state".to_vec(), b"", None).await,
         full => full,
     };
     let Err(PutError::Unavailable(why)) = full else { panic!("{full:?}") };
@@ -252,26 +251,26 @@ async fn what_a_server_refuses_to_settle_is_not_told_again() {
 #[tokio::test]
 async fn a_state_can_be_taken_from_a_server_that_is_full() {
     let server = Server::start();
-    let states = replica(&server).state();
-    let handle = states.put(b"state".to_vec(), b"").await.unwrap();
+    let states = replica(&server).runs();
+    let handle = states.put(b"state".to_vec(), b"", None).await.unwrap();
     server.tell("CONFIG SET maxmemory 1");
-    assert_eq!(states.take(&handle, b"").await.unwrap(), b"state");
-    assert!(matches!(states.take(&handle, b"").await, Err(TakeError::Invalid(_))));
+    assert_eq!(states.take(&handle, b"", None).await.unwrap(), b"state");
+    assert!(matches!(states.take(&handle, b"", None).await, Err(TakeError::Invalid(_))));
 }
 
 #[tokio::test]
 async fn a_password_is_sent_and_never_told() {
     let server = Server::start_with(&["--requirepass", "s3cret"]);
     let at = |password: &str| server.url().replace("//", &format!("//:{password}@"));
-    let store = RedisStore::new(&at("s3cret")).unwrap().timeout(Duration::from_secs(60));
+    let store = RedisServer::new(&at("s3cret")).unwrap().timeout(Duration::from_secs(60));
     let _held = reserve(&store.budgets(), &calls(1), 1).await.unwrap();
 
-    let wrong = RedisStore::new(&at("wr0ng")).unwrap();
-    let (budgets, state) = (wrong.budgets(), wrong.state());
+    let wrong = RedisServer::new(&at("wr0ng")).unwrap();
+    let (budgets, state) = (wrong.budgets(), wrong.runs());
     for _ in 0..2 {
         let denied = reserve(&budgets, &calls(1), 1).await;
         let Err(Denied::Unavailable(why)) = &denied else { panic!("{denied:?}") };
-        let refused = state.put(Vec::new(), b"").await;
+        let refused = state.put(Vec::new(), b"", None).await;
         let told = format!("{wrong:?} {budgets:?} {state:?} {denied:?} {why} {refused:?}");
         assert!(!told.contains("wr0ng") && !told.contains("s3cret"), "{told}");
     }
@@ -289,10 +288,10 @@ fn a_url_that_is_none_is_refused_without_telling_it() {
         "redis://:s3cret@host/s3cret",
         "redis://:s3cret@host:99999",
     ] {
-        let error = RedisStore::new(url).unwrap_err();
+        let error = RedisServer::new(url).unwrap_err();
         assert_eq!(error, RedisError::Url, "{url}");
         assert!(!format!("{error} {error:?}").contains("s3cret"), "{url}");
     }
-    let error = RedisStore::new("rediss://:s3cret@host").unwrap_err();
+    let error = RedisServer::new("rediss://:s3cret@host").unwrap_err();
     assert_eq!(error, RedisError::NoTls { scheme: "rediss".to_owned() });
 }

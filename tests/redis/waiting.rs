@@ -5,9 +5,8 @@ use std::time::Duration;
 use mcp_composite::{
     composite::{Composite, CompositeLayer, CompositeTool, Step},
     message::{Context, ToolAnswer},
-    redis::{RedisState, RedisStore},
-    results::ResultStore,
-    state::{PutError, StateStore, TakeError},
+    redis::{RedisServer, RedisStore},
+    store::{PutError, Store, TakeError},
 };
 use serde_json::json;
 use tower::{Layer, ServiceExt};
@@ -30,12 +29,12 @@ fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
 #[tokio::test]
 async fn what_one_replica_puts_another_takes_once() {
     let server = Server::start();
-    let [one, other] = [(); 2].map(|()| replica(&server).state());
+    let [one, other] = [(); 2].map(|()| replica(&server).runs());
     for state in [&b""[..], b"{}", &[0, 255, 13, 10, 0], &[b'x'; 4 << 20]] {
         for binding in [&b""[..], b"b", &[7; 100]] {
-            let handle = one.put(state.to_vec(), binding).await.unwrap();
-            assert_eq!(other.take(&handle, binding).await.as_deref(), Ok(state));
-            assert!(is_invalid(&one.take(&handle, binding).await));
+            let handle = one.put(state.to_vec(), binding, None).await.unwrap();
+            assert_eq!(other.take(&handle, binding, None).await.as_deref(), Ok(state));
+            assert!(is_invalid(&one.take(&handle, binding, None).await));
         }
     }
     // The replica that took one can take it again for a minute, and then it is gone.
@@ -50,29 +49,29 @@ async fn what_one_replica_puts_another_takes_once() {
 async fn a_state_whose_answer_is_lost_is_given_to_who_took_it_alone() {
     let server = Server::start();
     let gap = Gap::before(&server);
-    let states = RedisStore::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).state();
+    let states = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60)).runs();
     let [first, handle] = [
-        states.put(b"".to_vec(), b"").await.unwrap(),
-        states.put(b"state".to_vec(), b"").await.unwrap(),
+        states.put(b"".to_vec(), b"", None).await.unwrap(),
+        states.put(b"state".to_vec(), b"", None).await.unwrap(),
     ];
     // The server knows the script from now on.
-    states.take(&first, b"").await.unwrap();
+    states.take(&first, b"", None).await.unwrap();
 
     gap.lose_an_answer();
-    assert_eq!(states.take(&handle, b"").await.unwrap(), b"state");
+    assert_eq!(states.take(&handle, b"", None).await.unwrap(), b"state");
     assert!(gap.has_lost());
-    for other in [&states, &replica(&server).state()] {
-        assert!(is_invalid(&other.take(&handle, b"").await));
+    for other in [&states, &replica(&server).runs()] {
+        assert!(is_invalid(&other.take(&handle, b"", None).await));
     }
 }
 
 #[tokio::test]
 async fn of_two_replicas_that_take_a_state_at_once_one_gets_it() {
     let server = Server::start();
-    let [one, other] = [(); 2].map(|()| replica(&server).state());
+    let [one, other] = [(); 2].map(|()| replica(&server).runs());
     for round in 0..100 {
-        let handle = one.put(b"state".to_vec(), b"b").await.unwrap();
-        let both = tokio::join!(one.take(&handle, b"b"), other.take(&handle, b"b"));
+        let handle = one.put(b"state".to_vec(), b"b", None).await.unwrap();
+        let both = tokio::join!(one.take(&handle, b"b", None), other.take(&handle, b"b", None));
         assert_eq!(u8::from(both.0.is_ok()) + u8::from(both.1.is_ok()), 1, "{round}: {both:?}");
     }
 }
@@ -80,29 +79,29 @@ async fn of_two_replicas_that_take_a_state_at_once_one_gets_it() {
 #[tokio::test]
 async fn a_state_stays_when_somebody_else_asks_for_it() {
     let server = Server::start();
-    let states = replica(&server).state();
-    let handle = states.put(b"state".to_vec(), b"call of alice").await.unwrap();
+    let states = replica(&server).runs();
+    let handle = states.put(b"state".to_vec(), b"call of alice", None).await.unwrap();
     for other in [&b""[..], b"call of bob", b"call of alic", b"call of alice "] {
-        assert!(is_invalid(&states.take(&handle, other).await));
+        assert!(is_invalid(&states.take(&handle, other, None).await));
     }
-    assert_eq!(states.take(&handle, b"call of alice").await.unwrap(), b"state");
+    assert_eq!(states.take(&handle, b"call of alice", None).await.unwrap(), b"state");
 }
 
 #[tokio::test]
 async fn what_is_larger_than_one_may_be_is_not_taken() {
     let server = Server::start();
-    let large = replica(&server).state().put(vec![b'x'; 10_001], b"").await.unwrap();
-    let states = replica(&server).state().max_state_bytes(10_000);
-    assert!(is_invalid(&states.take(&large, b"").await));
-    let fits = states.put(vec![b'x'; 10_000], b"").await.unwrap();
-    assert_eq!(states.take(&fits, b"").await.map(|state| state.len()), Ok(10_000));
+    let large = replica(&server).runs().put(vec![b'x'; 10_001], b"", None).await.unwrap();
+    let states = replica(&server).runs().max_item_bytes(10_000);
+    assert!(is_invalid(&states.take(&large, b"", None).await));
+    let fits = states.put(vec![b'x'; 10_000], b"", None).await.unwrap();
+    assert_eq!(states.take(&fits, b"", None).await.map(|state| state.len()), Ok(10_000));
 }
 
 #[tokio::test]
 async fn no_garbage_is_taken() {
     let server = Server::start();
-    let states = replica(&server).state();
-    let handle = states.put(b"state".to_vec(), b"").await.unwrap();
+    let states = replica(&server).runs();
+    let handle = states.put(b"state".to_vec(), b"", None).await.unwrap();
     let key = server.keys().remove(0);
     let changed = format!("{}{}", &handle[..63], if handle.ends_with('0') { '1' } else { '0' });
     let huge = "A".repeat(32 << 20);
@@ -111,29 +110,32 @@ async fn no_garbage_is_taken() {
     for garbage in
         ["", " ", "*", "\0", &handle[1..], &long, &changed, &key, &key[20..], &huge, &unicode]
     {
-        assert!(is_invalid(&states.take(garbage, b"").await), "{garbage:.80}");
+        assert!(is_invalid(&states.take(garbage, b"", None).await), "{garbage:.80}");
     }
-    assert!(states.take(&handle, b"").await.is_ok());
+    assert!(states.take(&handle, b"", None).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_state_that_has_expired_is_gone() {
     let server = Server::start();
-    let states = replica(&server).state().ttl(Duration::from_millis(50));
-    let handle = states.put(b"state".to_vec(), b"").await.unwrap();
+    let states = replica(&server).runs().ttl(Duration::from_millis(50));
+    let handle = states.put(b"state".to_vec(), b"", None).await.unwrap();
     soon(until(async || server.keys().is_empty())).await;
-    assert!(is_invalid(&states.take(&handle, b"").await));
+    assert!(is_invalid(&states.take(&handle, b"", None).await));
     // Every duration is accepted.
     for ttl in [Duration::ZERO, Duration::MAX] {
-        assert!(replica(&server).state().ttl(ttl).put(Vec::new(), b"").await.is_ok(), "{ttl:?}");
+        assert!(
+            replica(&server).runs().ttl(ttl).put(Vec::new(), b"", None).await.is_ok(),
+            "{ttl:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn neither_handle_nor_binding_is_kept() {
     let server = Server::start();
-    let states = replica(&server).prefix("shop").state();
-    let handle = states.put(b"half done".to_vec(), b"call of alice").await.unwrap();
+    let states = replica(&server).prefix("shop").runs();
+    let handle = states.put(b"half done".to_vec(), b"call of alice", None).await.unwrap();
     let keys = server.keys();
     let id = keys[0].strip_prefix("shop:state:").unwrap();
     assert!(keys.len() == 1 && id.len() == 64 && id != handle, "{keys:?}");
@@ -144,13 +146,13 @@ async fn neither_handle_nor_binding_is_kept() {
 #[tokio::test]
 async fn what_is_too_large_is_not_sent() {
     let server = Server::start();
-    let states = replica(&server).state().max_state_bytes(10);
-    let results = replica(&server).results().max_result_bytes(10);
+    let states = replica(&server).runs().max_item_bytes(10);
+    let results = replica(&server).results().max_item_bytes(10);
     let error = PutError::TooLarge { bytes: 11, max: 10 };
-    assert_eq!(states.put(vec![0; 11], b"").await, Err(error.clone()));
-    assert_eq!(results.put(vec![0; 11], b"").await, Err(error));
-    assert!(states.put(vec![0; 10], b"").await.is_ok());
-    assert!(results.put(vec![0; 10], b"").await.is_ok());
+    assert_eq!(states.put(vec![0; 11], b"", None).await, Err(error.clone()));
+    assert_eq!(results.put(vec![0; 11], b"", Some(b"")).await, Err(error));
+    assert!(states.put(vec![0; 10], b"", None).await.is_ok());
+    assert!(results.put(vec![0; 10], b"", Some(b"")).await.is_ok());
 }
 
 // === Results ===
@@ -159,27 +161,27 @@ async fn what_is_too_large_is_not_sent() {
 async fn a_result_is_given_to_its_caller_at_any_replica_until_it_expires() {
     let server = Server::start();
     let [one, other] = [(); 2].map(|()| replica(&server).results().ttl(Duration::from_secs(1)));
-    let handle = one.put(b"whole".to_vec(), b"alice").await.unwrap();
+    let handle = one.put(b"whole".to_vec(), b"alice", Some(b"alice")).await.unwrap();
     for _ in 0..3 {
-        assert_eq!(other.get(&handle, b"alice").await.unwrap(), b"whole");
-        assert!(is_invalid(&other.get(&handle, b"bob").await));
+        assert_eq!(other.get(&handle, b"alice", Some(b"alice")).await.unwrap(), b"whole");
+        assert!(is_invalid(&other.get(&handle, b"bob", Some(b"bob")).await));
     }
-    soon(until(async || is_invalid(&other.get(&handle, b"alice").await))).await;
+    soon(until(async || is_invalid(&other.get(&handle, b"alice", Some(b"alice")).await))).await;
 }
 
 #[tokio::test]
 async fn a_state_is_no_result_and_a_result_is_no_state() {
     let server = Server::start();
-    let (states, results) = (replica(&server).state(), replica(&server).results());
-    let state = states.put(b"state".to_vec(), b"").await.unwrap();
-    let result = results.put(b"result".to_vec(), b"").await.unwrap();
-    assert!(is_invalid(&results.get(&state, b"").await));
-    assert!(is_invalid(&states.take(&result, b"").await));
+    let (states, results) = (replica(&server).runs(), replica(&server).results());
+    let state = states.put(b"state".to_vec(), b"", None).await.unwrap();
+    let result = results.put(b"result".to_vec(), b"", Some(b"")).await.unwrap();
+    assert!(is_invalid(&results.get(&state, b"", Some(b"")).await));
+    assert!(is_invalid(&states.take(&result, b"", None).await));
 }
 
 // === Composites ===
 
-fn gateway(state: RedisState, tools: &Tools) -> Composite<Tools> {
+fn gateway(state: RedisStore, tools: &Tools) -> Composite<Tools> {
     let steps = [
         Step::new("details", "details"),
         Step::elicitation("approve", "Sure?", json!({})).depends_on(["details"]),
@@ -206,7 +208,7 @@ async fn release(gateway: &Composite<Tools>, state: Option<String>) -> ToolAnswe
 async fn a_run_that_waits_at_one_gateway_goes_on_at_another_once() {
     let server = Server::start();
     let tools = Tools::new().gives("details", json!({ "version": "1.4.0" })).echoes("deploy");
-    let [one, other] = [(); 2].map(|()| gateway(replica(&server).state(), &tools));
+    let [one, other] = [(); 2].map(|()| gateway(replica(&server).runs(), &tools));
 
     let ToolAnswer::InputRequired(asks) = release(&one, None).await else { panic!("no question") };
     let state = asks.request_state.unwrap();
@@ -222,8 +224,8 @@ async fn a_run_that_waits_at_one_gateway_goes_on_at_another_once() {
 
 // === Shares of callers ===
 
-async fn put_for(states: &RedisState, bytes: usize, caller: &[u8]) -> Result<String, PutError> {
-    states.put_for(vec![b'x'; bytes], b"", caller).await
+async fn put_for(states: &RedisStore, bytes: usize, caller: &[u8]) -> Result<String, PutError> {
+    states.put(vec![b'x'; bytes], b"", Some(caller)).await
 }
 
 /// Returns the maximum time in milliseconds for which items of the only caller count.
@@ -242,7 +244,7 @@ fn longest_share(server: &Server) -> f64 {
 async fn caller_with_a_full_share_is_refused_at_every_replica_and_others_are_not() {
     let server = Server::start();
     // Space for two states of each caller.
-    let [one, other] = [(); 2].map(|()| replica(&server).state().max_caller_bytes(4_000));
+    let [one, other] = [(); 2].map(|()| replica(&server).runs().max_caller_bytes(4_000));
     put_for(&one, 1_000, b"alice").await.unwrap();
     put_for(&other, 1_000, b"alice").await.unwrap();
     let full = PutError::CallerFull { bytes: 1_000 + 32 + 512, max: 4_000 };
@@ -254,15 +256,15 @@ async fn caller_with_a_full_share_is_refused_at_every_replica_and_others_are_not
     let alone = put_for(&one, 4_000, b"carol").await;
     assert_eq!(alone, Err(PutError::CallerFull { bytes: 4_544, max: 4_000 }));
     // A state without a caller counts against no share, and no key contains a name.
-    one.put(vec![0; 5_000], b"").await.unwrap();
+    one.put(vec![0; 5_000], b"", None).await.unwrap();
     assert!(server.keys().iter().all(|key| !key.contains("alice")));
 }
 
 #[tokio::test]
 async fn expired_states_give_the_share_back_in_redis() {
     let server = Server::start();
-    let short = replica(&server).state().max_caller_bytes(4_000).ttl(Duration::from_millis(50));
-    let long = replica(&server).state().max_caller_bytes(4_000);
+    let short = replica(&server).runs().max_caller_bytes(4_000).ttl(Duration::from_millis(50));
+    let long = replica(&server).runs().max_caller_bytes(4_000);
     put_for(&short, 1_000, b"alice").await.unwrap();
     put_for(&long, 1_000, b"alice").await.unwrap();
     soon(until(async || put_for(&long, 1_000, b"alice").await.is_ok())).await;
@@ -272,17 +274,17 @@ async fn expired_states_give_the_share_back_in_redis() {
 #[tokio::test]
 async fn taken_state_gives_the_share_back_when_the_server_forgets_it() {
     let server = Server::start();
-    let states = replica(&server).state().max_caller_bytes(2_000);
+    let states = replica(&server).runs().max_caller_bytes(2_000);
     let handle = put_for(&states, 1_000, b"alice").await.unwrap();
     assert!(longest_share(&server) > 3_000_000.0);
-    assert!(states.take_for(&handle, b"", b"alice").await.is_ok());
+    assert!(states.take(&handle, b"", Some(b"alice")).await.is_ok());
     let left = longest_share(&server);
     assert!((1.0..=61_000.0).contains(&left), "{left}");
 
     // An item that expires sooner does not count for longer.
     let brief = states.ttl(Duration::from_millis(200));
     let handle = put_for(&brief, 1_000, b"bob").await.unwrap();
-    assert!(brief.take_for(&handle, b"", b"bob").await.is_ok());
+    assert!(brief.take(&handle, b"", Some(b"bob")).await.is_ok());
     soon(until(async || put_for(&brief, 1_000, b"bob").await.is_ok())).await;
 }
 
@@ -290,8 +292,8 @@ async fn taken_state_gives_the_share_back_when_the_server_forgets_it() {
 async fn lost_answer_counts_a_state_once() {
     let server = Server::start();
     let gap = Gap::before(&server);
-    let store = RedisStore::new(&gap.url()).unwrap().timeout(Duration::from_secs(60));
-    let states = store.state().max_caller_bytes(5_000);
+    let store = RedisServer::new(&gap.url()).unwrap().timeout(Duration::from_secs(60));
+    let states = store.runs().max_caller_bytes(5_000);
     // The server knows the script from now on.
     put_for(&states, 1_000, b"alice").await.unwrap();
     gap.lose_an_answer();
@@ -305,31 +307,31 @@ async fn lost_answer_counts_a_state_once() {
 async fn caller_over_its_share_loses_its_own_oldest_result_in_redis() {
     let server = Server::start();
     let results = replica(&server).results().max_caller_bytes(3_500);
-    let bob = results.put(vec![b'x'; 1_000], b"bob").await.unwrap();
+    let bob = results.put(vec![b'x'; 1_000], b"bob", Some(b"bob")).await.unwrap();
     let mut handles = Vec::new();
     for _ in 0..4 {
-        handles.push(results.put(vec![b'x'; 1_000], b"alice").await.unwrap());
+        handles.push(results.put(vec![b'x'; 1_000], b"alice", Some(b"alice")).await.unwrap());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let mut kept = Vec::new();
     for handle in &handles {
-        kept.push(results.get(handle, b"alice").await.is_ok());
+        kept.push(results.get(handle, b"alice", Some(b"alice")).await.is_ok());
     }
     assert_eq!(kept, [false, false, true, true]);
-    assert!(results.get(&bob, b"bob").await.is_ok());
+    assert!(results.get(&bob, b"bob", Some(b"bob")).await.is_ok());
     let values = server.keys().into_iter().filter(|key| !key.contains(":caller:"));
     assert_eq!(values.count(), 3, "evicted results are deleted");
 
-    let refused = results.put(vec![b'x'; 4_000], b"alice").await;
+    let refused = results.put(vec![b'x'; 4_000], b"alice", Some(b"alice")).await;
     assert_eq!(refused, Err(PutError::CallerFull { bytes: 4_544, max: 3_500 }));
-    assert!(results.get(&handles[3], b"alice").await.is_ok());
+    assert!(results.get(&handles[3], b"alice", Some(b"alice")).await.is_ok());
 }
 
 #[tokio::test]
 async fn composite_counts_suspended_runs_against_the_share_in_redis() {
     let server = Server::start();
     let tools = Tools::new().gives("details", json!({ "version": "1.4.0" })).echoes("deploy");
-    let gateway = gateway(replica(&server).state().max_caller_bytes(1), &tools);
+    let gateway = gateway(replica(&server).runs().max_caller_bytes(1), &tools);
     let ToolAnswer::Result(result) = release(&gateway, None).await else { panic!("a question") };
     let text = &result.content[0].as_text().unwrap().text;
     assert!(text.ends_with("at most 1 (`max_caller_bytes`)"), "{text}");

@@ -56,7 +56,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "layers/truncate/shorten.rs STRUCTURED",
             "layers/truncate/shorten.rs META",
             "hosts/normalize/text/mod.rs INDENT",
-            "redis/expiring_store.rs OWNER",
+            "redis/store.rs OWNER",
         ],
     ),
     (
@@ -64,9 +64,9 @@ const OTHERS: [(&str, &[&str]); 7] = [
         &[
             "hosts/normalize/names.rs HASH",
             "redis/budgets/mod.rs ID",
-            "redis/expiring_store.rs HANDLE",
-            "redis/expiring_store.rs TAKING",
-            "stores/expiring_store.rs HANDLE",
+            "redis/store.rs HANDLE",
+            "redis/store.rs TAKING",
+            "store/memory.rs HANDLE",
         ],
     ),
     (
@@ -74,8 +74,8 @@ const OTHERS: [(&str, &[&str]); 7] = [
         &[
             "engine/limits.rs A_LIFETIME",
             "redis/budgets/settling.rs A_LIFETIME",
-            "redis/expiring_store.rs A_LIFETIME",
-            "stores/expiring_store.rs A_LIFETIME",
+            "redis/store.rs A_LIFETIME",
+            "store/memory.rs A_LIFETIME",
         ],
     ),
     (

@@ -40,7 +40,7 @@
 //!
 //! # Keeping the whole
 //!
-//! With [`keep`], the full result is put into a [`ResultStore`], and the reply links to it:
+//! With [`keep`], the full result is put into a [`Store`], and the reply links to it:
 //! `mcp-composite://results/…`, of type `application/json`. The layer answers `resources/read` of
 //! these URIs with the full result, for the caller that it was made for. For other callers, and
 //! after it has expired, the resource does not exist. If it cannot be stored, the result is
@@ -65,7 +65,7 @@
 //! ```
 //! use std::{convert::Infallible, sync::Arc};
 //!
-//! use mcp_composite::{truncate::TruncateLayer, message::{Reply, Request}, results::StoredResults};
+//! use mcp_composite::{truncate::TruncateLayer, message::{Reply, Request}, store::MemoryStore};
 //! use rmcp::model::CallToolResult;
 //! use serde_json::json;
 //! use tower::{ServiceBuilder, ServiceExt};
@@ -77,7 +77,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let truncate = TruncateLayer::new().max_result_bytes(4_096).keep(Arc::new(StoredResults::new()));
+//! let truncate = TruncateLayer::new().max_result_bytes(4_096).keep(Arc::new(MemoryStore::for_results()));
 //! let service = ServiceBuilder::new().layer(truncate).service_fn(server);
 //!
 //! let reply = service.oneshot(Request::call_tool("status")).await?;
@@ -115,9 +115,8 @@ pub use self::{service::Truncate, stored_results::RESULTS};
 use crate::{
     catalog::CatalogSettings,
     changes::Epoch,
-    expiring_store::caller_key,
     message::{Context, ContextKey},
-    results::ResultStore,
+    store::{Store, caller_key},
 };
 
 /// The key in a result's `_meta` that lists the omissions.
@@ -139,7 +138,7 @@ pub struct TruncateLayer(pub(crate) Settings);
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     max_result_bytes: Option<usize>,
-    store: Option<Arc<dyn ResultStore>>,
+    store: Option<Arc<dyn Store>>,
     caller: Option<ContextKey>,
     pub(crate) catalogs: CatalogSettings,
 }
@@ -163,7 +162,7 @@ impl TruncateLayer {
 
     /// Stores the full result of each shortened one as a resource.
     #[must_use]
-    pub fn keep(mut self, store: Arc<dyn ResultStore>) -> Self {
+    pub fn keep(mut self, store: Arc<dyn Store>) -> Self {
         self.0.store = Some(store);
         self
     }

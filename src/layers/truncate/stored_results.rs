@@ -9,7 +9,7 @@ use rmcp::model::{
 
 use crate::{
     message::{ItemKind, Reply, Request},
-    results::{PutError, ResultStore, TakeError},
+    store::{PutError, Store, TakeError},
 };
 
 /// The prefix of the URIs of stored results; a handle follows.
@@ -28,13 +28,13 @@ pub(super) fn read_handle(request: &Request) -> Option<&str> {
 
 /// Stores a result and returns a link to it, or `None` if it cannot be stored.
 pub(super) async fn keep(
-    store: &Arc<dyn ResultStore>,
+    store: &Arc<dyn Store>,
     result: &CallToolResult,
     owner: &[u8],
 ) -> Option<Resource> {
     let json = serde_json::to_vec(result).ok()?;
     let bytes = json.len();
-    match store.put(json, owner).await {
+    match store.put(json, owner, Some(owner)).await {
         Ok(handle) => Some(
             Resource::new(format!("{RESULTS}{handle}"), "result")
                 .with_title("The whole result")
@@ -56,9 +56,9 @@ pub(super) async fn keep(
 ///
 /// The reply is the same for every invalid handle, so that callers cannot detect the results of
 /// others.
-pub(super) async fn read(store: &Arc<dyn ResultStore>, handle: &str, owner: &[u8]) -> Reply {
+pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> Reply {
     let uri = format!("{RESULTS}{handle}");
-    let json = match store.get(handle, owner).await {
+    let json = match store.get(handle, owner, Some(owner)).await {
         Ok(result) => String::from_utf8(result).ok(),
         Err(TakeError::Invalid(_)) => None,
         Err(TakeError::Unavailable(why)) => {

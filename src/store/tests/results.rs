@@ -4,14 +4,14 @@ use cpu_time::ThreadTime;
 use futures::FutureExt;
 use tokio::time::advance;
 
-use super::{PutError, ResultStore, StoredResults, TakeError};
+use crate::store::{MemoryStore, PutError, Store, TakeError};
 
-fn put(store: &StoredResults, result: &[u8], caller: &[u8]) -> Result<String, PutError> {
-    store.put(result.to_vec(), caller).now_or_never().expect("nothing to wait for")
+fn put(store: &MemoryStore, result: &[u8], caller: &[u8]) -> Result<String, PutError> {
+    store.put(result.to_vec(), caller, Some(caller)).now_or_never().expect("nothing to wait for")
 }
 
-fn get(store: &StoredResults, handle: &str, caller: &[u8]) -> Option<Vec<u8>> {
-    match store.get(handle, caller).now_or_never().expect("nothing to wait for") {
+fn get(store: &MemoryStore, handle: &str, caller: &[u8]) -> Option<Vec<u8>> {
+    match store.get(handle, caller, Some(caller)).now_or_never().expect("nothing to wait for") {
         Ok(result) => Some(result),
         Err(TakeError::Invalid(_)) => None,
         Err(error) => panic!("{error}"),
@@ -20,7 +20,7 @@ fn get(store: &StoredResults, handle: &str, caller: &[u8]) -> Option<Vec<u8>> {
 
 #[tokio::test]
 async fn a_result_is_read_as_often_as_its_caller_likes() {
-    let store = StoredResults::new();
+    let store = MemoryStore::for_results();
     let handle = put(&store, b"all", b"alice").unwrap();
     for _ in 0..3 {
         assert_eq!(get(&store, &handle, b"alice").as_deref(), Some(&b"all"[..]));
@@ -29,7 +29,7 @@ async fn a_result_is_read_as_often_as_its_caller_likes() {
 
 #[tokio::test]
 async fn only_the_same_caller_reads_it() {
-    let store = StoredResults::new();
+    let store = MemoryStore::for_results();
     let handle = put(&store, b"all", b"alice").unwrap();
     for other in [&b""[..], b"bob", b"alic", b"alice "] {
         assert_eq!(get(&store, &handle, other), None);
@@ -39,7 +39,7 @@ async fn only_the_same_caller_reads_it() {
 
 #[tokio::test]
 async fn a_text_that_is_no_handle_gives_nothing() {
-    let store = StoredResults::new();
+    let store = MemoryStore::for_results();
     let handle = put(&store, b"all", b"").unwrap();
     for text in ["", "x", &handle[1..], &"0".repeat(64), &"0".repeat(1 << 20)] {
         assert_eq!(get(&store, text, b""), None);
@@ -48,7 +48,7 @@ async fn a_text_that_is_no_handle_gives_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_expires() {
-    let store = StoredResults::new().ttl(Duration::from_secs(10));
+    let store = MemoryStore::for_results().ttl(Duration::from_secs(10));
     let handle = put(&store, b"all", b"").unwrap();
     advance(Duration::from_secs(9)).await;
     assert!(get(&store, &handle, b"").is_some());
@@ -58,7 +58,7 @@ async fn a_result_expires() {
 
 #[tokio::test(start_paused = true)]
 async fn the_oldest_make_room() {
-    let store = StoredResults::new().max_total_bytes(3 * 1_000);
+    let store = MemoryStore::for_results().max_total_bytes(3 * 1_000);
     let mut handles = Vec::new();
     for _ in 0..4 {
         handles.push(put(&store, &[b'x'; 1_000 - 512], b"").unwrap());
@@ -71,7 +71,7 @@ async fn the_oldest_make_room() {
 #[tokio::test(start_paused = true)]
 async fn caller_with_the_most_bytes_makes_room() {
     // Space for ten results.
-    let store = StoredResults::new().max_total_bytes(10 * 1_000);
+    let store = MemoryStore::for_results().max_total_bytes(10 * 1_000);
     let put = async |caller: &[u8]| {
         advance(Duration::from_millis(1)).await;
         // The name counts twice: as the owner and as the caller.
@@ -98,7 +98,7 @@ async fn caller_with_the_most_bytes_makes_room() {
 #[tokio::test(start_paused = true)]
 async fn caller_over_its_share_loses_its_own_oldest_result() {
     let share = 2 * (512 + 2 * 5 + 3);
-    let store = StoredResults::new().max_caller_bytes(share);
+    let store = MemoryStore::for_results().max_caller_bytes(share);
     let bob = put(&store, b"bob", b"bob").unwrap();
     let mut handles = Vec::new();
     for _ in 0..3 {
@@ -116,7 +116,7 @@ async fn caller_over_its_share_loses_its_own_oldest_result() {
 
 #[tokio::test(start_paused = true)]
 async fn oldest_result_goes_among_callers_with_equal_bytes() {
-    let store = StoredResults::new().max_total_bytes(3 * 515);
+    let store = MemoryStore::for_results().max_total_bytes(3 * 515);
     let mut handles = Vec::new();
     for name in [b"b", b"c", b"a", b"d", b"e"] {
         advance(Duration::from_secs(1)).await;
@@ -128,7 +128,7 @@ async fn oldest_result_goes_among_callers_with_equal_bytes() {
 
 #[tokio::test]
 async fn large_result_of_a_new_caller_is_kept() {
-    let store = StoredResults::new().max_total_bytes(10_000);
+    let store = MemoryStore::for_results().max_total_bytes(10_000);
     let [alice, bob] = [b"alice", b"bobby"].map(|name| {
         let handle = put(&store, &[b'x'; 3_000], name).unwrap();
         (name, handle)
@@ -141,7 +141,7 @@ async fn large_result_of_a_new_caller_is_kept() {
 
 #[tokio::test]
 async fn eviction_among_many_callers_is_fast() {
-    let store = StoredResults::new().max_total_bytes(20_000 * 530);
+    let store = MemoryStore::for_results().max_total_bytes(20_000 * 530);
     let start = ThreadTime::now();
     for caller in 0_u32..60_000 {
         put(&store, b"", &caller.to_be_bytes()).unwrap();
@@ -152,7 +152,7 @@ async fn eviction_among_many_callers_is_fast() {
 
 #[tokio::test]
 async fn a_result_that_is_too_large_puts_nobody_out() {
-    let store = StoredResults::new().max_result_bytes(1_000).max_total_bytes(1_200);
+    let store = MemoryStore::for_results().max_item_bytes(1_000).max_total_bytes(1_200);
     let handle = put(&store, b"all", b"").unwrap();
     let too_large = put(&store, &[b'x'; 1_001], b"");
     assert_eq!(too_large, Err(PutError::TooLarge { bytes: 1_001, max: 1_000 }));
@@ -163,7 +163,7 @@ async fn a_result_that_is_too_large_puts_nobody_out() {
 
 #[tokio::test]
 async fn no_result_and_no_handle_is_printed() {
-    let store = StoredResults::new();
+    let store = MemoryStore::for_results();
     let handle = put(&store, b"s3cret", b"s3cret").unwrap();
     let printed = format!("{store:?}");
     assert!(!printed.contains("s3cret") && !printed.contains(&handle), "{printed}");

@@ -14,7 +14,7 @@ use mcp_composite::{
         Composite, CompositeLayer, CompositeTool, Limits, Output, OutputProperty, OutputType, Step,
     },
     message::Reply,
-    state::StoredState,
+    store::MemoryStore,
     testing::{self, Answer, Person, Server},
 };
 use rmcp::{
@@ -208,7 +208,7 @@ fn over_tools_that_ask(count: usize) -> Composite<Server> {
     let server = tools.iter().fold(Server::new(), |server, tool| server.tool(tool, asks(32)));
     let look = CompositeTool::fan_out("look", "Looks", tools);
     // The store has space for all of them.
-    CompositeLayer::new([look]).unwrap().state(StoredState::new()).layer(server)
+    CompositeLayer::new([look]).unwrap().state(MemoryStore::for_runs()).layer(server)
 }
 
 #[tokio::test(start_paused = true)]

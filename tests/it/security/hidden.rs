@@ -18,7 +18,7 @@ use mcp_composite::{
     message::{Context, Reply, Request, Subject},
     pattern::Selection,
     reload::{Reload, Reloader},
-    state::SignedState,
+    store::SignedStore,
     testing::{self, Server},
 };
 use rmcp::model::{ClientRequest, CustomResult, ErrorData, ServerResult};
@@ -269,7 +269,7 @@ fn stack(server: &Server, hide: &[&str]) -> Stack {
     ];
     let composite = CompositeTool::workflow("clean", "Cleans", steps);
     let key = "a secret of at least 32 bytes, shared by replicas";
-    let layer = CompositeLayer::new([composite]).unwrap().state(SignedState::new(key).unwrap());
+    let layer = CompositeLayer::new([composite]).unwrap().state(SignedStore::new(key).unwrap());
     let hidden = Selection::default().deny(hide.iter().copied()).unwrap();
     layer.layer(FilterLayer::new().tools(hidden).layer(server.clone()))
 }

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use mcp_composite::{
     composite::{Composite, CompositeLayer, CompositeTool, Step},
     message::{Context, ToolAnswer},
-    state::{PutError, SignedState, StateStore, StoredState, TakeError},
+    store::{MemoryStore, PutError, SignedStore, Store, TakeError},
     testing::{self, Server},
 };
 use serde_json::{Value, json};
@@ -69,22 +69,22 @@ struct Caller(bool);
 
 pub(super) fn check(data: &[u8]) {
     let Ok(tampering) = Tampering::arbitrary_take_rest(Unstructured::new(data)) else { return };
-    let signed = SignedState::new(KEY).expect("a long key");
-    let ring = SignedState::ring([("default", OTHER_KEY), ("old", KEY)]).expect("long keys");
+    let signed = SignedStore::new(KEY).expect("a long key");
+    let ring = SignedStore::ring([("default", OTHER_KEY), ("old", KEY)]).expect("long keys");
     tampering.of_a_text(&signed, &ring);
-    tampering.of_a_text(&StoredState::new(), &StoredState::new());
-    let stores: [Arc<dyn StateStore>; 2] = [Arc::new(signed), Arc::new(StoredState::new())];
+    tampering.of_a_text(&MemoryStore::for_runs(), &MemoryStore::for_runs());
+    let stores: [Arc<dyn Store>; 2] = [Arc::new(signed), Arc::new(MemoryStore::for_runs())];
     for store in stores {
         run(tampering.of_a_run(store));
     }
 }
 
-fn put(store: &dyn StateStore, state: &[u8], binding: &[u8]) -> Result<String, PutError> {
-    store.put(state.to_vec(), binding).now_or_never().expect("nothing to wait for")
+fn put(store: &dyn Store, state: &[u8], binding: &[u8]) -> Result<String, PutError> {
+    store.put(state.to_vec(), binding, None).now_or_never().expect("nothing to wait for")
 }
 
-fn take(store: &dyn StateStore, text: &str, binding: &[u8]) -> Result<Vec<u8>, TakeError> {
-    store.take(text, binding).now_or_never().expect("nothing to wait for")
+fn take(store: &dyn Store, text: &str, binding: &[u8]) -> Result<Vec<u8>, TakeError> {
+    store.take(text, binding, None).now_or_never().expect("nothing to wait for")
 }
 
 fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
@@ -95,7 +95,7 @@ fn is_invalid(taken: &Result<Vec<u8>, TakeError>) -> bool {
 
 impl Tampering<'_> {
     /// Checks that a store accepts only the unchanged text with its binding.
-    fn of_a_text(&self, store: &dyn StateStore, elsewhere: &dyn StateStore) {
+    fn of_a_text(&self, store: &dyn Store, elsewhere: &dyn Store) {
         let text = put(store, self.state, self.binding).expect("room for it");
         let other = put(store, self.other_state, self.other_binding).expect("room for it");
         let changed = self.changed(&text, &other);
@@ -115,7 +115,7 @@ impl Tampering<'_> {
     }
 
     /// Checks that a run is resumed only for its caller, with the call that began it.
-    async fn of_a_run(&self, store: Arc<dyn StateStore>) {
+    async fn of_a_run(&self, store: Arc<dyn Store>) {
         let server = Server::new().gives("details", json!({ "version": 1 })).says("deploy", "done");
         let caller = |context: &Context| {
             let Caller(is_other) = context.extensions().get()?;

@@ -1,0 +1,87 @@
+//! The keys that `[state]` and `[results]` have in common, and the stores that they configure.
+
+use std::{sync::Arc, time};
+
+use super::{caller::CallerConfig, duration::Duration, read::Reader, set_some::SetSome};
+use crate::{
+    composite::Segment,
+    store::{MemoryStore, Store},
+};
+
+/// The values that a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreOf {
+    Runs,
+    Results,
+}
+
+/// The limits of a store; those that are not set have the defaults of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StoreLimits {
+    pub(super) ttl: Option<time::Duration>,
+    pub(super) max_item_bytes: Option<usize>,
+    pub(super) max_total_bytes: Option<usize>,
+    pub(super) max_caller_bytes: Option<usize>,
+}
+
+// === impl StoreOf ===
+
+impl StoreOf {
+    const fn section(self) -> &'static str {
+        match self {
+            Self::Runs => "state",
+            Self::Results => "results",
+        }
+    }
+
+    const fn max_item_bytes(self) -> &'static str {
+        match self {
+            Self::Runs => "max_state_bytes",
+            Self::Results => "max_result_bytes",
+        }
+    }
+}
+
+// === impl StoreLimits ===
+
+impl StoreLimits {
+    /// Checks the limits of an item, of all items and of one caller, in bytes, and reports mistakes.
+    pub(super) fn build(
+        of: StoreOf,
+        ttl: Option<Duration>,
+        [item, total, per_caller]: [Option<usize>; 3],
+        caller: &CallerConfig,
+        reader: &mut Reader<'_, '_>,
+    ) -> Self {
+        let section = [Segment::from(of.section())];
+        let at = |key: &str| [of.section().into(), Segment::from(key)];
+        if per_caller.is_some() {
+            caller.required(&at("max_caller_bytes"), "no `max_caller_bytes`", reader);
+        }
+        if ttl.is_some_and(|Duration(ttl)| ttl.is_zero()) {
+            let message = "`ttl` is zero: expected more, or leave the key out";
+            reader.report(&at("ttl"), message.to_owned());
+        }
+        Self {
+            ttl: ttl.map(|Duration(ttl)| ttl),
+            max_item_bytes: reader.at_least_one(&section, of.max_item_bytes(), item),
+            max_total_bytes: reader.at_least_one(&section, "max_total_bytes", total),
+            max_caller_bytes: reader.at_least_one(&section, "max_caller_bytes", per_caller),
+        }
+    }
+
+    /// Creates a store in memory.
+    pub(super) fn in_memory(&self, of: StoreOf) -> Arc<dyn Store> {
+        let store = match of {
+            StoreOf::Runs => MemoryStore::for_runs(),
+            StoreOf::Results => MemoryStore::for_results(),
+        };
+        Arc::new(
+            store
+                .set_some(self.ttl, MemoryStore::ttl)
+                .set_some(self.max_item_bytes, MemoryStore::max_item_bytes)
+                .set_some(self.max_total_bytes, MemoryStore::max_total_bytes)
+                .set_some(self.max_caller_bytes, MemoryStore::max_caller_bytes),
+        )
+    }
+}
