@@ -149,17 +149,6 @@ impl Arguments {
         }
         kept_back
     }
-
-    /// Translates an example of arguments to the client's names.
-    pub(super) fn show(&self, example: &Value) -> Value {
-        let Value::Object(members) = example else { return example.clone() };
-        let shown = members.iter().filter_map(|(name, value)| match self.fate(name) {
-            Fate::Kept => Some((name.clone(), value.clone())),
-            Fate::Named(_, name) => Some((name.to_owned(), value.clone())),
-            Fate::Hidden(_) | Fate::Shadowed => None,
-        });
-        Value::Object(shown.collect())
-    }
 }
 
 // === impl Argument ===
