@@ -31,16 +31,16 @@
 //! any argument, unknown arguments pass, and only hidden and renamed ones are rejected. Hide an
 //! argument to set or omit it, not to keep it secret.
 //!
-//! The input schema that clients see is rewritten: `properties`, `required`, and every keyword that
-//! applies to the arguments as a whole, such as `allOf`, `if` and the target of a `$ref` there. It
-//! contains no argument names that clients do not know, and nothing about hidden arguments. Unknown
-//! keywords are removed where they may mention these. The texts of `title` and `description`,
-//! schemas within an argument, and the output schema stay unchanged.
+//! The input schema that clients see has the `properties`, `required` and `additionalProperties` of
+//! the root, under the clients' names. Its other keywords about the arguments, such as `allOf` and
+//! `if`, are omitted. The schema of an argument is copied with the definitions that it refers to; if
+//! a part of it is not understood, such as a reference to another document, or if the copies exceed
+//! 1 MiB, only its type, title and description are. It contains nothing else about hidden arguments
+//! and original names; texts of `title` and `description`, and the output schema, stay unchanged.
 //!
 //! The schema may allow more than the tool accepts, but never less; a layer below, or the tool,
 //! rejects the rest. If a violation concerns a value that the client did not send, the client
-//! receives only that fact, and the details are logged. If the rewritten schema would exceed 1 MiB,
-//! it contains only the names of the arguments.
+//! receives only that fact, and the details are logged.
 //!
 //! # Examples
 //!
