@@ -165,7 +165,9 @@ use self::support::url;
 use self::telemetry::metrics;
 use self::{
     middleware::pattern_watch,
-    support::{fingerprint, json_size, names, pagination, random, suggest, uri, warnings},
+    support::{
+        fingerprint, json_pointer, json_size, names, pagination, random, suggest, uri, warnings,
+    },
     telemetry::spans,
 };
 

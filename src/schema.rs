@@ -23,6 +23,7 @@ use self::{
 };
 use crate::{
     expr::number::is_whole_float,
+    json_pointer,
     json_size::BoundedCounter,
     message::{MAX_JSON_DEPTH, Refusal, Violation, is_deeper, size},
 };
@@ -377,7 +378,7 @@ const fn is_plain(value: &Value) -> bool {
 
 /// Returns the JSON Pointer of a member.
 fn member(path: &str, name: &str) -> String {
-    format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
+    format!("{path}/{}", json_pointer::escape(name))
 }
 
 #[cfg(test)]

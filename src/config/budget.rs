@@ -16,6 +16,7 @@ use super::{
 use crate::{
     budget::{Budget, BudgetLayer, BudgetStore, Cost, MemoryBudgets, Per, Refill, Unit},
     composite::Segment,
+    json_pointer,
 };
 
 /// The key of the section.
@@ -369,8 +370,7 @@ impl CostTable {
 
 /// Returns `true` if this is a JSON Pointer to a part of a value.
 fn is_pointer(text: &str) -> bool {
-    let escapes = text.match_indices('~').all(|(at, _)| text[at + 1..].starts_with(['0', '1']));
-    text.starts_with('/') && escapes
+    text.starts_with('/') && json_pointer::invalid_escape(text).is_none()
 }
 
 // === impl StoreName ===

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{MAX_VIOLATIONS, coerce::coerce, compile, member, refs, violations_of};
 use crate::{
     expr::{PartialValue, PathSegment},
+    json_pointer,
     message::{MAX_JSON_DEPTH, Violation, is_deeper},
     suggest,
 };
@@ -368,15 +369,15 @@ fn pointer(path: &[PathSegment]) -> String {
 fn segments(pointer: &str, mut value: &Value) -> Vec<PathSegment> {
     let mut segments = Vec::new();
     for part in pointer.split('/').skip(1) {
-        let part = part.replace("~1", "/").replace("~0", "~");
+        let part = json_pointer::unescape(part);
         match (value, part.parse()) {
             (Value::Array(elements), Ok(index)) => {
                 value = elements.get(index).unwrap_or(&Value::Null);
                 segments.push(PathSegment::Index(index));
             }
             _ => {
-                value = value.get(&part).unwrap_or(&Value::Null);
-                segments.push(PathSegment::Key(part));
+                value = value.get(&*part).unwrap_or(&Value::Null);
+                segments.push(PathSegment::Key(part.into_owned()));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Resolves references within a schema.
 
-use std::borrow::Cow;
-
 use rmcp::model::JsonObject;
 use serde_json::Value;
+
+use crate::json_pointer;
 
 /// The maximum length of a chain of references.
 const MAX_REFERENCES: usize = 32;
@@ -23,17 +23,13 @@ pub(crate) fn target<'s>(root: &'s JsonObject, schema: &'s JsonObject) -> Option
     if pointer.is_empty() {
         return Some(root);
     }
-    let mut parts = pointer.split('/').skip(1).map(unescaped);
+    let mut parts = pointer.split('/').skip(1).map(json_pointer::unescape);
     let first = root.get(&*parts.next()?)?;
     let found = parts.try_fold(first, |value, part| match value {
         Value::Array(elements) => elements.get(part.parse::<usize>().ok()?),
         value => value.get(&*part),
     });
     found?.as_object()
-}
-
-fn unescaped(part: &str) -> Cow<'_, str> {
-    if part.contains('~') { part.replace("~1", "/").replace("~0", "~").into() } else { part.into() }
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ pub(crate) mod pagination;
 
 pub(crate) mod random;
 
+pub(crate) mod json_pointer;
+
 pub(crate) mod json_size;
 
 pub(crate) mod uri;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use crate::message::Violation;
+use crate::{json_pointer, message::Violation};
 
 /// The message for an argument that the client cannot set. Hidden and renamed arguments have the
 /// same message.
@@ -164,14 +164,9 @@ impl Argument {
 fn first_of(path: &str) -> Option<(String, &str)> {
     let path = path.strip_prefix('/')?;
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-    Some((first.replace("~1", "/").replace("~0", "~"), rest))
+    Some((json_pointer::unescape(first).into_owned(), rest))
 }
 
 fn pointer(first: &str, rest: &str) -> String {
-    format!("/{}{rest}", escape(first))
-}
-
-/// Escapes a name for a JSON Pointer.
-fn escape(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
+    format!("/{}{rest}", json_pointer::escape(first))
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use rmcp::model::CallToolResult;
 use serde_json::Value;
 
-use crate::pattern::Selection;
+use crate::{json_pointer, pattern::Selection};
 
 /// Reads the actual cost of a call from its result.
 type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
@@ -141,7 +141,7 @@ impl CostLocation {
             Some(rest) => {
                 let end = rest.find('/').unwrap_or(rest.len());
                 let (key, rest) = rest.split_at(end);
-                Self::Meta(key.replace("~1", "/").replace("~0", "~"), rest.to_owned())
+                Self::Meta(json_pointer::unescape(key).into_owned(), rest.to_owned())
             }
             None => Self::Any(pointer.to_owned()),
         }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::json_pointer;
+
 /// The replacement for redacted values.
 pub(super) const MARK: &str = "[redacted]";
 
@@ -185,15 +187,13 @@ impl Pointer {
                 _ => error(0, "expected `/`"),
             };
         };
-        for (tilde, _) in pointer.match_indices('~') {
-            if !matches!(pointer.as_bytes().get(tilde + 1), Some(b'0' | b'1')) {
-                return error(tilde, "expected `0` or `1` after `~`");
-            }
+        if let Some(position) = json_pointer::invalid_escape(pointer) {
+            return error(position, "expected `0` or `1` after `~`");
         }
         let steps = steps.split('/').map(|step| match step {
             "*" => Segment::Any,
             "**" => Segment::Deep,
-            named => Segment::Named(named.replace("~1", "/").replace("~0", "~")),
+            named => Segment::Named(json_pointer::unescape(named).into_owned()),
         });
         Ok(Self(steps.collect()))
     }

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use super::cost::MARK;
 
+use crate::json_pointer;
+
 /// Maximum number of omissions listed.
 const MAX_PLACES: usize = 32;
 /// Maximum length of a pointer, in bytes. A longer one is shortened to that of a parent.
@@ -99,9 +101,7 @@ impl<'p> Location<'p> {
                     let _ = write!(pointer, "{place}");
                 }
                 Segment::Member(name) if name.len() > MAX_POINTER => pointer.push_str(name),
-                Segment::Member(name) => {
-                    pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                }
+                Segment::Member(name) => pointer.push_str(&json_pointer::escape(name)),
             }
             if pointer.len() > MAX_POINTER {
                 pointer.truncate(before);
