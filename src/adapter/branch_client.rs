@@ -30,12 +30,12 @@ use crate::message::{
 /// branch has its own connection because rmcp does not say which user of a shared peer has given up
 /// a question.
 pub(super) struct BranchClient {
-    connection: RunningService<RoleServer, Nobody>,
+    connection: RunningService<RoleServer, StubHandler>,
     /// The progress token of the branch; `None` if progress is not requested.
     token: Option<ProgressToken>,
 }
 
-struct Nobody;
+struct StubHandler;
 
 /// The other end of the connection.
 struct Relay {
@@ -56,7 +56,7 @@ impl BranchClient {
         let progress = progress.map(|progress| (new_token(), progress));
         let token = progress.as_ref().map(|(token, _)| token.clone());
         let relay = Relay { client, progress, asking: Vec::new() };
-        Some(Self { connection: serve_directly(Nobody, relay, info), token })
+        Some(Self { connection: serve_directly(StubHandler, relay, info), token })
     }
 
     /// Returns the progress token of the branch, or `None` if progress is not requested.
@@ -70,9 +70,9 @@ impl BranchClient {
     }
 }
 
-// === impl Nobody ===
+// === impl StubHandler ===
 
-impl ServerHandler for Nobody {}
+impl ServerHandler for StubHandler {}
 
 // === impl Relay ===
 

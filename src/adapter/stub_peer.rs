@@ -35,16 +35,16 @@ pub(super) struct StubClients {
 /// Progress goes to its registered [`Route`]; all other notifications are discarded. The connection
 /// ends when this value is dropped, so hold it as long as the peer is used.
 pub(super) struct StubClient {
-    connection: RunningService<RoleServer, Nobody>,
+    connection: RunningService<RoleServer, StubHandler>,
     routes: Arc<Routes>,
     runtime: runtime::Id,
 }
 
-struct Nobody;
+struct StubHandler;
 
 /// The other end of the connection: discards messages except progress, and answers requests with an
 /// error.
-struct Nowhere {
+struct StubTransport {
     routes: Arc<Routes>,
     refuse: mpsc::UnboundedSender<RxJsonRpcMessage<RoleServer>>,
     refused: mpsc::UnboundedReceiver<RxJsonRpcMessage<RoleServer>>,
@@ -81,9 +81,9 @@ impl StubClient {
         // rmcp keeps the current span open as long as the connection lives, which would be the span
         // of the first call. A separate task has no span.
         let routes = Arc::<Routes>::default();
-        let nowhere = Nowhere { routes: routes.clone(), refuse, refused };
+        let nowhere = StubTransport { routes: routes.clone(), refuse, refused };
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { serve_directly(Nobody, nowhere, None) });
+        tasks.spawn(async move { serve_directly(StubHandler, nowhere, None) });
         let connection = tasks.join_next().await?.ok()?;
         Some(Self { connection, routes, runtime })
     }
@@ -107,13 +107,13 @@ impl StubClient {
     }
 }
 
-// === impl Nobody ===
+// === impl StubHandler ===
 
-impl ServerHandler for Nobody {}
+impl ServerHandler for StubHandler {}
 
-// === impl Nowhere ===
+// === impl StubTransport ===
 
-impl Transport<RoleServer> for Nowhere {
+impl Transport<RoleServer> for StubTransport {
     type Error = Infallible;
 
     fn send(

@@ -274,7 +274,7 @@ fn report(error: &DefinitionError, spellings: &[Spelling], reader: &mut Reader<'
         return;
     }
     let (path, message) = match spellings.get(index) {
-        Some(spelling) => (spelling.apply(path), spelling.tell(error.kind())),
+        Some(spelling) => (spelling.apply(path), spelling.message(error.kind())),
         None => (path.to_vec(), error.kind().to_string()),
     };
     reader.report(&at(index, &path), message);
@@ -359,7 +359,7 @@ impl TargetTable {
 
 impl Spelling {
     /// Returns the error message, with the keys as they are spelled in the file.
-    fn tell(&self, kind: &DefinitionErrorKind) -> String {
+    fn message(&self, kind: &DefinitionErrorKind) -> String {
         match kind {
             DefinitionErrorKind::Meaningless { key: "targets", with } if self.tools => {
                 DefinitionErrorKind::Meaningless { key: "tools", with: with.clone() }.to_string()

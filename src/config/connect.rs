@@ -263,7 +263,7 @@ impl Connected {
         };
         let layer = Arc::new(Mutex::new(config.layer().clone()));
         let known = layer.clone();
-        let changes = changes.told_as(Arc::new(move |uri| {
+        let changes = changes.for_reporters(Arc::new(move |uri| {
             known.lock().unwrap_or_else(PoisonError::into_inner).uris_of(uri)
         }));
         let remote = config.connect(changes)?;

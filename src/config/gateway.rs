@@ -168,7 +168,7 @@ impl Gateway {
     pub fn changes(&self) -> Changes {
         let shared = self.0.clone();
         let known = move |uri: &Arc<str>| shared.lock().layer.uris_of(uri);
-        self.0.changes.heard_as(Arc::new(known))
+        self.0.changes.for_listeners(Arc::new(known))
     }
 
     /// Returns the plan of a composite for these arguments without running it; see

@@ -43,7 +43,7 @@ pub(super) struct Reader<'a, 't> {
     pub(super) path: Vec<Segment>,
     faults: Vec<Fault>,
     /// The paths of the faults, and of keys that are missing because of them.
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     /// The spans of keys that are not displayed since they are not plain words.
     masks: Vec<Range<usize>>,
     complete: bool,
@@ -60,7 +60,7 @@ impl<'a, 't> Reader<'a, 't> {
             hidden_elements: HashMap::new(),
             path: Vec::new(),
             faults: Vec::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             masks: Vec::new(),
             complete: true,
         }
@@ -137,14 +137,14 @@ impl<'a, 't> Reader<'a, 't> {
             self.hidden_elements.entry(array).or_default().insert(*index);
         }
         // A failure caused by a hidden nested value is not a mistake.
-        if !self.is_told_below(&path) {
+        if !self.is_reported_below(&path) {
             let message = if is_masked(&path) { without_word(message) } else { message };
             self.push(&path, message, span);
         }
     }
 
     fn push(&mut self, path: &[Segment], message: String, span: Range<usize>) {
-        self.told.insert(DisplayPath(path).to_string());
+        self.reported.insert(DisplayPath(path).to_string());
         let message = harmless(message);
         self.faults.push(Fault { path: masked_path(path, false), message, span });
     }
@@ -154,8 +154,9 @@ impl<'a, 't> Reader<'a, 't> {
     /// The path is that of the value as read, so hidden elements of arrays are not counted.
     pub(super) fn report(&mut self, path: &[Segment], message: String) {
         let (path, span) = self.locate(path);
-        let is_told =
-            |end| self.told.contains(&DisplayPath(path.get(..end).unwrap_or(&path)).to_string());
+        let is_told = |end| {
+            self.reported.contains(&DisplayPath(path.get(..end).unwrap_or(&path)).to_string())
+        };
         if !(1..=path.len()).any(is_told) {
             self.push(&path, message, span);
         }
@@ -196,19 +197,22 @@ impl<'a, 't> Reader<'a, 't> {
     /// Suppresses further reports about the value at `path`.
     pub(super) fn mute(&mut self, path: &[Segment]) {
         let (path, _) = self.locate(path);
-        self.told.insert(DisplayPath(&path).to_string());
+        self.reported.insert(DisplayPath(&path).to_string());
     }
 
     /// Returns `true` if a mistake was reported at or below a path.
     pub(super) fn has_fault_in(&self, path: &[Segment]) -> bool {
         let (path, _) = self.locate(path);
-        self.told.contains(&DisplayPath(&path).to_string()) || self.is_told_below(&path)
+        self.reported.contains(&DisplayPath(&path).to_string()) || self.is_reported_below(&path)
     }
 
-    fn is_told_below(&self, path: &[Segment]) -> bool {
+    fn is_reported_below(&self, path: &[Segment]) -> bool {
         ["[", "."].into_iter().any(|separator| {
             let below = format!("{}{separator}", DisplayPath(path));
-            self.told.range(below.clone()..).next().is_some_and(|told| told.starts_with(&below))
+            self.reported
+                .range(below.clone()..)
+                .next()
+                .is_some_and(|reported| reported.starts_with(&below))
         })
     }
 
@@ -266,11 +270,11 @@ impl<'a, 't> Reader<'a, 't> {
             let meant = hint.map_or(&[][..], |hint| hint.keys).iter().copied().chain(near);
             for near in meant.filter(|near| !table.contains_key(*near)) {
                 path.push(near.into());
-                self.told.insert(DisplayPath(&path).to_string());
+                self.reported.insert(DisplayPath(&path).to_string());
                 path.pop();
             }
             path.push(Segment::Key(key.get_ref().to_string()));
-            self.told.insert(DisplayPath(&path).to_string());
+            self.reported.insert(DisplayPath(&path).to_string());
             let path = masked_path(&path, true);
             self.faults.push(Fault { path, message, span: key.span() });
             if !is_word(key.get_ref()) {

@@ -22,7 +22,7 @@ use crate::{
 /// If it is dropped before its run has ended or was suspended, it reports the run as dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
-    told: ObservedRun,
+    observed: ObservedRun,
     phase: Phase,
     /// Whether the run is ending, so that no further step begins.
     is_ending: bool,
@@ -115,7 +115,7 @@ impl<'p> Observation<'p> {
         if place.is_none() {
             context.continue_trace_in_run(&span);
         }
-        let told = ObservedRun {
+        let observed = ObservedRun {
             observers: observers.clone(),
             run,
             name: plan.name.clone(),
@@ -126,7 +126,7 @@ impl<'p> Observation<'p> {
             open: Vec::new(),
         };
         let phase = Phase::Before { was_put_away: false };
-        Some(Box::new(Self { plan, told, phase, is_ending: false }))
+        Some(Box::new(Self { plan, observed, phase, is_ending: false }))
     }
 
     /// Adds a branch that began before the run was suspended and waits for the user.
@@ -137,18 +137,18 @@ impl<'p> Observation<'p> {
     }
 
     /// Adds a loop that began before the run was suspended.
-    pub(super) fn take_up_loop(&mut self, step: usize, started_ms: u64, attempts: u32) {
+    pub(super) fn resume_loop(&mut self, step: usize, started_ms: u64, attempts: u32) {
         self.push(self.place(step, None), started_ms, attempts);
     }
 
     fn push(&mut self, place: BranchPlace, started_ms: u64, attempts: u32) {
         let started = Duration::from_millis(started_ms);
-        self.told.open.push(Open { place, started, attempts, call: None });
+        self.observed.open.push(Open { place, started, attempts, call: None });
     }
 
     /// Returns the span of the run; disabled if no subscriber wants it.
     pub(super) const fn span(&self) -> &Span {
-        &self.told.span
+        &self.observed.span
     }
 
     /// Reports that the run starts or resumes.
@@ -156,7 +156,7 @@ impl<'p> Observation<'p> {
         let Phase::Before { was_put_away } = mem::replace(&mut self.phase, Phase::Running) else {
             return;
         };
-        self.tell(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
+        self.notify(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
     }
 
     /// Reports that a step begins that is not a call.
@@ -175,11 +175,11 @@ impl<'p> Observation<'p> {
     ) -> BranchPlace {
         let (step, element) = self.element(id);
         let place = self.open(step, element);
-        if let Some(open) = self.told.open.iter_mut().find(|open| open.place == place) {
+        if let Some(open) = self.observed.open.iter_mut().find(|open| open.place == place) {
             open.attempts = attempt;
         }
         let branch = place.branch();
-        self.tell(What::Attempt { branch, tool, attempt, after, arguments: Some(arguments) });
+        self.notify(What::Attempt { branch, tool, attempt, after, arguments: Some(arguments) });
         place
     }
 
@@ -192,9 +192,9 @@ impl<'p> Observation<'p> {
         arguments: Option<&JsonObject>,
     ) -> Span {
         let span = spans::call(tool, place.branch(), attempt, arguments);
-        if let Some(open) = self.told.open.iter_mut().find(|open| open.place == *place) {
+        if let Some(open) = self.observed.open.iter_mut().find(|open| open.place == *place) {
             let (tool, begun, span) = (tool.clone(), Instant::now(), span.clone());
-            let metrics = self.told.metrics;
+            let metrics = self.observed.metrics;
             open.call = Some(OpenCall { tool, begun, span, metrics, has_ended: false });
         }
         span
@@ -216,7 +216,7 @@ impl<'p> Observation<'p> {
         }
         let (step, element) = self.element(id);
         let place = self.place(step, element);
-        self.tell(What::BranchWaiting { branch: place.branch() });
+        self.notify(What::BranchWaiting { branch: place.branch() });
     }
 
     /// Reports that a step has ended.
@@ -224,8 +224,8 @@ impl<'p> Observation<'p> {
         // Elements that the loop aborted.
         let id = &self.plan.steps()[step].id;
         let is_element = |open: &mut Open| open.place.id == *id && open.place.element.is_some();
-        for open in self.told.open.extract_if(.., is_element).collect::<Vec<_>>() {
-            self.told.cancelled(&open);
+        for open in self.observed.open.extract_if(.., is_element).collect::<Vec<_>>() {
+            self.observed.cancelled(&open);
         }
         self.end(step, None, outcome, limit);
     }
@@ -239,7 +239,7 @@ impl<'p> Observation<'p> {
     pub(super) fn skip_element(&self, id: BranchId, limit: Limit) {
         let place = self.place(id.step, Some(id.element));
         let reason = self.reason(limit);
-        self.tell(What::BranchSkipped { branch: place.branch(), reason });
+        self.notify(What::BranchSkipped { branch: place.branch(), reason });
     }
 
     /// Marks the run as ending: no further step begins.
@@ -251,10 +251,11 @@ impl<'p> Observation<'p> {
     /// the observation to keep with its state.
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
-        self.tell(What::RunSuspended);
-        End::SUSPENDED.record(&self.told.span);
-        let ObservedRun { observers, run, name, place, begun, metrics, open, .. } = &mut self.told;
-        let told = ObservedRun {
+        self.notify(What::RunSuspended);
+        End::SUSPENDED.record(&self.observed.span);
+        let ObservedRun { observers, run, name, place, begun, metrics, open, .. } =
+            &mut self.observed;
+        let observed = ObservedRun {
             observers: observers.clone(),
             run: *run,
             name: name.clone(),
@@ -265,37 +266,37 @@ impl<'p> Observation<'p> {
             metrics: *metrics,
             open: mem::take(open),
         };
-        let took = told.took();
-        (told.run.0, Suspended(Some(Box::new((told, took)))))
+        let took = observed.took();
+        (observed.run.0, Suspended(Some(Box::new((observed, took)))))
     }
 
     /// Reports the answer of the run.
     pub(crate) fn finish(&mut self, is_error: bool, limit: Limit) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
-            let took = self.told.took();
-            self.tell(What::RunFinished { is_error, limit, took });
-            self.told.span.record("mcp_composite.limit", limit);
-            End::of_result(is_error).record(&self.told.span);
+            let took = self.observed.took();
+            self.notify(What::RunFinished { is_error, limit, took });
+            self.observed.span.record("mcp_composite.limit", limit);
+            End::of_result(is_error).record(&self.observed.span);
         }
     }
 
     fn end(&mut self, step: usize, element: Option<usize>, outcome: &Outcome, limit: Limit) {
         let place = self.place(step, element);
         let branch = place.branch();
-        let is_open = self.told.open.iter().any(|open| open.place == place);
+        let is_open = self.observed.open.iter().any(|open| open.place == place);
         if !is_open && outcome.status == Status::Skipped {
             let reason = self.reason(limit);
-            return self.tell(What::BranchSkipped { branch, reason });
+            return self.notify(What::BranchSkipped { branch, reason });
         }
         // A step that fails before its first call begins and ends at once.
         if !is_open {
-            self.tell(What::BranchStarted { branch });
+            self.notify(What::BranchStarted { branch });
         }
         let is_it = |open: &mut Open| open.place == place;
-        for call in self.told.open.extract_if(.., is_it).filter_map(|open| open.call) {
+        for call in self.observed.open.extract_if(.., is_it).filter_map(|open| open.call) {
             call.end(&outcome.end());
         }
-        self.tell(What::BranchFinished {
+        self.notify(What::BranchFinished {
             branch,
             status: outcome.status.name(),
             error: outcome.error.as_ref().map(|error| error.kind.name()),
@@ -308,11 +309,11 @@ impl<'p> Observation<'p> {
     /// Reports that a branch begins, unless it has begun.
     fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
         let place = self.place(step, element);
-        if !self.told.open.iter().any(|open| open.place == place) {
-            let started = self.told.took();
+        if !self.observed.open.iter().any(|open| open.place == place) {
+            let started = self.observed.took();
             let open = Open { place: place.clone(), started, attempts: 0, call: None };
-            self.told.open.push(open);
-            self.tell(What::BranchStarted { branch: place.branch() });
+            self.observed.open.push(open);
+            self.notify(What::BranchStarted { branch: place.branch() });
         }
         place
     }
@@ -335,22 +336,22 @@ impl<'p> Observation<'p> {
     fn take_call(&mut self, id: BranchId) -> Option<OpenCall> {
         let (step, element) = self.element(id);
         let place = self.place(step, element);
-        self.told.open.iter_mut().find(|open| open.place == place)?.call.take()
+        self.observed.open.iter_mut().find(|open| open.place == place)?.call.take()
     }
 
     fn place(&self, step: usize, element: Option<usize>) -> BranchPlace {
-        BranchPlace { run: self.told.run, id: self.plan.steps()[step].id.clone(), element }
+        BranchPlace { run: self.observed.run, id: self.plan.steps()[step].id.clone(), element }
     }
 
-    fn tell(&self, what: What<'_>) {
-        self.told.tell(what);
+    fn notify(&self, what: What<'_>) {
+        self.observed.notify(what);
     }
 }
 
 impl Drop for Observation<'_> {
     fn drop(&mut self) {
         if self.phase == Phase::Running {
-            self.told.end_all();
+            self.observed.end_all();
         }
     }
 }
@@ -364,12 +365,12 @@ impl ObservedRun {
         for open in mem::take(&mut self.open).iter().rev() {
             self.cancelled(open);
         }
-        self.tell(What::RunDropped { took: self.took() });
+        self.notify(What::RunDropped { took: self.took() });
         End::CANCELLED.record(&self.span);
     }
 
     fn cancelled(&self, &Open { ref place, started, attempts, .. }: &Open) {
-        self.tell(What::BranchFinished {
+        self.notify(What::BranchFinished {
             branch: place.branch(),
             status: Status::Cancelled.name(),
             error: None,
@@ -383,11 +384,11 @@ impl ObservedRun {
         Instant::now().saturating_duration_since(self.begun)
     }
 
-    fn tell(&self, what: What<'_>) {
+    fn notify(&self, what: What<'_>) {
         let parent = self.place.as_deref();
         let parent = parent.map(|place| Parent { run: place.run, branch: place.branch() });
         let event = Event { run: self.run, parent, composite: &self.name, what };
-        self.span.in_scope(|| self.observers.tell(&event));
+        self.span.in_scope(|| self.observers.notify(&event));
         if self.metrics {
             crate::metrics::happened(&event);
         }
@@ -398,11 +399,11 @@ impl ObservedRun {
 
 impl OpenCall {
     fn end(mut self, end: &End) {
-        self.tell(end);
+        self.notify(end);
         self.has_ended = true;
     }
 
-    fn tell(&self, end: &End) {
+    fn notify(&self, end: &End) {
         end.record(&self.span);
         if self.metrics {
             crate::metrics::called(&self.tool, end, self.begun.elapsed());
@@ -413,7 +414,7 @@ impl OpenCall {
 impl Drop for OpenCall {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.tell(&End::CANCELLED);
+            self.notify(&End::CANCELLED);
         }
     }
 }
@@ -429,11 +430,11 @@ impl Suspended {
 
 impl Drop for Suspended {
     fn drop(&mut self) {
-        if let Some((mut told, took)) = self.0.take().map(|suspended| *suspended) {
+        if let Some((mut observed, took)) = self.0.take().map(|suspended| *suspended) {
             // The time that the user takes does not count for the run.
             let now = Instant::now();
-            told.begun = now.checked_sub(took).unwrap_or(now);
-            told.end_all();
+            observed.begun = now.checked_sub(took).unwrap_or(now);
+            observed.end_all();
         }
     }
 }

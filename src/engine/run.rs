@@ -202,7 +202,7 @@ impl<'p, C: Caller> Run<'p, C> {
             self.resume();
             self.note_limit();
             self.start_at(self.now);
-            let has_ended = !self.goes_on();
+            let has_ended = !self.is_waiting();
             if has_ended {
                 self.end_run();
             }
@@ -260,7 +260,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Returns `true` if the run waits for an event.
-    fn goes_on(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         !self.is_over() && (!self.calls.is_empty() || !self.may_go_on())
     }
 
@@ -268,7 +268,7 @@ impl<'p, C: Caller> Run<'p, C> {
     async fn wait(&mut self) {
         // One timer for the earliest deadline.
         let mut timer = pin!(None);
-        while self.goes_on() {
+        while self.is_waiting() {
             if !self.may_go_on() {
                 yield_now().await;
                 self.go_on();
@@ -427,7 +427,7 @@ impl<'p, C: Caller> Run<'p, C> {
                 return self.hold_back(step);
             }
             Ok(Begin::Call(site)) => {
-                self.tell_begin(step);
+                self.report_begin(step);
                 let arguments = self.arguments(site);
                 match arguments.and_then(|arguments| self.call(id, site, arguments, now)) {
                     Ok(()) => return,
@@ -442,7 +442,7 @@ impl<'p, C: Caller> Run<'p, C> {
                 }
             }
             Ok(Begin::Loop(each, items)) => {
-                self.tell_begin(step);
+                self.report_begin(step);
                 if let Some(watching) = self.watching.as_mut().filter(|_| !items.is_empty()) {
                     watching.begin_step(step);
                 }
@@ -538,7 +538,7 @@ impl<'p, C: Caller> Run<'p, C> {
             && !self.loops.iter().any(|each| self.plan.input_readers.contains(each.step))
     }
 
-    fn tell_begin(&self, step: usize) {
+    fn report_begin(&self, step: usize) {
         if let Some(progress) = &self.progress {
             progress.begin(step);
         }

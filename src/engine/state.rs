@@ -237,7 +237,7 @@ impl RunState {
             begun,
         )?;
         for each in &self.loops {
-            watching.take_up_loop(each.step, each.started_ms, each.attempts);
+            watching.resume_loop(each.step, each.started_ms, each.attempts);
         }
         for asked in &self.asked {
             watching.resume_branch(asked.id, asked.started_ms, asked.attempts);

@@ -330,7 +330,10 @@ impl InterceptInformed for FilterRule {
     fn derive(&self, tools: &Tools) -> Self::Derived {
         let Some(rule) = &self.0 else { return HashSet::new() };
         if let Some(pattern_watch) = rule.pattern_watch(ItemKind::Tool) {
-            rule.tell(ItemKind::Tool, pattern_watch.see_all(tools.iter().map(|tool| &*tool.name)));
+            rule.warn_unmatched(
+                ItemKind::Tool,
+                pattern_watch.see_all(tools.iter().map(|tool| &*tool.name)),
+            );
         }
         let refused = tools.shadowed().filter(|tool| !rule.settings.permit_annotations(tool));
         refused.map(|tool| tool.name.to_string()).collect()
@@ -399,7 +402,7 @@ impl InterceptInformed for FilterRule {
             rule.settings.permit_item(&item)
         });
         if let Some((_, next)) = reply.page() {
-            rule.tell(kind, pattern_watch.see(&page, next, names));
+            rule.warn_unmatched(kind, pattern_watch.see(&page, next, names));
         }
     }
 }
@@ -458,9 +461,9 @@ impl Rule {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, pattern_watch)| pattern_watch)
     }
 
-    fn tell(&self, kind: ItemKind, missed: Option<Missed<Vec<Unmatched>>>) {
+    fn warn_unmatched(&self, kind: ItemKind, missed: Option<Missed<Vec<Unmatched>>>) {
         if let Some(missed) = missed {
-            missed.tell(&self.warnings, kind, self.settings.of.as_deref());
+            missed.warn(&self.warnings, kind, self.settings.of.as_deref());
         }
     }
 }

@@ -64,9 +64,9 @@ pub struct Bumps(watch::Receiver<u64>);
 pub struct Changes {
     kinds: Arc<Kinds>,
     /// Maps the URI of a reported update to the URIs to publish.
-    told_as: Option<Arc<Renamed>>,
+    renamed_for_reporters: Option<Arc<Renamed>>,
     /// Maps a published URI to the URIs that listeners receive.
-    heard_as: Option<Arc<Renamed>>,
+    renamed_for_listeners: Option<Arc<Renamed>>,
 }
 
 #[derive(Debug, Default)]
@@ -136,37 +136,42 @@ impl Changes {
     /// is reported.
     pub fn resource_updated(&self, uri: impl Into<Arc<str>>) {
         let uri = uri.into();
-        match &self.told_as {
+        match &self.renamed_for_reporters {
             None => self.kinds.updates.send(&uri),
-            Some(told_as) => told_as(&uri).iter().for_each(|uri| self.kinds.updates.send(uri)),
+            Some(renamed_for_reporters) => {
+                renamed_for_reporters(&uri).iter().for_each(|uri| self.kinds.updates.send(uri))
+            }
         }
     }
 
     /// Returns a receiver for the URIs of all resources that are updated from now on.
     #[must_use]
     pub fn watch_resources(&self) -> Updates {
-        self.kinds.updates.listen(self.heard_as.clone(), None)
+        self.kinds.updates.listen(self.renamed_for_listeners.clone(), None)
     }
 
     /// Returns a receiver for the updates of the resources that `wanted` returns at the
     /// time of the update.
     pub(crate) fn watch_wanted(&self, wanted: Arc<Wanted>) -> Updates {
-        self.kinds.updates.listen(self.heard_as.clone(), Some(wanted))
+        self.kinds.updates.listen(self.renamed_for_listeners.clone(), Some(wanted))
     }
 
     /// Returns the same changes for listeners that know resources by other URIs.
-    pub(crate) fn heard_as(&self, renamed: Arc<Renamed>) -> Self {
+    pub(crate) fn for_listeners(&self, renamed: Arc<Renamed>) -> Self {
         // Renaming composes: outer listeners rename the URIs of inner ones.
-        Self { heard_as: Some(after(self.heard_as.clone(), renamed)), ..self.clone() }
+        Self {
+            renamed_for_listeners: Some(after(self.renamed_for_listeners.clone(), renamed)),
+            ..self.clone()
+        }
     }
 
     /// Returns the same changes for reporters that know resources by other URIs.
-    pub(crate) fn told_as(&self, renamed: Arc<Renamed>) -> Self {
-        let renamed = match self.told_as.clone() {
-            Some(told_as) => after(Some(renamed), told_as),
+    pub(crate) fn for_reporters(&self, renamed: Arc<Renamed>) -> Self {
+        let renamed = match self.renamed_for_reporters.clone() {
+            Some(renamed_for_reporters) => after(Some(renamed), renamed_for_reporters),
             None => renamed,
         };
-        Self { told_as: Some(renamed), ..self.clone() }
+        Self { renamed_for_reporters: Some(renamed), ..self.clone() }
     }
 }
 
@@ -174,8 +179,8 @@ impl fmt::Debug for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Changes")
             .field("kinds", &self.kinds)
-            .field("told_as", &self.told_as.is_some())
-            .field("heard_as", &self.heard_as.is_some())
+            .field("renamed_for_reporters", &self.renamed_for_reporters.is_some())
+            .field("renamed_for_listeners", &self.renamed_for_listeners.is_some())
             .finish()
     }
 }

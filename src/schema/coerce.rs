@@ -88,7 +88,7 @@ impl<'s> Coercion<'s> {
                 let fit = if itself { fit } else { Fit::Never };
                 fit.min(self.look_inside(&rules, value, depth))
             }
-            value => self.look_at_scalar(&rules, value, depth),
+            value => self.fit_scalar(&rules, value, depth),
         }
     }
 
@@ -137,14 +137,14 @@ impl<'s> Coercion<'s> {
                 for (key, member) in members {
                     let segment = || PathSegment::Key(key.clone());
                     let schemas = |shapes: &Shapes<'s>, rule| shapes.of_member(rule, key);
-                    fit = fit.min(self.look_at_part(rules, schemas, segment, member, depth));
+                    fit = fit.min(self.fit_part(rules, schemas, segment, member, depth));
                 }
             }
             Value::Array(elements) => {
                 for (index, element) in elements.iter().enumerate() {
                     let segment = || PathSegment::Index(index);
                     let schemas = |shapes: &Shapes<'s>, rule| shapes.of_element(rule, index);
-                    fit = fit.min(self.look_at_part(rules, schemas, segment, element, depth));
+                    fit = fit.min(self.fit_part(rules, schemas, segment, element, depth));
                 }
             }
             _ => (),
@@ -152,7 +152,7 @@ impl<'s> Coercion<'s> {
         fit
     }
 
-    fn look_at_part(
+    fn fit_part(
         &mut self,
         rules: &[&'s JsonObject],
         schema: impl Fn(&Shapes<'s>, &'s JsonObject) -> Option<&'s Value>,
@@ -182,7 +182,7 @@ impl<'s> Coercion<'s> {
         fit
     }
 
-    fn look_at_scalar(&mut self, rules: &[&'s JsonObject], value: &Value, depth: usize) -> Fit {
+    fn fit_scalar(&mut self, rules: &[&'s JsonObject], value: &Value, depth: usize) -> Fit {
         let mut declared = Vec::new();
         for rule in rules {
             self.shapes.wishes(rule, &mut declared, depth);

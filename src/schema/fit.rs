@@ -64,13 +64,13 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
         root: schema,
         path: Vec::new(),
         known: HashSet::new(),
-        told: Vec::new(),
+        reported: Vec::new(),
         left: MAX_INSPECTED_PARTS,
     };
     survey.visit(schema, arguments);
     survey.validate(arguments);
-    survey.told.truncate(MAX_VIOLATIONS);
-    survey.told
+    survey.reported.truncate(MAX_VIOLATIONS);
+    survey.reported
 }
 
 /// Compares arguments with a schema.
@@ -80,7 +80,7 @@ struct Survey<'s> {
     path: Vec<PathSegment>,
     /// Places, as JSON Pointers, below which everything is known and does not depend on the rest.
     known: HashSet<String>,
-    told: Vec<Misfit>,
+    reported: Vec<Misfit>,
     /// The number of parts that may still be inspected.
     left: usize,
 }
@@ -98,7 +98,7 @@ impl<'s> Survey<'s> {
         }
         let schema = self.without_references(schema);
         match arguments {
-            PartialValue::Known(value) => self.look_at_known(schema, value),
+            PartialValue::Known(value) => self.check_known(schema, value),
             PartialValue::Unknown { .. } => (),
             PartialValue::Array(elements) => {
                 if self.expects(schema, "array", "is an array")
@@ -119,7 +119,7 @@ impl<'s> Survey<'s> {
     }
 
     /// Known values are validated later; this finds typos, which a validator does not report.
-    fn look_at_known(&mut self, schema: &'s JsonObject, value: &Value) {
+    fn check_known(&mut self, schema: &'s JsonObject, value: &Value) {
         if self.left == 0 || self.path.len() > MAX_JSON_DEPTH {
             return;
         }
@@ -129,14 +129,14 @@ impl<'s> Survey<'s> {
             Value::Array(elements) => {
                 if let Some(items) = self.items(schema) {
                     self.each_element(elements, |survey, element| {
-                        survey.look_at_known(items, element);
+                        survey.check_known(items, element);
                     });
                 }
             }
             Value::Object(members) if is_expected(schema, "object") => {
                 let names: Vec<_> = members.keys().map(String::as_str).collect();
                 self.compare_names(schema, &names);
-                self.each_member(schema, members.iter(), Self::look_at_known);
+                self.each_member(schema, members.iter(), Self::check_known);
             }
             _ => (),
         }
@@ -206,7 +206,7 @@ impl<'s> Survey<'s> {
                 name => name.map(std::slice::from_ref).unwrap_or_default(),
             };
             let names: Vec<_> = names.iter().filter_map(Value::as_str).collect();
-            self.tell(format!("{is}: expected {}", in_words(&names)));
+            self.report(format!("{is}: expected {}", in_words(&names)));
         }
         expected
     }
@@ -220,7 +220,7 @@ impl<'s> Survey<'s> {
         let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
         for name in required.filter_map(Value::as_str).take(MAX_VIOLATIONS) {
             if !names.contains(&name) {
-                self.tell(required_by_schema(name));
+                self.report(required_by_schema(name));
             }
         }
         let Some(Value::Object(properties)) = schema.get("properties") else { return };
@@ -231,7 +231,7 @@ impl<'s> Survey<'s> {
             let candidates: Vec<_> =
                 properties.keys().map(String::as_str).take(MAX_CANDIDATES).collect();
             let message = not_in_schema(name);
-            self.tell(match suggest::nearest(name, &candidates) {
+            self.report(match suggest::nearest(name, &candidates) {
                 Some(near) => format!("{message}: did you mean `{near}`?"),
                 None => message,
             });
@@ -267,12 +267,12 @@ impl<'s> Survey<'s> {
 
         match error.kind() {
             Kind::Required { property } => {
-                self.tell(required_by_schema(property.as_str().unwrap_or_default()));
+                self.report(required_by_schema(property.as_str().unwrap_or_default()));
             }
             Kind::AdditionalProperties { unexpected }
             | Kind::UnevaluatedProperties { unexpected } => {
                 for name in unexpected {
-                    self.tell(not_in_schema(name));
+                    self.report(not_in_schema(name));
                 }
             }
             Kind::Type { kind } => {
@@ -281,22 +281,24 @@ impl<'s> Survey<'s> {
                     TypeKind::Multiple(kinds) => kinds.iter().map(|kind| kind.as_str()).collect(),
                 };
                 let is = in_words(&[JsonType::from(error.instance().as_ref()).as_str()]);
-                self.tell(format!("is {is}: expected {}", in_words(&expected)));
+                self.report(format!("is {is}: expected {}", in_words(&expected)));
             }
             _ => {
                 for Violation { path, message } in violations_of(error, arguments) {
                     self.path = segments(&path, arguments);
-                    self.tell(message);
+                    self.report(message);
                 }
             }
         }
     }
 
     /// Reports a message once: a validator may report the same in fewer words.
-    fn tell(&mut self, message: String) {
-        let is_told = |told: &Misfit| told.path == self.path && told.message.starts_with(&message);
-        if self.told.len() < MAX_VIOLATIONS && !self.told.iter().any(is_told) {
-            self.told.push(Misfit { path: self.path.clone(), message });
+    fn report(&mut self, message: String) {
+        let is_reported = |reported: &Misfit| {
+            reported.path == self.path && reported.message.starts_with(&message)
+        };
+        if self.reported.len() < MAX_VIOLATIONS && !self.reported.iter().any(is_reported) {
+            self.reported.push(Misfit { path: self.path.clone(), message });
         }
     }
 }

@@ -266,9 +266,9 @@ impl Observers {
             || tracing::enabled!(target: "mcp_composite::run", Level::DEBUG)
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn notify(&self, event: &Event<'_>) {
         for watcher in self.0.iter().flat_map(|watchers| &**watchers) {
-            watcher.tell(event);
+            watcher.notify(event);
         }
         event.log();
     }
@@ -284,7 +284,7 @@ impl fmt::Debug for Observers {
 // === impl Watcher ===
 
 impl Watcher {
-    fn tell(&self, event: &Event<'_>) {
+    fn notify(&self, event: &Event<'_>) {
         let observer = &*self.observer;
         let told = catch_unwind(AssertUnwindSafe(|| {
             if observer.wants_arguments() {

@@ -148,7 +148,7 @@ impl Person {
                     }
                 };
                 self.rounds += 1;
-                let said = self.hear(asks.input_requests.unwrap_or_default());
+                let said = self.answer_all(asks.input_requests.unwrap_or_default());
                 let said = said.unwrap_or_else(|question| {
                     panic!("`{tool}`, called at {place}, asks {question}, which has no answer")
                 });
@@ -162,7 +162,7 @@ impl Person {
     }
 
     /// Answers questions, or returns the first one without an answer.
-    fn hear(&mut self, asks: InputRequests) -> Result<InputResponses, String> {
+    fn answer_all(&mut self, asks: InputRequests) -> Result<InputResponses, String> {
         let mut said = InputResponses::new();
         for (key, request) in asks {
             let message = message(&request);

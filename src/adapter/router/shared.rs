@@ -248,21 +248,21 @@ impl Shared {
         learnt.problem.iter().for_each(|problem| tracing::warn!("{problem}"));
         if let Some(after) = learnt.news {
             self.update::<I>();
-            self.tell::<I>(after);
+            self.bump_after::<I>(after);
         }
         (learnt.source, learnt.fresh)
     }
 
     /// Notifies clients of a changed list after this delay.
-    fn tell<I: Item>(&self, after: Duration) {
+    fn bump_after<I: Item>(&self, after: Duration) {
         let epoch = I::epoch(&self.changes).clone();
         match Handle::try_current() {
             Ok(runtime) if !after.is_zero() => {
-                let tell = async move {
+                let bump = async move {
                     tokio::time::sleep(after).await;
                     epoch.bump();
                 };
-                self.spawn(tell, &runtime);
+                self.spawn(bump, &runtime);
             }
             _ => epoch.bump(),
         }

@@ -79,7 +79,7 @@ pub(super) enum Change {
 pub(super) trait Listener: Sync {
     fn wants(&self, change: &Change) -> bool;
     /// Notifies the client if it is still connected.
-    fn tell(&self, change: Change) -> impl Future<Output = ()> + Send;
+    fn notify(&self, change: Change) -> impl Future<Output = ()> + Send;
 }
 
 // === impl Changing ===
@@ -165,15 +165,15 @@ impl Connection {
 
 impl Watch {
     /// Notifies a listener of all changes, forever.
-    pub(super) async fn tell(self, listener: &impl Listener) -> Infallible {
+    pub(super) async fn notify(self, listener: &impl Listener) -> Infallible {
         let ((never, _), _) = future::join(
             future::join(
-                tell_of(self.tools, Change::Tools, listener),
-                tell_of(self.prompts, Change::Prompts, listener),
+                notify_changes(self.tools, Change::Tools, listener),
+                notify_changes(self.prompts, Change::Prompts, listener),
             ),
             future::join(
-                tell_of(self.resources, Change::Resources, listener),
-                tell_of_updates(self.updates, listener),
+                notify_changes(self.resources, Change::Resources, listener),
+                notify_updates(self.updates, listener),
             ),
         )
         .await;
@@ -182,23 +182,23 @@ impl Watch {
 }
 
 /// Notifies a listener of one kind of change; changes during a notification count as one.
-async fn tell_of(mut bumps: Bumps, change: Change, listener: &impl Listener) -> Infallible {
+async fn notify_changes(mut bumps: Bumps, change: Change, listener: &impl Listener) -> Infallible {
     loop {
         bumps.bumped().await;
         if listener.wants(&change) {
-            listener.tell(change.clone()).await;
+            listener.notify(change.clone()).await;
         }
     }
 }
 
 /// Notifies a listener of updated resources. Updates of one resource during the pause count as one.
-async fn tell_of_updates(mut updates: Updates, listener: &impl Listener) -> Infallible {
+async fn notify_updates(mut updates: Updates, listener: &impl Listener) -> Infallible {
     loop {
         for uri in updates.recv_all().await {
             let change = Change::Content(uri);
             // The client may have unsubscribed meanwhile.
             if listener.wants(&change) {
-                listener.tell(change).await;
+                listener.notify(change).await;
             }
         }
         tokio::time::sleep(UPDATES_PAUSE).await;

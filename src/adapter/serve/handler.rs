@@ -350,7 +350,7 @@ where
         let peer = context.peer.clone();
         let handlers = self.shared.aside.on_initialized(context);
         // rmcp runs this in its own task.
-        future::join(handlers, self.tell(&peer)).await;
+        future::join(handlers, self.notify(&peer)).await;
     }
 
     async fn on_roots_list_changed(&self, context: NotificationContext<RoleServer>) {

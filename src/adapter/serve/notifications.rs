@@ -55,14 +55,14 @@ where
     S: ToolService,
 {
     /// Notifies an older client of changes until it disconnects.
-    pub(super) async fn tell(&self, peer: &Peer<RoleServer>) {
+    pub(super) async fn notify(&self, peer: &Peer<RoleServer>) {
         let Some(changing) = &self.changing else { return };
         let Some(watch) = self.connection.begin() else { return };
         let claims = self.connection.claims(changing);
         let capabilities = || self.get_info().capabilities;
         let client = Older { peer, claims, capabilities: &capabilities };
-        let (gone, telling) = (pin!(client.gone()), pin!(watch.tell(&client)));
-        future::select(gone, telling).await;
+        let (gone, notifying) = (pin!(client.gone()), pin!(watch.notify(&client)));
+        future::select(gone, notifying).await;
         // The caller that runs the server may keep it for longer.
         claims.clear();
     }
@@ -85,7 +85,7 @@ where
         request.meta.remove(PROGRESS_TOKEN);
 
         let ours = pin!(future::join(
-            watch.tell(&stream),
+            watch.notify(&stream),
             self.subscribe_to(asked, &stream, &claims, &request)
         ));
         let handlers = pin!(self.shared.aside.listen(context));
@@ -153,7 +153,7 @@ impl Listener for Older<'_> {
         }
     }
 
-    async fn tell(&self, change: Change) {
+    async fn notify(&self, change: Change) {
         // A disconnected client is detected elsewhere.
         let _ = match change {
             Change::Tools => self.peer.notify_tool_list_changed().await,
@@ -188,7 +188,7 @@ impl Listener for Stream {
         }
     }
 
-    async fn tell(&self, change: Change) {
+    async fn notify(&self, change: Change) {
         // The end of a stream is detected elsewhere.
         let _ = match change {
             Change::Tools => self.sink.notify_tool_list_changed().await,

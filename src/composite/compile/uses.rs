@@ -78,7 +78,7 @@ impl Known<'_> {
             }
             if field == Field::Output
                 && let Some(why) = may_be_unanswered(used, step, ask)
-                && !by.looks_at(used.root)
+                && !by.has_condition_on(used.root)
             {
                 remarks.push(format!(
                     "composite `{}`: {} needs `{}`, but {why}: end it in `?`, or let a condition look at the `action`",
@@ -151,7 +151,7 @@ fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<S
 
 impl By<'_> {
     /// Returns `true` if a condition of the step refers to `field`.
-    fn looks_at(self, field: Root) -> bool {
+    fn has_condition_on(self, field: Root) -> bool {
         let Self::Step(step) = self else { return false };
         step.uses().iter().filter(|used| used.root == field).any(|used| match &*used.place {
             [PathSegment::Key(key)] => key == "condition",

@@ -40,7 +40,7 @@ impl<'p, C: Caller> Run<'p, C> {
         for asked in asked {
             match &self.plan.steps()[asked.id.step].action {
                 _ if self.is_over() => self.state.asked.push(asked),
-                Action::Elicit(elicitation) => self.hear(asked, elicitation),
+                Action::Elicit(elicitation) => self.accept(asked, elicitation),
                 _ => self.call_again(asked),
             }
         }
@@ -72,7 +72,7 @@ impl<'p, C: Caller> Run<'p, C> {
         }
         let timeout = self.plan.steps()[step].timeout;
         let question = elicitation.question(&mut self.state, timeout)?;
-        self.tell_begin(step);
+        self.report_begin(step);
         if let Some(watching) = &mut self.watching {
             watching.begin_step(step);
             watching.wait(BranchId { step, element: 0 });
@@ -83,14 +83,14 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Handles the user's response to the question of a step.
-    fn hear(&mut self, mut asked: PendingQuestion, elicitation: &Elicitation) {
+    fn accept(&mut self, mut asked: PendingQuestion, elicitation: &Elicitation) {
         let step = asked.id.step;
         let (timeout, retry) = {
             let step = &self.plan.steps()[step];
             (step.timeout, step.retry)
         };
         let said = asked.take_said(elicitation);
-        let heard = match said {
+        let accepted = match said {
             Said::NotYet => return self.state.asked.push(asked),
             Said::Misfit(why) if asked.attempts < retry.map_or(0, |retry| retry.count) => {
                 asked.ask_again(&why, timeout);
@@ -124,7 +124,7 @@ impl<'p, C: Caller> Run<'p, C> {
         };
         let now = Instant::now();
         let times = Times { run: self.begun, step: self.after(asked.started_ms) };
-        let (status, output, error) = match heard {
+        let (status, output, error) = match accepted {
             Ok(output) => (Status::Completed, Some(output), None),
             Err(error) => (error.status(), None, Some(error)),
         };

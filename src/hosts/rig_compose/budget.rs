@@ -46,7 +46,7 @@ struct Shared {
     /// The last payment of the debt.
     payment: Mutex<Option<Payment>>,
     /// The pending releases.
-    telling: Mutex<Vec<BoxFuture<'static, ()>>>,
+    releasing: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
 /// A payment of debt, which returns `true` if all of it was paid. All waiting calls poll it, so
@@ -105,7 +105,7 @@ impl GuardBudgets {
             guard,
             owed: Arc::default(),
             payment: Mutex::default(),
-            telling: Mutex::default(),
+            releasing: Mutex::default(),
         }))
     }
 }
@@ -174,15 +174,15 @@ impl Shared {
     }
 
     /// Polls a release once, and keeps it for later if it is pending.
-    fn tell(&self, mut future: BoxFuture<'static, ()>) {
+    fn release(&self, mut future: BoxFuture<'static, ()>) {
         if future.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.with(|telling| telling.push(future));
+            self.with(|releasing| releasing.push(future));
         }
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Vec<BoxFuture<'static, ()>>) -> T) -> T {
         // Nothing is polled while the lock is held.
-        look(&mut self.telling.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.releasing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -191,7 +191,7 @@ impl Shared {
 impl Reserved {
     fn release(&self, amount: u64) {
         let guard = self.shared.guard.clone();
-        self.shared.tell(Box::pin(async move { guard.release(amount).await }));
+        self.shared.release(Box::pin(async move { guard.release(amount).await }));
     }
 
     fn take_more(&self, amount: u64) {
@@ -250,6 +250,6 @@ impl<'s> Settlement<'s> {
 impl Drop for Settlement<'_> {
     fn drop(&mut self) {
         let mut left = mem::take(&mut self.futures);
-        self.shared.with(|telling| telling.append(&mut left));
+        self.shared.with(|releasing| releasing.append(&mut left));
     }
 }

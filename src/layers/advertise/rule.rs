@@ -107,9 +107,9 @@ impl Policy {
         !tools::is_ours(name) && self.advertises(name)
     }
 
-    fn tell(&self, missed: Option<Missed<Vec<Unmatched>>>) {
+    fn warn_unmatched(&self, missed: Option<Missed<Vec<Unmatched>>>) {
         if let Some(missed) = missed {
-            missed.tell(&self.warnings, ItemKind::Tool, None);
+            missed.warn(&self.warnings, ItemKind::Tool, None);
         }
     }
 }
@@ -184,7 +184,7 @@ impl InterceptInformed for AdvertiseRule {
 
     fn derive(&self, tools: &Tools) -> Index {
         let policy = &*self.0;
-        policy.tell(policy.pattern_watch.see_all(tools.iter().map(|tool| &*tool.name)));
+        policy.warn_unmatched(policy.pattern_watch.see_all(tools.iter().map(|tool| &*tool.name)));
         for ours in [SEARCH, CALL] {
             if tools.get(ours).is_some() && policy.advertises(ours) {
                 policy.warnings.warn(format_args!(
@@ -239,7 +239,7 @@ impl InterceptInformed for AdvertiseRule {
                 let Some(list) = reply.tools_mut() else { return };
                 if let Some(page) = page {
                     let names = list.tools.iter().map(|tool| tool.name.to_string());
-                    policy.tell(policy.pattern_watch.see(
+                    policy.warn_unmatched(policy.pattern_watch.see(
                         &page,
                         list.next_cursor.as_deref(),
                         names,

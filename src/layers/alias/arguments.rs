@@ -125,7 +125,7 @@ impl Arguments {
     }
 
     /// Translates violations to the client's names, and returns those that the client must not see.
-    pub(super) fn tell(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
+    pub(super) fn translate_violations(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
         let mut kept_back = Vec::new();
         for mut violation in std::mem::take(violations) {
             let Some((first, rest)) = first_of(&violation.path) else {

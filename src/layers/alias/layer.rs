@@ -202,7 +202,7 @@ impl AliasLayer {
             return changes.clone();
         }
         let aliases = self.0.clone();
-        changes.heard_as(Arc::new(move |uri| aliases.resources.uris_of(uri)))
+        changes.for_listeners(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
     /// Returns the changes as reported by the server below the layer, if other servers report to
@@ -215,7 +215,7 @@ impl AliasLayer {
             return changes.clone();
         }
         let aliases = self.0.clone();
-        changes.told_as(Arc::new(move |uri| aliases.resources.uris_of(uri)))
+        changes.for_reporters(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
     /// Returns the aliases for modification; services built before keep theirs.
@@ -349,7 +349,7 @@ impl Aliases {
                 });
                 let next = reply.page().and_then(|(_, next)| next);
                 let missed = self.of_kind(*kind).pattern_watch(*kind).see(page, next, names);
-                self.tell_missing(*kind, missed);
+                self.warn_missing(*kind, missed);
             }
             _ => reply.retain_items(|item| self.show(item)),
         }
@@ -372,7 +372,7 @@ impl Aliases {
         if let Refusal::InvalidArguments { tool, violations } = refusal
             && let Some((_, alias)) = self.tools.of_original(tool)
         {
-            let kept_back = alias.arguments.tell(violations);
+            let kept_back = alias.arguments.translate_violations(violations);
             if !kept_back.is_empty() {
                 let tool = &*alias.original;
                 tracing::warn!(tool, violations = ?kept_back, "what an alias sets does not fit");
@@ -480,7 +480,7 @@ impl Aliases {
         rewritten.schema
     }
 
-    fn tell_missing(&self, kind: ItemKind, missed: Option<Missed<Originals>>) {
+    fn warn_missing(&self, kind: ItemKind, missed: Option<Missed<Originals>>) {
         let Some(missed) = missed else { return };
         let names = missed.names();
         for (place, original) in &missed.sought.0 {

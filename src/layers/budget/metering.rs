@@ -270,7 +270,7 @@ impl Charges {
             Err(Denied::Unavailable(error)) => {
                 let (budget, message) =
                     (budget.name(), "a call is refused: its budget is not known");
-                if rules.outage.is_to_tell() {
+                if rules.outage.is_due_now() {
                     tracing::warn!(budget, tool, %error, "{message}");
                 } else {
                     tracing::debug!(budget, tool, %error, "{message}");

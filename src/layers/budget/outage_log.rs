@@ -13,19 +13,19 @@ const QUIET: Duration = Duration::from_secs(10);
 /// The time of the last warning about an unavailable store.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    told: Mutex<Option<Instant>>,
+    logged: Mutex<Option<Instant>>,
 }
 
 // === impl Outage ===
 
 impl Outage {
     /// Returns `true` if a warning is due. Otherwise every rejected call would log the same.
-    pub(super) fn is_to_tell(&self) -> bool {
+    pub(super) fn is_due_now(&self) -> bool {
         let now = Instant::now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= QUIET);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = logged.is_none_or(|logged| now.saturating_duration_since(logged) >= QUIET);
         if is_due {
-            *told = Some(now);
+            *logged = Some(now);
         }
         is_due
     }
@@ -39,7 +39,7 @@ mod tests {
     async fn it_is_told_once_in_a_while() {
         let outage = Outage::default();
         for expected in [true, false, false, true, false] {
-            assert_eq!(outage.is_to_tell(), expected);
+            assert_eq!(outage.is_due_now(), expected);
             tokio::time::advance(QUIET * 2 / 5).await;
         }
     }

@@ -94,7 +94,7 @@ impl<'s> Forms<'s> {
 
     /// Returns the form of these schemas, and queues it if it is new.
     fn id_of(&mut self, schemas: Vec<&'s Value>) -> FormId {
-        let schemas = self.speaking(schemas);
+        let schemas = self.applying(schemas);
         let key: Vec<_> = schemas.iter().map(|schema| std::ptr::from_ref(*schema)).collect();
         if schemas.is_empty() {
             return FormId::default();
@@ -155,16 +155,16 @@ impl<'s> Forms<'s> {
     }
 
     /// Returns these schemas and all that they apply to the same place, each once.
-    fn speaking(&self, schemas: Vec<&'s Value>) -> Vec<&'s Value> {
-        let mut speaking: Vec<&'s Value> = Vec::new();
+    fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s Value> {
+        let mut applying: Vec<&'s Value> = Vec::new();
         let mut waiting = schemas;
         while let Some(schema) = waiting.pop() {
-            let is_new = !speaking.iter().any(|other| std::ptr::eq(*other, schema));
+            let is_new = !applying.iter().any(|other| std::ptr::eq(*other, schema));
             let Some(keywords) = schema.as_object().filter(|_| is_new) else { continue };
-            if speaking.len() == MAX_APPLYING_SCHEMAS {
+            if applying.len() == MAX_APPLYING_SCHEMAS {
                 break;
             }
-            speaking.push(schema);
+            applying.push(schema);
             for keyword in SAME_PLACE {
                 match keywords.get(keyword) {
                     Some(Value::Array(schemas)) => waiting.extend(schemas),
@@ -174,7 +174,7 @@ impl<'s> Forms<'s> {
                 }
             }
         }
-        speaking
+        applying
     }
 
     /// Resolves a reference within the same schema.

@@ -44,7 +44,7 @@ struct Inboxes {
 
 /// The updates of one receiver.
 struct Inbox {
-    heard_as: Option<Arc<Renamed>>,
+    rename: Option<Arc<Renamed>>,
     /// All resources if `None`.
     wanted: Option<Arc<Wanted>>,
     pending: Mutex<Pending>,
@@ -118,11 +118,11 @@ impl fmt::Debug for Updates {
 impl Hub {
     pub(super) fn listen(
         self: &Arc<Self>,
-        heard_as: Option<Arc<Renamed>>,
+        rename: Option<Arc<Renamed>>,
         wanted: Option<Arc<Wanted>>,
     ) -> Updates {
         let inbox =
-            Arc::new(Inbox { heard_as, wanted, pending: Mutex::default(), arrived: Notify::new() });
+            Arc::new(Inbox { rename, wanted, pending: Mutex::default(), arrived: Notify::new() });
         let mut inboxes = self.inboxes();
         let id = inboxes.next_id;
         inboxes.next_id += 1;
@@ -136,13 +136,13 @@ impl Hub {
         // Receivers of one server rename alike.
         let mut renamed: Option<(&Arc<Renamed>, Vec<Arc<str>>)> = None;
         for inbox in &inboxes {
-            let Some(heard_as) = &inbox.heard_as else {
+            let Some(rename) = &inbox.rename else {
                 inbox.push(uri);
                 continue;
             };
             let (_, uris) = match renamed.take() {
-                Some(same) if Arc::ptr_eq(same.0, heard_as) => renamed.insert(same),
-                _ => renamed.insert((heard_as, heard_as(uri))),
+                Some(same) if Arc::ptr_eq(same.0, rename) => renamed.insert(same),
+                _ => renamed.insert((rename, rename(uri))),
             };
             uris.iter().for_each(|uri| inbox.push(uri));
         }

@@ -31,7 +31,7 @@ impl Unmatched {
 
     /// Warns about patterns that matched nothing. `kind` is the kind of the listed items, `of`
     /// the owner of the setting, and `names` are the candidates for suggestions.
-    fn tell(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
+    fn warn(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
         let setting = self.setting;
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
         for (pattern, matched) in self.patterns.iter().zip(&self.matched) {
@@ -63,7 +63,7 @@ impl WatchedNames for Vec<Unmatched> {
 impl Missed<Vec<Unmatched>> {
     /// Warns about patterns that matched nothing in a list of items of this kind. `of` is the
     /// owner of the settings.
-    pub(crate) fn tell(
+    pub(crate) fn warn(
         &self,
         warnings: &Warnings,
         kind: impl fmt::Display + Copy,
@@ -71,7 +71,7 @@ impl Missed<Vec<Unmatched>> {
     ) {
         let names = self.names();
         for unmatched in &self.sought {
-            unmatched.tell(warnings, kind, of, &names);
+            unmatched.warn(warnings, kind, of, &names);
         }
     }
 }

@@ -53,11 +53,11 @@ impl Lease {
         &self.name
     }
 
-    fn tell(&mut self, actual: u64) {
+    fn end(&mut self, actual: u64) {
         let is_unsure = self.state == State::Asked;
         let was_repeated = self.state == State::Held { was_repeated: true };
         self.state = State::Ended;
-        self.settling.tell(Settlement {
+        self.settling.queue(Settlement {
             account: self.account.clone(),
             lease: std::mem::take(&mut self.name),
             actual,
@@ -69,14 +69,14 @@ impl Lease {
 
 impl Held for Lease {
     fn settle(mut self: Box<Self>, actual: u64) {
-        self.tell(actual);
+        self.end(actual);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.state != State::Ended {
-            self.tell(0);
+            self.end(0);
         }
     }
 }

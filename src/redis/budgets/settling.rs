@@ -95,7 +95,7 @@ impl Settling {
     }
 
     /// Queues a settlement.
-    pub(super) fn tell(&self, settlement: Settlement) {
+    pub(super) fn queue(&self, settlement: Settlement) {
         if settlement.is_unsure && *self.waiting.borrow() >= MAX_UNSURE {
             return;
         }

@@ -38,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(3);
 const LEGACY: Duration = Duration::from_millis(500);
 /// How long a child may take to read a message. The pipe of a busy child has room for small
 /// messages, so this applies to children that do not read at all.
-const DEAF_AFTER: Duration = Duration::from_secs(120);
+const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum number of bytes that may wait for a child to read them.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// The number of `SIGTERM`, which POSIX fixes.
@@ -55,7 +55,7 @@ pub(super) struct ChildTransport {
     /// The bytes that wait for the child to read them, including those of cancelled sends.
     unread: Arc<AtomicUsize>,
     /// Cancelled when the child does not read.
-    deaf: CancellationToken,
+    stalled: CancellationToken,
 }
 
 /// A child process. Dropping it kills the process.
@@ -107,7 +107,7 @@ impl ChildTransport {
             pipes: LineTransport::new(stdout, stdin).peer(peer),
             process: Arc::new(process),
             unread: Arc::default(),
-            deaf: CancellationToken::new(),
+            stalled: CancellationToken::new(),
         })
     }
 
@@ -120,7 +120,7 @@ impl ChildTransport {
 
 impl Process {
     /// Waits briefly for the exit status and last line of a child that has closed its output.
-    pub(super) async fn hear_last_words(&self) {
+    pub(super) async fn read_exit_message(&self) {
         let exited = async { self.child.lock().await.exit().await };
         let mut words = match timeout(LEGACY, exited).await {
             Ok(Ok(status)) => exit_message(status),
@@ -152,7 +152,7 @@ impl Process {
     /// Ends a child whose input was closed.
     async fn end(&self) -> io::Result<()> {
         if self.has_left.load(Ordering::Relaxed) {
-            self.hear_last_words().await;
+            self.read_exit_message().await;
         }
         let mut child = self.child.lock().await;
         let has_exited = timeout(GRACE, child.exit()).await.is_ok();
@@ -179,9 +179,9 @@ impl Transport<RoleClient> for ChildTransport {
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
         let bytes = Bytes::of(&item, &self.unread);
         if bytes.are_too_many() {
-            self.deaf.cancel();
+            self.stalled.cancel();
         }
-        let sent = heard(self.pipes.send(item), self.deaf.clone());
+        let sent = sent_in_time(self.pipes.send(item), self.stalled.clone());
         async move {
             let _bytes = bytes;
             sent.await
@@ -189,7 +189,7 @@ impl Transport<RoleClient> for ChildTransport {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let received = pin!(self.deaf.run_until_cancelled(self.pipes.receive()));
+        let received = pin!(self.stalled.run_until_cancelled(self.pipes.receive()));
         // A process that the child has started may keep its pipes open and write without end, so
         // the deadline is polled first.
         let received = match future::select(pin!(self.process.given_up()), received).await {
@@ -279,13 +279,13 @@ impl io::Write for Counted {
     }
 }
 
-/// Waits until a message is sent, and cancels `deaf` if that takes too long.
-async fn heard<F: Future>(sent: F, deaf: CancellationToken) -> F::Output {
+/// Waits until a message is sent, and cancels `stalled` if that takes too long.
+async fn sent_in_time<F: Future>(sent: F, stalled: CancellationToken) -> F::Output {
     let mut sent = pin!(sent);
-    if let Ok(sent) = timeout(DEAF_AFTER, &mut sent).await {
+    if let Ok(sent) = timeout(SEND_TIMEOUT, &mut sent).await {
         return sent;
     }
-    deaf.cancel();
+    stalled.cancel();
     sent.await
 }
 
@@ -374,14 +374,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_child_that_does_not_read_is_deaf_after_a_while() {
-        let deaf = CancellationToken::new();
-        heard(std::future::ready(()), deaf.clone()).await;
-        let late = tokio::time::sleep(DEAF_AFTER - Duration::from_secs(1));
-        heard(late, deaf.clone()).await;
-        assert!(!deaf.is_cancelled());
+        let stalled = CancellationToken::new();
+        sent_in_time(std::future::ready(()), stalled.clone()).await;
+        let late = tokio::time::sleep(SEND_TIMEOUT - Duration::from_secs(1));
+        sent_in_time(late, stalled.clone()).await;
+        assert!(!stalled.is_cancelled());
 
-        let never = heard(std::future::pending::<()>(), deaf.clone());
-        assert!(timeout(DEAF_AFTER * 2, never).await.is_err());
-        assert!(deaf.is_cancelled());
+        let never = sent_in_time(std::future::pending::<()>(), stalled.clone());
+        assert!(timeout(SEND_TIMEOUT * 2, never).await.is_err());
+        assert!(stalled.is_cancelled());
     }
 }

@@ -173,7 +173,7 @@ impl RemoteBuilder {
                 let process = transport.process().clone();
                 let begun = attempt.begin(transport).await;
                 if begun.is_err() {
-                    process.hear_last_words().await;
+                    process.read_exit_message().await;
                 }
                 begun
             }
