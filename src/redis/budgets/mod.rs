@@ -101,7 +101,7 @@ impl RedisBudgets {
 
     /// Sets the behavior while the server is away. Defaults to rejecting calls.
     ///
-    /// Each call waits for the server, at most for the [timeout](super::RedisStore::timeout).
+    /// Each call waits for the server, at most for the [timeout](super::RedisServer::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
         self.when_away = when_away;
