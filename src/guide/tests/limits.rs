@@ -18,7 +18,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "layers/advertise/index.rs IN_TITLE",
             "layers/advertise/index.rs IN_DESCRIPTION",
             "layers/advertise/index.rs BEGINNING",
-            "layers/alias/schema.rs BYTES_OF_VALUE",
+            "layers/alias/schema.rs BRACES",
             "expr/template/order.rs COMPARISONS",
             "expr/template/render.rs STEPS",
             "expr/template/value.rs MAP_BYTES",

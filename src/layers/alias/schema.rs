@@ -18,7 +18,7 @@ use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 
 use super::arguments::{Argument, Arguments, Fate};
-use crate::schema::keywords;
+use crate::{json_size::BoundedCounter, schema::keywords};
 
 /// Keywords that hold definitions.
 const DEFINING: [&str; 2] = ["$defs", "definitions"];
@@ -91,10 +91,10 @@ const FOREIGN: [&str; 8] = [
 const MAX_IN_PLACE_SCHEMAS: usize = 1_000;
 /// Maximum depth of a schema.
 const MAX_SCHEMA_DEPTH: usize = 128;
-/// Maximum size of the copied schemas in total, in approximate bytes.
+/// Maximum size of the copied schemas in total, as JSON without punctuation.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
-/// Size of a value besides its text, in bytes.
-const BYTES_OF_VALUE: usize = 8;
+/// Size of the braces of a schema.
+const BRACES: usize = 2;
 
 /// A schema as clients see it.
 pub(super) struct Rewritten {
@@ -134,8 +134,8 @@ struct Copier<'a> {
     definitions: BTreeSet<&'a str>,
     /// Definitions still to be copied.
     wanted: Vec<&'a str>,
-    /// The remaining size, in bytes.
-    left: usize,
+    /// The remaining size.
+    left: BoundedCounter,
 }
 
 /// The copied schema of an argument.
@@ -157,7 +157,7 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
         definitions: BTreeSet::new(),
         wanted: Vec::new(),
         // Nothing is copied if any part could describe all arguments.
-        left: if is_complete { MAX_SCHEMA_BYTES } else { 0 },
+        left: BoundedCounter::new(if is_complete { MAX_SCHEMA_BYTES } else { 0 }),
     };
     let mut copies = Vec::new();
     for name in &declared {
@@ -381,10 +381,10 @@ impl<'a> Copier<'a> {
             return None;
         }
         let Value::Object(members) = schema else { return self.copy_data(schema) };
-        self.spend(BYTES_OF_VALUE)?;
+        self.left.take(BRACES)?;
         let mut copied = Map::new();
         for (key, value) in members {
-            self.spend(key.len())?;
+            self.left.take(key.len())?;
             let value = match (key.as_str(), value) {
                 ("$ref", Value::String(reference)) => {
                     *refers = true;
@@ -396,7 +396,7 @@ impl<'a> Copier<'a> {
                 (key, Value::Object(named)) if keywords::NAMING.contains(&key) => {
                     let mut all = Map::new();
                     for (name, schema) in named {
-                        self.spend(name.len())?;
+                        self.left.take(name.len())?;
                         all.insert(name.clone(), self.copy(schema, depth + 2, refers)?);
                     }
                     all.into()
@@ -424,22 +424,7 @@ impl<'a> Copier<'a> {
 
     /// Copies a value that is not a schema.
     fn copy_data(&mut self, data: &Value) -> Option<Value> {
-        self.spend(bytes(data))?;
-        Some(data.clone())
-    }
-
-    /// Subtracts from the remaining size. Returns `None` if it is exhausted.
-    const fn spend(&mut self, bytes: usize) -> Option<()> {
-        match self.left.checked_sub(bytes) {
-            Some(left) => {
-                self.left = left;
-                Some(())
-            }
-            None => {
-                self.left = 0;
-                None
-            }
-        }
+        self.left.holds(data).then(|| data.clone())
     }
 
     /// Requests a definition, and returns the reference to it.
@@ -466,17 +451,6 @@ impl<'a> Copier<'a> {
         }
         Some(copied)
     }
-}
-
-/// Returns the approximate size of a value, in bytes.
-fn bytes(value: &Value) -> usize {
-    let inner: usize = match value {
-        Value::String(text) => text.len(),
-        Value::Array(elements) => elements.iter().map(bytes).sum(),
-        Value::Object(members) => members.iter().map(|(key, value)| key.len() + bytes(value)).sum(),
-        _ => 0,
-    };
-    BYTES_OF_VALUE + inner
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ fn schema_is_copied_up_to_a_depth_and_a_size() {
     }
     let of = |data: Value| shown_of_k(&json!({ "default": data, "type": "string" }));
     for data in
-        [json!("x".repeat(1 << 20)), json!(vec![1; 200_000]), json!({ "": vec![1; 200_000] })]
+        [json!("x".repeat(1 << 20)), json!(vec![1; 600_000]), json!({ "": vec![1; 600_000] })]
     {
         assert_eq!(of(data), json!({ "type": "string" }));
     }
