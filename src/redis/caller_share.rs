@@ -9,7 +9,7 @@ use super::{
     connection::{Away, Connection},
     keys::digest,
 };
-use crate::random;
+use crate::{random, store::WhenFull};
 
 /// The size of an item in the server besides its value and its owner.
 const OVERHEAD: usize = 512;
@@ -25,13 +25,6 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("re
 pub(super) struct Share<'s> {
     connection: &'s Connection,
     key: String,
-}
-
-/// Behavior if an item exceeds its caller's share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WhenFull {
-    Refuse,
-    DropOldest,
 }
 
 // === impl Share ===

@@ -61,13 +61,13 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use ::redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
 
+use self::connection::Connection;
 pub use self::{
     budgets::{RedisBudgets, WhenAway},
     error::RedisError,
     store::RedisStore,
 };
-use self::{caller_share::WhenFull, connection::Connection};
-use crate::store::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, STATE_TTL};
+use crate::store::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, STATE_TTL, WhenFull};
 
 /// Default prefix of keys.
 const PREFIX: &str = "mcp-composite";

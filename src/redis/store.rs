@@ -9,13 +9,13 @@ use ::redis::{Script, Value};
 use futures::{FutureExt, future::BoxFuture};
 
 use super::{
-    caller_share::{Share, WhenFull},
+    caller_share::Share,
     connection::{Away, Connection},
     keys::digest,
 };
 use crate::{
     random,
-    store::{PutError, Store, TakeError},
+    store::{PutError, Store, TakeError, WhenFull},
 };
 
 /// Number of random bytes in a handle.
@@ -174,10 +174,9 @@ impl RedisStore {
         caller: Option<&[u8]>,
         times: Times,
     ) -> Result<Vec<u8>, TakeError> {
-        let invalid = |reason: &'static str| Err(TakeError::Invalid(reason.into()));
         // Rejected without a request to the server.
         if handle.len() != 2 * HANDLE {
-            return invalid("it is no handle");
+            return Err(TakeError::NO_HANDLE);
         }
         let taking = match times {
             Times::Once => random::text::<TAKING>()
@@ -203,10 +202,8 @@ impl RedisStore {
                 Ok(value)
             }
             Ok(_) => Err(TakeError::Unavailable("the server gave no value".into())),
-            Err(answer) if answer == [Value::Int(1)] => {
-                invalid("it is of another call or of another caller")
-            }
-            Err(_) => invalid("it is unknown: it was taken, has expired, or never was"),
+            Err(answer) if answer == [Value::Int(1)] => Err(TakeError::FOREIGN),
+            Err(_) => Err(TakeError::UNKNOWN),
         }
     }
 

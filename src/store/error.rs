@@ -88,3 +88,13 @@ pub enum KeyError {
         max: usize,
     },
 }
+
+// === impl TakeError ===
+
+impl TakeError {
+    pub(crate) const NO_HANDLE: Self = Self::Invalid(Cow::Borrowed("it is no handle"));
+    pub(crate) const UNKNOWN: Self =
+        Self::Invalid(Cow::Borrowed("it is unknown: it was taken, has expired, or never was"));
+    pub(crate) const FOREIGN: Self =
+        Self::Invalid(Cow::Borrowed("it is of another call or of another caller"));
+}

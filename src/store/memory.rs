@@ -1,7 +1,6 @@
 //! An in-memory store with random handles and expiry.
 
 use std::{
-    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeSet, HashMap},
     fmt,
@@ -56,12 +55,12 @@ pub struct MemoryStore {
     kept: Mutex<Entries>,
 }
 
-/// The behavior when the store is full.
+/// The behavior when a store, or the share of a caller, is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WhenFull {
+pub(crate) enum WhenFull {
     /// Rejects the new item: stored items are promised to be kept.
     Refuse,
-    /// Evicts the oldest item of the caller with the most bytes.
+    /// Evicts older items, as described for each store.
     DropOldest,
 }
 
@@ -228,7 +227,7 @@ impl MemoryStore {
     fn kept_for(&self, handle: &str) -> Result<MutexGuard<'_, Entries>, TakeError> {
         // A text of another length is not looked up.
         if handle.len() != 2 * HANDLE {
-            return Err(invalid("it is no handle"));
+            return Err(TakeError::NO_HANDLE);
         }
         let mut kept = self.kept();
         kept.drop_expired(Instant::now());
@@ -274,20 +273,14 @@ impl Store for MemoryStore {
     }
 }
 
-const fn invalid(reason: &'static str) -> TakeError {
-    TakeError::Invalid(Cow::Borrowed(reason))
-}
-
 // === impl Entries ===
 
 impl Entries {
     /// Returns an item of this owner; an item of another owner is not touched.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, TakeError> {
         match self.items.get(handle) {
-            None => Err(invalid("it is unknown: it was taken, has expired, or never was")),
-            Some(item) if *item.owner != *owner => {
-                Err(invalid("it is of another call or of another caller"))
-            }
+            None => Err(TakeError::UNKNOWN),
+            Some(item) if *item.owner != *owner => Err(TakeError::FOREIGN),
             Some(item) => Ok(item),
         }
     }

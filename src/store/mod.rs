@@ -69,7 +69,7 @@ pub use self::{
 };
 #[cfg(feature = "redis")]
 pub(crate) use self::{
-    memory::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL},
+    memory::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, WhenFull},
     signed::STATE_TTL,
 };
 
