@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::duration::Duration;
+use super::{duration::Duration, set_some::SetSome};
 use crate::composite::CompositeLayer;
 
 /// Progress notifications of composites.
@@ -17,8 +17,6 @@ pub(super) struct ProgressTable {
 
 /// Applies the section to the layer.
 pub(super) fn apply(table: &ProgressTable, layer: CompositeLayer) -> CompositeLayer {
-    match table.heartbeat {
-        Some(Duration(every)) => layer.heartbeat(every),
-        None => layer,
-    }
+    let every = table.heartbeat.map(|Duration(every)| every);
+    layer.set_some(every, CompositeLayer::heartbeat)
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{filter::selection, read::Reader};
+use super::{filter::selection, read::Reader, set_some::SetSome};
 use crate::{
     composite::Segment,
     redact::{RedactLayer, Redaction},
@@ -32,10 +32,8 @@ pub(super) struct RedactionTable {
 pub(super) fn build(tables: Vec<RedactionTable>, reader: &mut Reader<'_, '_>) -> RedactLayer {
     let redactions = tables.into_iter().enumerate();
     redactions.fold(RedactLayer::new(), |layer, (index, table)| {
-        match table.build(&[SECTION.into(), index.into()], reader) {
-            Some(redaction) => layer.redaction(redaction),
-            None => layer,
-        }
+        let redaction = table.build(&[SECTION.into(), index.into()], reader);
+        layer.set_some(redaction, RedactLayer::redaction)
     })
 }
 

@@ -14,7 +14,7 @@ use super::{
     variables::{Environment, Text},
 };
 #[cfg(feature = "redis")]
-use crate::redis::{RedisServer, RedisStore, WhenAway};
+use crate::redis::{RedisBudgets, RedisServer, RedisStore, WhenAway};
 use crate::{
     budget::{BudgetStore, MemoryBudgets},
     composite::Segment,
@@ -117,8 +117,8 @@ impl RedisConfig {
         }
     }
 
-    /// Returns the store of runs, or of results. Falls back to memory if there is no server, which was
-    /// reported.
+    /// Returns the store of runs, or of results. Falls back to memory if there is no server, which
+    /// was reported.
     pub(super) fn store(&self, of: StoreOf, limits: &StoreLimits) -> Arc<dyn Store> {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
@@ -147,10 +147,7 @@ impl RedisConfig {
         if let Some(server) = &self.server {
             let away = if admit { WhenAway::Admit } else { WhenAway::Refuse };
             let store = server.budgets().when_away(away);
-            return match lease {
-                Some(lease) => Arc::new(store.lease(lease)),
-                None => Arc::new(store),
-            };
+            return Arc::new(store.set_some(lease, RedisBudgets::lease));
         }
         let _ = (admit, lease);
         Arc::new(MemoryBudgets::default())

@@ -9,6 +9,7 @@ use super::{
     duration::Duration,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
+    set_some::SetSome,
     store_limits::{StoreLimits, StoreOf},
 };
 use crate::{composite::Segment, store::Store, truncate::TruncateLayer};
@@ -95,10 +96,7 @@ pub(super) fn build(
         let store = settings.build(redis);
         (settings, store)
     });
-    let layer = match max {
-        Some(bytes) => TruncateLayer::new().max_result_bytes(bytes),
-        None => TruncateLayer::new(),
-    };
+    let layer = TruncateLayer::new().set_some(max, TruncateLayer::max_result_bytes);
     TruncateConfig { layer, results }
 }
 
