@@ -273,7 +273,7 @@ impl Plan {
         }
     }
 
-    /// Adds a step to the sets of steps, and the links to what it uses.
+    /// Adds a step to the sets of steps, and links the steps whose outputs it reads.
     fn index(&mut self, at: usize, step: &Step) {
         self.links[at].needs = step.depends_on;
         if step.passes_input() {

@@ -91,7 +91,7 @@ const FOREIGN: [&str; 8] = [
 const MAX_IN_PLACE_SCHEMAS: usize = 1_000;
 /// Maximum depth of a schema.
 const MAX_SCHEMA_DEPTH: usize = 128;
-/// Maximum size of the copied schemas in total, as JSON without punctuation.
+/// Maximum size of the copied schemas in total, in approximate bytes of JSON.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
 /// Size of the braces of a schema.
 const BRACES: usize = 2;
@@ -115,8 +115,7 @@ struct InPlace<'a> {
     declared: BTreeSet<String>,
     shadowed: BTreeSet<String>,
     unset: BTreeSet<String>,
-    /// References to the definitions among them,
-    /// and whether they apply to every call.
+    /// References to the definitions among them, and whether they apply to every call.
     definitions: BTreeMap<&'a str, bool>,
     /// Whether all of them are known.
     is_complete: bool,
@@ -127,6 +126,7 @@ struct InPlace<'a> {
 /// Copies the schemas of arguments.
 struct Copier<'a> {
     root: &'a JsonObject,
+    /// References to the definitions that describe all arguments.
     in_place: BTreeMap<&'a str, bool>,
     /// Names and values that clients must not see.
     secrets: Vec<&'a str>,
@@ -441,7 +441,8 @@ impl<'a> Copier<'a> {
         Some(reference.into())
     }
 
-    /// Copies all referenced definitions, by keyword and name. `None` if one of them is not understood.
+    /// Copies all referenced definitions, by keyword and name. `None` if one of them is not
+    /// understood.
     fn copy_definitions(&mut self) -> Option<BTreeMap<&'a str, JsonObject>> {
         let mut copied: BTreeMap<_, JsonObject> = BTreeMap::new();
         while let Some(reference) = self.wanted.pop() {
